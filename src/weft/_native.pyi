@@ -1,0 +1,179 @@
+"""The native core's interface. One process attaches to one segment at a time; the state is the process's."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+T = TypeVar("T")
+
+# ---- the node daemon's end -------------------------------------------------------------------------
+
+class NodePort:
+    """Slot 0 of a new segment. Used by the daemon's one thread only."""
+
+    def __init__(self, arena_bytes: int) -> None: ...
+    @property
+    def segment_fd(self) -> int: ...
+    @property
+    def event_fd(self) -> int:
+        """Readable when `drain` has something; non-blocking."""
+    def reserve_slot(self) -> tuple[int, int]:
+        """A fresh (slot, generation); records may be sent to it before its process exists."""
+    def drain(self) -> list[tuple[int, int, int, bytes]]:
+        """All records that have come: (slot, generation, kind, payload), in order for each slot."""
+    def send(self, slot: int, generation: int, kind: int, payload: bytes) -> bool:
+        """False when that process is dead."""
+    def mark_dead(self, slot: int, generation: int) -> list[tuple[int, int]]:
+        """Clear its pins, take back its memory, and name the processes that share a ring with it.
+
+        Each of them must be sent PEER_DIED. Call `drain` first: what it had published still counts."""
+    def release_slot(self, slot: int, generation: int) -> bool:
+        """Give the slot back. False while a living peer still holds a ring with it; try again later."""
+    def statistics(self) -> dict[str, int]:
+        """arena_bytes, used_bytes, objects, slots_used, ring_blocks_used."""
+    def spill(self, wanted_bytes: int, file_fd: int) -> int:
+        """Move unpinned sealed objects to the end of the file until so many bytes are free; what was freed."""
+    def restore(self, entry: int, generation: int, file_fd: int) -> tuple[bool, str]:
+        """Bring a spilled object back; (False, why) when there is no room or it cannot be read."""
+    def largest_objects(self, count: int) -> list[tuple[int, int, int]]:
+        """(bytes, owner slot, pins) of the largest objects in the arena."""
+    def close(self) -> None: ...
+
+# ---- a driver's or a worker's end ------------------------------------------------------------------
+
+class Host(Protocol):
+    """What the core calls back. Every method runs with the GIL."""
+
+    def serialize(self, value: object) -> tuple[bytes, list[Any]]:
+        """Pickle with protocol 5: the bytes and the out-of-band buffers (anything with the buffer protocol)."""
+    def deserialize(self, data: memoryview, buffers: list[memoryview]) -> object: ...
+    def raise_error(self, error: bytes) -> NoReturn:
+        """Raise what an error value holds (see `error_value`)."""
+    def on_event(self, kind: int, payload: bytes) -> None:
+        """A CONTROL record from the daemon. Runs on the core's callback thread."""
+    def on_daemon_lost(self) -> None:
+        """The daemon is gone; everything pending has been failed. Runs on the callback thread."""
+    # -- workers only --
+    def bind_job(self, payload: bytes) -> None:
+        """Before the first function is loaded: messages.BindJob."""
+    def load_function(self, payload: bytes) -> Any:
+        """Unpickle a function or a class."""
+    def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
+        """(error value, may be retried) for what a task or method raised."""
+    def create_actor(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], actor: bytes) -> Any:
+        """Make the instance; `concurrency` below is asked for afterwards."""
+    def is_concurrent(self) -> bool:
+        """Whether the actor's calls go through `start_call` instead of being run one by one."""
+    def start_call(self, call: PendingCall, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Run it on a thread or an event loop, then call.finish(value) or call.fail(error)."""
+
+class ObjectRef(Generic[T]):
+    """A reference to a value that exists or will."""
+
+    def binary(self) -> bytes: ...
+    def hex(self) -> str: ...
+    def is_ready(self) -> bool: ...
+    def owner(self) -> tuple[int, int]: ...
+
+class ActorToken:
+    """One counted reference to an actor; pickles like a ref. The last one's end ends the actor."""
+
+    def binary(self) -> bytes: ...
+    def weak(self) -> ActorToken:
+        """The same actor, uncounted."""
+
+class PendingCall:
+    """A call of a concurrent actor that is under way."""
+
+    def finish(self, value: object) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+class RemoteCall:
+    """`f.remote`: submits a task at each call. `prepare(self)` runs when the session is new to it and must `bind`."""
+
+    def __init__(
+        self,
+        prepare: Callable[[RemoteCall], None],
+        name: str,
+        num_returns: int,
+        max_retries: int,
+        retry_exceptions: bool,
+        retry_types: bytes,
+    ) -> None: ...
+    def bind(self, function_key: int, shape: int) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A ref; None for num_returns 0; a list of refs for more than 1."""
+
+class ActorCall:
+    """`handle.method.remote`."""
+
+    def __init__(
+        self, actor: ActorToken, method: str, num_returns: int, max_retries: int, retry_exceptions: bool, name: str
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def attach(
+    segment_fd: int,
+    event_fd: int,
+    slot: int,
+    generation: int,
+    host: Host,
+    root_task: bytes,
+    is_worker: bool,
+    daemon_socket_fd: int = -1,
+) -> None:
+    """Join the segment. `root_task` (12 bytes, unique) is what ids derive from.
+
+    A driver passes the socket to its daemon, whose end of file means that the daemon died."""
+
+def detach() -> None:
+    """Leave it: pending calls of other threads end in an error, threads are joined, the mapping goes
+    once no value reads from it."""
+
+def is_attached() -> bool: ...
+def session() -> int:
+    """Counts attaches; 0 when not attached."""
+
+def run_worker() -> int:
+    """A worker's life; the exit status."""
+
+def export_function(key: int, payload: bytes) -> None:
+    """Make a function or class known under `key` (a 64-bit hash); sent to each process that needs it, once."""
+
+def put(value: object) -> ObjectRef[Any]: ...
+def get(refs: Any, timeout_s: float = -1.0) -> Any:
+    """One ref's value, or a list's values. Raises weft's GetTimeoutError through `raise_error`."""
+
+def wait(refs: Sequence[Any], num_returns: int, timeout_s: float = -1.0) -> tuple[list[Any], list[Any]]: ...
+def on_ready(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
+    """Run it on the callback thread once the ref is ready (soon, when it is already)."""
+
+def send(kind: int, payload: bytes) -> None:
+    """One record to the node daemon."""
+
+def new_actor() -> ActorToken:
+    """The token of an actor that this process owns; its id derives from the current task."""
+
+def create_actor(token: ActorToken, spec: bytes, class_key: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Send the daemon the creation (messages.ActorSpec and the encoded call) once its arguments are ready."""
+
+def actor_token(actor: bytes) -> ActorToken:
+    """An uncounted token of an actor known by its id alone (a named or detached one)."""
+
+def error_value(code: int, text: str) -> bytes:
+    """An error value of the engine's own: b"S", the code, the text. Python's are b"P" and a pickle.
+
+    Codes: 1 worker crashed, 2 actor died, 3 owner died, 4 object lost, 5 cancelled, 6 node lost,
+    7 actor unavailable, 8 out of memory, 9 get timed out."""
+
+def current_task() -> tuple[bytes, int, str, bytes]:
+    """(task id, attempt, name, actor id or b"") of the calling thread."""
+
+def set_current_task(task: bytes, name: str) -> None:
+    """Adopt a task on another thread of a concurrent actor."""
+
+def statistics() -> dict[str, int]:
+    """Counters of this process: tasks_submitted, tasks_run, objects_owned, objects_borrowed, pending_tasks,
+    leases, arena_cached_bytes, rings."""
+
+def spin_limit_us(limit: int) -> None:
+    """How long a waiter spins at most before it sleeps."""

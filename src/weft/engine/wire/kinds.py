@@ -1,0 +1,64 @@
+"""The kinds of records that the node daemon reads and writes; `native/wire.hpp` holds the same numbers.
+
+All integers are little-endian. `actor` is 16 bytes. A process is a slot (u32) and a generation (u32).
+"""
+
+from __future__ import annotations
+
+import struct
+
+CONTROL = 1
+"""Either way: one message of `messages.py`."""
+BIND_JOB = 2
+"""Daemon to worker, before its first lease is granted: messages.BindJob."""
+LEASE_REQUEST = 3
+"""To the daemon: u32 shape, u32 wanted. So many more leases are wanted now; the newest counts."""
+LEASE_GRANT = 4
+"""From the daemon: u64 lease, u32 shape, u32 slot, u32 generation of the worker, u32 zero."""
+LEASE_RETURN = 5
+"""To the daemon: u64 lease."""
+LEASE_REVOKE = 6
+"""From the daemon: u64 lease. Return it as soon as what was pushed is done."""
+SHAPE_REFUSED = 7
+"""From the daemon: u32 shape, u32 zero, then an error value (see `_native.error_value`)."""
+PEER_DIED = 8
+"""From the daemon: u32 slot, u32 generation, then the reason as UTF-8 text."""
+PEER_DETACHED = 9
+"""To the daemon: u32 slot, u32 generation. This process holds no ring with that dead process any more."""
+BLOCKED = 10
+"""To the daemon: the worker's task waits in get or wait and lends its CPUs."""
+UNBLOCKED = 11
+"""To the daemon: it goes on."""
+CREATE_ACTOR = 12
+"""To the daemon: u32 n, n bytes of messages.ActorSpec, then the creation's TASK record."""
+ACTOR_UP = 13
+"""From the daemon: actor, u32 slot, u32 generation, u32 incarnation, u32 zero."""
+ACTOR_DOWN = 14
+"""From the daemon: actor, u32 state (0 restarting, 1 dead), u32 zero, then an error value."""
+ACTOR_WATCH = 15
+"""To the daemon: actor. Tell me when it is up or down, and now."""
+ACTOR_DROP = 16
+"""To the daemon: actor. No handle is left: let it finish its queue, then end it."""
+ACTOR_CREATED = 17
+"""Actor's worker to the daemon: actor, u32 ok, u32 zero, then an error value when not ok."""
+FUNCTION = 18
+"""To the daemon or a worker: u64 key, then the pickled function or class. Sent before its first use."""
+TASK = 19
+"""A task record; the daemon passes an actor's creation record to its worker unread."""
+NEED_SPACE = 20
+"""To the daemon: u64 bytes. The arena is full: spill something, then answer SPACE."""
+SPACE = 21
+"""From the daemon: u64 bytes freed (0: none could be), then text naming the largest holders."""
+RESTORE = 22
+"""To the daemon: u32 entry, u32 generation. A spilled object is wanted."""
+RESTORED = 23
+"""From the daemon: u32 entry, u32 generation, u32 ok, u32 zero, then text when not ok."""
+
+LEASE_REQUEST_BODY = struct.Struct("<II")
+LEASE_GRANT_BODY = struct.Struct("<QIIII")
+LEASE_BODY = struct.Struct("<Q")
+PROCESS_BODY = struct.Struct("<II")
+ACTOR_UP_BODY = struct.Struct("<16sIIII")
+ACTOR_STATE_BODY = struct.Struct("<16sII")
+SPACE_BODY = struct.Struct("<Q")
+RESTORED_BODY = struct.Struct("<IIII")

@@ -1,0 +1,127 @@
+"""What a process and its node daemon say to each other, beside the native records of the hot path.
+
+Every message is a msgspec struct in MessagePack, tagged with its class name, carried in a CONTROL record of
+the ring between the two. The native record kinds are listed in `kinds.py` beside this file.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, tag=True, omit_defaults=True):
+    """Base of all control messages; the tag is the class name."""
+
+
+# ---- a process to its node daemon ------------------------------------------------------------------
+
+
+class DefineShape(Message):
+    """What a lease must hold: sent once before the first lease request that names `shape`."""
+
+    shape: int
+    resources: dict[str, float]
+    """Amounts by name: "CPU", "GPU", "memory" and custom ones. Zero amounts are left out."""
+    runtime_env: str = ""
+    """The runtime environment as canonical JSON, or empty."""
+    strategy: dict[str, str | int | bool] = {}
+    """The scheduling strategy, {"kind": "default"} when empty."""
+    name: str = ""
+    """Of the function that needs it, for messages to people."""
+
+
+class DriverHello(Message):
+    """A driver's first message: what its workers need to run its functions."""
+
+    pid: int
+    sys_path: list[str]
+    cwd: str
+    environment: dict[str, str]
+    namespace: str
+    log_to_driver: bool = True
+    runtime_env: str = ""
+
+
+class ActorSpec(Message):
+    """All that the daemon must know of an actor; travels in front of its creation record."""
+
+    actor: bytes
+    class_name: str
+    class_key: int
+    resources: dict[str, float]
+    """Held while the actor lives."""
+    placement_resources: dict[str, float]
+    """Needed to place it (Ray asks for one CPU to place an actor that then holds none)."""
+    name: str = ""
+    namespace: str = ""
+    detached: bool = False
+    max_restarts: int = 0
+    max_task_retries: int = 0
+    max_concurrency: int = 1
+    runtime_env: str = ""
+    strategy: dict[str, str | int | bool] = {}
+    handle: bytes = b""
+    """The pickled handle, for get_actor()."""
+    get_if_exists: bool = False
+
+
+class KillActor(Message):
+    actor: bytes
+    no_restart: bool = True
+
+
+class Request(Message):
+    """A question that wants one Reply; `method` is a name in `engine/node/requests.py`."""
+
+    id: int
+    method: str
+    params: dict[str, object] = {}
+
+
+# ---- the node daemon to a process ------------------------------------------------------------------
+
+
+class Reply(Message):
+    id: int
+    value: object = None
+    error: str = ""
+    """Empty, or a message for a person."""
+    error_kind: str = ""
+    """The name of the exception class in weft.exceptions or builtins to raise."""
+
+
+class BindJob(Message):
+    """A worker's first message: the job whose functions it will run (a BIND_JOB record carries it)."""
+
+    job: int
+    driver_pid: int
+    sys_path: list[str]
+    cwd: str
+    environment: dict[str, str]
+    namespace: str
+    num_cpus: float = 1
+    gpu_ids: list[int] = []
+    runtime_env: str = ""
+
+
+class LogLines(Message):
+    """Output of a worker, for the driver of its job."""
+
+    pid: int
+    stream: str
+    """"stdout" or "stderr"."""
+    lines: list[tuple[str, str]]
+    """(task or actor name, text without the newline)."""
+
+
+class Warn(Message):
+    """Something that a person should know; a driver prints it once."""
+
+    text: str
+
+
+class ExitProcess(Message):
+    """A worker must end: now, or when the calls it has been sent are done."""
+
+    reason: str
+    drain: bool = False
