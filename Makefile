@@ -1,0 +1,96 @@
+# Every target sets up what it needs by itself, in .venv, and only what has changed.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BENCH_CASES ?=
+BENCH_ROUNDS ?= 1
+STRESS_SECONDS ?= 600
+RAY_VERSION := 2.60.0
+
+venv := .venv
+python := $(venv)/bin/python
+pip := $(python) -m pip install -qq --disable-pip-version-check
+native := $(shell find native -name '*.cpp' -o -name '*.hpp')
+extension_sources := $(filter-out native/tests/%,$(native))
+
+.PHONY: help
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# ---- set-up ----------------------------------------------------------------------------------------
+
+$(venv)/.tools: pyproject.toml
+	@test -x $(python) || $(PYTHON) -m venv $(venv)
+	@$(pip) --upgrade 'pip>=25.1'
+	@$(pip) --group build --group dev
+	@touch $@
+
+$(venv)/.installed: $(venv)/.tools CMakeLists.txt $(extension_sources)
+	@$(pip) --no-build-isolation -e .
+	@touch $@
+
+$(venv)-ray/.installed: Makefile
+	@test -x $(venv)-ray/bin/python || $(PYTHON) -m venv $(venv)-ray
+	@$(venv)-ray/bin/python -m pip install -qq --disable-pip-version-check ray==$(RAY_VERSION) numpy distributed
+	@touch $@
+
+.PHONY: build
+build: $(venv)/.installed  ## the package, installed for editing in .venv
+
+# ---- use -------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: build  ## a tour of the engine
+	@$(python) examples/demo.py
+
+.PHONY: test
+test: build  ## the whole test suite
+	@$(python) -m pytest -q tests
+
+.PHONY: stress
+stress: build  ## the long stress test; STRESS_SECONDS=600
+	@WEFT_STRESS_SECONDS=$(STRESS_SECONDS) $(python) -m pytest -q -s --timeout=0 tests/stress
+
+.PHONY: check
+check: $(venv)/.tools  ## ruff, mypy, clang-format
+	@$(venv)/bin/ruff check -q .
+	@$(venv)/bin/ruff format --check -q . || { echo "make format would change files"; exit 1; }
+	@$(python) -m mypy
+	@$(if $(native),$(venv)/bin/clang-format --dry-run -Werror $(native))
+
+.PHONY: format
+format: $(venv)/.tools  ## write everything in the house's format
+	@$(venv)/bin/ruff check -q --fix . || true
+	@$(venv)/bin/ruff format -q .
+	@$(if $(native),$(venv)/bin/clang-format -i $(native))
+
+.PHONY: bench
+bench: build $(venv)-ray/.installed  ## Weft and Ray side by side; BENCH_CASES=a,b BENCH_ROUNDS=n
+	@$(python) benchmarks/engine.py --ray-python $(venv)-ray/bin/python \
+		--cases '$(BENCH_CASES)' --rounds $(BENCH_ROUNDS)
+
+.PHONY: bench-pools
+bench-pools: build $(venv)-ray/.installed  ## Weft beside process pools and Dask
+	@$(python) benchmarks/pools.py --dask-python $(venv)-ray/bin/python
+
+.PHONY: sanitize
+sanitize: $(venv)/.tools  ## the native tests under ASan and UBSan, then under TSan
+	@$(call run_native_tests,build/sanitize-address,address$(comma)undefined,)
+	@$(call run_native_tests,build/sanitize-thread,thread,$(unrandomised))
+
+comma := ,
+# ThreadSanitizer of older compilers cannot map its shadow when addresses are randomised much.
+unrandomised = $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
+define run_native_tests
+$(venv)/bin/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(venv)/bin/ninja) --log-level=WARNING \
+	-DWEFT_NATIVE_TESTS=ON -DWEFT_SANITIZE=$(2) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+&& $(venv)/bin/cmake --build $(1) -- --quiet \
+&& $(3) $(venv)/bin/ctest --test-dir $(1) --output-on-failure --no-tests=error --progress
+endef
+
+.PHONY: clean
+clean:  ## remove environments, builds and caches
+	@rm -rf build dist $(venv) $(venv)-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
