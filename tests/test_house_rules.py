@@ -1,0 +1,155 @@
+"""Rules of the house that a reader would otherwise have to check: who imports whom, sizes, numbers said twice."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src"
+FILES = sorted(SRC.rglob("*.py"))
+LONGEST_FILE = 800
+
+LIBRARIES = ("tune", "rl", "serve", "train", "data", "pandas")
+TOOLS = ("cli", "dashboard", "testing")
+ENGINE = ("weft.engine", "weft._native")
+# What any layer may use: it imports nothing of Weft itself.
+COMMON = ("weft.exceptions",)
+IO_MODULES = frozenset(
+    "asyncio ctypes datetime fcntl http io mmap multiprocessing os pathlib queue random secrets select selectors "
+    "shutil signal socket ssl subprocess tempfile threading time urllib uuid".split()
+)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_under(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def exists(module: str) -> bool:
+    path = SRC.joinpath(*module.split("."))
+    return path.is_dir() or any(path.with_suffix(suffix).exists() for suffix in (".py", ".pyi"))
+
+
+def is_for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def import_statements(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Also those inside functions; not those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif is_for_types_only(child):
+            for other in child.orelse:
+                yield from import_statements(ast.Module([other], []))
+        else:
+            yield from import_statements(child)
+
+
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, absolute module name) of everything that the file imports."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in import_statements(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+            continue
+        base = node.module or ""
+        if node.level:
+            above = package[: len(package) - node.level + 1]
+            base = ".".join([*above, base] if base else above)
+        for alias in node.names:
+            inner = f"{base}.{alias.name}"
+            yield node.lineno, inner if is_under(base, "weft") and exists(inner) else base
+
+
+def may_import(importer: str, imported: str) -> bool:
+    """Libraries → public API → engine shells → engine/state."""
+    libraries = tuple(f"weft.{name}" for name in LIBRARIES)
+    tools = tuple(f"weft.{name}" for name in TOOLS)
+    if is_under(importer, *COMMON):
+        return is_under(imported, *COMMON)
+    if is_under(imported, *COMMON):
+        return True
+    if is_under(importer, "weft.engine.state"):
+        return is_under(imported, "weft.engine.state")
+    if is_under(importer, *ENGINE):
+        return is_under(imported, *ENGINE)
+    if is_under(importer, *libraries):
+        return not is_under(imported, *ENGINE, *tools)
+    if is_under(importer, *tools):
+        return not is_under(imported, *libraries)
+    return not is_under(imported, *libraries, *tools)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {imported}"
+        for path in FILES
+        for line, imported in imported_modules(path)
+        if is_under(imported, "weft") and not may_import(module_name(path), imported)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_state_imports_no_io_no_clock_and_no_randomness() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {imported}"
+        for path in FILES
+        if is_under(module_name(path), "weft.engine.state")
+        for line, imported in imported_modules(path)
+        if imported.split(".")[0] in IO_MODULES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_source_file_is_too_long() -> None:
+    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in FILES}
+    assert not {str(path): length for path, length in lengths.items() if length > LONGEST_FILE}
+
+
+def test_record_kinds_have_the_same_numbers_in_python_and_cpp() -> None:
+    header = ROOT / "native" / "wire.hpp"
+    if not header.exists():
+        pytest.fail("native/wire.hpp is missing: it must hold `enum class Kind` with the numbers of wire/kinds.py")
+    body = re.search(r"enum class Kind\b[^{]*\{(.*?)\};", header.read_text(), re.DOTALL)
+    assert body, "native/wire.hpp has no `enum class Kind`"
+    in_cpp = {name: int(number) for name, number in re.findall(r"^\s*(\w+)\s*=\s*(\d+)", body[1], re.MULTILINE)}
+    tree = ast.parse((SRC / "weft/engine/wire/kinds.py").read_text())
+    in_python = {
+        node.targets[0].id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, int)
+        if isinstance(node.targets[0], ast.Name)
+    }
+    assert in_python == {name: in_cpp.get(name) for name in in_python}
+    assert len(set(in_cpp.values())) == len(in_cpp), "two kinds share a number"
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "allowed"),
+    [
+        ("weft.tune.search", "weft", True),
+        ("weft.tune.search", "weft.engine.process", False),
+        ("weft.tune.search", "weft._native", False),
+        ("weft.remote_function", "weft._native", True),
+        ("weft", "weft.tune", False),
+        ("weft.engine.node.daemon", "weft.engine.state.leases", True),
+        ("weft.engine.node.daemon", "weft", False),
+        ("weft.engine.state.leases", "weft.engine.wire.messages", False),
+        ("weft.engine.state.leases", "weft.exceptions", True),
+    ],
+)
+def test_the_import_rule_itself_tells_right_from_wrong(importer: str, imported: str, allowed: bool) -> None:
+    assert may_import(importer, imported) is allowed
