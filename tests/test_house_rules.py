@@ -18,7 +18,7 @@ LIBRARIES = ("tune", "rl", "serve", "train", "data", "pandas")
 TOOLS = ("cli", "dashboard", "testing")
 ENGINE = ("weft.engine", "weft._native")
 # What any layer may use: it imports nothing of Weft itself.
-COMMON = ("weft.exceptions",)
+COMMON = ("weft.exceptions", "weft.ids")
 IO_MODULES = frozenset(
     "asyncio ctypes datetime fcntl http io mmap multiprocessing os pathlib queue random secrets select selectors "
     "shutil signal socket ssl subprocess tempfile threading time urllib uuid".split()
