@@ -1,0 +1,10 @@
+"""Actors' types, and how an actor ends itself; Ray's `ray.actor`."""
+
+from __future__ import annotations
+
+from weft.engine.process.actor_class import ActorClass
+from weft.engine.process.actor_description import method
+from weft.engine.process.actor_handle import ActorHandle, ActorMethod
+from weft.engine.process.lifecycle import exit_actor
+
+__all__ = ["ActorClass", "ActorHandle", "ActorMethod", "exit_actor", "method"]

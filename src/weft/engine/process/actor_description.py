@@ -1,0 +1,117 @@
+"""What a handle must know about an actor's class: its name and its methods. Travels inside every handle. Pure.
+
+The class itself does not: a handle can be used where the class can not be imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from weft.engine.process import options
+from weft.engine.process.remote_function import code_flags, is_generator
+
+_COROUTINE, _ASYNC_GENERATOR = 0x80, 0x200
+MARK = "__weft_method__"
+SPECIAL = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
+
+
+class MethodDescription(NamedTuple):
+    """One method's defaults."""
+
+    num_returns: int | str = 1
+    concurrency_group: str = ""
+    max_task_retries: int | None = None
+    retry_exceptions: bool = False
+
+
+class ActorDescription(NamedTuple):
+    """One actor class with the options that its callers need."""
+
+    class_name: str
+    qualified_name: str
+    methods: dict[str, MethodDescription]
+    is_async: bool = False
+    is_concurrent: bool = False
+    max_task_retries: int = 0
+    max_pending_calls: int = -1
+
+    def method(self, name: str) -> MethodDescription:
+        """Raises AttributeError that names the class and what was probably meant."""
+        known = self.methods.get(name)
+        if known is None:
+            near = [] if name.startswith("__") else difflib.get_close_matches(name, [*self.methods], n=3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise AttributeError(f"The actor class {self.class_name!r} has no method {name!r}.{hint}")
+        return known
+
+
+def method(*args: Any, **given: Any) -> Callable[[Any], Any]:
+    """Options of an actor's method: num_returns, concurrency_group, max_task_retries, retry_exceptions.
+
+    >>> @weft.remote
+    ... class Splitter:
+    ...     @weft.method(num_returns=2)
+    ...     def halves(self, text):
+    ...         return text[:1], text[1:]
+    """
+    if args or not given:
+        raise ValueError(
+            "The @weft.method decorator must be applied using no arguments other than keywords of "
+            "'num_returns', 'concurrency_group', 'max_task_retries', 'retry_exceptions', for example "
+            "'@weft.method(num_returns=2)'."
+        )
+    options.validate(given, "methods")
+
+    def decorate(function: Any) -> Any:
+        setattr(function, MARK, dict(given))
+        return function
+
+    return decorate
+
+
+def is_async_class(cls: type) -> bool:
+    """An actor with any coroutine method is an async actor."""
+    return any(code_flags(function) & (_COROUTINE | _ASYNC_GENERATOR) for _, function in functions_of(cls))
+
+
+def functions_of(cls: type) -> list[tuple[str, Any]]:
+    """(name, function) of everything callable that a handle offers: public, private, static and class methods."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if base is object or base.__module__ == "typing":
+            continue
+        for name, value in vars(base).items():
+            function = getattr(value, "__func__", value)
+            if callable(function) and not isinstance(function, type):
+                found[name] = function
+    return [*found.items()]
+
+
+def describe(cls: type, chosen: options.ActorOptions, max_concurrency: int) -> ActorDescription:
+    methods = {name: _describe_method(function) for name, function in functions_of(cls) if name != "__init__"}
+    methods.update({name: MethodDescription() for name in SPECIAL})
+    is_async = is_async_class(cls)
+    return ActorDescription(
+        class_name=cls.__name__,
+        qualified_name=f"{cls.__module__}.{cls.__qualname__}",
+        methods=methods,
+        is_async=is_async,
+        is_concurrent=is_async or max_concurrency > 1 or bool(chosen.concurrency_groups),
+        max_task_retries=chosen.max_task_retries,
+        max_pending_calls=chosen.max_pending_calls,
+    )
+
+
+def _describe_method(function: Any) -> MethodDescription:
+    given: Mapping[str, Any] = getattr(function, MARK, {})
+    returns = given.get("num_returns")
+    if returns is None:
+        returns = "streaming" if is_generator(function) else 1
+    return MethodDescription(
+        num_returns=returns,
+        concurrency_group=given.get("concurrency_group") or "",
+        max_task_retries=given.get("max_task_retries"),
+        retry_exceptions=bool(given.get("retry_exceptions", False)),
+    )

@@ -1,0 +1,200 @@
+"""Handles to actors and their methods. `handle.method.remote` is the native submitter itself.
+
+A method's object is made at its first use and kept on the handle, so that the look-up is a plain attribute's. It holds
+the actor's token and not the handle, so there is no cycle: the last handle's end is seen at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NoReturn
+
+from weft import _native
+from weft.engine.process import options
+from weft.engine.process.actor_description import ActorDescription, MethodDescription
+from weft.exceptions import PendingCallsLimitExceeded
+from weft.ids import ActorID
+
+
+class ActorHandle:
+    """A counted reference to an actor. When the last one is gone the actor finishes its calls and ends.
+
+    Handles can be passed to tasks and other actors, compared, and used as keys."""
+
+    def __init__(self, token: _native.ActorToken, description: ActorDescription) -> None:
+        self.__dict__["_weft_token"] = token
+        self.__dict__["_weft_description"] = description
+
+    _weft_token: _native.ActorToken
+    _weft_description: ActorDescription
+
+    def __getattr__(self, name: str) -> Any:
+        description = self.__dict__.get("_weft_description")
+        if description is None:
+            raise AttributeError(name)
+        method = ActorMethod(self._weft_token, description, name, description.method(name))
+        self.__dict__[name] = method
+        return method
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *self._weft_description.methods])
+
+    @property
+    def _actor_id(self) -> ActorID:
+        return ActorID(self._weft_token.binary())
+
+    @property
+    def _ray_actor_id(self) -> ActorID:
+        return self._actor_id
+
+    def __repr__(self) -> str:
+        return f"Actor({self._weft_description.class_name}, {self._weft_token.binary().hex()})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and other._weft_token.binary() == self._weft_token.binary()
+
+    def __hash__(self) -> int:
+        return hash(self._weft_token.binary())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActorHandle, (self._weft_token, self._weft_description)
+
+
+class ActorMethod:
+    """`handle.method`: its `remote` submits a call."""
+
+    __slots__ = ("_description", "_method", "_name", "_token", "remote")
+
+    def __init__(
+        self, token: _native.ActorToken, description: ActorDescription, name: str, method: MethodDescription
+    ) -> None:
+        self._token = token
+        self._description = description
+        self._name = name
+        self._method = method
+        self.remote: Any = make_call(token, description, name, method, "")
+
+    def options(self, **given: Any) -> ActorMethodVariant:
+        """The same method with other options: num_returns, name, concurrency_group, max_task_retries..."""
+        options.validate(given, "methods")
+        changed = self._method
+        returns = given.get("num_returns")
+        if returns is not None:
+            changed = changed._replace(num_returns=returns)
+        if given.get("concurrency_group") is not None:
+            changed = changed._replace(concurrency_group=given["concurrency_group"])
+        if given.get("max_task_retries") is not None:
+            changed = changed._replace(max_task_retries=given["max_task_retries"])
+        if "retry_exceptions" in given:
+            changed = changed._replace(retry_exceptions=bool(given["retry_exceptions"]))
+        chosen = "concurrency_group" in given
+        return ActorMethodVariant(
+            make_call(self._token, self._description, self._name, changed, given.get("name") or "", chosen)
+        )
+
+    def bind(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError("lazy graphs (.bind) are not supported; call .remote()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
+            f"try 'object.{self._name}.remote()'."
+        )
+
+    def __repr__(self) -> str:
+        return f"ActorMethod({self._description.class_name}.{self._name})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActorMethod, (self._token, self._description, self._name, self._method)
+
+
+class ActorMethodVariant:
+    """What `handle.method.options(...)` returns."""
+
+    __slots__ = ("remote",)
+
+    def __init__(self, call: Any) -> None:
+        self.remote = call
+
+    def bind(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError("lazy graphs (.bind) are not supported; call .remote()")
+
+
+def make_call(
+    token: _native.ActorToken,
+    description: ActorDescription,
+    name: str,
+    method: MethodDescription,
+    shown: str,
+    chose_group: bool = False,
+) -> Any:
+    """The native submitter of one method. A group that the caller chose travels as `name:group`."""
+    if isinstance(method.num_returns, str):
+        return _NotYet(f"{description.class_name}.{name}", method.num_returns)
+    retries = description.max_task_retries if method.max_task_retries is None else method.max_task_retries
+    target = f"{name}:{method.concurrency_group}" if chose_group and description.is_concurrent else name
+    call = _native.ActorCall(
+        token, target, method.num_returns, retries, method.retry_exceptions, shown or f"{description.class_name}.{name}"
+    )
+    if description.max_pending_calls > 0:
+        return BoundedCall(call, _pending_of(token), description.max_pending_calls)
+    return call
+
+
+class _NotYet:
+    """Stands for the submitter of a generator method."""
+
+    def __init__(self, name: str, num_returns: str) -> None:
+        self._text = f"{name} streams (num_returns={num_returns!r}), which is not supported yet: return a list"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(self._text)
+
+
+class PendingCalls:
+    """How many calls of this process to one actor are unfinished."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+
+    def one_less(self) -> None:
+        with self.lock:
+            self.count -= 1
+
+
+_pending: dict[bytes, PendingCalls] = {}
+
+
+def _pending_of(token: _native.ActorToken) -> PendingCalls:
+    return _pending.setdefault(token.binary(), PendingCalls())
+
+
+class BoundedCall:
+    """A submitter that refuses when `max_pending_calls` are unfinished."""
+
+    def __init__(self, call: _native.ActorCall, pending: PendingCalls, limit: int) -> None:
+        self._call = call
+        self._pending = pending
+        self._limit = limit
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        pending = self._pending
+        with pending.lock:
+            if pending.count >= self._limit:
+                raise PendingCallsLimitExceeded(
+                    f"The actor has {pending.count} unfinished calls of this process, as many as max_pending_calls "
+                    "allows. Wait for some of them with weft.wait() before you submit more."
+                )
+            pending.count += 1
+        try:
+            refs = self._call(*args, **kwargs)
+        except BaseException:
+            pending.one_less()
+            raise
+        first = refs[0] if isinstance(refs, list) else refs
+        if first is None:
+            pending.one_less()
+        else:
+            _native.on_ready(first, pending.one_less)
+        return refs

@@ -1,0 +1,95 @@
+"""The actor inside its worker: what is sent of its class, how the instance is made, which calls run at once.
+
+`ActorDefinition` is what travels: the class and all that its worker must know about running it. The node daemon
+needs other things (`messages.ActorSpec`) and never unpickles this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.engine.process import context_state
+from weft.engine.process.errors import ActorCreationFailed
+from weft.exceptions import TaskError
+
+
+@dataclass
+class ActorDefinition:
+    """An actor's class and how its calls are run."""
+
+    cls: type
+    description: Any
+    """The handle's `ActorDescription`, so that the actor can make a handle to itself."""
+    is_async: bool = False
+    max_concurrency: int = 1
+    groups: dict[str, int] = field(default_factory=dict)
+    group_of: dict[str, str] = field(default_factory=dict)
+    """The concurrency group of each method that names one."""
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def is_concurrent(self) -> bool:
+        return self.is_async or self.max_concurrency > 1 or bool(self.groups)
+
+
+def create(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str, Any], actor: bytes) -> Any:
+    """(the instance, what runs its calls or None). What the constructor raises is the actor's death."""
+    state = context_state.state
+    state.actor_id, state.actor_definition = actor, definition
+    if definition.namespace:
+        state.namespace = definition.namespace
+    add_special_methods(definition.cls)
+    calls = None
+    if definition.is_concurrent:
+        from weft.engine.process.concurrency import ConcurrentCalls
+
+        calls = ConcurrentCalls(definition)
+    try:
+        make = definition.cls if calls is None else calls.construct
+        state.actor_instance = make(*args, **kwargs)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        raise ActorCreationFailed(error) from error
+    if calls is not None:
+        calls.instance = state.actor_instance
+    return state.actor_instance, calls
+
+
+# ---- methods that every actor has ------------------------------------------------------------------
+
+
+def _ready(self: Any) -> bool:
+    """Answers once the actor is made."""
+    return True
+
+
+def _call(self: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a function of the caller's with the actor as its first argument."""
+    return function(self, *args, **kwargs)
+
+
+def _terminate(self: Any) -> None:
+    """Ends the actor after the calls before this one."""
+    from weft.engine.process.lifecycle import exit_actor
+
+    exit_actor()
+
+
+SPECIAL_METHODS = {"__ray_ready__": _ready, "__ray_call__": _call, "__ray_terminate__": _terminate}
+
+
+def add_special_methods(cls: type) -> None:
+    """Put them on the class, in this worker only; on a class that takes no attributes they stay missing."""
+    for name, function in SPECIAL_METHODS.items():
+        if not hasattr(cls, name):
+            with contextlib.suppress(TypeError):
+                setattr(cls, name, function)
+
+
+def is_remote_failure(error: BaseException) -> bool:
+    """Whether it came from another task rather than from here."""
+    return isinstance(error, TaskError)

@@ -1,0 +1,225 @@
+"""`get`, `put`, `wait` and the rest of the core verbs. Thin: the native core does the work and the type checks.
+
+The usual case adds one Python call to the native one; what is wrong is explained after the core has refused.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
+
+from weft import _native
+from weft._native import ObjectRef
+from weft.engine.process import rpc, session
+from weft.engine.process.actor_class import ActorClass
+from weft.engine.process.actor_handle import ActorHandle
+from weft.engine.process.remote_function import P, RemoteFunction
+from weft.engine.wire.messages import KillActor
+from weft.exceptions import WeftError
+
+T = TypeVar("T")
+R = TypeVar("R")
+_native_get = _native.get
+_CHECKED_FOR_TWINS = 64
+"""wait() on a list of at most so many refs looks for one that appears twice; on a longer one that would cost more
+than the wait, and a twin does no harm."""
+
+
+# ---- values ----------------------------------------------------------------------------------------
+
+
+@overload
+def get(object_refs: ObjectRef[T], *, timeout: float | None = None) -> T: ...
+@overload
+def get(object_refs: Sequence[ObjectRef[T]], *, timeout: float | None = None) -> list[T]: ...
+@overload
+def get(object_refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None) -> list[Any]: ...
+def get(object_refs: Any, *, timeout: float | None = None) -> Any:
+    """The value of a ref, or the values of a list of refs, waiting for them.
+
+    Raises what the task raised (also as a TaskError), GetTimeoutError after `timeout` seconds (0: do not wait),
+    and the engine's errors when the value can not be had: WorkerCrashedError, ActorDiedError, OwnerDiedError...
+
+    >>> weft.get([weft.put(1), weft.put(2)])
+    [1, 2]
+    """
+    try:
+        if timeout is None:
+            return _native_get(object_refs)
+        return _native_get(object_refs, _timeout(timeout))
+    except (TypeError, RuntimeError) as error:
+        if isinstance(error, WeftError) or (_are_refs(object_refs) and _native.is_attached()):
+            raise
+        return _get_slowly(object_refs, timeout, error)
+
+
+def _get_slowly(object_refs: Any, timeout: float | None, error: Exception) -> Any:
+    """Not attached yet, no refs, or a tuple or other sequence of refs."""
+    session.ensure()
+    if _are_refs(object_refs):
+        refs = object_refs if isinstance(object_refs, ObjectRef) else list(object_refs)
+        return _native_get(refs, -1.0 if timeout is None else _timeout(timeout))
+    if isinstance(object_refs, list):
+        wrong = next(entry for entry in object_refs if not isinstance(entry, ObjectRef))
+        raise ValueError(
+            f"Invalid type of object refs, {type(wrong)}, is given in the list. All elements must be refs, "
+            f"but got {wrong!r}."
+        ) from None
+    raise ValueError(
+        f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef or "
+        f"a list of ObjectRefs, but got {object_refs!r}."
+    ) from None
+
+
+def _are_refs(value: Any) -> bool:
+    return isinstance(value, ObjectRef) or (
+        isinstance(value, list) and all(isinstance(entry, ObjectRef) for entry in value)
+    )
+
+
+def _timeout(timeout: float) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds or None, but got {timeout!r}")
+    if timeout < 0 and timeout != -1:
+        raise ValueError(f"The 'timeout' argument must be non-negative or None, but got {timeout}")
+    return -1.0 if timeout == -1 else float(timeout)
+
+
+def put(value: T, *, _owner: Any = None, _tensor_transport: str = "object_store") -> ObjectRef[T]:
+    """Store a value in the node's object memory; its ref. TypeError for a ref: that is one already.
+
+    >>> weft.get(weft.put("hello"))
+    'hello'
+    """
+    if isinstance(value, ObjectRef):
+        raise TypeError(
+            "Calling 'put' on an ObjectRef is not allowed. Pass the ref itself, or put it in a list: put([ref])."
+        )
+    try:
+        return _native.put(value)
+    except RuntimeError:
+        if _native.is_attached():
+            raise
+        session.ensure()
+        return _native.put(value)
+
+
+def wait(
+    object_refs: list[ObjectRef[T]], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+) -> tuple[list[ObjectRef[T]], list[ObjectRef[T]]]:
+    """(ready, not ready): waits until `num_returns` of the refs are ready, or for `timeout` seconds.
+
+    Both lists keep the order given. A failed task's ref is ready. `fetch_local` is accepted: on one node every ready
+    value is local.
+
+    >>> ready, rest = weft.wait([weft.put(1), weft.put(2)], num_returns=2)
+    >>> len(ready), len(rest)
+    (2, 0)
+    """
+    if type(object_refs) is not list or type(num_returns) is not int or not 0 < num_returns <= len(object_refs):
+        if isinstance(object_refs, list) and not object_refs:
+            return [], []
+        _check_wait(object_refs, num_returns)
+    if len(object_refs) <= _CHECKED_FOR_TWINS and len(set(object_refs)) != len(object_refs):
+        _check_wait(object_refs, num_returns)
+    try:
+        if timeout is None:
+            return _native.wait(object_refs, num_returns)
+        return _native.wait(object_refs, num_returns, _timeout(timeout))
+    except (TypeError, ValueError, RuntimeError):
+        session.ensure()
+        _check_wait(object_refs, num_returns)
+        return _native.wait(object_refs, num_returns, -1.0 if timeout is None else _timeout(timeout))
+
+
+def _check_wait(object_refs: Any, num_returns: Any) -> None:
+    if isinstance(object_refs, ObjectRef):
+        raise TypeError("wait() expected a list of weft.ObjectRef, but got a single weft.ObjectRef: wait([ref])")
+    if not isinstance(object_refs, list):
+        raise TypeError(f"wait() expected a list of weft.ObjectRef, but got {type(object_refs)}")
+    for entry in object_refs:
+        if not isinstance(entry, ObjectRef):
+            raise TypeError(f"wait() expected a list of weft.ObjectRef, but got a list containing {type(entry)}")
+    if isinstance(num_returns, bool) or not isinstance(num_returns, int):
+        raise TypeError(f"num_returns must be an int, but got {num_returns!r}")
+    if num_returns <= 0:
+        raise ValueError(f"Invalid number of objects to return {num_returns}: num_returns must be at least 1")
+    if num_returns > len(object_refs):
+        raise ValueError(f"num_returns must be at most the number of refs, {len(object_refs)}, but got {num_returns}")
+    if len(set(object_refs)) != len(object_refs):
+        raise ValueError("Wait requires a list of unique object refs, but some appear twice.")
+
+
+# ---- actors and tasks ------------------------------------------------------------------------------
+
+
+def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
+    """End an actor at once; what it runs and what is queued fails with ActorDiedError. No exit functions run.
+
+    With `no_restart=False` it starts again if `max_restarts` allows."""
+    if not isinstance(actor, ActorHandle):
+        raise ValueError(f"weft.kill() only supported for actors. Got: {type(actor)}. For tasks, use weft.cancel().")
+    session.ensure()
+    rpc.send(KillActor(actor._weft_token.binary(), no_restart))
+
+
+def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:
+    """Cancel a task that is pending or running. Not supported yet."""
+    if not isinstance(ref, ObjectRef):
+        raise TypeError(f"weft.cancel() only supported for object refs. Got: {type(ref)}. For actors, use weft.kill().")
+    raise NotImplementedError("weft.cancel() is not supported yet; an actor can be ended with weft.kill()")
+
+
+def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
+    """A handle to the living actor of that name; ValueError when there is none.
+
+    Such a handle does not keep the actor alive."""
+    from weft.engine.process import named_actors
+
+    return named_actors.find(name, namespace)
+
+
+# ---- remote ----------------------------------------------------------------------------------------
+
+
+@overload
+def remote(__function: type[T]) -> ActorClass[T]: ...  # type: ignore[overload-overlap]
+@overload
+def remote(__function: Callable[P, R]) -> RemoteFunction[P, R]: ...
+@overload
+def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(*args: Any, **options: Any) -> Any:
+    """Make a function's calls tasks, or a class's instances actors; with options when called with keywords.
+
+    >>> @weft.remote(num_cpus=2)
+    ... def f(): ...
+    >>> @weft.remote
+    ... class Counter: ...
+    """
+    if len(args) == 1 and not options and callable(args[0]):
+        return _make_remote(args[0], {})
+    if args or not options:
+        raise TypeError(
+            "The @weft.remote decorator must be applied either with no arguments and no parentheses, for example "
+            "'@weft.remote', or with options as keywords, for example '@weft.remote(num_cpus=2)', "
+            f"but got {args!r}."
+        )
+    return lambda target: _make_remote(target, options)
+
+
+def _make_remote(target: Any, options: dict[str, Any]) -> Any:
+    if isinstance(target, type):
+        return ActorClass(target, options)
+    if isinstance(target, RemoteFunction | ActorClass):
+        raise TypeError(f"{target!r} is remote already: @weft.remote must be applied once")
+    if not callable(target) or not hasattr(target, "__module__"):
+        raise TypeError(
+            f"The @weft.remote decorator must be applied to either a function or a class, but got {target!r}."
+        )
+    if isinstance(target, types.MethodType):
+        raise TypeError(
+            f"The @weft.remote decorator must be applied to a function or a class, but got the bound method "
+            f"{target.__qualname__}: make the class an actor, or wrap the call in a function."
+        )
+    return RemoteFunction(target, options)

@@ -1,0 +1,114 @@
+"""One event loop on one thread, running an async actor's calls; the asyncio half of `concurrency.py`.
+
+Kept apart because asyncio takes as long to import as the rest of a worker does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections.abc
+import inspect
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from weft import _native
+from weft.engine.process.concurrency import Call, run_here
+
+if TYPE_CHECKING:
+    from weft.engine.process.concurrency import ConcurrentCalls
+
+
+class AsyncGroup:
+    """At most `limit` coroutines at once on this group's own loop."""
+
+    def __init__(self, name: str, limit: int, calls: ConcurrentCalls) -> None:
+        self._limit = limit
+        self._calls = calls
+        self._incoming: deque[Call] = deque()
+        self._signalled = False
+        self._running: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._run, name=f"weft-{name.strip('_')}-loop", daemon=True).start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def construct(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """On the loop's thread, inside the loop, so that the constructor may create tasks."""
+        task = _native.current_task()
+        made: Future[Any] = Future()
+
+        def run() -> None:
+            _native.set_current_task(task[0], task[2])
+            try:
+                made.set_result(cls(*args, **kwargs))
+            except BaseException as error:
+                made.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return made.result()
+
+    def submit(self, call: Call) -> None:
+        """From the worker's main thread. The loop is woken once for all that comes before it looks."""
+        self._incoming.append(call)
+        if not self._signalled:
+            self._signalled = True
+            self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        self._signalled = False
+        while self._incoming and len(self._running) < self._limit:
+            call = self._incoming.popleft()
+            if not inspect.iscoroutinefunction(call.method):
+                run_here(call, self._calls)
+                continue
+            task = self._loop.create_task(self._answer(call), name=call.task_name)
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if self._incoming:
+            self._begin()
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            value = await InTask(call)
+        except BaseException as error:
+            self._calls.ended(call, None, error)
+        else:
+            self._calls.ended(call, value, None)
+
+
+class InTask(collections.abc.Awaitable[Any]):
+    """A coroutine that adopts its call's task at each step, since others run on the thread in between."""
+
+    __slots__ = ("_call", "_coroutine")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        call.adopt()
+        self._coroutine = call.method(*call.args, **call.kwargs)
+
+    def __await__(self) -> InTask:
+        return self
+
+    def __iter__(self) -> InTask:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        self._call.adopt()
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        self._call.adopt()
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()

@@ -1,0 +1,61 @@
+"""Makes a fresh worker a worker of one job: paths, folder, environment, devices, and its own `__main__`.
+
+Runs once in a worker, before its first function is loaded. The zygote has imported nothing of the user's and no
+numeric library, so the thread limits set here are seen by the BLAS libraries that load later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import types
+from collections.abc import Mapping
+
+from weft.engine.process import context_state, output
+from weft.engine.wire.messages import BindJob
+
+_THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_OWN_PREFIX = "WEFT_"
+
+
+def bind(job: BindJob) -> None:
+    """Take on the job's environment. The driver's variables win over what the daemon was started with."""
+    env = json.loads(job.runtime_env) if job.runtime_env else {}
+    set_environment({**job.environment, **env.get("env_vars", {})})
+    limit_threads(job.num_cpus, {**job.environment, **env.get("env_vars", {})})
+    show_gpus(job.gpu_ids)
+    set_paths(job.sys_path, job.cwd)
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    state = context_state.state
+    state.job, state.driver_pid, state.namespace = job.job, job.driver_pid, job.namespace
+    state.num_cpus, state.gpu_ids, state.runtime_env = job.num_cpus, list(job.gpu_ids), job.runtime_env
+    output.install()
+
+
+def set_environment(wanted: Mapping[str, str]) -> None:
+    for name in list(os.environ):
+        if name not in wanted and not name.startswith(_OWN_PREFIX):
+            del os.environ[name]
+    os.environ.update({name: value for name, value in wanted.items() if not name.startswith(_OWN_PREFIX)})
+
+
+def limit_threads(num_cpus: float, chosen: Mapping[str, str]) -> None:
+    """One BLAS thread a CPU of this worker, unless the user has chosen otherwise."""
+    for name in _THREAD_LIMITS:
+        if name not in chosen:
+            os.environ[name] = str(max(1, int(num_cpus)))
+
+
+def show_gpus(gpu_ids: list[int]) -> None:
+    """Only the devices that this worker was given, as Ray does; none when it asked for none."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
+
+
+def set_paths(sys_path: list[str], cwd: str) -> None:
+    """Import what the driver can import, in the driver's order."""
+    sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
+    sys.path_importer_cache.clear()
+    with contextlib.suppress(OSError):  # the folder may have gone since
+        os.chdir(cwd)

@@ -1,0 +1,55 @@
+"""The cluster as the node daemon tells it: nodes, resources, what this worker holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.engine.process import rpc
+from weft.engine.process.context_state import state
+from weft.engine.process.session import ensure
+
+
+def nodes() -> list[dict[str, Any]]:
+    """One entry a node, living or dead: NodeID, Alive, NodeManagerAddress, Resources, Labels...
+
+    >>> weft.nodes()[0]["Alive"]
+    True
+    """
+    ensure()
+    found: list[dict[str, Any]] = rpc.request("nodes")
+    return found
+
+
+def cluster_resources() -> dict[str, float]:
+    """All that the living nodes have."""
+    ensure()
+    found: dict[str, float] = rpc.request("cluster_resources")
+    return found
+
+
+def available_resources() -> dict[str, float]:
+    """What is not held now; a resource that is used up is left out."""
+    ensure()
+    found: dict[str, float] = rpc.request("available_resources")
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def own_node_id() -> str:
+    """Of the node that this process is on."""
+    if not state.node_id:
+        state.node_id = nodes()[0]["NodeID"]
+    return state.node_id
+
+
+def assigned_resources() -> dict[str, float]:
+    """What this worker's task or actor holds; empty in a driver."""
+    if not state.is_worker:
+        return {}
+    found: dict[str, float] = rpc.request("assigned_resources")
+    return found
+
+
+def actor_restarts(actor: bytes) -> int:
+    """How often the actor was restarted."""
+    found: dict[str, Any] = rpc.request("actor_info", actor=actor) or {}
+    return int(found.get("restarts", 0))

@@ -1,0 +1,170 @@
+"""Runs the calls of an actor that takes several at once: on threads, or as coroutines of an event loop.
+
+Each concurrency group has its own limit and its own thread or threads; methods that name no group share the default
+one. An actor with any `async def` method is an async actor: a group is then one event loop, plain methods run on
+that loop's thread too, and one call at a time runs between two awaits. Otherwise a group is a pool of threads.
+
+1. CON-1: of one group, at most its limit of calls are under way; the others wait in the order they came.
+2. CON-2: every call ends with exactly one `finish` or `fail`.
+3. CON-3: on the thread that runs a call, `current_task` is that call; for a coroutine, at each of its steps.
+
+`start` runs on the worker's main thread; everything else on the groups' threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from weft import _native
+from weft.engine.process import lifecycle
+from weft.engine.process.errors import ActorExit
+
+if TYPE_CHECKING:
+    from weft.engine.process.actor_instance import ActorDefinition
+
+DEFAULT_GROUP = "_default"
+SYSTEM_GROUP = "_ray_system"
+
+
+class Call:
+    """One call: what to run, and the native call to answer."""
+
+    __slots__ = ("args", "kwargs", "method", "native", "task", "task_name")
+
+    def __init__(self, native: Any, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.native = native
+        self.method = method
+        self.args = args
+        self.kwargs = kwargs
+        task = _native.current_task()
+        self.task, self.task_name = task[0], task[2]
+
+    def adopt(self) -> None:
+        _native.set_current_task(self.task, self.task_name)
+
+
+class ConcurrentCalls:
+    """All groups of one actor, and how many of its calls are under way."""
+
+    def __init__(self, definition: ActorDefinition) -> None:
+        self.instance: Any = None
+        self._definition = definition
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._idle_callback: Callable[[], Any] | None = None
+        self._leaving = False
+        make: Any = ThreadGroup
+        if definition.is_async:
+            from weft.engine.process.async_group import AsyncGroup
+
+            make = AsyncGroup
+        self._make = make
+        limits = {DEFAULT_GROUP: definition.max_concurrency, **definition.groups}
+        self._groups: dict[str, Any] = {name: make(name, limit, self) for name, limit in limits.items()}
+
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
+        """Make the instance where its calls will run, and wait for it."""
+        return self._groups[DEFAULT_GROUP].construct(self._definition.cls, args, kwargs)
+
+    def start(self, native: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """`method` is the name, or `name:group` when the caller chose the group."""
+        name, _, group_name = method.partition(":")
+        group_name = group_name or self._definition.group_of.get(name, DEFAULT_GROUP)
+        group = self._groups.get(group_name)
+        if group is None and group_name == SYSTEM_GROUP:
+            group = self._groups[SYSTEM_GROUP] = self._make(SYSTEM_GROUP, 1, self)
+        try:
+            if self._leaving:
+                raise ActorExit(lifecycle.EXIT_TEXT)
+            if group is None:
+                known = [known for known in self._groups if not known.startswith("_")]
+                raise ValueError(f"concurrency_group must be one of {known}, but got {group_name!r}")
+            call = Call(native, getattr(self.instance, name), args, kwargs)
+        except BaseException as error:
+            native.fail(error)
+            return
+        with self._lock:
+            self._under_way += 1
+        group.submit(call)
+
+    def ended(self, call: Call, value: object, error: BaseException | None) -> None:
+        """Answer the call (CON-2), then see whether somebody waits for the actor to be idle."""
+        if isinstance(error, SystemExit):
+            self._leave(error)
+        try:
+            if error is None:
+                call.native.finish(value)
+            else:
+                call.native.fail(error)
+        except Exception as failure:  # the value could not be pickled
+            call.native.fail(failure)
+        with self._lock:
+            self._under_way -= 1
+            callback = self._idle_callback if self._under_way == 0 else None
+        if callback is not None:
+            callback()
+
+    def _leave(self, error: SystemExit) -> None:
+        if not isinstance(error, ActorExit):
+            lifecycle.leave(error)
+            return
+        leaving = error
+        self._leaving = True
+        self.when_idle(lambda: lifecycle.leave_idle(leaving))
+
+    def when_idle(self, callback: Callable[[], Any]) -> None:
+        """Run it once no call is under way."""
+        with self._lock:
+            self._idle_callback = callback
+            idle = self._under_way == 0
+        if idle:
+            callback()
+
+
+class ThreadGroup:
+    """Up to `limit` threads, started as they are needed and kept, so that thread-local data lasts."""
+
+    def __init__(self, name: str, limit: int, calls: ConcurrentCalls) -> None:
+        self._name = name
+        self._limit = limit
+        self._calls = calls
+        self._queue: SimpleQueue[Call] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+
+    def construct(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return cls(*args, **kwargs)
+
+    def submit(self, call: Call) -> None:
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            elif self._threads < self._limit:
+                self._threads += 1
+                name = f"weft-{self._name.strip('_')}-{self._threads}"
+                threading.Thread(target=self._run, name=name, daemon=True).start()
+            self._queue.put(call)
+
+    def _run(self) -> None:
+        while True:
+            call = self._queue.get()
+            run_here(call, self._calls)
+            del call
+            with self._lock:
+                if self._queue.empty():
+                    self._idle += 1
+
+
+def run_here(call: Call, calls: ConcurrentCalls) -> None:
+    """Run a plain method on this thread."""
+    call.adopt()
+    try:
+        value = call.method(*call.args, **call.kwargs)
+    except BaseException as error:
+        calls.ended(call, None, error)
+    else:
+        calls.ended(call, value, None)

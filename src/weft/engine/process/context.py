@@ -1,0 +1,185 @@
+"""Who am I: the runtime context of a driver, a task or an actor's method, in Ray's words.
+
+Ids are given as hexadecimal text by the `get_...` methods, as id objects by the retired properties.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from typing import Any
+
+from weft import _native
+from weft.engine.process import cluster, context_state, session
+from weft.engine.process.context_state import state
+from weft.engine.process.session_context import session_name
+from weft.ids import ActorID, JobID, NodeID, TaskID, WorkerID
+
+
+def get_runtime_context() -> RuntimeContext:
+    """The calling process's context; attaches to a node first when there is none."""
+    session.ensure()
+    return _context
+
+
+class RuntimeContext:
+    """One for each process; what it answers depends on the calling thread's task."""
+
+    # -- ids --
+
+    def get_job_id(self) -> str:
+        return JobID.from_int(state.job).hex()
+
+    def get_node_id(self) -> str:
+        return cluster.own_node_id()
+
+    def get_worker_id(self) -> str:
+        return self._worker_id().hex()
+
+    def get_task_id(self) -> str | None:
+        """None outside a task."""
+        task = self._task_id()
+        return None if task is None else task.hex()
+
+    def get_actor_id(self) -> str | None:
+        """None outside an actor."""
+        return state.actor_id.hex() if state.actor_id else None
+
+    def get_placement_group_id(self) -> str | None:
+        return None
+
+    def get_session_name(self) -> str:
+        return session_name(self.get_node_id())
+
+    def _task_id(self) -> TaskID | None:
+        task = _native.current_task()
+        if not state.is_worker or not task[2]:
+            return None
+        return TaskID(task[0][: TaskID.size()])
+
+    def _worker_id(self) -> WorkerID:
+        text = f"{self.get_node_id()} {state.slot} {state.generation}"
+        return WorkerID(hashlib.blake2b(text.encode(), digest_size=WorkerID.size()).digest())
+
+    # -- names --
+
+    def get_task_name(self) -> str | None:
+        """The task's name: its function's, or what the `name` option says."""
+        name = _native.current_task()[2]
+        return name or None
+
+    def get_task_function_name(self) -> str | None:
+        """With the module and, for a method, the class."""
+        name = self.get_task_name()
+        if name is None or state.actor_definition is None:
+            return name
+        return f"{state.actor_definition.description.qualified_name}.{name.rpartition('.')[2]}"
+
+    def get_actor_name(self) -> str | None:
+        """None outside an actor, empty for one without a name."""
+        return state.actor_definition.name if state.actor_definition is not None else None
+
+    @property
+    def namespace(self) -> str:
+        return state.namespace
+
+    def get_attempt_number(self) -> int:
+        return context_state.current_attempt()
+
+    # -- the actor --
+
+    @property
+    def current_actor(self) -> Any:
+        """A handle to the actor that this is. It does not keep the actor alive."""
+        if not state.actor_id:
+            raise RuntimeError("This method is only available in an actor.")
+        from weft.engine.process.actor_handle import ActorHandle
+
+        return ActorHandle(_native.actor_token(state.actor_id), state.actor_definition.description)
+
+    @property
+    def was_current_actor_reconstructed(self) -> bool:
+        """Whether the actor was restarted at least once."""
+        if not state.actor_id:
+            raise RuntimeError("This method is only available in an actor.")
+        return state.incarnation > 0 or cluster.actor_restarts(state.actor_id) > 0
+
+    # -- resources and environment --
+
+    def get_assigned_resources(self) -> dict[str, float]:
+        """What the task or actor holds."""
+        return cluster.assigned_resources()
+
+    def get_accelerator_ids(self) -> dict[str, list[str]]:
+        return {"GPU": [str(device) for device in state.gpu_ids]}
+
+    def get_runtime_env_string(self) -> str:
+        return state.runtime_env or "{}"
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        env: dict[str, Any] = json.loads(self.get_runtime_env_string())
+        return env
+
+    @property
+    def gcs_address(self) -> str:
+        return state.address
+
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        return False
+
+    @property
+    def worker(self) -> RuntimeContext:
+        return self
+
+    def get(self) -> dict[str, Any]:
+        """What is known, as a dictionary; what does not apply is left out."""
+        found: dict[str, Any] = {
+            "job_id": JobID.from_int(state.job),
+            "node_id": NodeID(bytes.fromhex(self.get_node_id())),
+            "worker_id": self._worker_id(),
+            "namespace": state.namespace,
+        }
+        task = self._task_id()
+        if task is not None:
+            found["task_id"] = task
+        if state.actor_id:
+            found["actor_id"] = ActorID(state.actor_id)
+        return found
+
+    # -- retired names --
+
+    @property
+    def job_id(self) -> JobID:
+        _retired("job_id")
+        return JobID.from_int(state.job)
+
+    @property
+    def node_id(self) -> NodeID:
+        _retired("node_id")
+        return NodeID(bytes.fromhex(self.get_node_id()))
+
+    @property
+    def task_id(self) -> TaskID | None:
+        _retired("task_id")
+        return self._task_id()
+
+    @property
+    def actor_id(self) -> ActorID | None:
+        _retired("actor_id")
+        return ActorID(state.actor_id) if state.actor_id else None
+
+
+def _retired(name: str) -> None:
+    warnings.warn(f"Use get_{name}() instead", DeprecationWarning, stacklevel=3)
+
+
+_context = RuntimeContext()
+
+
+def get_gpu_ids() -> list[int]:
+    """The devices that this task or actor was given; CUDA sees only these."""
+    session.ensure()
+    return list(state.gpu_ids)

@@ -1,0 +1,211 @@
+"""Error values: what a failed task leaves in place of its result, as bytes, and the exceptions made from them.
+
+An error value is `b"S"`, one byte of code and a UTF-8 text (the engine's own, see `_native.error_value`), or `b"P"`
+and a pickle of a `Story` of plain fields. What the task raised is pickled on its own inside the story, together
+with its chain of causes, so that a class that can not be rebuilt here costs the class and not the text.
+
+Runs in drivers and workers, on whichever thread fails or waits.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import traceback
+from typing import Any, NoReturn
+
+from weft import exceptions
+from weft.engine.process import context_state
+from weft.exceptions import ActorDiedError, TaskError, UnserializableException, WeftError
+
+WORKER_CRASHED, ACTOR_DIED, OWNER_DIED, OBJECT_LOST, CANCELLED = 1, 2, 3, 4, 5
+NODE_LOST, ACTOR_UNAVAILABLE, OUT_OF_MEMORY, GET_TIMED_OUT = 6, 7, 8, 9
+
+_ENGINE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LONGEST_CHAIN = 16
+
+
+class ActorExit(SystemExit):
+    """Ends an actor on purpose; raised by `exit_actor()`."""
+
+
+class ActorCreationFailed(BaseException):
+    """Wraps what an actor's constructor raised, so that `dump_error` knows it for an actor's death."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+# ---- in the process that fails ---------------------------------------------------------------------
+
+
+def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tuple[bytes, bool]:
+    """(error value, may be retried) of what the task or method `name` raised."""
+    if isinstance(error, ActorExit):
+        return bytes((ord("S"), ACTOR_DIED)) + str(error).encode(), False
+    died = isinstance(error, ActorCreationFailed)
+    if isinstance(error, ActorCreationFailed):
+        error = error.cause
+    text = format_remote(error)
+    story = {
+        "function_name": name,
+        "traceback_str": text,
+        "pid": os.getpid(),
+        "ip": context_state.node_ip(),
+        "node_id": context_state.state.node_id,
+        "attempt": context_state.current_attempt(),
+        "actor_id": context_state.current_actor_hex(),
+        "actor_repr": context_state.current_actor_repr(),
+    }
+    value = b"P" + pickle.dumps((story, _dump_chain(error), died), protocol=5)
+    return value, _may_retry(error, retry_types)
+
+
+def format_remote(error: BaseException) -> str:
+    """The traceback as text, without the engine's own frames."""
+    try:
+        summary = traceback.TracebackException(type(error), error, error.__traceback__)
+        _drop_engine_frames(summary, set())
+        return "".join(summary.format())
+    except Exception as failure:  # a __str__ or __repr__ that raises must not hide the task's failure
+        return f"Traceback (most recent call last):\n{type(error).__name__}: (no text: {type(failure).__name__})\n"
+
+
+def _drop_engine_frames(summary: traceback.TracebackException, seen: set[int]) -> None:
+    if id(summary) in seen:
+        return
+    seen.add(id(summary))
+    kept = [frame for frame in summary.stack if not frame.filename.startswith(_ENGINE_FOLDER)]
+    summary.stack = traceback.StackSummary.from_list(kept)
+    chained = [summary.__cause__, summary.__context__, *(getattr(summary, "exceptions", None) or [])]
+    for other in chained:
+        if other is not None:
+            _drop_engine_frames(other, seen)
+
+
+def _may_retry(error: BaseException, retry_types: bytes) -> bool:
+    if not isinstance(error, Exception):
+        return False
+    if not retry_types:
+        return True
+    root: BaseException | None = error
+    types: tuple[type, ...] = pickle.loads(retry_types)
+    while root is not None:
+        if isinstance(root, types):
+            return True
+        root = root.cause if isinstance(root, TaskError) else None
+    return False
+
+
+def _dump_chain(error: BaseException) -> list[tuple[bytes, str]]:
+    """Pickles of the error and of what it was raised from, each with the word that joins it to the one before."""
+    links: list[tuple[bytes, str]] = []
+    current: BaseException | None = error
+    joined = ""
+    while current is not None and len(links) < _LONGEST_CHAIN:
+        links.append((_dump_one(current), joined))
+        if current.__cause__ is not None:
+            current, joined = current.__cause__, "cause"
+        elif current.__context__ is not None and not current.__suppress_context__:
+            current, joined = current.__context__, "context"
+        else:
+            break
+    return links
+
+
+def _dump_one(error: BaseException) -> bytes:
+    from weft.engine.process import serialize
+
+    try:
+        return serialize.dumps(error)
+    except Exception as failure:
+        text = (
+            f"Exception {type(error).__module__}.{type(error).__qualname__} isn't serializable: {failure}\n"
+            f"Original exception details:\n{format_remote(error)}"
+        )
+        return pickle.dumps(WeftError(text), protocol=5)
+
+
+# ---- in the process that waits ---------------------------------------------------------------------
+
+
+def raise_error(error: bytes) -> NoReturn:
+    """Raise what an error value holds."""
+    raise load_error(error) from None
+
+
+def load_error(error: bytes) -> BaseException:
+    if error[:1] == b"S":
+        return system_error(error[1], bytes(error[2:]).decode("utf-8", "replace"))
+    story, chain, died = pickle.loads(memoryview(error)[1:])
+    cause = _load_chain(chain)
+    if isinstance(cause, Undecodable) and not died:
+        return UnserializableException(str(TaskError(cause=None, **story)))
+    task_error = TaskError(cause=cause, **story)
+    if died:
+        return ActorDiedError(task_error)
+    return task_error.as_instanceof_cause()
+
+
+class Undecodable(WeftError):
+    """Stands for an exception that could not be unpickled."""
+
+
+def _load_chain(chain: list[tuple[bytes, str]]) -> BaseException:
+    made: list[BaseException] = []
+    for data, joined in chain:
+        error = _load_one(data)
+        if made and joined == "cause":
+            made[-1].__cause__ = error
+        elif made:
+            made[-1].__context__ = error
+        made.append(error)
+    return made[0]
+
+
+def _load_one(data: bytes) -> BaseException:
+    try:
+        error = pickle.loads(data)
+    except Exception as failure:
+        return Undecodable(str(failure))
+    return error if isinstance(error, BaseException) else Undecodable(f"a {type(error).__name__}, not an exception")
+
+
+def system_error(code: int, text: str) -> BaseException:
+    """The engine's own errors, by their code."""
+    if code == WORKER_CRASHED:
+        return exceptions.WorkerCrashedError(text)
+    if code == ACTOR_DIED:
+        return ActorDiedError(text)
+    if code == OWNER_DIED:
+        return exceptions.OwnerDiedError(call_site=text)
+    if code == OBJECT_LOST:
+        return exceptions.ObjectLostError(call_site=text)
+    if code == CANCELLED:
+        return exceptions.TaskCancelledError(error_message=text)
+    if code == NODE_LOST:
+        return exceptions.NodeDiedError(text)
+    if code == ACTOR_UNAVAILABLE:
+        return exceptions.ActorUnavailableError(text)
+    if code == OUT_OF_MEMORY:
+        return exceptions.ObjectStoreFullError(text)
+    if code == GET_TIMED_OUT:
+        return exceptions.GetTimeoutError(text)
+    return exceptions.SystemFailureError(text)
+
+
+def error_from_kind(kind: str, text: str) -> BaseException:
+    """The exception that a Reply of the node daemon names: one of weft.exceptions or a builtin one."""
+    import builtins
+
+    cls: Any = getattr(exceptions, kind, None) or getattr(builtins, kind, None)
+    if isinstance(cls, type) and issubclass(cls, ActorDiedError | exceptions.ActorUnavailableError):
+        return cls(text)
+    if isinstance(cls, type) and issubclass(cls, exceptions.ObjectLostError):
+        return cls(call_site=text)
+    if isinstance(cls, type) and issubclass(cls, exceptions.ActorError):
+        return cls(None, text)
+    if isinstance(cls, type) and issubclass(cls, Exception):
+        return cls(text)
+    return exceptions.RpcError(text)

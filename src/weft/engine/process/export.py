@@ -1,0 +1,83 @@
+"""Makes functions, classes and shapes known to the engine, once a session each.
+
+A function or class is named by a 64-bit hash of its pickle, so equal ones have one name everywhere and a redefined
+one has a new name. A shape (resources, environment, strategy) is numbered by this process. Both are forgotten
+when the session ends: a closure may have changed by the next one.
+
+Runs on whichever thread submits first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import warnings
+from typing import Any
+
+from weft import _native
+from weft.engine.process import culprit, rpc, serialize
+from weft.engine.process.options import Placement
+from weft.engine.wire.messages import DefineShape
+from weft.exceptions import WeftError
+
+WARN_BYTES = 10 * 2**20
+MOST_BYTES = 95 * 2**20
+
+_lock = threading.Lock()
+_session = 0
+_shapes: dict[Any, int] = {}
+
+
+def pickle_definition(value: object, subject: str) -> bytes:
+    """The pickle of a function or class. `subject` is "the remote function m.f" or "the actor A", for messages."""
+    try:
+        payload = serialize.dumps(value)
+    except WeftError:
+        raise
+    except Exception as error:
+        # An actor's definition is a wrapper; the part that a person knows is the class in it.
+        known = getattr(value, "cls", value)
+        raise culprit.explain(known, getattr(known, "__name__", "f"), f" captured by {subject}", error) from error
+    check_size(len(payload), subject)
+    return payload
+
+
+def check_size(size: int, subject: str) -> None:
+    """A definition is sent to each worker that needs it, so a large one is a mistake."""
+    advice = (
+        "Does it capture a large array or object by its closure or a global? Put that in the object memory with "
+        "weft.put() and pass the ref as an argument."
+    )
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{subject[0].upper()}{subject[1:]} is too large ({size >> 20} MiB > {MOST_BYTES >> 20} MiB). {advice}"
+        )
+    if size > WARN_BYTES:
+        warnings.warn(f"{subject[0].upper()}{subject[1:]} is very large ({size >> 20} MiB). {advice}", stacklevel=4)
+
+
+def export(payload: bytes) -> int:
+    """Its key, after the core knows it."""
+    key = int.from_bytes(hashlib.blake2b(payload, digest_size=8).digest(), "little")
+    _native.export_function(key, payload)
+    return key
+
+
+def define_shape(placement: Placement, name: str) -> int:
+    """The number of what a lease for it must hold; told to the daemon at its first use in a session."""
+    global _session
+    key = (
+        tuple(sorted(placement.resources.items())),
+        placement.runtime_env,
+        tuple(sorted(placement.strategy.items())),
+    )
+    with _lock:
+        if _session != _native.session():
+            _session = _native.session()
+            _shapes.clear()
+        shape = _shapes.get(key)
+        if shape is None:
+            shape = len(_shapes) + 1
+            rpc.send(DefineShape(shape, placement.resources, placement.runtime_env, placement.strategy, name))
+            _shapes[key] = shape
+    return shape

@@ -1,0 +1,135 @@
+"""What the native core calls back in this process: `DriverHost` in a driver, `WorkerHost` in a worker.
+
+Both turn values into bytes and errors into exceptions. A worker's also loads functions, makes the actor and runs its
+concurrent calls. Every method is called with the GIL; `on_event` and `on_daemon_lost` on the core's callback
+thread, the rest on whichever thread submits, waits or executes.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import msgspec
+
+from weft.engine.process import culprit, errors, lifecycle, rpc
+from weft.engine.process import serialize as values
+from weft.engine.process.logs import LogPrinter
+from weft.engine.wire.messages import BindJob, ExitProcess, LogLines, Reply, Warn
+from weft.exceptions import WeftError
+
+_events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess)
+
+
+class Host:
+    """What drivers and workers share."""
+
+    def __init__(self) -> None:
+        self.logs = LogPrinter()
+        self._warned: set[str] = set()
+
+    def serialize(self, value: object, what: str = "") -> tuple[bytes, list[Any]]:
+        """`what` says whose value it is, for the error: "args[0] of task f"."""
+        try:
+            return values.serialize(value)
+        except WeftError:
+            raise
+        except Exception as error:
+            root, _, rest = what.partition(" ")
+            raise culprit.explain(value, root or "value", f" {rest}" if rest else "", error) from error
+
+    deserialize = staticmethod(values.deserialize)
+
+    def raise_error(self, error: bytes) -> NoReturn:
+        errors.raise_error(error)
+
+    def on_event(self, kind: int, payload: bytes) -> None:
+        message = _events.decode(payload)
+        if isinstance(message, Reply):
+            rpc.settle(message)
+        elif isinstance(message, LogLines):
+            self.logs.show(message.pid, message.stream, message.lines)
+        elif isinstance(message, Warn):
+            self.warn(message.text)
+        else:
+            self.exit_process(message)
+
+    def warn(self, text: str) -> None:
+        """Print it once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            print(f"weft: {text}", file=sys.stderr, flush=True)
+
+    def on_daemon_lost(self) -> None:
+        rpc.fail_all()
+
+    def exit_process(self, message: ExitProcess) -> None:
+        self.warn(f"the node daemon asks this process to end: {message.reason}")
+
+    # -- workers only; a driver is never asked --
+
+    def bind_job(self, payload: bytes) -> None:
+        raise NotImplementedError("a driver runs no tasks")
+
+    def load_function(self, payload: bytes) -> Any:
+        raise NotImplementedError("a driver runs no tasks")
+
+    def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
+        return errors.dump_error(error, name, retry_types)
+
+    def create_actor(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], actor: bytes) -> Any:
+        raise NotImplementedError("a driver holds no actor")
+
+    def is_concurrent(self) -> bool:
+        return False
+
+    def start_call(self, call: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        raise NotImplementedError("a driver holds no actor")
+
+
+class DriverHost(Host):
+    """A driver's."""
+
+    def on_daemon_lost(self) -> None:
+        super().on_daemon_lost()
+        self.warn("the node daemon ended; what was pending has failed. Call weft.shutdown(), then weft.init().")
+
+
+class WorkerHost(Host):
+    """A worker's. It serves one job, and at most one actor, for the whole of its life."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: Any = None
+
+    def bind_job(self, payload: bytes) -> None:
+        from weft.engine.process import binding
+
+        binding.bind(msgspec.msgpack.decode(payload, type=BindJob))
+
+    def load_function(self, payload: bytes) -> Any:
+        return values.loads(payload)
+
+    def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
+        if isinstance(error, SystemExit):
+            lifecycle.leave(error)
+        return errors.dump_error(error, name, retry_types)
+
+    def create_actor(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], actor: bytes) -> Any:
+        from weft.engine.process import actor_instance
+
+        instance, self._calls = actor_instance.create(cls, args, kwargs, actor)
+        return instance
+
+    def is_concurrent(self) -> bool:
+        return self._calls is not None
+
+    def start_call(self, call: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._calls.start(call, method, args, kwargs)
+
+    def on_daemon_lost(self) -> None:
+        super().on_daemon_lost()
+        lifecycle.end_now(1)
+
+    def exit_process(self, message: ExitProcess) -> None:
+        lifecycle.exit_process(message.reason, message.drain, self._calls)

@@ -1,0 +1,106 @@
+"""The arguments of `init`, checked. Ray's private and retired ones are accepted and have no effect. Pure.
+
+>>> InitOptions.of("local", {"num_cpus": 2}).num_cpus
+2
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.engine.process.option_checks import resource_amount
+from weft.engine.process.options import canonical_env
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "num_cpus": (int, float),
+    "num_gpus": (int, float),
+    "resources": (dict,),
+    "labels": (dict,),
+    "object_store_memory": (int, float),
+    "namespace": (str,),
+    "runtime_env": (dict,),
+    "log_to_driver": (bool,),
+    "ignore_reinit_error": (bool,),
+    "local_mode": (bool,),
+}
+_WITHOUT_EFFECT = frozenset(
+    "include_dashboard dashboard_host dashboard_port job_config configure_logging logging_level logging_format "
+    "logging_config storage enable_object_reconstruction enable_resource_isolation system_reserved_cpu "
+    "system_reserved_memory proxy_server_url allow_multiple cluster_metadata".split()
+)
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """What a driver asked for. `address` is empty for a node of its own."""
+
+    address: str = ""
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    resources: dict[str, float] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    object_store_bytes: int | None = None
+    namespace: str = ""
+    runtime_env: str = ""
+    log_to_driver: bool = True
+    ignore_reinit_error: bool = False
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, address: str | None, given: Mapping[str, Any]) -> InitOptions:
+        """Check all of them. RuntimeError for an unknown one, TypeError or ValueError for a wrong value."""
+        unknown = [name for name in given if name not in _TYPES and name not in _WITHOUT_EFFECT and name[0] != "_"]
+        if unknown:
+            raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
+        values = {name: given[name] for name in _TYPES if given.get(name) is not None}
+        for name, value in values.items():
+            if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
+                wanted = " or ".join(kind.__name__ for kind in _TYPES[name])
+                raise TypeError(f"{name} must be {wanted}, but got {value!r}")
+        check_resources(values)
+        chosen = _address(address)
+        if chosen and (set(values) & {"num_cpus", "num_gpus", "resources", "object_store_memory", "labels"}):
+            raise ValueError(
+                "When connecting to an existing node, num_cpus, num_gpus, resources, labels and object_store_memory "
+                f"must not be provided, but got {sorted(values)}."
+            )
+        if values.get("local_mode"):
+            warnings.warn("local_mode is not supported yet: tasks run in worker processes", stacklevel=4)
+        memory = values.get("object_store_memory")
+        return cls(
+            address=chosen,
+            num_cpus=values.get("num_cpus"),
+            num_gpus=values.get("num_gpus"),
+            resources={name: float(amount) for name, amount in values.get("resources", {}).items()},
+            labels=values.get("labels", {}),
+            object_store_bytes=None if memory is None else int(memory),
+            namespace=values.get("namespace", ""),
+            runtime_env=canonical_env(values.get("runtime_env")),
+            log_to_driver=values.get("log_to_driver", True),
+            ignore_reinit_error=values.get("ignore_reinit_error", False),
+            given=dict(given),
+        )
+
+
+def check_resources(values: Mapping[str, Any]) -> None:
+    for name in ("num_cpus", "num_gpus"):
+        if name in values:
+            resource_amount(name, values[name])
+    for name, amount in values.get("resources", {}).items():
+        if name in ("CPU", "GPU"):
+            raise ValueError(f"Use num_cpus and num_gpus instead of {name!r} in resources")
+        resource_amount(name, amount)
+    if values.get("object_store_memory", 1) <= 0:
+        raise ValueError(f"object_store_memory must be positive, but got {values['object_store_memory']}")
+
+
+def _address(address: str | None) -> str:
+    if address is not None and not isinstance(address, str):
+        raise TypeError(f"address must be a string, but got {address!r}")
+    if address is None:
+        address = os.environ.get("WEFT_ADDRESS") or os.environ.get("RAY_ADDRESS") or "local"
+    return "" if address in ("local", "") else address

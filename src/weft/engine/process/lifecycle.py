@@ -1,0 +1,102 @@
+"""How a worker process ends: on the daemon's word, by `sys.exit()` in a task, or by `exit_actor()`.
+
+An orderly end runs the actor's `__ray_shutdown__`, the `atexit` functions and flushes the output; `kill()` and
+signals run nothing. The core is asked to stop between two calls (`_native.stop_worker`, when it has that), so that
+the result of the last call is sent; otherwise the process ends where it stands.
+
+1. LIFE-1: the exit functions run at most once, whichever thread asks first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from typing import Any
+
+from weft import _native
+from weft.engine.process import context_state, output
+from weft.engine.process.errors import ActorExit
+
+_once = threading.Lock()
+_leaving = False
+"""Whether this actor ends by its own wish; the daemon is told last, since it may kill at once."""
+EXIT_TEXT = "The actor ended itself by exit_actor() (INTENDED_USER_EXIT); this call was its last or came too late."
+
+
+def exit_actor() -> None:
+    """End the current actor on purpose: what it has been asked before is finished, nothing is restarted.
+
+    Raises TypeError outside an actor."""
+    if not context_state.state.actor_id:
+        raise TypeError(
+            "exit_actor called on a non-actor worker: only a method of an actor can end its actor. "
+            "Use weft.kill(handle) elsewhere."
+        )
+    raise ActorExit(EXIT_TEXT)
+
+
+def leave(error: SystemExit) -> None:
+    """A task raised SystemExit: the process must end. An actor that leaves on purpose first answers this call."""
+    if isinstance(error, ActorExit):
+        leave_idle(error)
+        return
+    code = error.code
+    end_now(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def leave_idle(error: ActorExit) -> None:
+    """End an actor for good, by its own wish."""
+    global _leaving
+    _leaving = True
+    _stop_or_end()
+
+
+def stop() -> bool:
+    """Ask the core to return from run_worker after the call that runs now; False when it can not be asked."""
+    ask = getattr(_native, "stop_worker", None)
+    if ask is None:
+        return False
+    ask()
+    return True
+
+
+def _stop_or_end() -> None:
+    if not stop():
+        end_now(0)
+
+
+def exit_process(reason: str, drain: bool, calls: Any) -> None:
+    """The daemon's word. Runs on the callback thread."""
+    if drain and calls is not None:
+        calls.when_idle(_stop_or_end)
+    elif not (drain and stop()):
+        end_now(0)
+
+
+def run_exit_functions() -> None:
+    """What an orderly end owes: the actor's shutdown hook, `atexit`, the output (LIFE-1)."""
+    if not _once.acquire(blocking=False):
+        return
+    hook = getattr(context_state.state.actor_instance, "__ray_shutdown__", None)
+    if callable(hook):
+        with contextlib.suppress(Exception):
+            hook()
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    output.finish()
+    if _leaving:
+        from weft.engine.process import rpc
+        from weft.engine.wire.messages import KillActor
+
+        with contextlib.suppress(Exception):
+            rpc.send(KillActor(context_state.state.actor_id, no_restart=True))
+
+
+def end_now(status: int) -> None:
+    """Run the exit functions and end the process from any thread."""
+    try:
+        run_exit_functions()
+    finally:
+        os._exit(status & 0xFF)

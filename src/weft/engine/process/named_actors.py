@@ -1,0 +1,69 @@
+"""Actors by name. The node daemon keeps the names; a named actor's entry holds its id and description."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from weft import _native
+from weft.engine.process import context_state, rpc, session
+from weft.engine.process.actor_description import ActorDescription
+from weft.engine.process.actor_handle import ActorHandle
+from weft.exceptions import ActorAlreadyExistsError
+
+Entry = tuple[bytes, ActorDescription]
+
+
+def dump_handle(actor: bytes, description: ActorDescription) -> bytes:
+    """What the daemon keeps for `get_actor`: no counted reference, so it does not keep the actor alive."""
+    return pickle.dumps((actor, description), protocol=5)
+
+
+def lookup(name: str, namespace: str) -> Entry | None:
+    """The living actor of that name, or one that is about to live."""
+    handle = rpc.request("get_actor", name=name, namespace=namespace)
+    if not handle:
+        return None
+    entry: Entry = pickle.loads(handle)
+    return entry
+
+
+def find(name: Any, namespace: str | None) -> ActorHandle:
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"Please supply a non-empty name to get_actor, but got {name!r}")
+    if namespace is not None and not isinstance(namespace, str):
+        raise TypeError(f"namespace must be a string, but got {namespace!r}")
+    session.ensure()
+    chosen = context_state.state.namespace if namespace is None else namespace
+    entry = lookup(name, chosen)
+    if entry is None:
+        raise ValueError(
+            f"Failed to look up actor with name '{name}': no living actor has it in namespace '{chosen}'. It was never "
+            "created, has died, or is in another namespace."
+        )
+    return handle_of(entry)
+
+
+def handle_of(entry: Entry) -> ActorHandle:
+    """Uncounted."""
+    return ActorHandle(_native.actor_token(entry[0]), entry[1])
+
+
+def already_there(entry: Entry, name: str, namespace: str, wanted: bool) -> ActorHandle:
+    """The other actor's handle when `get_if_exists`; else the error."""
+    if wanted:
+        return handle_of(entry)
+    raise ActorAlreadyExistsError(
+        f"The actor name '{name}' is already taken in namespace '{namespace}'. Choose another name, use "
+        "weft.get_actor(), or pass get_if_exists=True."
+    )
+
+
+def list_named_actors(all_namespaces: bool = False) -> list[Any]:
+    """Names of living actors in this namespace; {"name", "namespace"} of all with `all_namespaces`."""
+    session.ensure()
+    found = rpc.request("list_named_actors", all_namespaces=all_namespaces, namespace=context_state.state.namespace)
+    entries = [(entry["name"], entry["namespace"]) for entry in found]
+    if all_namespaces:
+        return [{"name": name, "namespace": namespace} for name, namespace in entries]
+    return [name for name, namespace in entries if namespace == context_state.state.namespace]

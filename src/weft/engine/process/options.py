@@ -1,0 +1,277 @@
+"""The options of tasks, actors and methods: which exist, for what, and what values they take.
+
+Checking happens once, where the option is written (`@weft.remote(...)`, `.options(...)`), and raises there:
+TypeError for a wrong type, ValueError for a wrong value or an unknown option. What comes out is a frozen
+dataclass that the rest of the process package reads. Pure: no engine.
+
+>>> task_options({"num_cpus": 2}).resources
+{'CPU': 2.0}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from weft.engine.process.option_checks import (
+    backpressure,
+    concurrency_groups,
+    count,
+    label_selector,
+    lifetime,
+    num_returns,
+    resource_amount,
+    resources,
+    retry_exceptions,
+    type_name_of,
+)
+
+DEFAULT_MAX_RETRIES = 3
+ASYNC_MAX_CONCURRENCY = 1000
+
+
+@dataclass(frozen=True)
+class Option:
+    """One keyword. `check(name, value)` raises; None is always passed on unchecked where NoneType is allowed."""
+
+    types: tuple[type, ...]
+    check: Callable[[str, Any], None] | None = None
+    tasks: bool = True
+    actors: bool = True
+    methods: bool = False
+
+
+NONE = type(None)
+_STRATEGIES: tuple[type, ...] = (str, NONE, object)
+
+OPTIONS: dict[str, Option] = {
+    "num_cpus": Option((float, int, NONE), resource_amount),
+    "num_gpus": Option((float, int, NONE), resource_amount),
+    "memory": Option((float, int, NONE), resource_amount),
+    "object_store_memory": Option((int, NONE), count(False), tasks=False),
+    "resources": Option((dict, NONE), resources),
+    "accelerator_type": Option((str, NONE)),
+    "label_selector": Option((dict, NONE), label_selector),
+    "fallback_strategy": Option((list, NONE)),
+    "scheduling_strategy": Option(_STRATEGIES),
+    "placement_group": Option(_STRATEGIES),
+    "placement_group_bundle_index": Option((int,)),
+    "placement_group_capture_child_tasks": Option((bool, NONE)),
+    "runtime_env": Option((dict, NONE)),
+    "name": Option((str, NONE), methods=True),
+    "priority": Option((int, NONE)),
+    "enable_task_events": Option((bool,), methods=True),
+    "_labels": Option((dict, NONE), methods=True),
+    "_metadata": Option((dict, NONE), methods=True),
+    "num_returns": Option((int, str, NONE), num_returns, actors=False, methods=True),
+    "max_retries": Option((int, NONE), count(True), actors=False),
+    "max_calls": Option((int, NONE), count(False), actors=False),
+    "retry_exceptions": Option((bool, list, tuple), retry_exceptions, actors=False, methods=True),
+    "_generator_backpressure_num_objects": Option((int, NONE), backpressure, actors=False, methods=True),
+    "_num_objects_per_yield": Option((int, NONE), count(False), actors=False, methods=True),
+    "max_restarts": Option((int, NONE), count(True), tasks=False),
+    "max_task_retries": Option((int, NONE), count(True), tasks=False, methods=True),
+    "max_concurrency": Option((int, NONE), count(False), tasks=False),
+    "concurrency_groups": Option((list, dict, NONE), concurrency_groups, tasks=False),
+    "max_pending_calls": Option((int, NONE), count(True), tasks=False),
+    "lifetime": Option((str, NONE), lifetime, tasks=False),
+    "namespace": Option((str, NONE), tasks=False),
+    "get_if_exists": Option((bool,), tasks=False),
+    "allow_out_of_order_execution": Option((bool, NONE), tasks=False),
+    "enable_tensor_transport": Option((bool, NONE), tasks=False),
+    "_actor_generator_backpressure_num_objects": Option((int, NONE), backpressure, tasks=False),
+    "concurrency_group": Option((str, NONE), tasks=False, actors=False, methods=True),
+    "tensor_transport": Option((str, NONE), tasks=False, actors=False, methods=True),
+}
+
+_FOR = {
+    "tasks": "remote functions",
+    "actors": "actors",
+    "methods": "actor methods",
+}
+
+
+def validate(given: Mapping[str, Any], kind: str, in_options: bool = False) -> None:
+    """Raise for the first option that is unknown, not for `kind` ("tasks", "actors", "methods"), or wrong."""
+    for name, value in given.items():
+        option = OPTIONS.get(name)
+        if option is None or not getattr(option, kind):
+            valid = [known for known, entry in OPTIONS.items() if getattr(entry, kind)]
+            raise ValueError(f"Invalid option keyword {name} for {_FOR[kind]}. Valid ones are {valid}.")
+        if not isinstance(value, option.types):
+            raise TypeError(
+                f"The type of keyword '{name}' must be {type_name_of(option.types)}, "
+                f"but received type {type(value)}: got {value!r}"
+            )
+        if option.check is not None and value is not None:
+            option.check(name, value)
+    if in_options and kind == "tasks" and "max_calls" in given:
+        raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
+    if in_options and kind == "actors" and given.get("concurrency_groups") is not None:
+        raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a task or an actor may run and what it holds there."""
+
+    resources: dict[str, float]
+    runtime_env: str = ""
+    strategy: dict[str, str | int | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskOptions(Placement):
+    """A remote function's options, defaults filled in."""
+
+    name: str = ""
+    num_returns: int | str = 1
+    max_retries: int = DEFAULT_MAX_RETRIES
+    max_calls: int = 0
+    retry_exceptions: bool = False
+    retry_types: tuple[type, ...] = ()
+    backpressure: int = -1
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class ActorOptions(Placement):
+    """An actor's options. `resources` is held while it lives, `placement_resources` only decides where."""
+
+    placement_resources: dict[str, float] = field(default_factory=dict)
+    name: str = ""
+    namespace: str | None = None
+    detached: bool = False
+    get_if_exists: bool = False
+    max_restarts: int = 0
+    max_task_retries: int = 0
+    max_concurrency: int | None = None
+    concurrency_groups: dict[str, int] = field(default_factory=dict)
+    max_pending_calls: int = -1
+    allow_out_of_order_execution: bool | None = None
+
+
+def task_options(given: Mapping[str, Any]) -> TaskOptions:
+    """From options that `validate` has passed."""
+    retry = given.get("retry_exceptions") or False
+    returns = given.get("num_returns")
+    held = _resources(given, default_cpus=1.0)
+    return TaskOptions(
+        resources=held,
+        runtime_env=canonical_env(given.get("runtime_env")),
+        strategy=strategy_of(given),
+        name=given.get("name") or "",
+        num_returns=1 if returns is None else returns,
+        max_retries=_or(given.get("max_retries"), DEFAULT_MAX_RETRIES),
+        max_calls=_or(given.get("max_calls"), 1 if held.get("GPU") else 0),
+        retry_exceptions=bool(retry),
+        retry_types=tuple(retry) if isinstance(retry, list | tuple) else (),
+        backpressure=_or(given.get("_generator_backpressure_num_objects"), -1),
+        priority=_or(given.get("priority"), 0),
+    )
+
+
+def actor_options(given: Mapping[str, Any]) -> ActorOptions:
+    """From options that `validate` has passed."""
+    if given.get("get_if_exists") and not given.get("name"):
+        raise ValueError("The actor name must be specified to use `get_if_exists`.")
+    held = _resources(given, default_cpus=0.0)
+    nothing_asked = given.get("num_cpus") is None
+    return ActorOptions(
+        resources=held,
+        placement_resources={**held, "CPU": 1.0} if nothing_asked else held,
+        runtime_env=canonical_env(given.get("runtime_env")),
+        strategy=strategy_of(given),
+        name=_actor_name(given.get("name")),
+        namespace=given.get("namespace"),
+        detached=given.get("lifetime") == "detached",
+        get_if_exists=given.get("get_if_exists", False),
+        max_restarts=_or(given.get("max_restarts"), 0),
+        max_task_retries=_or(given.get("max_task_retries"), 0),
+        max_concurrency=given.get("max_concurrency"),
+        concurrency_groups=_groups(given.get("concurrency_groups")),
+        max_pending_calls=_or(given.get("max_pending_calls"), -1),
+        allow_out_of_order_execution=given.get("allow_out_of_order_execution"),
+    )
+
+
+def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """`.options(...)` over `@remote(...)`: the later wins; metadata and environment variables are joined."""
+    merged = {**base, **override}
+    for name in ("_metadata", "_labels"):
+        if base.get(name) and override.get(name):
+            merged[name] = {**base[name], **override[name]}
+    return merged
+
+
+def canonical_env(env: Mapping[str, Any] | None) -> str:
+    """A runtime environment as JSON that is equal for equal environments; empty for none."""
+    if not env:
+        return ""
+    try:
+        return json.dumps(env, sort_keys=True, separators=(",", ":"))
+    except TypeError as error:
+        raise TypeError(f"runtime_env must be made of JSON values, but got {dict(env)!r}: {error}") from None
+
+
+def strategy_of(given: Mapping[str, Any]) -> dict[str, str | int | bool]:
+    """The scheduling strategy as the node daemon reads it; empty for the default one."""
+    strategy = given.get("scheduling_strategy")
+    wire: dict[str, str | int | bool] = {}
+    if isinstance(strategy, str):
+        if strategy not in ("DEFAULT", "SPREAD"):
+            raise ValueError(
+                "scheduling_strategy must be 'DEFAULT', 'SPREAD' or an object of weft.util.scheduling_strategies, "
+                f"but got {strategy!r}"
+            )
+        if strategy == "SPREAD":
+            wire["kind"] = "spread"
+    elif strategy is not None:
+        if not hasattr(strategy, "to_wire"):
+            raise TypeError(
+                f"The type of keyword 'scheduling_strategy' must be str or a strategy, but received type "
+                f"{type(strategy)}: got {strategy!r}"
+            )
+        wire.update(strategy.to_wire())
+    if given.get("label_selector"):
+        wire["labels"] = json.dumps(given["label_selector"], sort_keys=True)
+    if given.get("priority"):
+        wire["priority"] = given["priority"]
+    return wire
+
+
+def _resources(given: Mapping[str, Any], default_cpus: float) -> dict[str, float]:
+    cpus = given.get("num_cpus")
+    amounts = {
+        "CPU": float(default_cpus if cpus is None else cpus),
+        "GPU": float(given.get("num_gpus") or 0),
+        "memory": float(given.get("memory") or 0),
+        **{name: float(amount) for name, amount in (given.get("resources") or {}).items()},
+    }
+    if given.get("accelerator_type"):
+        amounts[f"accelerator_type:{given['accelerator_type']}"] = 0.001
+    return {name: amount for name, amount in amounts.items() if amount > 0}
+
+
+def _actor_name(name: str | None) -> str:
+    if name is not None and not name.strip():
+        raise ValueError("An actor's name must not be empty. Leave it out for an actor without a name.")
+    return name or ""
+
+
+def _groups(given: Any) -> dict[str, int]:
+    """Ray takes a dict, or a list of {"name", "max_concurrency"}."""
+    if isinstance(given, list):
+        return {entry["name"]: entry["max_concurrency"] for entry in given}
+    return dict(given or {})
+
+
+def _or(value: Any, default: int) -> int:
+    return default if value is None else int(value)
+
+
+def option_names(cls: type) -> list[str]:
+    """For messages and tests."""
+    return [entry.name for entry in fields(cls)]

@@ -1,0 +1,113 @@
+"""What a ref can do beside naming a value: be awaited, be a future, show itself. Added to the native class once.
+
+`await ref` and `ref.future()` ask the core for one call when the value is there (`_native.on_ready`); that call comes
+on the core's callback thread and hands over to the loop or the future, so that no thread waits for each ref.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from weft import _native
+from weft._native import ObjectRef
+
+if TYPE_CHECKING:
+    import asyncio
+    import concurrent.futures
+
+_installed = False
+
+
+def install() -> None:
+    """Put the methods on the native class; again is harmless."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    cls: Any = ObjectRef
+    cls.__await__ = _await
+    cls.future = _future
+    cls.as_future = _as_future
+    cls.task_id = _task_id
+    cls.job_id = _job_id
+    cls.__repr__ = _repr
+    cls.__str__ = _repr
+    if not hasattr(cls, "__class_getitem__"):
+        cls.__class_getitem__ = classmethod(types.GenericAlias)
+
+
+def _await(self: ObjectRef[Any]) -> Generator[Any, None, Any]:
+    if not self.is_ready():
+        yield from _signal(self).__await__()
+    return _native.get(self)
+
+
+def _signal(ref: ObjectRef[Any]) -> asyncio.Future[None]:
+    """A future of the running loop that ends, without a value, when the ref is ready."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def finish() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    def on_callback_thread() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody awaits any more
+            loop.call_soon_threadsafe(finish)
+
+    _native.on_ready(ref, on_callback_thread)
+    return ready
+
+
+def _as_future(self: ObjectRef[Any], _internal: bool = False) -> asyncio.Future[Any]:
+    """An asyncio future of the running loop with the ref's value."""
+    import asyncio
+
+    return asyncio.ensure_future(_value(self))
+
+
+async def _value(ref: ObjectRef[Any]) -> Any:
+    return await ref  # type: ignore[misc]
+
+
+def _future(self: ObjectRef[Any]) -> concurrent.futures.Future[Any]:
+    """A thread-safe future with the ref's value. Cancelling it does not cancel the task."""
+    import concurrent.futures
+
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def settle() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            value = _native.get(self)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    _native.on_ready(self, settle)
+    return future
+
+
+def _task_id(self: ObjectRef[Any]) -> Any:
+    """Of the task that makes the value."""
+    from weft.ids import TaskID
+
+    return TaskID(self.binary()[: TaskID.size()])
+
+
+def _job_id(self: ObjectRef[Any]) -> Any:
+    from weft.engine.process import context_state
+    from weft.ids import JobID
+
+    return JobID.from_int(context_state.state.job)
+
+
+def _repr(self: ObjectRef[Any]) -> str:
+    return f"ObjectRef({self.hex()})"

@@ -1,0 +1,118 @@
+"""Values to bytes and back: pickle protocol 5 with the large buffers out of band.
+
+The C pickler writes classes and functions by reference, which is wrong for those of `__main__` and for local ones:
+a worker can not import them. So it is used only for values made of types known to be safe; everything else goes
+through cloudpickle, which writes such classes by value. A failure names the path to the culprit (`culprit.py`).
+
+1. SER-1: what `fast_path` accepts pickles the same by either pickler.
+2. SER-2: buffers are handed over uncopied; their owner stays alive as long as the returned list.
+
+Runs in drivers and workers on any thread.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import ChainMap
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import cloudpickle
+
+_PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), range, slice, bytearray))
+_CONTAINERS = frozenset((list, tuple, set, frozenset))
+_MOST_ITEMS = 256
+_ARROW_TYPES = frozenset(("Table", "RecordBatch", "ChunkedArray", "Schema", "Buffer"))
+
+_custom: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle with the serializers that the user registered."""
+
+    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(_custom, cloudpickle.Pickler.dispatch_table)
+
+
+def serialize(value: object) -> tuple[bytes, list[Any]]:
+    """The pickle and its out-of-band buffers. Raises what the pickler raised; see `explain_failure`."""
+    buffers: list[pickle.PickleBuffer] = []
+    if not _custom and fast_path(value):
+        return pickle.dumps(value, protocol=5, buffer_callback=buffers.append), _contiguous(buffers)
+    with io.BytesIO() as file:
+        _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+        return file.getvalue(), _contiguous(buffers)
+
+
+def dumps(value: object) -> bytes:
+    """The pickle with everything in it."""
+    with io.BytesIO() as file:
+        _Pickler(file, protocol=5).dump(value)
+        return file.getvalue()
+
+
+def deserialize(data: Any, buffers: list[Any]) -> object:
+    return pickle.loads(data, buffers=buffers) if buffers else pickle.loads(data)
+
+
+loads = pickle.loads
+
+
+def _contiguous(buffers: list[pickle.PickleBuffer]) -> list[Any]:
+    """Flat byte views; a Fortran-ordered or otherwise odd buffer has one too."""
+    return [buffer.raw() for buffer in buffers]
+
+
+def fast_path(value: object) -> bool:
+    """Whether the C pickler is sure to write the value as a worker can read it."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind in _CONTAINERS or kind is dict:
+        return _all_safe(value, [_MOST_ITEMS])
+    return _safe_leaf(kind, value)
+
+
+def _all_safe(value: Any, left: list[int]) -> bool:
+    """Whether a container holds safe values only; gives up on large, deep or recursive ones."""
+    left[0] -= len(value)
+    if left[0] < 0:
+        return False
+    items = value if type(value) is not dict else (*value, *value.values())
+    for item in items:
+        kind = type(item)
+        if kind in _PLAIN:
+            continue
+        if kind in _CONTAINERS or kind is dict:
+            left[0] -= 1
+            if not _all_safe(item, left):
+                return False
+        elif not _safe_leaf(kind, item):
+            return False
+    return True
+
+
+def _safe_leaf(kind: type, value: Any) -> bool:
+    """Arrays of numbers and Arrow data: only bytes and importable names inside."""
+    module = kind.__module__
+    if module == "numpy":
+        dtype = getattr(value, "dtype", None)
+        return dtype is not None and not dtype.hasobject and type(dtype).__module__.startswith("numpy")
+    return module == "pyarrow.lib" and (kind.__name__ in _ARROW_TYPES or kind.__name__.endswith("Array"))
+
+
+# ---- serializers of the user's ---------------------------------------------------------------------
+
+
+def register_serializer(cls: type, *, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
+    """Pickle instances of exactly `cls` as `serializer(value)`; they are rebuilt by `deserializer` anywhere.
+
+    The deserializer travels with the value, so only processes that send need to register."""
+    if not isinstance(cls, type):
+        raise TypeError(f"register_serializer: cls must be a class, but got {type(cls).__name__}")
+    _custom[cls] = lambda value: (deserializer, (serializer(value),))
+
+
+def deregister_serializer(cls: type) -> None:
+    """Undo `register_serializer`; nothing happens when there was none."""
+    _custom.pop(cls, None)

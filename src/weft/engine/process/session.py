@@ -1,0 +1,196 @@
+"""`init`, `shutdown` and all between: which node this process is attached to.
+
+A driver is attached at most once at a time; a worker always is. The node that `init` starts ends with the driver. In
+a forked child of a driver nothing is attached: the session belongs to the process that made it.
+
+Runs on the user's threads; a lock keeps two of them from starting two nodes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from weft import _native
+from weft.engine.process import context_state, rpc
+from weft.engine.process.init_options import InitOptions
+from weft.engine.process.session_context import SessionContext
+from weft.engine.wire.messages import DriverHello
+
+_lock = threading.RLock()
+_current: Session | None = None
+_session_ended_at_exit = False
+
+
+class Session:
+    """One attachment of a driver."""
+
+    def __init__(self, attachment: Any, host: Any, options: InitOptions) -> None:
+        self.attachment = attachment
+        self.host = host
+        self.options = options
+        self.pid = os.getpid()
+
+
+def is_initialized() -> bool:
+    """Whether this process is attached to a node."""
+    return _native.is_attached()
+
+
+def ensure() -> None:
+    """Attach with the defaults unless attached; what every call that needs a node does first."""
+    if not _native.is_attached():
+        if context_state.state.is_worker:
+            raise RuntimeError("this worker is ending: nothing can be submitted any more")
+        with _lock:
+            if not _native.is_attached():
+                init()
+
+
+def init(address: str | None = None, **given: Any) -> SessionContext:
+    """Attach to a node, by default to one of one's own.
+
+    `address`: None (the variable WEFT_ADDRESS, else start a node), "local" (start one), "auto" (the newest running
+    on this machine), or what another driver's context calls its address. Raises RuntimeError when attached already,
+    unless `ignore_reinit_error`; ConnectionError when there is no such node.
+
+    >>> weft.init(num_cpus=2)["address"] != ""
+    True
+    """
+    options = InitOptions.of(address, given)
+    with _lock:
+        if _native.is_attached():
+            if options.ignore_reinit_error:
+                return context()
+            raise RuntimeError(
+                "Maybe you called weft.init twice by accident? This process is already attached to a node. "
+                "Call weft.shutdown() first, or pass ignore_reinit_error=True."
+            )
+        _attach(options)
+        return context()
+
+
+def _attach(options: InitOptions) -> None:
+    global _current
+    from weft.engine.process.host import DriverHost
+
+    _forget()
+    attachment = _find_or_start(options)
+    host = DriverHost()
+    try:
+        _native.attach(
+            attachment.segment_fd,
+            attachment.event_fd,
+            attachment.slot,
+            attachment.generation,
+            host,
+            attachment.root_task,
+            False,
+            attachment.socket.fileno(),
+        )
+        from weft.engine.process import refs
+
+        refs.install()
+        context_state.reset(
+            job=attachment.job,
+            node_id=attachment.node_id,
+            address=attachment.address,
+            namespace=options.namespace or os.urandom(16).hex(),
+            slot=attachment.slot,
+            generation=attachment.generation,
+            driver_pid=os.getpid(),
+            runtime_env=options.runtime_env,
+        )
+        _current = Session(attachment, host, options)
+        rpc.send(_hello(options))
+    except BaseException:
+        _current = None
+        if _native.is_attached():
+            _native.detach()
+        attachment.close()
+        raise
+
+
+def _find_or_start(options: InitOptions) -> Any:
+    from weft.engine.node import launch
+
+    if options.address == "auto":
+        found = launch.find_nodes()
+        if not found:
+            raise ConnectionError(
+                "Could not find any running Weft node on this machine for address='auto'. Leave the address out to "
+                "start one."
+            )
+        return launch.join_node(found[0])
+    if options.address:
+        return launch.join_node(options.address)
+    return launch.start_node(
+        num_cpus=options.num_cpus,
+        num_gpus=options.num_gpus,
+        resources=options.resources,
+        object_store_bytes=options.object_store_bytes,
+        labels=options.labels,
+    )
+
+
+def _hello(options: InitOptions) -> DriverHello:
+    """What this driver's workers need: they import what it can import, in the same folder and environment."""
+    return DriverHello(
+        pid=os.getpid(),
+        sys_path=[os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path],
+        cwd=os.getcwd(),
+        environment=dict(os.environ),
+        namespace=context_state.state.namespace,
+        log_to_driver=options.log_to_driver,
+        runtime_env=options.runtime_env,
+    )
+
+
+def shutdown(_exiting_interpreter: bool = False) -> None:
+    """Detach, and end the node if this driver started it. Nothing happens when not attached."""
+    global _current
+    with _lock:
+        session = _current
+        if session is None or session.pid != os.getpid():
+            return
+        _current = None
+        rpc.fail_all()
+        if _native.is_attached():
+            _native.detach()
+        session.attachment.close()
+        session.host.logs.flush()
+        context_state.reset()
+
+
+def _forget() -> None:
+    """Drop what is left of a session whose daemon died, or of a parent process."""
+    global _current
+    if _current is not None:
+        shutdown()
+        _current = None
+
+
+def context() -> SessionContext:
+    """Of the session that runs now."""
+    state = context_state.state
+    return SessionContext(state.address, state.node_id, state.namespace, shutdown)
+
+
+def started_options() -> Mapping[str, Any]:
+    """What this driver was started with; empty in a worker."""
+    return {} if _current is None else dict(_current.options.given)
+
+
+def _at_exit() -> None:
+    if _current is not None and _current.pid == os.getpid():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shutdown(True)
+
+
+atexit.register(_at_exit)

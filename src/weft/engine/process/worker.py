@@ -1,0 +1,36 @@
+"""A worker process's life in Python: attach, run, end. Imported by the zygote, so that a fork finds it ready.
+
+The loop itself is native; what it needs of Python is in `host.WorkerHost`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from weft import _native
+from weft.engine.process import binding as binding  # the zygote's fork has it loaded
+from weft.engine.process import context_state, lifecycle, output
+from weft.engine.process.host import WorkerHost
+
+
+def main(segment_fd: int, event_fd: int, slot: int, generation: int) -> int:
+    """Be the worker of that slot until it is told to end; the exit status.
+
+    SIGINT is the driver's: Ctrl-C reaches the whole foreground group, and the driver decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    context_state.reset(is_worker=True, slot=slot, generation=generation)
+    host = WorkerHost()
+    _native.attach(segment_fd, event_fd, slot, generation, host, os.urandom(12), True)
+    from weft.engine.process import refs
+
+    refs.install()
+    try:
+        status = _native.run_worker()
+    except BaseException as error:
+        output.finish()
+        sys.__excepthook__(type(error), error, error.__traceback__)
+        status = 1
+    lifecycle.run_exit_functions()
+    return status

@@ -1,0 +1,480 @@
+"""Every exception that Weft raises for a person to catch. Weft's names come first, Ray's are aliases below.
+
+What a task raises comes back as a `TaskError` that is also an instance of the task's own exception class:
+
+>>> issubclass(GetTimeoutError, TimeoutError) and issubclass(ActorDiedError, ActorError)
+True
+>>> error = TaskError("f", "Traceback (most recent call last):\\nValueError: 7", ValueError(7))
+>>> isinstance(error.as_instanceof_cause(), ValueError)
+True
+
+Errors survive pickling with their fields. A class exists only where a caller could react differently, and where
+Ray has a name that programs import.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import os
+import weakref
+from typing import Any
+
+# ---- the root, and errors of the engine itself -----------------------------------------------------
+
+
+class WeftError(Exception):
+    """The root of all of Weft's own exceptions."""
+
+
+class SystemFailureError(WeftError):
+    """The engine itself failed."""
+
+    def __init__(self, client_exc: object = "", traceback_str: str | None = None) -> None:
+        super().__init__(client_exc, traceback_str)
+        self.client_exc = client_exc
+        self.traceback_str = traceback_str
+
+    def __str__(self) -> str:
+        return f"System error: {self.client_exc}" + (f"\n{self.traceback_str}" if self.traceback_str else "")
+
+
+class AuthenticationError(WeftError):
+    """The cluster's token is missing or wrong."""
+
+
+class CrossLanguageError(WeftError):
+    """Raised in another language."""
+
+
+class RpcError(WeftError):
+    """A control request to the node daemon failed."""
+
+    def __init__(self, message: str = "", rpc_code: int | None = None) -> None:
+        super().__init__(message, rpc_code)
+        self.message = message
+        self.rpc_code = rpc_code
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class UserCodeError(WeftError):
+    """A library's wrapper around what the user's code raised."""
+
+
+class UnserializableException(WeftError):
+    """What a task raised could not be rebuilt here; its text and traceback are kept."""
+
+    def __init__(self, original_stack_trace: str = "") -> None:
+        super().__init__(original_stack_trace)
+        self.original_stack_trace = original_stack_trace
+
+    def __str__(self) -> str:
+        return (
+            "The exception that the task raised cannot be unpickled in this process. Give its class a __reduce__, "
+            "or register a serializer with weft.util.register_serializer().\n"
+            f"Original exception:\n{self.original_stack_trace}"
+        )
+
+
+class OutOfBandObjectRefSerializationError(WeftError):
+    """A ref was pickled outside the engine, where it can not be counted."""
+
+
+# ---- tasks -----------------------------------------------------------------------------------------
+
+
+class TaskError(WeftError):
+    """A task or an actor's method raised. `cause` is what it raised; `str()` shows the remote traceback.
+
+    `get` raises it as an instance of the cause's class too, see `as_instanceof_cause`."""
+
+    def __init__(
+        self,
+        function_name: str = "",
+        traceback_str: str = "",
+        cause: BaseException | None = None,
+        pid: int | None = None,
+        ip: str = "127.0.0.1",
+        node_id: str = "",
+        attempt: int = 0,
+        actor_id: str = "",
+        actor_repr: str = "",
+    ) -> None:
+        self._fill(
+            {
+                "function_name": function_name,
+                "traceback_str": traceback_str,
+                "cause": cause,
+                "pid": os.getpid() if pid is None else pid,
+                "ip": ip,
+                "node_id": node_id,
+                "attempt": attempt,
+                "actor_id": actor_id,
+                "actor_repr": actor_repr,
+            }
+        )
+
+    function_name: str
+    traceback_str: str
+    cause: BaseException | None
+    pid: int
+    ip: str
+    node_id: str
+    attempt: int
+    actor_id: str
+    actor_repr: str
+    _story: dict[str, Any]
+
+    def _fill(self, story: dict[str, Any]) -> None:
+        self.__dict__["_story"] = story
+        self.__dict__.update(story)
+
+    def as_instanceof_cause(self) -> TaskError:
+        """The same error as an instance of the cause's class; itself when that class can not be subclassed."""
+        return _as_instance_of_cause(self)
+
+    def __str__(self) -> str:
+        story = self._story  # not the attributes: the cause's class may define properties of the same names
+        where = f"pid={story['pid']}, ip={story['ip']}"
+        if story["actor_id"]:
+            where += f", actor_id={story['actor_id']}, repr={story['actor_repr']}"
+        if story["attempt"]:
+            where += f", attempt={story['attempt']}"
+        head = f"weft::{story['function_name']}() ({where})"
+        lines = story["traceback_str"].strip().split("\n")
+        return "\n".join(head if line.startswith("Traceback (most recent") else line for line in lines)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._story['cause']!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_task_error, (self._story, False)
+
+
+def _rebuild_task_error(story: dict[str, Any], dual: bool) -> TaskError:
+    error = TaskError.__new__(TaskError)
+    error._fill(story)
+    return error.as_instanceof_cause() if dual else error
+
+
+# ---- a TaskError that is an instance of its cause's class ------------------------------------------
+#
+# A class `TaskError(ValueError)` is made once for each cause's class. The instance never runs the user's __init__:
+# attributes of the cause are looked up on the cause; C-level fields such as OSError.errno are filled from its args.
+
+_HEAP_TYPE = 1 << 9
+_EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
+_dual_classes: weakref.WeakValueDictionary[int, type] = weakref.WeakValueDictionary()
+"""By the cause class's address: a dual class keeps its cause class alive, so the address is not reused."""
+
+
+def _as_instance_of_cause(error: TaskError) -> TaskError:
+    """The dual instance, or `error` itself when there can be none."""
+    cause = error.cause
+    root = cause
+    while isinstance(root, TaskError) and root.cause is not None:
+        root = root.cause
+    dual = error
+    if root is not None and not isinstance(error, type(root)):
+        with contextlib.suppress(Exception):  # a final class, or one that can not be made without its __init__
+            dual = _instance(_dual_class(type(root)), root)
+            dual._fill(error._story)
+    dual.__cause__ = getattr(cause, "__cause__", None)
+    return dual
+
+
+def _dual_class(cause_class: type) -> type:
+    known = _dual_classes.get(id(cause_class))
+    if known is None:
+        name = f"TaskError({cause_class.__name__})"
+        namespace = {
+            "__init__": lambda self, *args, **kwargs: None,
+            "__getattr__": _from_cause,
+            "__str__": TaskError.__str__,
+            "__repr__": TaskError.__repr__,
+            "__reduce__": _reduce,
+            "__reduce_ex__": lambda self, protocol: _reduce(self),
+            "__eq__": object.__eq__,
+            "__hash__": object.__hash__,
+            "args": property(_arguments, lambda self, value: None),
+            "__module__": TaskError.__module__,
+            "__qualname__": name,
+            "__doc__": cause_class.__doc__,
+        }
+        known = type(cause_class)(name, (TaskError, cause_class), namespace)
+        _dual_classes[id(cause_class)] = known
+    return known
+
+
+def _instance(dual_class: type, root: BaseException) -> TaskError:
+    builtin: Any = next(base for base in type(root).__mro__ if not base.__flags__ & _HEAP_TYPE)
+    if isinstance(root, _EXCEPTION_GROUP):
+        made = builtin.__new__(dual_class, *BaseException.__getattribute__(root, "args"))
+    else:
+        made = builtin.__new__(dual_class)
+        with contextlib.suppress(Exception):  # else the C-level fields stay empty; the cause has them
+            builtin.__init__(made, *BaseException.__getattribute__(root, "args"))
+    assert isinstance(made, TaskError)
+    return made
+
+
+def _from_cause(self: TaskError, name: str) -> Any:
+    if name.startswith("__") or "_story" not in self.__dict__:
+        raise AttributeError(name)
+    root = self.__dict__["_story"]["cause"]
+    while isinstance(root, TaskError) and root.cause is not None:
+        root = root.cause
+    return getattr(root, name)
+
+
+def _arguments(self: TaskError) -> tuple[Any, ...]:
+    story = self.__dict__.get("_story")
+    return (story["cause"],) if story else ()
+
+
+def _reduce(self: TaskError) -> tuple[Any, ...]:
+    return _rebuild_task_error, (self.__dict__["_story"], True)
+
+
+class TaskCancelledError(WeftError):
+    """The task was cancelled."""
+
+    def __init__(self, task_id: object = None, error_message: str | None = None) -> None:
+        super().__init__(task_id, error_message)
+        self.task_id = task_id
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        named = f"Task {self.task_id} was cancelled." if self.task_id else "The task was cancelled."
+        return f"{named} {self.error_message}" if self.error_message else named
+
+
+class WorkerCrashedError(WeftError):
+    """The worker process that ran the task ended: it exited, was killed, or crashed."""
+
+    def __str__(self) -> str:
+        return super().__str__() or "The worker process that ran this task ended unexpectedly."
+
+
+class NodeDiedError(WeftError):
+    """The node, or the link to it, is gone."""
+
+
+class LocalNodeDiedError(WeftError):
+    """This machine's node daemon is gone."""
+
+
+class RuntimeEnvSetupError(WeftError):
+    """The runtime environment could not be made."""
+
+    def __init__(self, error_message: str = "") -> None:
+        super().__init__(error_message)
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        return f"The runtime environment could not be set up.\n{self.error_message}".rstrip()
+
+
+class TaskUnschedulableError(WeftError):
+    """No node can ever run the task as it was asked for."""
+
+    def __init__(self, error_message: str = "") -> None:
+        super().__init__(error_message)
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        return f"The task is not schedulable: {self.error_message}"
+
+
+class TaskPlacementGroupRemoved(WeftError):
+    """The task's placement group was removed."""
+
+    def __str__(self) -> str:
+        return super().__str__() or "The task's placement group was removed."
+
+
+class ObjectRefStreamEndOfStreamError(WeftError):
+    """A generator task has no more refs."""
+
+
+class StreamingGeneratorReplayInconsistentError(SystemFailureError):
+    """A generator that was run again gave another number of values."""
+
+
+# ---- actors ----------------------------------------------------------------------------------------
+
+
+class ActorError(WeftError):
+    """The actor could not finish the call."""
+
+    def __init__(
+        self,
+        actor_id: str | None = None,
+        error_msg: str = "The actor could not finish this call.",
+        actor_init_failed: bool = False,
+        preempted: bool = False,
+    ) -> None:
+        super().__init__(actor_id, error_msg, actor_init_failed, preempted)
+        self.actor_id = actor_id
+        self.error_msg = error_msg
+        self.actor_init_failed = actor_init_failed
+        self.preempted = preempted
+
+    def __str__(self) -> str:
+        return self.error_msg
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_actor_error, (type(self), dict(self.__dict__))
+
+
+def _rebuild_actor_error(cls: type[ActorError], fields: dict[str, Any]) -> ActorError:
+    error = cls.__new__(cls)
+    error.__dict__.update(fields)
+    return error
+
+
+class ActorDiedError(ActorError):
+    """The actor is dead and will not come back."""
+
+    def __init__(self, cause: TaskError | str | None = None, actor_id: str | None = None) -> None:
+        if isinstance(cause, TaskError):
+            text = f"The actor died because of an error raised in its creation task, {cause}"
+            super().__init__(actor_id or cause.actor_id, text, actor_init_failed=True)
+        else:
+            super().__init__(actor_id, cause or "The actor died before it finished this call.")
+        self.cause = cause
+
+
+class ActorUnavailableError(ActorError):
+    """The actor does not answer now; it may later. The call may or may not have run."""
+
+    def __init__(self, error_message: str = "", actor_id: bytes | str | None = None) -> None:
+        named = actor_id.hex() if isinstance(actor_id, bytes) else actor_id
+        text = f"The actor {named or ''} is unavailable: {error_message}. The call may or may not have been run."
+        super().__init__(named, text.replace("  ", " "))
+
+
+class ActorUnschedulableError(WeftError):
+    """No node can ever hold the actor as it was asked for."""
+
+    def __init__(self, error_message: str = "") -> None:
+        super().__init__(error_message)
+        self.error_message = error_message
+
+    def __str__(self) -> str:
+        return f"The actor is not schedulable: {self.error_message}"
+
+
+class ActorPlacementGroupRemoved(WeftError):
+    """The actor's placement group was removed."""
+
+    def __str__(self) -> str:
+        return super().__str__() or "The actor's placement group was removed."
+
+
+class ActorAlreadyExistsError(ValueError, WeftError):
+    """Another living actor has that name."""
+
+
+class ActorHandleNotFoundError(ValueError, WeftError):
+    """The handle belongs to another session."""
+
+
+class AsyncioActorExit(WeftError):
+    """Ends a coroutine of an actor that exits by `exit_actor()`."""
+
+
+class PendingCallsLimitExceeded(WeftError):
+    """The actor has as many unfinished calls of this process as `max_pending_calls` allows."""
+
+
+# ---- objects ---------------------------------------------------------------------------------------
+
+
+class ObjectLostError(WeftError):
+    """Every copy of the object is gone."""
+
+    def __init__(self, object_ref_hex: str = "", owner_address: object = None, call_site: str = "") -> None:
+        super().__init__(object_ref_hex, owner_address, call_site)
+        self.object_ref_hex = object_ref_hex
+        self.owner_address = owner_address
+        self.call_site = call_site
+
+    def __str__(self) -> str:
+        return self.call_site or f"{self.object_ref_hex}: {type(self).__doc__}"
+
+
+class ObjectFetchTimedOutError(ObjectLostError):
+    """No copy of the object was found in time."""
+
+
+class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
+    """The object was freed although a ref to it exists."""
+
+
+class ObjectFreedError(ObjectLostError):
+    """The object was freed by hand."""
+
+
+class OwnerDiedError(ObjectLostError):
+    """The process that owned the object died, and what it owned with it."""
+
+
+class ObjectReconstructionFailedError(ObjectLostError):
+    """The object is lost and the task that made it can not be run again."""
+
+
+class ObjectStoreFullError(WeftError):
+    """The object memory is full and nothing in it can be spilled."""
+
+
+class OutOfDiskError(WeftError):
+    """The object memory is full and so is the disk that it spills to."""
+
+
+class OutOfMemoryError(WeftError):
+    """The node has run out of memory."""
+
+
+class GetTimeoutError(WeftError, TimeoutError):
+    """`get` or `wait_for` did not have the value in time."""
+
+
+class PlasmaObjectNotAvailable(WeftError):
+    """The object was not available in time."""
+
+
+# ---- channels (Ray's compiled graphs); kept so that programs can import them -----------------------
+
+
+class ChannelError(SystemFailureError):
+    """A channel between actors failed."""
+
+
+class ChannelTimeoutError(ChannelError, TimeoutError):
+    """A channel operation took too long."""
+
+
+class GraphCapacityExceeded(SystemFailureError):
+    """A channel's buffer is full."""
+
+
+class DirectTransportError(SystemFailureError):
+    """A direct transfer between devices failed."""
+
+
+# ---- Ray's names -----------------------------------------------------------------------------------
+
+RayError = WeftError
+RayTaskError = TaskError
+RayActorError = ActorError
+RaySystemError = SystemFailureError
+LocalRayletDiedError = LocalNodeDiedError
+UserCodeException = UserCodeError
+OufOfBandObjectRefSerializationException = OutOfBandObjectRefSerializationError
+RayChannelError = ChannelError
+RayChannelTimeoutError = ChannelTimeoutError
+RayCgraphCapacityExceeded = GraphCapacityExceeded
+RayDirectTransportError = DirectTransportError

@@ -1,0 +1,141 @@
+"""Identifiers of jobs, tasks, actors, nodes and workers: small, immutable, comparable byte strings.
+
+They are for people and for dictionaries; the engine itself passes plain bytes. An object's identifier is its
+`weft.ObjectRef`. Nothing here talks to a running session.
+
+>>> JobID.from_int(7).hex()
+'07000000'
+>>> JobID.nil().is_nil()
+True
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+from typing import Any, ClassVar, TypeVar
+
+__all__ = [
+    "ActorClassID",
+    "ActorID",
+    "BaseID",
+    "ClusterID",
+    "FunctionID",
+    "JobID",
+    "NodeID",
+    "PlacementGroupID",
+    "TaskID",
+    "UniqueID",
+    "WorkerID",
+]
+
+AnyID = TypeVar("AnyID", bound="BaseID")
+
+
+class BaseID:
+    """Bytes of a fixed length with a type, so that a node's id never equals a worker's."""
+
+    __slots__ = ("_binary",)
+    _size: ClassVar[int] = 28
+
+    def __init__(self, binary: bytes) -> None:
+        if not isinstance(binary, bytes):
+            raise TypeError(f"{type(self).__name__} must be made of bytes, but got {type(binary).__name__}")
+        if len(binary) != self._size:
+            raise ValueError(f"{type(self).__name__} must have {self._size} bytes, but got {len(binary)}")
+        self._binary = binary
+
+    @classmethod
+    def from_binary(cls: type[AnyID], binary: bytes) -> AnyID:
+        return cls(binary)
+
+    @classmethod
+    def from_hex(cls: type[AnyID], text: str) -> AnyID:
+        return cls(bytes.fromhex(text))
+
+    @classmethod
+    def from_random(cls: type[AnyID]) -> AnyID:
+        return cls(os.urandom(cls._size))
+
+    @classmethod
+    def nil(cls: type[AnyID]) -> AnyID:
+        """The id that stands for none: all bits set."""
+        return cls(b"\xff" * cls._size)
+
+    @classmethod
+    def size(cls) -> int:
+        return cls._size
+
+    def binary(self) -> bytes:
+        return self._binary
+
+    def hex(self) -> str:
+        return self._binary.hex()
+
+    def is_nil(self) -> bool:
+        return self._binary == b"\xff" * self._size
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._binary == self._binary
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self._binary))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._binary.hex()})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._binary,)
+
+
+class UniqueID(BaseID):
+    __slots__ = ()
+
+
+class JobID(BaseID):
+    """One driver's run."""
+
+    __slots__ = ()
+    _size = 4
+
+    @classmethod
+    def from_int(cls, number: builtins.int) -> JobID:
+        return cls(number.to_bytes(cls._size, "little"))
+
+    def int(self) -> builtins.int:
+        return builtins.int.from_bytes(self._binary, "little")
+
+
+class TaskID(BaseID):
+    __slots__ = ()
+    _size = 12
+
+
+class ActorID(BaseID):
+    __slots__ = ()
+    _size = 16
+
+
+class NodeID(UniqueID):
+    __slots__ = ()
+
+
+class WorkerID(UniqueID):
+    __slots__ = ()
+
+
+class FunctionID(UniqueID):
+    __slots__ = ()
+
+
+class ActorClassID(UniqueID):
+    __slots__ = ()
+
+
+class ClusterID(UniqueID):
+    __slots__ = ()
+
+
+class PlacementGroupID(BaseID):
+    __slots__ = ()
+    _size = 18

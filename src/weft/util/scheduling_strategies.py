@@ -1,0 +1,113 @@
+"""Where a task or an actor should run, for the `scheduling_strategy` option.
+
+>>> NodeAffinitySchedulingStrategy("ab12", soft=True).to_wire()["soft"]
+True
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = [
+    "DoesNotExist",
+    "Exists",
+    "In",
+    "NodeAffinitySchedulingStrategy",
+    "NodeLabelSchedulingStrategy",
+    "NotIn",
+    "PlacementGroupSchedulingStrategy",
+]
+
+Wire = dict[str, str | int | bool]
+
+
+class NodeAffinitySchedulingStrategy:
+    """On the node with this id; when `soft`, elsewhere if that node is gone."""
+
+    def __init__(
+        self,
+        node_id: str | Any,
+        soft: bool,
+        _spill_on_unavailable: bool = False,
+        _fail_on_unavailable: bool = False,
+    ) -> None:
+        self.node_id = node_id if isinstance(node_id, str) else node_id.hex()
+        self.soft = soft
+        self._spill_on_unavailable = _spill_on_unavailable
+        self._fail_on_unavailable = _fail_on_unavailable
+
+    def to_wire(self) -> Wire:
+        return {
+            "kind": "node_affinity",
+            "node_id": self.node_id,
+            "soft": self.soft,
+            "spill_on_unavailable": self._spill_on_unavailable,
+            "fail_on_unavailable": self._fail_on_unavailable,
+        }
+
+
+class PlacementGroupSchedulingStrategy:
+    """In a bundle of a placement group; -1 means any bundle."""
+
+    def __init__(
+        self,
+        placement_group: Any,
+        placement_group_bundle_index: int = -1,
+        placement_group_capture_child_tasks: bool | None = None,
+    ) -> None:
+        if placement_group is None:
+            raise ValueError("placement_group must be a placement group, but got None")
+        self.placement_group = placement_group
+        self.placement_group_bundle_index = placement_group_bundle_index
+        self.placement_group_capture_child_tasks = placement_group_capture_child_tasks
+
+    def to_wire(self) -> Wire:
+        return {
+            "kind": "placement_group",
+            "group": self.placement_group.id.hex(),
+            "bundle": self.placement_group_bundle_index,
+            "capture_child_tasks": bool(self.placement_group_capture_child_tasks),
+        }
+
+
+class _LabelMatch:
+    """A condition on one label of a node."""
+
+    word = ""
+
+    def __init__(self, *values: str) -> None:
+        self.values = list(values)
+
+    def to_json(self) -> list[Any]:
+        return [self.word, self.values]
+
+
+class In(_LabelMatch):
+    word = "in"
+
+
+class NotIn(_LabelMatch):
+    word = "not_in"
+
+
+class Exists(_LabelMatch):
+    word = "exists"
+
+
+class DoesNotExist(_LabelMatch):
+    word = "does_not_exist"
+
+
+class NodeLabelSchedulingStrategy:
+    """On nodes whose labels fulfil `hard`, rather on those that fulfil `soft` too."""
+
+    def __init__(self, hard: dict[str, _LabelMatch], *, soft: dict[str, _LabelMatch] | None = None) -> None:
+        self.hard = hard
+        self.soft = soft or {}
+
+    def to_wire(self) -> Wire:
+        def encode(conditions: dict[str, _LabelMatch]) -> str:
+            return json.dumps({key: match.to_json() for key, match in conditions.items()}, sort_keys=True)
+
+        return {"kind": "node_label", "hard": encode(self.hard), "soft_labels": encode(self.soft)}
