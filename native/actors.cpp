@@ -1,0 +1,98 @@
+/// The caller's side of actors: where each one is, and its calls in order.
+#include <algorithm>
+
+#include "core.hpp"
+
+namespace weft {
+
+ActorLink* Core::link(Id actor) {
+    auto& place = actors_[actor];
+    if (!place) {
+        place = std::make_unique<ActorLink>();
+        place->id = actor;
+    }
+    return place.get();
+}
+
+void Core::submit_creation(Task* task) {
+    // The creator hears of the actor by itself; no watch is needed.
+    ActorLink* made = link(task->header().actor);
+    made->watching = true;
+    made->creation = task;
+    submit(task);
+}
+
+void Core::submit_call(Task* task, Entry* actor) {
+    ActorLink* to = link(actor->id);
+    task->actor = to;
+    if (to->state == ActorLink::dead) {
+        const std::string death = to->death;
+        return fail_task(task, death);
+    }
+    if (!to->watching) {
+        to->watching = true;
+        send(daemon_, Kind::ACTOR_WATCH, &to->id, sizeof to->id);
+    }
+    to->queue.push_back(task);
+    submit(task);
+}
+
+/// Send what can go, in order: a call whose dependencies are missing holds up those behind it.
+void Core::flush_actor(ActorLink* link) {
+    while (link->state == ActorLink::up && !link->queue.empty() && link->queue.front()->missing == 0) {
+        Task* task = link->queue.front();
+        bool ready = true;
+        for (Entry* entry : task->deps) ready = ready && entry->where != Where::error;
+        if (!ready) return;  // enqueue() is about to fail it
+        link->queue.pop_front();
+        link->flight.push_back(task);
+        write_task(link->where, task, Kind::TASK);
+    }
+}
+
+void Core::on_actor_up(Cursor cursor) {
+    ActorLink* to = link(cursor.take<Id>());
+    to->where = cursor.take<ProcessId>();
+    to->state = ActorLink::up;
+    flush_actor(to);
+}
+
+void Core::on_actor_down(Cursor cursor) {
+    ActorLink* to = link(cursor.take<Id>());
+    const bool is_dead = cursor.take<uint32_t>() != 0;
+    cursor.take<uint32_t>();
+    const std::string error(cursor.rest());
+    to->state = is_dead ? ActorLink::dead : ActorLink::restarting;
+    std::deque<Task*> flight = std::move(to->flight);
+    to->flight.clear();
+    std::vector<Task*> failed;
+    for (auto it = flight.rbegin(); it != flight.rend(); ++it) {
+        if (!is_dead && retry(*it))
+            to->queue.push_front(*it);
+        else
+            failed.push_back(*it);
+    }
+    for (auto it = failed.rbegin(); it != failed.rend(); ++it) fail_task(*it, error);
+    if (!is_dead) return;
+    actor_is_dead(to, error);
+}
+
+void Core::actor_is_dead(ActorLink* to, const std::string& error) {
+    to->state = ActorLink::dead;
+    to->death = error;
+    std::deque<Task*> queue = std::move(to->queue);
+    to->queue.clear();
+    for (Task* task : queue) {
+        // One that still waits for dependencies must not be found by them any more.
+        for (Entry* entry : task->deps)
+            if (entry->extra) std::erase(entry->extra->dependents, task);
+        fail_task(task, error);
+    }
+    if (to->creation != nullptr) finish_task(to->creation);
+    to->creation = nullptr;
+}
+
+/// An argument of the constructor failed: the daemon never hears of the actor.
+void Core::fail_creation(Task* task, const std::string& error) { actor_is_dead(link(task->header().actor), error); }
+
+}  // namespace weft

@@ -1,0 +1,314 @@
+#include "arena.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace weft {
+
+namespace {
+
+uint32_t granules_for(uint64_t bytes) {
+    return uint32_t(std::max<uint64_t>(1, (bytes + kGranuleBytes - 1) / kGranuleBytes));
+}
+
+uint32_t phase(Phase p) { return uint32_t(p); }
+
+/// Put an entry that this caller moved to reclaiming back on the free list.
+void retire(ObjectEntry& entry) {
+    entry.owner.store(0, std::memory_order_relaxed);
+    entry.writer.store(0, std::memory_order_relaxed);
+    entry.generation.fetch_add(1, std::memory_order_seq_cst);
+    entry.state.store(phase(Phase::free), std::memory_order_seq_cst);  // partner: take_entry
+}
+
+}  // namespace
+
+bool no_pins(const ObjectEntry& entry) {
+    for (const auto& word : entry.pins)
+        if (word.load(std::memory_order_seq_cst) != 0) return false;
+    return true;
+}
+
+bool Arena::claim_at(uint32_t first, uint32_t count) {
+    const uint32_t mine = self_.slot + 1;
+    for (uint32_t i = 0; i < count; ++i) {
+        uint32_t nobody = 0;
+        if (segment_.granule(first + i).compare_exchange_strong(nobody, mine, std::memory_order_acq_rel)) continue;
+        while (i-- > 0) segment_.granule(first + i).store(0, std::memory_order_release);
+        return false;
+    }
+    return true;
+}
+
+bool Arena::claim(uint32_t count, Run& run) {
+    Header& header = segment_.header();
+    const uint32_t total = header.granules;
+    if (count > total) return false;
+    const uint32_t start = header.granule_hint.load(std::memory_order_relaxed) % total;
+    // One lap from the hint, then from the beginning; a run does not wrap round the end.
+    for (int lap = 0; lap < 2; ++lap) {
+        uint32_t at = lap == 0 ? start : 0;
+        const uint32_t end = lap == 0 ? total : std::min<uint64_t>(total, uint64_t(start) + count);
+        uint32_t found = 0;
+        for (; at < end; ++at) {
+            if (segment_.granule(at).load(std::memory_order_relaxed) != 0) {
+                found = 0;
+                continue;
+            }
+            if (++found < count) continue;
+            const uint32_t first = at + 1 - count;
+            if (claim_at(first, count)) {
+                header.granule_hint.store(at + 1, std::memory_order_relaxed);
+                header.used_granules.fetch_add(count, std::memory_order_relaxed);
+                run = {first, count};
+                return true;
+            }
+            found = 0;
+        }
+    }
+    return false;
+}
+
+bool Arena::take_cached(uint32_t count, Run& run) {
+    // Hottest first among those that fit without much waste; else split the hottest that is large enough.
+    auto split = cache_.rend();
+    for (auto it = cache_.rbegin(); it != cache_.rend(); ++it) {
+        if (it->count < count) continue;
+        if (it->count <= count + count / 8) {
+            run = *it;
+            cached_ -= run.count;
+            cache_.erase(std::next(it).base());
+            return true;
+        }
+        if (split == cache_.rend()) split = it;
+    }
+    if (split == cache_.rend()) return false;
+    run = {split->first, count};
+    split->first += count;
+    split->count -= count;
+    cached_ -= count;
+    return true;
+}
+
+void Arena::release(Run run) {
+    segment_.header().used_granules.fetch_sub(run.count, std::memory_order_relaxed);
+    for (uint32_t i = 0; i < run.count; ++i)
+        segment_.granule(run.first + i).store(0, std::memory_order_release);  // partner: claim_at
+}
+
+void Arena::keep(Run run) {
+    const uint32_t limit = std::max(1u, segment_.header().granules / 4);
+    cache_.push_back(run);
+    cached_ += run.count;
+    while (cached_ > limit && cache_.size() > 1) {
+        release(cache_.front());
+        cached_ -= cache_.front().count;
+        cache_.erase(cache_.begin());
+    }
+}
+
+uint32_t Arena::take_entry() {
+    Header& header = segment_.header();
+    const uint32_t start = header.object_hint.load(std::memory_order_relaxed);
+    for (uint32_t i = 0; i < header.objects; ++i) {
+        const uint32_t index = (start + i) % header.objects;
+        ObjectEntry& entry = segment_.object(index);
+        uint32_t free = phase(Phase::free);
+        if (entry.state.load(std::memory_order_relaxed) != free) continue;
+        if (!entry.state.compare_exchange_strong(free, phase(Phase::building))) continue;
+        header.object_hint.store(index + 1 < header.objects ? index + 1 : 0, std::memory_order_relaxed);
+        return index;
+    }
+    return header.objects;
+}
+
+bool Arena::allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data) {
+    const uint32_t count = granules_for(bytes);
+    std::lock_guard lock(mutex_);
+    Run run{};
+    if (!take_cached(count, run) && !claim(count, run)) {
+        while (!cache_.empty()) {
+            release(cache_.back());
+            cache_.pop_back();
+        }
+        cached_ = 0;
+        if (!claim(count, run)) return false;
+    }
+    const uint32_t index = take_entry();
+    if (index == segment_.header().objects) {
+        keep(run);
+        return false;
+    }
+    ObjectEntry& entry = segment_.object(index);
+    entry.writer.store(self_.key(), std::memory_order_relaxed);
+    entry.owner.store(owner.key(), std::memory_order_relaxed);
+    entry.accepted.store(0, std::memory_order_relaxed);
+    entry.first_granule = run.first;
+    entry.granules = run.count;
+    entry.bytes = bytes;
+    ref = {index, entry.generation.load(std::memory_order_relaxed), bytes};
+    data = segment_.granule_data(run.first);
+    return true;
+}
+
+void Arena::seal(const ArenaRef& ref, bool accepted) {
+    ObjectEntry& entry = segment_.object(ref.entry);
+    entry.accepted.store(accepted ? 1 : 0, std::memory_order_relaxed);
+    entry.state.store(phase(Phase::sealed), std::memory_order_seq_cst);  // partner: pin
+}
+
+void Arena::abandon(const ArenaRef& ref) {
+    seal(ref, true);
+    remove(ref);
+}
+
+void Arena::accept(const ArenaRef& ref) {
+    segment_.object(ref.entry).accepted.store(1, std::memory_order_release);
+}
+
+void Arena::remove(const ArenaRef& ref) {
+    ObjectEntry& entry = segment_.object(ref.entry);
+    if (entry.generation.load(std::memory_order_seq_cst) != ref.generation) return;
+    entry.state.fetch_or(kDeleted, std::memory_order_seq_cst);
+    std::lock_guard lock(mutex_);
+    try_reclaim(ref.entry);
+}
+
+void Arena::try_reclaim(uint32_t index) {
+    ObjectEntry& entry = segment_.object(index);
+    uint32_t state = entry.state.load(std::memory_order_seq_cst);
+    const bool in_arena = state == (phase(Phase::sealed) | kDeleted);
+    if (!in_arena && state != (phase(Phase::spilled) | kDeleted)) return;
+    if (!no_pins(entry)) return;  // whoever holds the last pin reclaims
+    if (!entry.state.compare_exchange_strong(state, phase(Phase::reclaiming))) return;
+    entry.writer.store(self_.key(), std::memory_order_release);
+    const Run run{entry.first_granule, entry.granules};
+    if (in_arena) {
+        for (uint32_t i = 0; i < run.count; ++i)
+            segment_.granule(run.first + i).store(self_.slot + 1, std::memory_order_release);
+    }
+    retire(entry);
+    if (in_arena) keep(run);
+}
+
+PinResult Arena::pin(const ArenaRef& ref, char*& data) {
+    ObjectEntry& entry = segment_.object(ref.entry);
+    std::lock_guard lock(mutex_);
+    uint32_t& count = pins_[ref.entry];
+    if (count > 0 && entry.generation.load(std::memory_order_seq_cst) == ref.generation) {
+        ++count;
+        data = segment_.granule_data(entry.first_granule);
+        return PinResult::ok;
+    }
+    const uint64_t bit = 1ULL << (self_.slot % 64);
+    entry.pins[self_.slot / 64].fetch_or(bit, std::memory_order_seq_cst);
+    const uint32_t state = entry.state.load(std::memory_order_seq_cst);  // partner: remove, spill
+    const bool same = entry.generation.load(std::memory_order_seq_cst) == ref.generation;
+    if (same && state == phase(Phase::sealed)) {
+        count = 1;
+        data = segment_.granule_data(entry.first_granule);
+        return PinResult::ok;
+    }
+    entry.pins[self_.slot / 64].fetch_and(~bit, std::memory_order_seq_cst);
+    pins_.erase(ref.entry);
+    try_reclaim(ref.entry);
+    const bool on_disk = same && (state == phase(Phase::spilling) || state == phase(Phase::spilled) ||
+                                  state == phase(Phase::restoring));
+    return on_disk ? PinResult::spilled : PinResult::lost;
+}
+
+void Arena::unpin(const ArenaRef& ref) {
+    ObjectEntry& entry = segment_.object(ref.entry);
+    std::lock_guard lock(mutex_);
+    const auto it = pins_.find(ref.entry);
+    if (it == pins_.end()) return;
+    if (--it->second > 0) return;
+    pins_.erase(it);
+    entry.pins[self_.slot / 64].fetch_and(~(1ULL << (self_.slot % 64)), std::memory_order_seq_cst);
+    if (entry.state.load(std::memory_order_seq_cst) & kDeleted) try_reclaim(ref.entry);
+}
+
+bool Arena::claim_run(uint32_t granules, uint32_t& first) {
+    std::lock_guard lock(mutex_);
+    Run run{};
+    if (!claim(granules, run)) return false;
+    first = run.first;
+    return true;
+}
+
+void Arena::release_run(uint32_t first, uint32_t granules) { release({first, granules}); }
+
+void Arena::reclaim_if_deleted(uint32_t entry) {
+    if ((segment_.object(entry).state.load(std::memory_order_seq_cst) & kDeleted) == 0) return;
+    std::lock_guard lock(mutex_);
+    try_reclaim(entry);
+}
+
+void Arena::trim(uint64_t keep_bytes) {
+    std::lock_guard lock(mutex_);
+    while (!cache_.empty() && cached_bytes() > keep_bytes) {
+        release(cache_.front());
+        cached_ -= cache_.front().count;
+        cache_.erase(cache_.begin());
+    }
+}
+
+void remove_objects_of(Segment& segment, ProcessId dead) {
+    const uint32_t objects = segment.header().objects;
+    for (uint32_t i = 0; i < objects; ++i) {
+        ObjectEntry& entry = segment.object(i);
+        const uint32_t state = entry.state.load(std::memory_order_seq_cst);
+        if (state == phase(Phase::free) || entry.owner.load() != dead.key()) continue;
+        if (state != phase(Phase::building) && state != phase(Phase::reclaiming)) entry.state.fetch_or(kDeleted);
+    }
+}
+
+void reclaim_after_death(Segment& segment, ProcessId dead, bool unaccepted) {
+    Header& header = segment.header();
+    const uint64_t key = dead.key();
+    const uint64_t bit = 1ULL << (dead.slot % 64);
+    std::vector<bool> covered(header.granules, false);
+    uint64_t freed = 0;
+    const auto free_granules = [&](const ObjectEntry& entry) {
+        for (uint32_t g = 0; g < entry.granules; ++g)
+            segment.granule(entry.first_granule + g).store(0, std::memory_order_release);
+        freed += entry.granules;
+    };
+    for (uint32_t i = 0; i < header.objects; ++i) {
+        ObjectEntry& entry = segment.object(i);
+        uint32_t state = entry.state.load(std::memory_order_seq_cst);
+        if (state == phase(Phase::free)) continue;
+        entry.pins[dead.slot / 64].fetch_and(~bit, std::memory_order_seq_cst);
+        const bool wrote = entry.writer.load() == key;
+        if (wrote && (state & 0xff) == phase(Phase::building)) {
+            // Its memory is still claimed in the dead process's name and is swept below.
+            retire(entry);
+            continue;
+        }
+        if (wrote && state == phase(Phase::reclaiming)) {
+            retire(entry);
+            continue;
+        }
+        if (wrote && unaccepted && entry.accepted.load() == 0) state = entry.state.fetch_or(kDeleted) | kDeleted;
+        if ((state & kDeleted) != 0 && no_pins(entry)) {
+            const bool in_arena = state == (phase(Phase::sealed) | kDeleted);
+            const bool on_disk = state == (phase(Phase::spilled) | kDeleted);
+            if ((in_arena || on_disk) && entry.state.compare_exchange_strong(state, phase(Phase::reclaiming))) {
+                if (in_arena) free_granules(entry);
+                retire(entry);
+                continue;
+            }
+        }
+        if ((state & 0xff) != phase(Phase::spilled))
+            for (uint32_t g = 0; g < entry.granules; ++g) covered[entry.first_granule + g] = true;
+    }
+    for (uint32_t g = 0; g < header.granules; ++g) {
+        uint32_t mine = dead.slot + 1;
+        if (covered[g] || segment.granule(g).load(std::memory_order_relaxed) != mine) continue;
+        if (segment.granule(g).compare_exchange_strong(mine, 0)) ++freed;
+    }
+    header.used_granules.fetch_sub(freed, std::memory_order_relaxed);
+}
+
+}  // namespace weft

@@ -1,0 +1,467 @@
+/// `f.remote(...)`, `handle.method.remote(...)` and the creation of actors: one native call that encodes the
+/// arguments, makes the refs and sends one record.
+#include <cstddef>
+
+#include "py.hpp"
+
+#include <structmember.h>
+
+namespace weft {
+
+thread_local Context* context = nullptr;
+
+Id next_child(Core& core) {
+    if (context != nullptr) return context->task.child(context->counter++);
+    return core.root.child(core.root_counter.fetch_add(1, std::memory_order_relaxed));
+}
+
+namespace {
+
+PyTypeObject* remote_call_type;
+PyTypeObject* actor_call_type;
+
+/// A call on its way into a Task: everything that needs Python happens before the core is locked.
+struct Draft {
+    Buffer& record;
+    std::vector<Entry*> deps;
+    Nested nested;
+    bool ok = true;
+
+    explicit Draft(Buffer& scratch) : record(scratch) { record.clear(); }
+    Draft(const Draft&) = delete;
+    ~Draft() {
+        for (Entry* entry : deps) session().core->drop(entry);
+        for (Entry* entry : nested.entries) session().core->drop(entry);
+    }
+
+    void start(const TaskHeader& header, std::string_view name, std::string_view method, std::string_view retry) {
+        record.add(header);
+        record.append(name.data(), name.size());
+        record.append(method.data(), method.size());
+        record.append(retry.data(), retry.size());
+    }
+
+    bool add_dep(Entry* entry) {
+        const auto index = uint16_t(deps.size());
+        deps.push_back(entry);
+        record.add(char('R'));
+        record.add(index);
+        return true;
+    }
+
+    /// 'R' and the index of a dependency, or 'V', a length and the value.
+    bool argument(Core& core, PyObject* value) {
+        if (is_ref(value)) {
+            Entry* entry = entry_of(value);
+            if (entry == nullptr) return false;
+            Core::hold(entry);
+            return add_dep(entry);
+        }
+        const size_t start = record.size();
+        record.extend(5);
+        Encoded encoded;
+        const size_t refs_before = nested.entries.size();
+        if (!encode_value(core, value, record, nested, core.self(), encoded)) return false;
+        if (encoded.where == Where::inlined) {
+            record.data()[start] = 'V';
+            const auto bytes = uint32_t(encoded.bytes);
+            memcpy(record.data() + start + 1, &bytes, sizeof bytes);
+            return true;
+        }
+        // Large: an object of its own that only this task refers to.
+        record.resize(start);
+        std::lock_guard lock(core.mutex());
+        Entry* entry = core.new_entry(next_child(core).object(1));
+        core.publish_inner(entry, {nested.entries.begin() + long(refs_before), nested.entries.end()});
+        nested.entries.resize(refs_before);
+        core.complete(entry, Where::arena, nullptr, 0, encoded.arena);
+        Core::hold(entry);
+        return add_dep(entry);
+    }
+
+    bool keyword(Core& core, PyObject* name, PyObject* value) {
+        Py_ssize_t bytes = 0;
+        const char* text = PyUnicode_AsUTF8AndSize(name, &bytes);
+        if (text == nullptr) return false;
+        record.add(uint16_t(bytes));
+        record.append(text, size_t(bytes));
+        return argument(core, value);
+    }
+
+    /// Everything is encoded: move it into the task. The mutex is held.
+    void finish(Core& core, Task* task) {
+        for (Entry* entry : nested.entries) {
+            core.escape(entry);
+            record.add(PackedRef{entry->id, entry->owner, entry->is_actor, 0});
+        }
+        auto& header = *reinterpret_cast<TaskHeader*>(record.data());
+        header.deps = uint16_t(deps.size());
+        header.nested = uint16_t(nested.entries.size());
+        header.static_bytes = uint32_t(record.size() - sizeof header);
+        task->record.append(record.data(), record.size());
+        task->deps.swap(deps);
+        task->nested.swap(nested.entries);
+        deps.clear();
+        nested.entries.clear();
+    }
+};
+
+bool encode_call(Core& core, Draft& draft, PyObject* const* args, size_t count, PyObject* keywords) {
+    for (size_t i = 0; i < count; ++i)
+        if (!draft.argument(core, args[i])) return false;
+    const Py_ssize_t names = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
+    for (Py_ssize_t i = 0; i < names; ++i)
+        if (!draft.keyword(core, PyTuple_GET_ITEM(keywords, i), args[count + size_t(i)])) return false;
+    return true;
+}
+
+/// The refs of a task that was submitted: None, one, or a list.
+PyObject* refs_for(Entry* const* entries, uint32_t count) {
+    if (count == 0) Py_RETURN_NONE;
+    if (count == 1) return make_ref(ref_type, entries[0]);
+    Owned list(PyList_New(count));
+    for (uint32_t i = 0; i < count; ++i) {
+        PyObject* ref = list ? make_ref(ref_type, entries[i]) : nullptr;
+        if (ref == nullptr) return nullptr;
+        PyList_SET_ITEM(list.get(), i, ref);
+    }
+    return list.release();
+}
+
+struct RemoteCall {
+    PyObject_HEAD vectorcallfunc call;
+    PyObject* prepare;
+    PyObject* weak_list;
+    uint64_t session;
+    Function* function;
+    Shape* shape;
+    std::string* name;
+    std::string* retry_types;
+    uint32_t returns;
+    int32_t retries;
+    uint32_t flags;
+};
+
+PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObject* keywords) {
+    auto* call = reinterpret_cast<RemoteCall*>(self);
+    if (call->session != session().number || call->session == 0) {
+        Owned done(PyObject_CallOneArg(call->prepare, self));
+        if (!done) return nullptr;
+        if (call->session != session().number) {
+            PyErr_SetString(PyExc_RuntimeError, "weft: prepare() did not bind the remote function");
+            return nullptr;
+        }
+    }
+    Core& core = *session().core;
+    const auto count = size_t(PyVectorcall_NARGS(nargs));
+    static thread_local Buffer scratch;
+    static thread_local bool busy = false;  // pickling an argument may itself call a remote function
+    Buffer own;
+    const bool nested_call = busy;
+    busy = true;
+    struct Reset {
+        bool value;
+        ~Reset() { busy = value; }
+    } reset{nested_call};
+    Draft draft(nested_call ? own : scratch);
+    TaskHeader header{};
+    header.function = call->function->key;
+    header.flags = call->flags;
+    header.returns = uint16_t(call->returns);
+    header.args = uint16_t(count);
+    header.keywords = uint16_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
+    header.retry_bytes = uint32_t(call->retry_types->size());
+    header.name_bytes = uint16_t(call->name->size());
+    header.task = next_child(core);
+    draft.start(header, *call->name, {}, *call->retry_types);
+    if (!encode_call(core, draft, args, count, keywords)) return nullptr;
+
+    core.advance_epoch();
+    Entry* inline_entries[8];
+    std::vector<Entry*> many(call->returns > 8 ? call->returns : 0);
+    Entry** entries = call->returns > 8 ? many.data() : inline_entries;
+    try {
+        std::lock_guard lock(core.mutex());
+        Task* task = core.new_task();
+        draft.finish(core, task);
+        task->id = header.task;
+        task->function = call->function;
+        task->shape = call->shape;
+        task->flags = call->flags;
+        task->retries = call->retries;
+        task->name = *call->name;
+        for (uint32_t i = 0; i < call->returns; ++i) {
+            entries[i] = core.new_entry(header.task.object(i + 1));
+            entries[i]->holds.store(2, std::memory_order_relaxed);  // the task's and the ref's
+            task->returns.push_back(entries[i]);
+        }
+        core.submit(task);
+    } catch (...) {
+        return translate_exception();
+    }
+    core.poll();
+    return refs_for(entries, call->returns);
+}
+
+int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
+    auto* call = reinterpret_cast<RemoteCall*>(self);
+    static const char* names[] = {"prepare", "name", "num_returns", "max_retries", "retry_exceptions", "retry_types", nullptr};
+    PyObject* prepare = nullptr;
+    const char *name = nullptr, *types = nullptr;
+    Py_ssize_t name_bytes = 0, types_bytes = 0;
+    int returns = 1, retries = 0, retry = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#", const_cast<char**>(names), &prepare, &name, &name_bytes,
+                                     &returns, &retries, &retry, &types, &types_bytes))
+        return -1;
+    call->call = remote_call;
+    Py_INCREF(prepare);
+    call->prepare = prepare;
+    call->session = 0;
+    call->name = new std::string(name, size_t(name_bytes));
+    call->retry_types = new std::string(types, size_t(types_bytes));
+    call->returns = uint32_t(std::max(0, returns));
+    call->retries = retries;
+    call->flags = retry ? uint32_t(kRetryErrors) : 0u;
+    return 0;
+}
+
+int remote_call_traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(reinterpret_cast<RemoteCall*>(self)->prepare);
+    return 0;
+}
+
+int remote_call_clear(PyObject* self) {
+    Py_CLEAR(reinterpret_cast<RemoteCall*>(self)->prepare);
+    return 0;
+}
+
+void remote_call_dealloc(PyObject* self) {
+    auto* call = reinterpret_cast<RemoteCall*>(self);
+    PyObject_GC_UnTrack(self);
+    if (call->weak_list != nullptr) PyObject_ClearWeakRefs(self);
+    remote_call_clear(self);
+    delete call->name;
+    delete call->retry_types;
+    PyTypeObject* type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyObject* remote_call_bind(PyObject* self, PyObject* args) {
+    auto* call = reinterpret_cast<RemoteCall*>(self);
+    unsigned long long key = 0;
+    unsigned shape = 0;
+    if (!PyArg_ParseTuple(args, "KI", &key, &shape)) return nullptr;
+    Core* core = attached();
+    if (core == nullptr) return nullptr;
+    std::lock_guard lock(core->mutex());
+    call->function = core->function(key);
+    call->shape = core->shape(shape);
+    if (call->function == nullptr) {
+        PyErr_SetString(PyExc_KeyError, "weft: the function was not exported");
+        return nullptr;
+    }
+    call->session = session().number;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef remote_call_methods[] = {
+    {"bind", remote_call_bind, METH_VARARGS, "Tie it to an exported function and a shape of this session."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyMemberDef remote_call_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(RemoteCall, call), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(RemoteCall, weak_list), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyType_Slot remote_call_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(PyType_GenericNew)},
+    {Py_tp_init, reinterpret_cast<void*>(remote_call_init)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(remote_call_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(remote_call_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(remote_call_clear)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_methods, remote_call_methods},
+    {Py_tp_members, remote_call_members},
+    {Py_tp_doc, const_cast<char*>("Submits a task at each call.")},
+    {0, nullptr},
+};
+PyType_Spec remote_call_spec = {"weft._native.RemoteCall", sizeof(RemoteCall), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, remote_call_slots};
+
+// ---- calls on actors -------------------------------------------------------------------------------
+
+struct ActorCall {
+    PyObject_HEAD vectorcallfunc call;
+    PyObject* token;
+    PyObject* weak_list;
+    std::string* method;
+    std::string* name;
+    uint64_t key;
+    uint32_t returns;
+    int32_t retries;
+    uint32_t flags;
+};
+
+PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObject* keywords) {
+    auto* call = reinterpret_cast<ActorCall*>(self);
+    Entry* actor = entry_of(call->token);
+    if (actor == nullptr) return nullptr;
+    Core& core = *session().core;
+    const auto count = size_t(PyVectorcall_NARGS(nargs));
+    static thread_local Buffer scratch;
+    static thread_local bool busy = false;
+    Buffer own;
+    const bool nested_call = busy;
+    busy = true;
+    struct Reset {
+        bool value;
+        ~Reset() { busy = value; }
+    } reset{nested_call};
+    Draft draft(nested_call ? own : scratch);
+    TaskHeader header{};
+    header.function = call->key;
+    header.flags = call->flags;
+    header.actor = actor->id;
+    header.returns = uint16_t(call->returns);
+    header.args = uint16_t(count);
+    header.keywords = uint16_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
+    header.name_bytes = uint16_t(call->name->size());
+    header.method_bytes = uint16_t(call->method->size());
+    header.task = next_child(core);
+    draft.start(header, *call->name, *call->method, {});
+    if (!encode_call(core, draft, args, count, keywords)) return nullptr;
+
+    core.advance_epoch();
+    std::vector<Entry*> many(call->returns > 8 ? call->returns : 0);
+    Entry* inline_entries[8];
+    Entry** entries = call->returns > 8 ? many.data() : inline_entries;
+    try {
+        std::lock_guard lock(core.mutex());
+        Task* task = core.new_task();
+        draft.finish(core, task);
+        task->id = header.task;
+        task->flags = call->flags;
+        task->retries = call->retries;
+        task->name = *call->name;
+        task->actor_entry = actor;
+        Core::hold(actor);
+        for (uint32_t i = 0; i < call->returns; ++i) {
+            entries[i] = core.new_entry(header.task.object(i + 1));
+            entries[i]->holds.store(2, std::memory_order_relaxed);
+            task->returns.push_back(entries[i]);
+        }
+        core.submit_call(task, actor);
+    } catch (...) {
+        return translate_exception();
+    }
+    core.poll();
+    return refs_for(entries, call->returns);
+}
+
+int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
+    auto* call = reinterpret_cast<ActorCall*>(self);
+    static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions", "name", nullptr};
+    PyObject* token = nullptr;
+    const char *method = nullptr, *name = nullptr;
+    int returns = 1, retries = 0, retry = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips", const_cast<char**>(names), token_type, &token, &method,
+                                     &returns, &retries, &retry, &name))
+        return -1;
+    call->call = actor_call;
+    Py_INCREF(token);
+    call->token = token;
+    call->method = new std::string(method);
+    call->name = new std::string(name);
+    call->key = std::hash<std::string>{}(*call->method);
+    call->returns = uint32_t(std::max(0, returns));
+    call->retries = retries;
+    call->flags = uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u);
+    return 0;
+}
+
+void actor_call_dealloc(PyObject* self) {
+    auto* call = reinterpret_cast<ActorCall*>(self);
+    if (call->weak_list != nullptr) PyObject_ClearWeakRefs(self);
+    Py_CLEAR(call->token);
+    delete call->method;
+    delete call->name;
+    PyTypeObject* type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyMemberDef actor_call_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(ActorCall, call), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ActorCall, weak_list), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyType_Slot actor_call_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(PyType_GenericNew)},
+    {Py_tp_init, reinterpret_cast<void*>(actor_call_init)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(actor_call_dealloc)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_members, actor_call_members},
+    {Py_tp_doc, const_cast<char*>("Submits a call of one method of one actor at each call.")},
+    {0, nullptr},
+};
+PyType_Spec actor_call_spec = {"weft._native.ActorCall", sizeof(ActorCall), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, actor_call_slots};
+
+}  // namespace
+
+PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 6 || Py_TYPE(args[0]) != token_type || !PyBytes_Check(args[1]) || !PyTuple_Check(args[4]) ||
+        !PyDict_Check(args[5])) {
+        PyErr_SetString(PyExc_TypeError, "create_actor(token, spec, class_key, name, args, kwargs)");
+        return nullptr;
+    }
+    Entry* actor = entry_of(args[0]);
+    if (actor == nullptr) return nullptr;
+    Core& core = *session().core;
+    const uint64_t key = PyLong_AsUnsignedLongLong(args[2]);
+    const char* name = PyUnicode_AsUTF8(args[3]);
+    if (name == nullptr || PyErr_Occurred()) return nullptr;
+    Buffer scratch;
+    Draft draft(scratch);
+    TaskHeader header{};
+    header.function = key;
+    header.flags = kIsCreation | kSelfBorrow;
+    header.actor = actor->id;
+    header.args = uint16_t(PyTuple_GET_SIZE(args[4]));
+    header.keywords = uint16_t(PyDict_GET_SIZE(args[5]));
+    header.name_bytes = uint16_t(strlen(name));
+    header.task = next_child(core);
+    draft.start(header, name, {}, {});
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[4]); ++i)
+        if (!draft.argument(core, PyTuple_GET_ITEM(args[4], i))) return nullptr;
+    Py_ssize_t at = 0;
+    PyObject *key_object = nullptr, *value = nullptr;
+    while (PyDict_Next(args[5], &at, &key_object, &value))
+        if (!draft.keyword(core, key_object, value)) return nullptr;
+    try {
+        std::lock_guard lock(core.mutex());
+        Task* task = core.new_task();
+        draft.finish(core, task);
+        task->id = header.task;
+        task->flags = header.flags;
+        task->function = core.function(key);
+        task->name = name;
+        task->spec.assign(PyBytes_AS_STRING(args[1]), size_t(PyBytes_GET_SIZE(args[1])));
+        core.submit_creation(task);
+    } catch (...) {
+        return translate_exception();
+    }
+    Py_RETURN_NONE;
+}
+
+bool add_call_types(PyObject* module) {
+    remote_call_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&remote_call_spec));
+    actor_call_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&actor_call_spec));
+    return remote_call_type && actor_call_type &&
+           PyModule_AddObjectRef(module, "RemoteCall", reinterpret_cast<PyObject*>(remote_call_type)) == 0 &&
+           PyModule_AddObjectRef(module, "ActorCall", reinterpret_cast<PyObject*>(actor_call_type)) == 0;
+}
+
+}  // namespace weft

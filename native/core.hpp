@@ -1,0 +1,334 @@
+/// One driver's or worker's share of the engine: its objects, tasks, leases, actors, peers and threads.
+///
+/// All state is guarded by `mutex_`, except where a member says otherwise. The thread that holds `pump_mutex_`
+/// reads the rings. Lock order: pump_mutex_, mutex_. The GIL may be held when either is taken, so nobody takes
+/// the GIL while holding one: what needs Python is queued for the callback thread.
+///
+/// OWN-1  An owned object is freed when no hold is left and every borrower's count is zero.
+/// OWN-2  A process is sent a ref only after its count was added at the owner (or on its way there, earlier in
+///        the sender's one FIFO channel to the owner).
+/// OWN-3  A borrower returns exactly the counts that it was given.
+/// SUB-1  A task is in exactly one place: waiting for dependencies, in its shape's queue, on a lease, or in its
+///        actor's queue or flight.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "arena.hpp"
+#include "channels.hpp"
+#include "doorbell.hpp"
+#include "ring.hpp"
+#include "wire.hpp"
+
+typedef struct _object PyObject;
+
+namespace weft {
+
+struct Task;
+struct Entry;
+
+enum class ObjectState : uint8_t { pending, ready, failed };
+
+/// What few objects need.
+struct EntryExtra {
+    std::vector<Entry*> nested;      ///< refs inside the value; each is held
+    std::vector<Task*> dependents;   ///< tasks of this process that wait for it
+    std::vector<ProcessId> wanters;  ///< borrowers to send the value to
+    std::vector<PyObject*> callbacks;
+    std::vector<std::pair<uint64_t, int64_t>> borrowers;  ///< counts by process key; never a zero
+};
+
+/// An object that this process owns or borrows.
+struct Entry {
+    Id id;
+    /// Python refs, tasks and outer objects. Lock-free up and down; zero is acted on under the mutex.
+    std::atomic<uint32_t> holds{0};
+    /// An ObjectState; stored (release) after the value, loaded (acquire) before it is read.
+    std::atomic<uint8_t> state{0};
+    bool owned = true;
+    bool in_table = false;  ///< findable by id: others may name it
+    bool fetching = false;  ///< borrowed, and the owner was asked
+    bool is_actor = false;
+    bool marked = false;    ///< somebody waits for any of several
+    Where where = Where::none;
+    ProcessId owner;
+    uint32_t tokens = 0;  ///< counts given to this borrower
+    Blob value;           ///< the inline value or the error
+    ArenaRef arena;
+    std::unique_ptr<EntryExtra> extra;
+
+    bool is_done() const { return state.load(std::memory_order_acquire) != uint8_t(ObjectState::pending); }
+    EntryExtra& more() {
+        if (!extra) extra = std::make_unique<EntryExtra>();
+        return *extra;
+    }
+};
+
+/// A function or class, and how long its tasks take.
+struct Function {
+    uint64_t key;
+    std::string payload;
+    int64_t estimate_ns = -1;           ///< a decayed maximum; -1 when unknown
+    std::vector<uint32_t> sent_to;      ///< by slot: the generation that has it
+};
+
+struct Lease {
+    uint64_t id;
+    ProcessId worker;
+    struct Shape* shape;
+    std::deque<Task*> flight;  ///< pushed, in order; the first one runs
+    int64_t expected_ns = 0;   ///< of what is in flight
+    bool revoked = false;
+    bool blocked = false;  ///< it handed work back; nothing is pushed before its next reply
+    int64_t idle_since_ns = 0;
+};
+
+/// Tasks that need the same resources and environment.
+struct Shape {
+    uint32_t id;
+    std::deque<Task*> queue;
+    std::vector<Lease*> leases;
+    uint32_t asked = 0;  ///< leases requested and not yet granted
+    std::string refusal;  ///< the error value, when no node can ever hold it
+};
+
+struct ActorLink {
+    Id id;
+    enum { unknown, up, restarting, dead } state = unknown;
+    bool watching = false;
+    ProcessId where;
+    std::deque<Task*> queue;   ///< in order; the head may wait for its dependencies
+    std::deque<Task*> flight;  ///< sent and not answered
+    std::string death;         ///< the error value
+    Task* creation = nullptr;  ///< in the creator: held until it is dead, for restarts
+};
+
+struct Task {
+    uint32_t index;
+    uint32_t generation;
+    Id id;
+    Function* function = nullptr;
+    Shape* shape = nullptr;
+    Lease* lease = nullptr;
+    ActorLink* actor = nullptr;
+    Entry* actor_entry = nullptr;  ///< held while the call is under way
+    Buffer record;                 ///< TaskHeader and static part
+    std::string spec;              ///< of an actor's creation: ActorSpec
+    std::vector<Entry*> deps;      ///< held
+    std::vector<Entry*> nested;    ///< held
+    std::vector<Entry*> returns;   ///< held
+    uint32_t missing = 0;          ///< dependencies that are pending
+    int32_t retries = 0;           ///< left; -1 for ever
+    uint32_t flags = 0;
+    int64_t expected_ns = 0;
+    std::string name;
+    uint64_t cookie() const { return (uint64_t(generation) << 32) | index; }
+    TaskHeader& header() { return *reinterpret_cast<TaskHeader*>(record.data()); }
+};
+
+/// A task record that waits to be run here.
+struct Incoming {
+    ProcessId from;
+    std::string bytes;
+};
+
+struct CoreEvent {
+    uint16_t kind;
+    std::string payload;
+    PyObject* callback = nullptr;
+};
+
+class Core {
+   public:
+    Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker);
+    ~Core();
+
+    // -- pump.cpp: rings, threads, waiting --
+    using Predicate = std::function<bool()>;
+    enum class Waited { done, timed_out, interrupted, closed };
+    /// Blocks until the predicate holds, pumping. Called without the GIL. `lend` as a task's get does.
+    Waited wait_until(const Predicate& done, int64_t deadline_ns, bool lend);
+    /// Reads what has come, if nobody else is at it.
+    void poll();
+    bool has_mail() const { return has_ready(*segment_, segment_->bell(self_.slot)); }
+    void send(ProcessId to, Kind kind, const void* data, size_t bytes);
+    void send_daemon(Kind kind, const void* data, size_t bytes) { send(daemon_, kind, data, bytes); }
+    void watch_daemon(int socket_fd);
+    void close();
+    bool is_closed() const { return closed_.load(std::memory_order_acquire); }
+    bool next_event(CoreEvent& event);
+    void push_event(CoreEvent event);
+
+    // -- ownership.cpp --
+    Entry* new_entry(Id id);
+    Entry* find(Id id);
+    Entry* borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens);
+    static void hold(Entry* entry) { entry->holds.fetch_add(1, std::memory_order_relaxed); }
+    /// Gives one hold up. Takes the mutex when it was the last.
+    void drop(Entry* entry);
+    void drop_locked(Entry* entry);
+    void complete(Entry* entry, Where where, const char* data, size_t bytes, const ArenaRef& arena);
+    void fail(Entry* entry, std::string_view error);
+    /// Asks the owner of a borrowed object for its value, once.
+    void fetch(Entry* entry);
+    void add_borrower(Entry* entry, ProcessId borrower, int64_t count);
+    /// Counts `to` in for a ref that is about to be sent to it (OWN-2).
+    void lend_ref(Entry* entry, ProcessId to);
+    void escape(Entry* entry);
+    void pack_value(Buffer& out, Entry* entry, ProcessId to);
+    std::vector<Entry*> unpack_refs(Cursor& cursor, uint32_t count, bool self_borrow);
+    void publish_inner(Entry* entry, std::vector<Entry*> nested);
+
+    // -- submit.cpp --
+    Function* define_function(uint64_t key, std::string payload);
+    Function* function(uint64_t key);
+    Shape* shape(uint32_t id);
+    Task* new_task();
+    void submit(Task* task);
+    void submit_call(Task* task, Entry* actor);
+    void submit_creation(Task* task);
+    void ask_space(uint64_t bytes);
+
+    // -- execute.cpp --
+    bool take_incoming(Incoming& out);
+    bool has_incoming() const { return incoming_.load(std::memory_order_acquire) != 0; }
+    bool exit_requested() const { return exit_.load(std::memory_order_acquire); }
+    void request_exit();
+
+    Segment& segment() { return *segment_; }
+    Arena& arena() { return arena_; }
+    ProcessId self() const { return self_; }
+    bool is_worker() const { return is_worker_; }
+    std::mutex& mutex() { return mutex_; }
+    void advance_epoch() { epoch_.fetch_add(1, std::memory_order_relaxed); }
+    uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
+    std::unordered_map<uint64_t, std::string>& definitions() { return definitions_; }
+    std::string take_binding();
+
+    struct Counters {
+        uint64_t submitted = 0, run = 0, owned = 0, borrowed = 0, pending = 0, leases = 0;
+    };
+    Counters counters();
+    void set_spin_limit(int64_t ns) { spin_ns_ = ns; }
+
+    Id root;
+    std::atomic<uint64_t> root_counter{0};
+    std::atomic<uint64_t> failures{0};     ///< objects that ended in an error
+    std::atomic<uint64_t> marked_done{0};  ///< completions of entries that somebody marked
+    /// Set while this worker's main thread runs a task; what arrives meanwhile is handed back.
+    std::atomic<bool> running_task{false};
+    std::atomic<bool> is_actor{false};
+    // The answer to NEED_SPACE and RESTORE, under the mutex.
+    uint64_t space_answers = 0;
+    uint64_t space_freed = 0;
+    std::string space_text;
+    std::unordered_map<uint64_t, std::string> restored;  ///< entry key -> error text, empty when it worked
+    std::function<void(uint64_t cookie, bool force)> on_cancel;
+    uint64_t tasks_run = 0;
+
+   private:
+    // pump.cpp
+    size_t drain();
+    size_t drain_peer(uint32_t slot);
+    void handle(ProcessId from, Kind kind, const char* data, size_t bytes);
+    void handle_daemon(Kind kind, const char* data, size_t bytes);
+    void background();
+    bool spin(int64_t limit_ns);
+    int64_t tick_work();
+    void leave_pump();
+    void hand_back_locked();
+    void inbox_changed() { incoming_.store(uint32_t(inbox_.size()), std::memory_order_release); }
+    void daemon_lost();
+    void callback_loop();
+    // ownership.cpp
+    void release_entry(Entry* entry);
+    void finish_entry(Entry* entry);
+    void on_value(Cursor cursor);
+    // submit.cpp
+    void dependency_done(Task* task);
+    void enqueue(Task* task);
+    void push(Lease* lease, Task* task);
+    void pump_shape(Shape* shape);
+    Lease* pick(Shape* shape, const Task* task);
+    void write_task(ProcessId to, Task* task, Kind kind);
+    void send_function(ProcessId to, Function* function);
+    void on_grant(Cursor cursor);
+    void on_revoke(uint64_t lease);
+    void on_refused(Cursor cursor);
+    void on_reply(Cursor cursor);
+    void on_handback(Cursor cursor);
+    void settle(Task* task, const ReplyHeader& reply, Cursor cursor);
+    void finish_task(Task* task);
+    void fail_task(Task* task, std::string_view error);
+    void return_lease(Lease* lease);
+    void lease_lost(Lease* lease, const std::string& reason);
+    Task* task_at(uint64_t cookie);
+    bool retry(Task* task);
+    void resend(Task* task);
+    // actors.cpp
+    ActorLink* link(Id actor);
+    void flush_actor(ActorLink* link);
+    void fail_creation(Task* task, const std::string& error);
+    void actor_is_dead(ActorLink* link, const std::string& error);
+    void on_actor_up(Cursor cursor);
+    void on_actor_down(Cursor cursor);
+    // death of a peer
+    void peer_died(ProcessId dead, std::string_view reason);
+
+    std::unique_ptr<Segment> segment_;
+    ProcessId self_;
+    ProcessId daemon_;
+    bool is_worker_;
+    Arena arena_;
+    Channels channels_;
+
+    std::mutex mutex_;
+    std::unordered_map<Id, Entry*, IdHash> table_;
+    std::unordered_map<uint64_t, std::unique_ptr<Function>> functions_;
+    std::vector<std::unique_ptr<Shape>> shapes_;
+    std::unordered_map<uint64_t, std::unique_ptr<Lease>> leases_;
+    std::unordered_map<Id, std::unique_ptr<ActorLink>, IdHash> actors_;
+    std::vector<std::unique_ptr<Task>> tasks_;
+    std::vector<uint32_t> free_tasks_;
+    std::deque<Entry> entries_;  ///< all that ever were; addresses stay
+    std::vector<Entry*> free_entries_;
+    uint64_t owned_ = 0, borrowed_ = 0, submitted_ = 0;
+
+    // Worker's side.
+    std::deque<Incoming> inbox_;
+    std::atomic<uint32_t> incoming_{0};  ///< its length, for waiters
+    std::unordered_map<uint64_t, std::string> definitions_;  ///< pickled functions that have come
+    std::string binding_;
+    std::atomic<bool> exit_{false};
+
+    // Waiting and threads.
+    std::mutex pump_mutex_;
+    std::condition_variable others_;  ///< waiters that do not pump, with mutex_
+    std::atomic<uint32_t> other_waiters_{0};
+    std::atomic<uint64_t> epoch_{0};
+    std::atomic<uint64_t> progress_{0};
+    std::atomic<bool> background_waits_{false};
+    std::atomic<bool> closed_{false};
+    std::atomic<bool> lost_{false};
+    std::atomic<int64_t> spin_ns_{30'000};
+    std::thread background_thread_;
+    std::thread watch_thread_;
+    int watch_fd_ = -1;
+    int watch_stop_fd_ = -1;
+
+    std::mutex events_mutex_;
+    std::condition_variable events_ready_;
+    std::deque<CoreEvent> events_;
+};
+
+int64_t now_ns();
+
+}  // namespace weft

@@ -1,0 +1,310 @@
+/// The module `weft._native`: attaching, the callback thread, and the bindings.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "node_port.hpp"
+#include "py.hpp"
+
+namespace nb = nanobind;
+
+namespace weft {
+
+Session& session() {
+    static Session* const instance = new Session;  // never destroyed: threads and refs may outlive main
+    return *instance;
+}
+
+Core* attached() {
+    if (session().number != 0) return session().core.get();
+    PyErr_SetString(PyExc_RuntimeError, "weft is not initialised in this process: call weft.init() first");
+    return nullptr;
+}
+
+PyObject* raise_error(std::string_view error) {
+    Owned bytes(PyBytes_FromStringAndSize(error.data(), Py_ssize_t(error.size())));
+    if (!bytes) return nullptr;
+    Owned none(PyObject_CallMethod(session().host, "raise_error", "O", bytes.get()));
+    if (none) PyErr_SetString(PyExc_RuntimeError, "weft: an error value raised nothing");
+    return nullptr;
+}
+
+PyObject* translate_exception() {
+    try {
+        throw;
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
+}
+
+namespace {
+
+/// Runs what needs Python: control messages and ready callbacks.
+void callback_loop(std::shared_ptr<Core> core, PyObject* host) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    pthread_setname_np(pthread_self(), "weft-callbacks");
+    CoreEvent event;
+    while (core->next_event(event)) {
+        const PyGILState_STATE state = PyGILState_Ensure();
+        PyObject* result;
+        if (event.callback != nullptr) {
+            result = PyObject_CallNoArgs(event.callback);
+            Py_DECREF(event.callback);
+            event.callback = nullptr;
+        } else if (event.kind == 0) {
+            result = PyObject_CallMethod(host, "on_daemon_lost", nullptr);
+        } else {
+            result = PyObject_CallMethod(host, "on_event", "Hy#", event.kind, event.payload.data(),
+                                         Py_ssize_t(event.payload.size()));
+        }
+        if (result == nullptr) PyErr_WriteUnraisable(host);
+        Py_XDECREF(result);
+        PyGILState_Release(state);
+    }
+}
+
+/// A forked child has the memory but not the threads: it is not attached.
+void after_fork_in_child() {
+    Session& s = session();
+    if (s.number == 0) return;
+    new std::shared_ptr<Core>(std::move(s.core));  // leaked on purpose: its threads are not here
+    s.core.reset();
+    s.number = 0;
+    new std::thread(std::move(s.callbacks));
+    s.host = nullptr;
+}
+
+void attach(int segment_fd, int event_fd, uint32_t slot, uint32_t generation, nb::object host, nb::bytes root_task,
+            bool is_worker, int daemon_socket_fd) {
+    Session& s = session();
+    if (s.number != 0) throw std::runtime_error("weft: this process is attached already");
+    if (root_task.size() < 12) throw std::invalid_argument("weft: root_task must have 12 bytes");
+    Id root;
+    memcpy(&root, root_task.c_str(), 12);
+    auto core = std::make_shared<Core>(Segment::attach(segment_fd), event_fd, ProcessId{slot, generation}, root, is_worker);
+    if (daemon_socket_fd >= 0) core->watch_daemon(daemon_socket_fd);
+    s.core = core;
+    s.host = host.inc_ref().ptr();
+    s.number = ++s.attaches;
+    s.callbacks = std::thread(callback_loop, core, s.host);
+}
+
+void detach() {
+    Session& s = session();
+    if (s.number == 0) return;
+    s.number = 0;
+    std::shared_ptr<Core> core = std::move(s.core);
+    s.core.reset();
+    std::thread callbacks = std::move(s.callbacks);
+    PyObject* host = std::exchange(s.host, nullptr);
+    {
+        nb::gil_scoped_release release;
+        core->close();
+        if (callbacks.get_id() == std::this_thread::get_id())
+            callbacks.detach();
+        else
+            callbacks.join();
+    }
+    Py_XDECREF(host);
+    core->arena().trim(0);
+}
+
+Core& need() {
+    if (attached() == nullptr) throw nb::python_error();
+    return *session().core;
+}
+
+void on_ready(nb::handle ref, nb::object callback) {
+    if (!is_ref(ref.ptr())) throw nb::type_error("on_ready wants an ObjectRef");
+    Entry* entry = entry_of(ref.ptr());
+    if (entry == nullptr) throw nb::python_error();
+    Core& core = need();
+    PyObject* owned = callback.inc_ref().ptr();
+    {
+        std::lock_guard lock(core.mutex());
+        core.fetch(entry);
+        if (!entry->is_done()) {
+            entry->more().callbacks.push_back(owned);
+            return;
+        }
+    }
+    core.push_event({0xffff, {}, owned});
+}
+
+nb::object new_actor() {
+    Core& core = need();
+    Entry* entry;
+    {
+        std::lock_guard lock(core.mutex());
+        entry = core.new_entry(next_child(core).object(0xfffe));
+        entry->is_actor = true;
+        core.escape(entry);
+        Core::hold(entry);
+    }
+    PyObject* token = make_ref(token_type, entry);
+    if (token == nullptr) throw nb::python_error();
+    return nb::steal(token);
+}
+
+nb::object actor_token(nb::bytes id_bytes) {
+    Core& core = need();
+    if (id_bytes.size() != sizeof(Id)) throw nb::value_error("an actor id has 16 bytes");
+    Id id;
+    memcpy(&id, id_bytes.c_str(), sizeof id);
+    Entry* entry;
+    {
+        std::lock_guard lock(core.mutex());
+        entry = core.borrow(id, {kDaemonSlot, 1}, true, 0);
+        Core::hold(entry);
+    }
+    PyObject* token = make_ref(token_type, entry);
+    if (token == nullptr) throw nb::python_error();
+    return nb::steal(token);
+}
+
+nb::object current_task() {
+    if (context == nullptr) {
+        const Id root = session().core ? session().core->root : Id{};
+        return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(&root), sizeof root), 0, nb::str(""), nb::bytes("", 0));
+    }
+    nb::bytes actor = context->actor.is_nil() ? nb::bytes("", 0)
+                                              : nb::bytes(reinterpret_cast<const char*>(&context->actor), sizeof(Id));
+    return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(&context->task), sizeof(Id)), int(context->attempt),
+                          nb::str(context->name.data(), context->name.size()), actor);
+}
+
+void set_current_task(nb::bytes task, nb::str name) {
+    static thread_local Context own;
+    if (task.size() != sizeof(Id)) throw nb::value_error("a task id has 16 bytes");
+    const Context* before = context;
+    if (before != nullptr && before != &own) own.actor = before->actor;
+    memcpy(&own.task, task.c_str(), sizeof(Id));
+    own.name = name.c_str();
+    own.counter = 0;
+    context = &own;
+}
+
+nb::dict statistics() {
+    const Core::Counters c = need().counters();
+    nb::dict out;
+    out["tasks_submitted"] = c.submitted;
+    out["tasks_run"] = c.run;
+    out["objects_owned"] = c.owned;
+    out["objects_borrowed"] = c.borrowed;
+    out["pending_tasks"] = c.pending;
+    out["leases"] = c.leases;
+    out["arena_cached_bytes"] = need().arena().cached_bytes();
+    return out;
+}
+
+nb::list drain(NodePort& port) {
+    nb::list out;
+    for (const Received& r : port.drain())
+        out.append(nb::make_tuple(r.from.slot, r.from.generation, int(r.kind), nb::bytes(r.payload.data(), r.payload.size())));
+    return out;
+}
+
+nb::list mark_dead(NodePort& port, uint32_t slot, uint32_t generation) {
+    nb::list out;
+    for (const ProcessId& peer : port.mark_dead({slot, generation})) out.append(nb::make_tuple(peer.slot, peer.generation));
+    return out;
+}
+
+nb::dict port_statistics(const NodePort& port) {
+    const NodePort::Statistics s = port.statistics();
+    nb::dict out;
+    out["arena_bytes"] = s.arena_bytes;
+    out["used_bytes"] = s.used_bytes;
+    out["objects"] = s.objects;
+    out["spilled_objects"] = s.spilled_objects;
+    out["slots_used"] = s.slots_used;
+    out["ring_blocks_used"] = s.ring_blocks_used;
+    return out;
+}
+
+template <class F>
+PyCFunction as_function(F* function) {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef hot_functions[] = {
+    {"put", py_put, METH_O, "Store a value; its ref."},
+    {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1): the value or the list of values."},
+    {"wait", as_function(py_wait), METH_FASTCALL, "wait(refs, num_returns, timeout_s=-1): (ready, rest)."},
+    {"create_actor", as_function(py_create_actor), METH_FASTCALL, "create_actor(token, spec, class_key, name, args, kwargs)"},
+    {"run_worker", py_run_worker, METH_NOARGS, "A worker's life; its exit status."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    if (!init_values() || !add_ref_types(m.ptr()) || !add_call_types(m.ptr()) || !add_worker_types(m.ptr()) ||
+        PyModule_AddFunctions(m.ptr(), hot_functions) != 0)
+        throw nb::python_error();
+    pthread_atfork(nullptr, nullptr, after_fork_in_child);
+
+    m.def("attach", &attach, nb::arg("segment_fd"), nb::arg("event_fd"), nb::arg("slot"), nb::arg("generation"),
+          nb::arg("host"), nb::arg("root_task"), nb::arg("is_worker"), nb::arg("daemon_socket_fd") = -1);
+    m.def("detach", &detach);
+    m.def("is_attached", [] { return session().number != 0; });
+    m.def("session", [] { return session().number; });
+    m.def("export_function", [](uint64_t key, nb::bytes payload) {
+        Core& core = need();
+        std::lock_guard lock(core.mutex());
+        core.define_function(key, std::string(payload.c_str(), payload.size()));
+    });
+    m.def("on_ready", &on_ready);
+    m.def("send", [](int kind, nb::bytes payload) {
+        Core& core = need();
+        std::lock_guard lock(core.mutex());
+        core.send_daemon(Kind(kind), payload.c_str(), payload.size());
+    });
+    m.def("new_actor", &new_actor);
+    m.def("actor_token", &actor_token);
+    m.def("error_value", [](int code, nb::bytes text) {
+        const std::string value = error_value(ErrorCode(code), {text.c_str(), text.size()});
+        return nb::bytes(value.data(), value.size());
+    });
+    m.def("error_value", [](int code, std::string text) {
+        const std::string value = error_value(ErrorCode(code), text);
+        return nb::bytes(value.data(), value.size());
+    });
+    m.def("current_task", &current_task);
+    m.def("set_current_task", &set_current_task);
+    m.def("exit_worker", [] { need().request_exit(); });
+    m.def("statistics", &statistics);
+    m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
+
+    nb::class_<NodePort>(m, "NodePort")
+        .def(nb::init<uint64_t>(), nb::arg("arena_bytes"))
+        .def_prop_ro("segment_fd", &NodePort::segment_fd)
+        .def_prop_ro("event_fd", &NodePort::event_fd)
+        .def("reserve_slot",
+             [](NodePort& p) {
+                 const ProcessId id = p.reserve_slot();
+                 return nb::make_tuple(id.slot, id.generation);
+             })
+        .def("drain", &drain)
+        .def("send", [](NodePort& p, uint32_t slot, uint32_t generation, int kind,
+                        nb::bytes payload) { return p.send({slot, generation}, Kind(kind), payload.c_str(), payload.size()); })
+        .def("mark_dead", &mark_dead)
+        .def("release_slot", [](NodePort& p, uint32_t slot, uint32_t generation) { return p.release_slot({slot, generation}); })
+        .def("statistics", &port_statistics)
+        .def("spill", &NodePort::spill, nb::call_guard<nb::gil_scoped_release>())
+        .def("restore", &NodePort::restore, nb::call_guard<nb::gil_scoped_release>())
+        .def("largest_objects", &NodePort::largest_objects)
+        .def("close", [](NodePort&) {});
+}
+
+}  // namespace weft

@@ -1,0 +1,255 @@
+#include "node_port.hpp"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <system_error>
+
+namespace weft {
+
+namespace {
+
+uint32_t phase(Phase p) { return uint32_t(p); }
+
+bool write_all(int file, const char* data, uint64_t bytes, uint64_t offset) {
+    while (bytes != 0) {
+        const ssize_t written = pwrite(file, data, bytes, off_t(offset));
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        data += written;
+        offset += uint64_t(written);
+        bytes -= uint64_t(written);
+    }
+    return true;
+}
+
+bool read_all(int file, char* data, uint64_t bytes, uint64_t offset) {
+    while (bytes != 0) {
+        const ssize_t got = pread(file, data, bytes, off_t(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        data += got;
+        offset += uint64_t(got);
+        bytes -= uint64_t(got);
+    }
+    return true;
+}
+
+int make_event_fd() {
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) throw std::system_error(errno, std::generic_category(), "weft: eventfd");
+    return fd;
+}
+
+}  // namespace
+
+NodePort::NodePort(uint64_t arena_bytes)
+    : segment_(Segment::create(arena_bytes)),
+      event_fd_(make_event_fd()),
+      arena_(*segment_, self_),
+      channels_(*segment_, self_, event_fd_),
+      used_(kSlots, false) {
+    used_[kDaemonSlot] = true;
+    ProcessSlot& mine = segment_->slot(kDaemonSlot);
+    mine.generation.store(self_.generation);
+    mine.alive.store(1);
+    mine.bell.state.store(uint32_t(Bell::eventfd_sleeps));
+}
+
+NodePort::~NodePort() { close(event_fd_); }
+
+ProcessId NodePort::reserve_slot() {
+    for (uint32_t i = 1; i < kSlots; ++i) {
+        if (used_[i]) continue;
+        used_[i] = true;
+        ProcessSlot& slot = segment_->slot(i);
+        Doorbell& bell = slot.bell;
+        for (auto& word : bell.ready) word.store(0);
+        bell.state.store(uint32_t(Bell::awake));
+        bell.waiter_word.store(0);
+        bell.background_word.store(0);
+        bell.spinning.store(0);
+        const uint32_t generation = slot.generation.fetch_add(1) + 1;
+        slot.alive.store(1);
+        Header& header = segment_->header();
+        if (header.ready_words.load() < i / 64 + 1) header.ready_words.store(i / 64 + 1);
+        return {i, generation};
+    }
+    throw std::runtime_error("weft: this node has no room for another process (1023 are attached)");
+}
+
+void NodePort::receive_from(uint32_t slot) {
+    channels_.receive(slot, [this](ProcessId from, Kind kind, const char* data, size_t bytes) {
+        received_.push_back({from, kind, std::string(data, bytes)});
+    });
+}
+
+std::vector<Received> NodePort::drain() {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof count);
+    Doorbell& bell = segment_->bell(kDaemonSlot);
+    bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+    do {
+        take_ready(*segment_, bell, [this](uint32_t slot) { receive_from(slot); });
+        bell.state.store(uint32_t(Bell::eventfd_sleeps), std::memory_order_seq_cst);  // partner: ring_bell
+    } while (has_ready(*segment_, bell));
+    return std::exchange(received_, {});
+}
+
+std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {
+    ProcessSlot& slot = segment_->slot(dead.slot);
+    if (slot.generation.load() != dead.generation || slot.alive.exchange(0) == 0) return {};
+    // Partner: Channels::write opens a ring, then looks at `alive`.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (channels_.knows(dead)) {
+        receive_from(dead.slot);
+        channels_.forget(dead);
+    }
+    if (slot.bell.spinning.exchange(0) != 0) segment_->header().spinners.fetch_sub(1);
+    remove_objects_of(*segment_, dead);
+    reclaim_after_death(*segment_, dead, false);
+    std::vector<ProcessId> peers;
+    for (uint32_t i = 1; i < kSlots; ++i) {
+        if (i == dead.slot) continue;
+        if (segment_->ring_of(dead.slot, i).load() == 0 && segment_->ring_of(i, dead.slot).load() == 0) continue;
+        const ProcessSlot& other = segment_->slot(i);
+        if (other.alive.load() != 0) peers.push_back({i, other.generation.load()});
+    }
+    return peers;
+}
+
+bool NodePort::release_slot(ProcessId dead) {
+    if (segment_->slot(dead.slot).generation.load() != dead.generation || !used_[dead.slot]) return true;
+    for (uint32_t i = 1; i < kSlots; ++i) {
+        const bool linked =
+            segment_->ring_of(dead.slot, i).load() != 0 || segment_->ring_of(i, dead.slot).load() != 0;
+        if (linked && i != dead.slot && segment_->slot(i).alive.load() != 0) return false;
+    }
+    for (uint32_t i = 0; i < kSlots; ++i) {
+        segment_->close_ring(dead.slot, i);
+        segment_->close_ring(i, dead.slot);
+    }
+    reclaim_after_death(*segment_, dead, true);
+    used_[dead.slot] = false;
+    return true;
+}
+
+// ---- spilling --------------------------------------------------------------------------------------
+
+/// Give the disk space of objects that are gone back.
+void NodePort::forget_deleted(int file) {
+    std::erase_if(spilled_, [&](const Spilled& s) {
+        if (segment_->object(s.entry).generation.load() == s.generation) return false;
+        fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(s.offset), off_t(s.bytes));
+        return true;
+    });
+    if (spilled_.empty()) file_end_ = 0;
+}
+
+bool NodePort::spill_one(uint32_t index, int file) {
+    ObjectEntry& entry = segment_->object(index);
+    uint32_t sealed = phase(Phase::sealed);
+    if (!entry.state.compare_exchange_strong(sealed, phase(Phase::spilling))) return false;
+    const uint32_t generation = entry.generation.load();
+    const uint64_t offset = file_end_;
+    const bool moved =
+        no_pins(entry) && write_all(file, segment_->granule_data(entry.first_granule), entry.bytes, offset);
+    entry.file_offset = offset;
+    // The owner may have deleted it meanwhile: its flag stays.
+    const uint32_t next = phase(moved ? Phase::spilled : Phase::sealed);
+    uint32_t state = entry.state.load();
+    const uint32_t first = entry.first_granule, count = entry.granules;
+    while (!entry.state.compare_exchange_weak(state, (state & kDeleted) | next)) {
+    }
+    if (moved) {
+        segment_->header().used_granules.fetch_sub(count);
+        for (uint32_t g = 0; g < count; ++g) segment_->granule(first + g).store(0, std::memory_order_release);
+        spilled_.push_back({index, generation, offset, entry.bytes});
+        file_end_ += (entry.bytes + 4095) & ~uint64_t(4095);
+    }
+    arena_.reclaim_if_deleted(index);
+    return moved;
+}
+
+uint64_t NodePort::spill(uint64_t wanted_bytes, int file) {
+    forget_deleted(file);
+    std::vector<std::pair<uint64_t, uint32_t>> candidates;
+    for (uint32_t i = 0; i < segment_->header().objects; ++i) {
+        const ObjectEntry& entry = segment_->object(i);
+        if (entry.state.load() == phase(Phase::sealed) && no_pins(entry)) candidates.emplace_back(entry.bytes, i);
+    }
+    // The largest first: fewest objects pay the way to disk and back.
+    std::sort(candidates.begin(), candidates.end(), std::greater<>());
+    uint64_t freed = 0;
+    for (const auto& [bytes, index] : candidates) {
+        if (freed >= wanted_bytes) break;
+        if (spill_one(index, file)) freed += bytes;
+    }
+    return freed;
+}
+
+std::pair<bool, std::string> NodePort::restore(uint32_t index, uint32_t generation, int file) {
+    if (index >= segment_->header().objects) return {false, "no such object"};
+    ObjectEntry& entry = segment_->object(index);
+    if (entry.generation.load() != generation) return {false, "the object is gone"};
+    if (entry.state.load() == phase(Phase::sealed)) return {true, ""};
+    uint32_t first = 0;
+    const auto count = uint32_t((entry.bytes + kGranuleBytes - 1) / kGranuleBytes);
+    if (!arena_.claim_run(count, first)) return {false, "no room in the object store"};
+    uint32_t spilled = phase(Phase::spilled);
+    if (!entry.state.compare_exchange_strong(spilled, phase(Phase::restoring))) {
+        arena_.release_run(first, count);
+        return {false, "the object is gone"};
+    }
+    const bool read = read_all(file, segment_->granule_data(first), entry.bytes, entry.file_offset);
+    if (read) {
+        entry.first_granule = first;
+        entry.granules = count;
+    } else {
+        arena_.release_run(first, count);
+    }
+    uint32_t state = entry.state.load();
+    const uint32_t next = phase(read ? Phase::sealed : Phase::spilled);
+    while (!entry.state.compare_exchange_weak(state, (state & kDeleted) | next)) {
+    }
+    if (read) {
+        std::erase_if(spilled_, [&](const Spilled& s) {
+            if (s.entry != index || s.generation != generation) return false;
+            fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(s.offset), off_t(s.bytes));
+            return true;
+        });
+    }
+    arena_.reclaim_if_deleted(index);
+    return {read, read ? "" : "the spill file could not be read"};
+}
+
+std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> NodePort::largest_objects(size_t count) const {
+    std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> all;
+    for (uint32_t i = 0; i < segment_->header().objects; ++i) {
+        const ObjectEntry& entry = segment_->object(i);
+        if ((entry.state.load() & 0xff) != phase(Phase::sealed)) continue;
+        uint32_t pins = 0;
+        for (const auto& word : entry.pins) pins += uint32_t(__builtin_popcountll(word.load()));
+        all.emplace_back(entry.bytes, ProcessId::from_key(entry.owner.load()).slot, pins);
+    }
+    std::sort(all.begin(), all.end(), std::greater<>());
+    if (all.size() > count) all.resize(count);
+    return all;
+}
+
+NodePort::Statistics NodePort::statistics() const {
+    const Header& header = segment_->header();
+    Statistics s{header.arena_bytes, header.used_granules.load() * kGranuleBytes, 0, 0, 0, 0};
+    for (uint32_t i = 0; i < header.objects; ++i) {
+        const uint32_t state = segment_->object(i).state.load() & 0xff;
+        s.objects += state != 0 ? 1 : 0;
+        s.spilled_objects += state == phase(Phase::spilled) ? 1 : 0;
+    }
+    for (const bool used : used_) s.slots_used += used ? 1 : 0;
+    for (uint32_t i = 0; i < kRingBlocks; ++i) s.ring_blocks_used += segment_->block_owner(i).load() != 0 ? 1 : 0;
+    return s;
+}
+
+}  // namespace weft

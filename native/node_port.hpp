@@ -1,0 +1,61 @@
+/// The node daemon's end of the segment: it makes it, names its slots, and cleans up after the dead.
+#pragma once
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "channels.hpp"
+
+namespace weft {
+
+struct Received {
+    ProcessId from;
+    Kind kind;
+    std::string payload;
+};
+
+/// Used by one thread.
+class NodePort {
+   public:
+    explicit NodePort(uint64_t arena_bytes);
+    ~NodePort();
+    NodePort(const NodePort&) = delete;
+
+    int segment_fd() const { return segment_->fd(); }
+    int event_fd() const { return event_fd_; }
+    ProcessId reserve_slot();
+    std::vector<Received> drain();
+    bool send(ProcessId to, Kind kind, const void* data, size_t bytes) { return channels_.send(to, kind, data, bytes); }
+    std::vector<ProcessId> mark_dead(ProcessId dead);
+    bool release_slot(ProcessId dead);
+
+    uint64_t spill(uint64_t wanted_bytes, int file);
+    std::pair<bool, std::string> restore(uint32_t entry, uint32_t generation, int file);
+    std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> largest_objects(size_t count) const;
+    struct Statistics {
+        uint64_t arena_bytes, used_bytes, objects, slots_used, ring_blocks_used, spilled_objects;
+    };
+    Statistics statistics() const;
+
+   private:
+    struct Spilled {
+        uint32_t entry, generation;
+        uint64_t offset, bytes;
+    };
+    void receive_from(uint32_t slot);
+    bool spill_one(uint32_t entry, int file);
+    void forget_deleted(int file);
+
+    std::unique_ptr<Segment> segment_;
+    ProcessId self_{kDaemonSlot, 1};
+    int event_fd_;
+    Arena arena_;
+    Channels channels_;
+    std::vector<bool> used_;
+    std::vector<Received> received_;
+    std::vector<Spilled> spilled_;
+    uint64_t file_end_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,232 @@
+/// Objects: who owns them, who borrows them, and when they go (OWN-1 to OWN-3).
+#include <algorithm>
+
+#include "core.hpp"
+
+namespace weft {
+
+Entry* Core::new_entry(Id id) {
+    Entry* entry;
+    if (free_entries_.empty()) {
+        entry = &entries_.emplace_back();
+    } else {
+        entry = free_entries_.back();
+        free_entries_.pop_back();
+    }
+    entry->id = id;
+    entry->owner = self_;
+    ++owned_;
+    return entry;
+}
+
+Entry* Core::find(Id id) {
+    const auto it = table_.find(id);
+    return it == table_.end() ? nullptr : it->second;
+}
+
+void Core::escape(Entry* entry) {
+    if (entry->in_table) return;
+    entry->in_table = true;
+    table_.emplace(entry->id, entry);
+}
+
+Entry* Core::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens) {
+    Entry* entry = find(id);
+    if (entry == nullptr) {
+        entry = new_entry(id);
+        --owned_;
+        ++borrowed_;
+        entry->owned = false;
+        entry->owner = owner;
+        entry->is_actor = is_actor;
+        escape(entry);
+    }
+    if (!entry->owned) entry->tokens += tokens;
+    return entry;
+}
+
+void Core::drop(Entry* entry) {
+    if (entry->holds.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    std::lock_guard lock(mutex_);
+    if (entry->holds.load(std::memory_order_acquire) == 0) release_entry(entry);
+}
+
+void Core::drop_locked(Entry* entry) {
+    if (entry->holds.fetch_sub(1, std::memory_order_acq_rel) == 1) release_entry(entry);
+}
+
+/// No hold is left here; free it unless a borrower counts on it.
+void Core::release_entry(Entry* entry) {
+    if (entry->owned) {
+        if (entry->extra && !entry->extra->borrowers.empty()) return;
+        if (entry->is_actor) send(daemon_, Kind::ACTOR_DROP, &entry->id, sizeof entry->id);
+        if (entry->where == Where::arena) arena_.remove(entry->arena);
+        --owned_;
+    } else {
+        if (entry->tokens != 0) {
+            struct {
+                Id id;
+                uint64_t count;
+            } body{entry->id, entry->tokens};
+            send(entry->owner, Kind::BORROW_RELEASE, &body, sizeof body);
+        }
+        --borrowed_;
+    }
+    finish_entry(entry);
+}
+
+void Core::finish_entry(Entry* entry) {
+    if (entry->in_table) table_.erase(entry->id);
+    std::unique_ptr<EntryExtra> extra = std::move(entry->extra);
+    entry->holds.store(0);
+    entry->state.store(uint8_t(ObjectState::pending));
+    entry->owned = true;
+    entry->in_table = entry->fetching = entry->is_actor = entry->marked = false;
+    entry->where = Where::none;
+    entry->tokens = 0;
+    entry->value.reset();
+    free_entries_.push_back(entry);
+    if (!extra) return;
+    for (Entry* inner : extra->nested) drop_locked(inner);
+    for (PyObject* callback : extra->callbacks) push_event({0xffff, {}, callback});
+}
+
+void Core::complete(Entry* entry, Where where, const char* data, size_t bytes, const ArenaRef& arena) {
+    if (entry->is_done()) {
+        if (where == Where::arena && entry->owned) arena_.remove(arena);
+        return;
+    }
+    entry->where = where;
+    if (where == Where::arena)
+        entry->arena = arena;
+    else
+        entry->value.assign(data, bytes);
+    const auto state = where == Where::error ? ObjectState::failed : ObjectState::ready;
+    entry->state.store(uint8_t(state), std::memory_order_release);  // partner: Entry::is_done
+    if (where == Where::error) failures.fetch_add(1, std::memory_order_release);
+    if (entry->marked) marked_done.fetch_add(1, std::memory_order_release);
+    if (!entry->extra) return;
+    std::vector<Task*> dependents = std::move(entry->extra->dependents);
+    std::vector<ProcessId> wanters = std::move(entry->extra->wanters);
+    std::vector<PyObject*> callbacks = std::move(entry->extra->callbacks);
+    entry->extra->dependents.clear();
+    entry->extra->wanters.clear();
+    entry->extra->callbacks.clear();
+    for (PyObject* callback : callbacks) push_event({0xffff, {}, callback});
+    for (const ProcessId& wanter : wanters) {
+        Buffer out;
+        out.add(entry->id);
+        pack_value(out, entry, wanter);
+        send(wanter, Kind::VALUE, out.data(), out.size());
+    }
+    for (Task* task : dependents) dependency_done(task);
+}
+
+void Core::fail(Entry* entry, std::string_view error) {
+    complete(entry, Where::error, error.data(), error.size(), {});
+}
+
+void Core::fetch(Entry* entry) {
+    if (entry->owned || entry->fetching || entry->is_done()) return;
+    entry->fetching = true;
+    if (!segment_->is_alive(entry->owner)) {
+        fail(entry, error_value(ErrorCode::owner_died,
+                                "the process that owned the object died before its value was known here. Return it "
+                                "from a task of a longer-lived process, or put it there."));
+        return;
+    }
+    send(entry->owner, Kind::WANT, &entry->id, sizeof entry->id);
+}
+
+void Core::add_borrower(Entry* entry, ProcessId borrower, int64_t count) {
+    auto& list = entry->more().borrowers;
+    const auto it = std::find_if(list.begin(), list.end(), [&](auto& b) { return b.first == borrower.key(); });
+    if (it == list.end()) {
+        list.emplace_back(borrower.key(), count);
+        return;
+    }
+    it->second += count;
+    if (it->second != 0) return;
+    list.erase(it);
+    if (list.empty() && entry->holds.load(std::memory_order_acquire) == 0) release_entry(entry);
+}
+
+void Core::lend_ref(Entry* entry, ProcessId to) {
+    escape(entry);
+    if (entry->owned) {
+        add_borrower(entry, to, 1);
+    } else if (entry->owner != to && entry->owner.slot != kDaemonSlot) {
+        struct {
+            Id id;
+            ProcessId to;
+        } body{entry->id, to};
+        send(entry->owner, Kind::BORROW_ADD, &body, sizeof body);
+    }
+}
+
+/// Appends the value as `to` shall see it: header, the refs inside it, the data or where it lies.
+void Core::pack_value(Buffer& out, Entry* entry, ProcessId to) {
+    const auto nested = entry->extra ? uint32_t(entry->extra->nested.size()) : 0u;
+    const bool in_arena = entry->where == Where::arena;
+    out.add(PackedValue{entry->where, nested, in_arena ? sizeof(ArenaRef) : entry->value.size()});
+    for (uint32_t i = 0; i < nested; ++i) {
+        Entry* inner = entry->extra->nested[i];
+        if (to.slot != kDaemonSlot) lend_ref(inner, to);
+        out.add(PackedRef{inner->id, inner->owner, inner->is_actor, 0});
+    }
+    if (in_arena)
+        out.add(entry->arena);
+    else
+        out.append(entry->value.data(), entry->value.size());
+}
+
+/// Takes over refs that came in a record; each is held once for the caller.
+std::vector<Entry*> Core::unpack_refs(Cursor& cursor, uint32_t count, bool self_borrow) {
+    std::vector<Entry*> refs;
+    refs.reserve(count);
+    for (uint32_t i = 0; i < count; ++i) {
+        const PackedRef ref = cursor.take<PackedRef>();
+        const bool counted = ref.owner.slot != kDaemonSlot && ref.owner != self_;
+        Entry* entry = borrow(ref.id, ref.owner, ref.is_actor != 0, counted ? 1 : 0);
+        hold(entry);
+        refs.push_back(entry);
+        if (!self_borrow || !counted) continue;
+        struct {
+            Id id;
+            ProcessId to;
+        } body{ref.id, self_};
+        send(ref.owner, Kind::BORROW_ADD, &body, sizeof body);
+    }
+    return refs;
+}
+
+void Core::publish_inner(Entry* entry, std::vector<Entry*> nested) {
+    if (nested.empty()) return;
+    auto& list = entry->more().nested;
+    list.insert(list.end(), nested.begin(), nested.end());
+}
+
+void Core::on_value(Cursor cursor) {
+    const Id id = cursor.take<Id>();
+    const auto value = cursor.take<PackedValue>();
+    std::vector<Entry*> nested = unpack_refs(cursor, value.nested, false);
+    Entry* entry = find(id);
+    if (entry == nullptr || entry->is_done()) {
+        for (Entry* inner : nested) drop_locked(inner);
+        return;
+    }
+    publish_inner(entry, std::move(nested));
+    switch (value.where) {
+        case Where::arena:
+            return complete(entry, Where::arena, nullptr, 0, cursor.take<ArenaRef>());
+        case Where::inlined:
+        case Where::error:
+            return complete(entry, value.where, cursor.rest().data(), value.bytes, {});
+        default:
+            return fail(entry, error_value(ErrorCode::object_lost,
+                                           "its owner no longer knows the object: every counted reference was dropped "
+                                           "before this one was read"));
+    }
+}
+
+}  // namespace weft

@@ -1,0 +1,553 @@
+/// Rings, threads and waiting: whoever waits, pumps; the background thread stands in (docs/design/0001).
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "core.hpp"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kTickNs = 1'000'000;
+constexpr int64_t kIdleLeaseNs = 50'000'000;
+constexpr int kTicksBeforeParking = 4;
+constexpr int64_t kOtherWaiterNs = 50'000'000;
+
+void block_signals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+}  // namespace
+
+int64_t now_ns() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+Core::Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root_id, bool is_worker)
+    : root(root_id),
+      segment_(std::move(segment)),
+      self_(self),
+      daemon_{kDaemonSlot, segment_->slot(kDaemonSlot).generation.load()},
+      is_worker_(is_worker),
+      arena_(*segment_, self),
+      channels_(*segment_, self, event_fd) {
+    background_thread_ = std::thread([this] { background(); });
+}
+
+Core::~Core() {
+    close();
+}
+
+void Core::close() {
+    if (closed_.exchange(true)) return;
+    Doorbell& bell = segment_->bell(self_.slot);
+    bell.background_word.fetch_add(1);
+    futex_wake(bell.background_word, 16);
+    bell.waiter_word.fetch_add(1);
+    futex_wake(bell.waiter_word, 16);
+    {
+        std::lock_guard lock(mutex_);
+        others_.notify_all();
+    }
+    {
+        std::lock_guard lock(events_mutex_);
+        events_ready_.notify_all();
+    }
+    if (background_thread_.joinable()) background_thread_.join();
+    if (watch_thread_.joinable()) {
+        const uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = ::write(watch_stop_fd_, &one, sizeof one);
+        watch_thread_.join();
+        ::close(watch_stop_fd_);
+    }
+    // Nobody waits or pumps any more once each holder has seen closed_.
+    std::lock_guard pump(pump_mutex_);
+}
+
+// ---- receiving -------------------------------------------------------------------------------------
+
+void Core::send(ProcessId to, Kind kind, const void* data, size_t bytes) {
+    if (!lost_.load(std::memory_order_relaxed)) channels_.send(to, kind, data, bytes);
+}
+
+size_t Core::drain() {
+    size_t count = 0;
+    take_ready(*segment_, segment_->bell(self_.slot), [&](uint32_t slot) {
+        std::lock_guard lock(mutex_);
+        count += drain_peer(slot);
+    });
+    if (channels_.has_found_dead()) {
+        std::lock_guard lock(mutex_);
+        for (const ProcessId dead : channels_.take_found_dead()) peer_died(dead, "it died before it was reached");
+    }
+    if (count != 0) progress_.fetch_add(1, std::memory_order_release);
+    return count;
+}
+
+size_t Core::drain_peer(uint32_t slot) {
+    return channels_.receive(
+        slot, [this](ProcessId from, Kind kind, const char* data, size_t bytes) { handle(from, kind, data, bytes); });
+}
+
+void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
+    Cursor cursor(data, bytes);
+    switch (kind) {
+        case Kind::REPLY:
+            return on_reply(cursor);
+        case Kind::TASK:
+            inbox_.push_back({from, std::string(data, bytes)});
+            return inbox_changed();
+        case Kind::FUNCTION: {
+            const uint64_t key = cursor.take<uint64_t>();
+            definitions_.try_emplace(key, cursor.rest());
+            return;
+        }
+        case Kind::HANDBACK:
+            return on_handback(cursor);
+        case Kind::BORROW_ADD: {
+            const Id id = cursor.take<Id>();
+            const ProcessId borrower = cursor.take<ProcessId>();
+            if (Entry* entry = find(id); entry && segment_->is_alive(borrower)) add_borrower(entry, borrower, 1);
+            return;
+        }
+        case Kind::BORROW_RELEASE: {
+            const Id id = cursor.take<Id>();
+            const auto count = int64_t(cursor.take<uint64_t>());
+            if (Entry* entry = find(id)) add_borrower(entry, from, -count);
+            return;
+        }
+        case Kind::WANT: {
+            const Id id = cursor.take<Id>();
+            Entry* entry = find(id);
+            Buffer out;
+            out.add(id);
+            if (entry == nullptr) {
+                out.add(PackedValue{Where::unknown, 0, 0});
+            } else if (!entry->is_done()) {
+                entry->more().wanters.push_back(from);
+                if (!entry->owned) fetch(entry);
+                return;
+            } else {
+                pack_value(out, entry, from);
+            }
+            return send(from, Kind::VALUE, out.data(), out.size());
+        }
+        case Kind::VALUE:
+            return on_value(cursor);
+        case Kind::CANCEL: {
+            const uint64_t cookie = cursor.take<uint64_t>();
+            const bool force = cursor.take<uint32_t>() != 0;
+            if (on_cancel) on_cancel(cookie, force);
+            return;
+        }
+        default:
+            return handle_daemon(kind, data, bytes);
+    }
+}
+
+void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
+    Cursor cursor(data, bytes);
+    switch (kind) {
+        case Kind::CONTROL:
+            return push_event({uint16_t(kind), std::string(data, bytes)});
+        case Kind::BIND_JOB:
+            binding_.assign(data, bytes);
+            return;
+        case Kind::LEASE_GRANT:
+            return on_grant(cursor);
+        case Kind::LEASE_REVOKE:
+            return on_revoke(cursor.take<uint64_t>());
+        case Kind::SHAPE_REFUSED:
+            return on_refused(cursor);
+        case Kind::PEER_DIED: {
+            const ProcessId dead = cursor.take<ProcessId>();
+            return peer_died(dead, cursor.rest());
+        }
+        case Kind::ACTOR_UP:
+            return on_actor_up(cursor);
+        case Kind::ACTOR_DOWN:
+            return on_actor_down(cursor);
+        case Kind::SPACE:
+            ++space_answers;
+            space_freed = cursor.take<uint64_t>();
+            space_text = cursor.rest();
+            return;
+        case Kind::RESTORED: {
+            const uint64_t key = cursor.take<uint64_t>();
+            const bool ok = cursor.take<uint32_t>() != 0;
+            cursor.take<uint32_t>();
+            restored[key] = ok ? std::string() : std::string(cursor.rest());
+            return;
+        }
+        default:
+            return;  // a record of a later version: the handshake refuses those peers
+    }
+}
+
+void Core::peer_died(ProcessId dead, std::string_view reason_view) {
+    const std::string reason(reason_view);
+    if (channels_.knows(dead)) {
+        drain_peer(dead.slot);  // what it had published still counts
+        channels_.forget(dead);
+    }
+    std::vector<Lease*> lost;
+    for (auto& [id, lease] : leases_)
+        if (lease->worker == dead) lost.push_back(lease.get());
+    for (Lease* lease : lost) lease_lost(lease, reason);
+
+    std::vector<Entry*> orphans, unborrowed;
+    for (auto& [id, entry] : table_) {
+        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor) orphans.push_back(entry);
+        if (!entry->extra) continue;
+        std::erase(entry->extra->wanters, dead);
+        if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) != 0)
+            unborrowed.push_back(entry);
+    }
+    for (Entry* entry : orphans) {
+        char id[33];
+        snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
+        fail(entry, error_value(ErrorCode::owner_died,
+                                "object " + std::string(id) + " is lost: the process that owned it died (" + reason +
+                                    ") before its value was known here. Return it from a task of a longer-lived "
+                                    "process, or put it there."));
+    }
+    for (Entry* entry : unborrowed)
+        if (entry->holds.load() == 0) release_entry(entry);
+    std::erase_if(inbox_, [&](const Incoming& in) { return in.from == dead; });
+    inbox_changed();
+    send(daemon_, Kind::PEER_DETACHED, &dead, sizeof dead);
+}
+
+void Core::poll() {
+    if (!has_mail() || !pump_mutex_.try_lock()) return;
+    drain();
+    pump_mutex_.unlock();
+    if (other_waiters_.load(std::memory_order_seq_cst) != 0) {
+        std::lock_guard lock(mutex_);
+        others_.notify_all();
+    }
+}
+
+// ---- waiting ---------------------------------------------------------------------------------------
+
+bool Core::spin(int64_t limit_ns) {
+    Header& header = segment_->header();
+    Doorbell& bell = segment_->bell(self_.slot);
+    if (has_ready(*segment_, bell)) return true;
+    if (header.spinners.fetch_add(1) >= header.cores) {
+        header.spinners.fetch_sub(1);
+        sched_yield();
+        return has_ready(*segment_, bell);
+    }
+    bell.spinning.store(1, std::memory_order_relaxed);
+    const int64_t until = now_ns() + limit_ns;
+    bool found = false;
+    for (uint32_t i = 1; !(found = has_ready(*segment_, bell)); ++i) {
+        __builtin_ia32_pause();
+        if (i % 32 == 0 && now_ns() >= until) break;
+    }
+    bell.spinning.store(0, std::memory_order_relaxed);
+    header.spinners.fetch_sub(1);
+    return found;
+}
+
+Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, bool lend) {
+    Doorbell& bell = segment_->bell(self_.slot);
+    bool lent = false;
+    Waited result = Waited::done;
+    const auto lend_once = [&] {
+        if (!lend || lent) return;
+        lent = true;
+        std::lock_guard lock(mutex_);
+        send(daemon_, Kind::BLOCKED, nullptr, 0);
+        hand_back_locked();
+    };
+    const auto over = [&](Waited& out) {
+        if (done()) return out = Waited::done, true;
+        if (closed_.load(std::memory_order_acquire)) return out = Waited::closed, true;
+        if (deadline_ns >= 0 && now_ns() >= deadline_ns) return out = Waited::timed_out, true;
+        return false;
+    };
+    while (!over(result)) {
+        bool mine = pump_mutex_.try_lock();
+        if (!mine) {
+            std::unique_lock lock(mutex_);
+            other_waiters_.fetch_add(1, std::memory_order_seq_cst);  // partner: the pump's leaver
+            mine = pump_mutex_.try_lock();
+            if (!mine) {
+                lock.unlock();
+                lend_once();
+                lock.lock();
+                if (!done()) others_.wait_for(lock, std::chrono::nanoseconds(kOtherWaiterNs));
+                other_waiters_.fetch_sub(1);
+                lock.unlock();
+                if (over(result)) break;
+                result = Waited::interrupted;  // let the caller look for signals, then come back
+                break;
+            }
+            other_waiters_.fetch_sub(1);
+        }
+        bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+        for (;;) {
+            const size_t count = drain();
+            if (lent) {
+                std::lock_guard lock(mutex_);
+                hand_back_locked();
+            }
+            if (count != 0 && other_waiters_.load(std::memory_order_seq_cst) != 0) {
+                std::lock_guard lock(mutex_);
+                others_.notify_all();
+            }
+            if (over(result)) break;
+            if (count != 0) continue;
+            int64_t limit = spin_ns_.load(std::memory_order_relaxed);
+            if (deadline_ns >= 0) limit = std::min(limit, std::max<int64_t>(0, deadline_ns - now_ns()));
+            if (spin(limit)) continue;
+            lend_once();
+            int64_t due = -1;
+            {
+                std::lock_guard lock(mutex_);
+                due = tick_work();
+            }
+            if (deadline_ns >= 0) {
+                const int64_t left = std::max<int64_t>(0, deadline_ns - now_ns());
+                due = due < 0 ? left : std::min(due, left);
+            }
+            const uint32_t word = bell.waiter_word.load(std::memory_order_seq_cst);
+            bell.state.store(uint32_t(Bell::waiter_sleeps), std::memory_order_seq_cst);  // partner: ring_bell
+            if (has_ready(*segment_, bell) || closed_.load()) {
+                bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+                continue;
+            }
+            const int error = futex_wait(bell.waiter_word, word, due);
+            bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+            if (error == EINTR) {
+                result = Waited::interrupted;
+                break;
+            }
+        }
+        leave_pump();
+        pump_mutex_.unlock();
+        if (other_waiters_.load(std::memory_order_seq_cst) != 0) {
+            std::lock_guard lock(mutex_);
+            others_.notify_all();
+        }
+        break;
+    }
+    if (lent) {
+        std::lock_guard lock(mutex_);
+        send(daemon_, Kind::UNBLOCKED, nullptr, 0);
+    }
+    return result;
+}
+
+void Core::leave_pump() {
+    Doorbell& bell = segment_->bell(self_.slot);
+    advance_epoch();
+    bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+    // While the background thread ticks, "awake" is a promise it enforces. While it sleeps, it must be woken.
+    while (background_waits_.load(std::memory_order_seq_cst)) {
+        bell.state.store(uint32_t(Bell::background_sleeps), std::memory_order_seq_cst);
+        if (!has_ready(*segment_, bell)) return;
+        bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+        drain();
+    }
+}
+
+// ---- the background thread -------------------------------------------------------------------------
+
+int64_t Core::tick_work() {
+    int64_t due = -1;
+    if (!leases_.empty()) {
+        const int64_t now = now_ns();
+        std::vector<Lease*> idle;
+        for (auto& [id, lease] : leases_) {
+            if (!lease->flight.empty() || !lease->shape->queue.empty()) continue;
+            const int64_t left = lease->idle_since_ns + kIdleLeaseNs - now;
+            if (left <= 0)
+                idle.push_back(lease.get());
+            else
+                due = due < 0 ? left : std::min(due, left);
+        }
+        for (Lease* lease : idle) return_lease(lease);
+    }
+    return due;
+}
+
+void Core::hand_back_locked() {
+    if (inbox_.empty() || is_actor.load()) return;
+    std::unordered_map<uint64_t, std::vector<uint64_t>> cookies;
+    std::deque<Incoming> keep;
+    for (Incoming& incoming : inbox_) {
+        const auto* header = reinterpret_cast<const TaskHeader*>(incoming.bytes.data());
+        if (header->flags & (kIsCreation | kIsMethod))
+            keep.push_back(std::move(incoming));
+        else
+            cookies[incoming.from.key()].push_back(header->cookie);
+    }
+    inbox_ = std::move(keep);
+    inbox_changed();
+    for (auto& [key, list] : cookies)
+        send(ProcessId::from_key(key), Kind::HANDBACK, list.data(), list.size() * sizeof(uint64_t));
+}
+
+void Core::background() {
+    block_signals();
+    pthread_setname_np(pthread_self(), "weft-pump");
+    Doorbell& bell = segment_->bell(self_.slot);
+    uint64_t seen = epoch();
+    int idle_ticks = 0;
+    while (!closed_.load(std::memory_order_acquire)) {
+        const uint32_t tick_word = bell.background_word.load(std::memory_order_seq_cst);
+        futex_wait(bell.background_word, tick_word, kTickNs);
+        if (!pump_mutex_.try_lock()) {
+            if (bell.state.load() != uint32_t(Bell::waiter_sleeps)) {
+                idle_ticks = 0;
+                continue;
+            }
+            if (++idle_ticks < kTicksBeforeParking) continue;
+            const uint32_t word = bell.background_word.load(std::memory_order_seq_cst);
+            background_waits_.store(true, std::memory_order_seq_cst);  // partner: leave_pump
+            if (bell.state.load(std::memory_order_seq_cst) == uint32_t(Bell::waiter_sleeps) && !closed_.load())
+                futex_wait(bell.background_word, word, -1);
+            background_waits_.store(false, std::memory_order_seq_cst);
+            idle_ticks = 0;
+            continue;
+        }
+        idle_ticks = 0;
+        if (epoch() != seen) {
+            seen = epoch();
+            pump_mutex_.unlock();
+        } else {
+            // The main thread is away in a computation of its own: take over until it is seen again.
+            int64_t due = -1;
+            uint32_t word = 0;
+            for (;;) {
+                drain();
+                {
+                    std::lock_guard lock(mutex_);
+                    if (running_task.load()) hand_back_locked();
+                    due = tick_work();
+                }
+                word = bell.background_word.load(std::memory_order_seq_cst);
+                background_waits_.store(true, std::memory_order_seq_cst);
+                bell.state.store(uint32_t(Bell::background_sleeps), std::memory_order_seq_cst);
+                if (!has_ready(*segment_, bell) && !closed_.load()) break;
+                bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+                if (closed_.load()) break;
+            }
+            pump_mutex_.unlock();
+            if (other_waiters_.load(std::memory_order_seq_cst) != 0) {
+                std::lock_guard lock(mutex_);
+                others_.notify_all();
+            }
+            if (!closed_.load()) futex_wait(bell.background_word, word, due);
+            background_waits_.store(false, std::memory_order_seq_cst);
+            // Woken by a record while the main thread stays away: handle it now, not at the next tick.
+            if (epoch() == seen && has_ready(*segment_, bell)) bell.background_word.fetch_add(1);
+            continue;
+        }
+        if (other_waiters_.load(std::memory_order_seq_cst) != 0) {
+            std::lock_guard lock(mutex_);
+            others_.notify_all();
+        }
+    }
+}
+
+// ---- the daemon's death ----------------------------------------------------------------------------
+
+void Core::watch_daemon(int socket_fd) {
+    watch_fd_ = socket_fd;
+    watch_stop_fd_ = eventfd(0, EFD_CLOEXEC);
+    watch_thread_ = std::thread([this] {
+        block_signals();
+        pthread_setname_np(pthread_self(), "weft-watch");
+        pollfd fds[2] = {{watch_fd_, POLLRDHUP, 0}, {watch_stop_fd_, POLLIN, 0}};
+        while (!closed_.load()) {
+            if (::poll(fds, 2, -1) < 0) continue;
+            if (fds[1].revents != 0) return;
+            if (fds[0].revents != 0) return daemon_lost();
+        }
+    });
+}
+
+void Core::daemon_lost() {
+    {
+        std::lock_guard lock(mutex_);
+        lost_.store(true);
+        const std::string error = error_value(
+            ErrorCode::node_lost, "the node daemon ended, and with it everything that was running. Call weft.init() again.");
+        for (auto& task : tasks_)
+            if (task && !task->returns.empty())
+                for (Entry* entry : task->returns)
+                    if (!entry->is_done()) fail(entry, error);
+        std::vector<Entry*> pending;
+        for (auto& [id, entry] : table_)
+            if (!entry->is_done() && !entry->is_actor) pending.push_back(entry);
+        for (Entry* entry : pending) fail(entry, error);
+        ++space_answers;
+        space_freed = 0;
+        space_text = "the node daemon ended";
+        others_.notify_all();
+    }
+    Doorbell& bell = segment_->bell(self_.slot);
+    bell.waiter_word.fetch_add(1);
+    futex_wake(bell.waiter_word, 16);
+    push_event({0, {}});
+}
+
+// ---- events for Python -----------------------------------------------------------------------------
+
+void Core::push_event(CoreEvent event) {
+    std::lock_guard lock(events_mutex_);
+    events_.push_back(std::move(event));
+    events_ready_.notify_one();
+}
+
+bool Core::next_event(CoreEvent& event) {
+    std::unique_lock lock(events_mutex_);
+    events_ready_.wait(lock, [&] { return closed_.load() || !events_.empty(); });
+    if (events_.empty()) return false;
+    event = std::move(events_.front());
+    events_.pop_front();
+    return true;
+}
+
+bool Core::take_incoming(Incoming& out) {
+    std::lock_guard lock(mutex_);
+    if (inbox_.empty()) return false;
+    out = std::move(inbox_.front());
+    inbox_.pop_front();
+    inbox_changed();
+    return true;
+}
+
+void Core::request_exit() {
+    exit_.store(true, std::memory_order_release);
+    Doorbell& bell = segment_->bell(self_.slot);
+    bell.waiter_word.fetch_add(1);
+    futex_wake(bell.waiter_word, 16);
+}
+
+std::string Core::take_binding() {
+    std::lock_guard lock(mutex_);
+    std::string binding;
+    binding.swap(binding_);
+    return binding;
+}
+
+Core::Counters Core::counters() {
+    std::lock_guard lock(mutex_);
+    return {submitted_, tasks_run, owned_, borrowed_, tasks_.size() - free_tasks_.size(), leases_.size()};
+}
+
+}  // namespace weft

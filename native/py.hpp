@@ -1,0 +1,123 @@
+/// What the Python-facing files share. Everything here needs the GIL unless it says otherwise.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <memory>
+
+#include "core.hpp"
+
+namespace weft {
+
+/// An owned reference.
+class Owned {
+   public:
+    Owned() = default;
+    explicit Owned(PyObject* object) : object_(object) {}
+    Owned(Owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+    Owned& operator=(Owned&& other) noexcept {
+        std::swap(object_, other.object_);
+        return *this;
+    }
+    ~Owned() { Py_XDECREF(object_); }
+    PyObject* get() const { return object_; }
+    PyObject* release() { return std::exchange(object_, nullptr); }
+    explicit operator bool() const { return object_ != nullptr; }
+
+   private:
+    PyObject* object_ = nullptr;
+};
+
+/// The process's attachment; null core when there is none.
+struct Session {
+    std::shared_ptr<Core> core;
+    PyObject* host = nullptr;
+    uint64_t number = 0;  ///< 0 when not attached
+    uint64_t attaches = 0;
+    std::thread callbacks;
+};
+Session& session();
+/// The core, or null with a RuntimeError set.
+Core* attached();
+/// Sets the exception of an error value (through the host); returns null.
+PyObject* raise_error(std::string_view error);
+/// Turns a C++ exception into a Python one; returns null.
+PyObject* translate_exception();
+
+// ---- refs.cpp --------------------------------------------------------------------------------------
+
+/// ObjectRef and ActorToken: one counted hold on an entry.
+struct RefObject {
+    PyObject_HEAD Entry* entry;
+    uint64_t session;
+    Id id;
+    PyObject* weak_list;
+};
+extern PyTypeObject* ref_type;
+extern PyTypeObject* token_type;
+/// Takes over one hold of the entry. Null on error (the hold is dropped).
+PyObject* make_ref(PyTypeObject* type, Entry* entry);
+/// The entry of a ref of this session, or null with an exception set.
+Entry* entry_of(PyObject* ref);
+inline bool is_ref(PyObject* object) { return Py_TYPE(object) == ref_type; }
+bool add_ref_types(PyObject* module);
+
+// ---- values.cpp ------------------------------------------------------------------------------------
+
+/// Refs met while something is pickled; each is held once for the collector.
+struct Nested {
+    std::vector<Entry*> entries;
+};
+/// While one exists on a thread, pickled refs are collected in it.
+class Collecting {
+   public:
+    explicit Collecting(Nested& nested);
+    ~Collecting();
+    static Nested* current();
+
+   private:
+    Nested* before_;
+};
+
+constexpr size_t kInlineBytes = 64 << 10;
+
+/// Where an encoded value went: appended to the buffer, or into the arena.
+struct Encoded {
+    Where where = Where::inlined;
+    size_t bytes = 0;  ///< appended
+    ArenaRef arena;
+};
+/// False with an exception set. `owner` is who will own it if it goes to the arena (sealed, not accepted).
+bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, ProcessId owner, Encoded& encoded);
+/// New reference. `keeper` (may be null) is what keeps `data` valid; without one, buffers are copied.
+PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper);
+/// The value of an object that is done, or null with its error set. Takes the mutex; may wait for a restore.
+PyObject* value_of(Core& core, Entry* entry);
+PyObject* value_in_arena(Core& core, const ArenaRef& arena);
+/// Room in the arena, asking the daemon to spill when there is none. False with an exception set.
+bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data);
+bool init_values();
+
+// ---- calls.cpp, waiting.cpp, worker.cpp ------------------------------------------------------------
+
+/// What ids derive from on this thread, and what a person calls it.
+struct Context {
+    Id task;
+    Id actor;
+    uint64_t counter = 0;
+    uint16_t attempt = 0;
+    std::string name;
+};
+extern thread_local Context* context;
+Id next_child(Core& core);
+
+bool add_call_types(PyObject* module);
+PyObject* py_put(PyObject*, PyObject* value);
+PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count);
+PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count);
+PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count);
+PyObject* py_run_worker(PyObject*, PyObject*);
+bool add_worker_types(PyObject* module);
+
+}  // namespace weft

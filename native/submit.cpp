@@ -1,0 +1,368 @@
+/// Submitting: from a task to a leased worker or an actor, and back from its reply (SUB-1).
+#include <algorithm>
+
+#include "core.hpp"
+
+namespace weft {
+
+namespace {
+
+/// A worker is given what it is expected to finish in about this time.
+constexpr int64_t kPipelineNs = 1'000'000;
+constexpr size_t kPipelineTasks = 512;
+/// Waking a second worker costs about as much as this much queued work on the first.
+constexpr int64_t kWorthAnotherWorkerNs = 30'000;
+constexpr uint32_t kMostLeasesAsked = 4096;
+
+}  // namespace
+
+Function* Core::define_function(uint64_t key, std::string payload) {
+    auto& place = functions_[key];
+    if (!place) {
+        place = std::make_unique<Function>();
+        place->key = key;
+        place->payload = std::move(payload);
+        place->sent_to.resize(kSlots);
+    }
+    return place.get();
+}
+
+Function* Core::function(uint64_t key) {
+    const auto it = functions_.find(key);
+    return it == functions_.end() ? nullptr : it->second.get();
+}
+
+Shape* Core::shape(uint32_t id) {
+    if (shapes_.size() <= id) shapes_.resize(id + 1);
+    if (!shapes_[id]) {
+        shapes_[id] = std::make_unique<Shape>();
+        shapes_[id]->id = id;
+    }
+    return shapes_[id].get();
+}
+
+Task* Core::new_task() {
+    if (free_tasks_.empty()) {
+        tasks_.push_back(std::make_unique<Task>());
+        tasks_.back()->index = uint32_t(tasks_.size() - 1);
+        tasks_.back()->generation = 1;
+        return tasks_.back().get();
+    }
+    Task* task = tasks_[free_tasks_.back()].get();
+    free_tasks_.pop_back();
+    return task;
+}
+
+Task* Core::task_at(uint64_t cookie) {
+    const auto index = uint32_t(cookie);
+    if (index >= tasks_.size()) return nullptr;
+    Task* task = tasks_[index].get();
+    return task->generation == uint32_t(cookie >> 32) ? task : nullptr;
+}
+
+/// The task is over; its record and holds go.
+void Core::finish_task(Task* task) {
+    ++task->generation;
+    for (Entry* entry : task->deps) drop_locked(entry);
+    for (Entry* entry : task->nested) drop_locked(entry);
+    for (Entry* entry : task->returns) drop_locked(entry);
+    if (task->actor_entry != nullptr) drop_locked(task->actor_entry);
+    task->deps.clear();
+    task->nested.clear();
+    task->returns.clear();
+    task->name.clear();
+    task->spec.clear();
+    task->function = nullptr;
+    task->shape = nullptr;
+    task->lease = nullptr;
+    task->actor = nullptr;
+    task->actor_entry = nullptr;
+    task->missing = 0;
+    task->flags = 0;
+    if (task->record.size() > 4096)
+        task->record.~Buffer(), new (&task->record) Buffer;
+    else
+        task->record.clear();
+    free_tasks_.push_back(task->index);
+}
+
+void Core::fail_task(Task* task, std::string_view error) {
+    for (Entry* entry : task->returns) fail(entry, error);
+    finish_task(task);
+}
+
+// ---- from submission to a worker -------------------------------------------------------------------
+
+void Core::submit(Task* task) {
+    ++submitted_;
+    task->header().cookie = task->cookie();
+    task->missing = 0;
+    for (Entry* entry : task->deps) {
+        if (entry->is_done()) continue;
+        ++task->missing;
+        fetch(entry);
+        entry->more().dependents.push_back(task);
+    }
+    if (task->missing == 0) enqueue(task);
+}
+
+void Core::dependency_done(Task* task) {
+    if (--task->missing == 0) enqueue(task);
+}
+
+/// All dependencies are there (or failed: then so does the task).
+void Core::enqueue(Task* task) {
+    for (Entry* entry : task->deps) {
+        if (entry->where != Where::error) continue;
+        if (task->actor != nullptr) std::erase(task->actor->queue, task);
+        ActorLink* behind = task->actor;
+        const std::string error(entry->value.view());
+        if (task->flags & kIsCreation) return fail_creation(task, error);
+        fail_task(task, error);
+        if (behind != nullptr) flush_actor(behind);
+        return;
+    }
+    if (task->flags & kIsCreation) {
+        Buffer out;
+        out.add(uint32_t(task->spec.size()));
+        out.append(task->spec.data(), task->spec.size());
+        send_function(daemon_, task->function);
+        const size_t start = out.size();
+        out.append(task->record.data(), task->record.size());
+        for (Entry* entry : task->deps) pack_value(out, entry, daemon_);
+        reinterpret_cast<TaskHeader*>(out.data() + start)->cookie = task->cookie();
+        send(daemon_, Kind::CREATE_ACTOR, out.data(), out.size());
+        // Held until the actor is dead: a restart needs the arguments again.
+        return;
+    }
+    if (task->actor != nullptr) return flush_actor(task->actor);
+    if (!task->shape->refusal.empty()) return fail_task(task, task->shape->refusal);
+    task->shape->queue.push_back(task);
+    pump_shape(task->shape);
+}
+
+Lease* Core::pick(Shape* shape, const Task* task) {
+    Lease* best = nullptr;
+    const int64_t estimate = task->function->estimate_ns;
+    for (Lease* lease : shape->leases) {
+        if (lease->revoked || lease->blocked) continue;
+        if (!lease->flight.empty()) {
+            if (estimate < 0 || lease->expected_ns + estimate > kPipelineNs) continue;
+            if (lease->flight.size() >= kPipelineTasks) continue;
+            if (lease->expected_ns < kWorthAnotherWorkerNs) return lease;
+        }
+        if (best == nullptr || lease->expected_ns < best->expected_ns) best = lease;
+        if (lease->flight.empty()) return lease;
+    }
+    return best;
+}
+
+void Core::pump_shape(Shape* shape) {
+    while (!shape->queue.empty()) {
+        Task* task = shape->queue.front();
+        Lease* lease = pick(shape, task);
+        if (lease == nullptr) break;
+        shape->queue.pop_front();
+        push(lease, task);
+    }
+    const auto wanted = uint32_t(std::min<size_t>(shape->queue.size(), kMostLeasesAsked));
+    const bool more = wanted > shape->asked && (shape->asked == 0 || wanted >= 2 * shape->asked);
+    if (!more && !(wanted == 0 && shape->asked != 0)) return;
+    shape->asked = wanted;
+    const uint32_t body[2] = {shape->id, wanted};
+    send(daemon_, Kind::LEASE_REQUEST, body, sizeof body);
+}
+
+void Core::push(Lease* lease, Task* task) {
+    task->lease = lease;
+    task->expected_ns = std::max<int64_t>(0, task->function->estimate_ns);
+    lease->flight.push_back(task);
+    lease->expected_ns += task->expected_ns;
+    send_function(lease->worker, task->function);
+    write_task(lease->worker, task, Kind::TASK);
+}
+
+void Core::send_function(ProcessId to, Function* function) {
+    if (function == nullptr || function->sent_to[to.slot] == to.generation + 1) return;
+    function->sent_to[to.slot] = to.generation + 1;
+    Buffer out;
+    out.add(function->key);
+    out.append(function->payload.data(), function->payload.size());
+    send(to, Kind::FUNCTION, out.data(), out.size());
+}
+
+void Core::write_task(ProcessId to, Task* task, Kind kind) {
+    for (Entry* entry : task->nested) lend_ref(entry, to);
+    if (task->deps.empty()) return send(to, kind, task->record.data(), task->record.size());
+    static thread_local Buffer out;
+    out.clear();
+    out.append(task->record.data(), task->record.size());
+    for (Entry* entry : task->deps) pack_value(out, entry, to);
+    send(to, kind, out.data(), out.size());
+}
+
+// ---- leases ----------------------------------------------------------------------------------------
+
+void Core::on_grant(Cursor cursor) {
+    auto lease = std::make_unique<Lease>();
+    lease->id = cursor.take<uint64_t>();
+    lease->shape = shape(cursor.take<uint32_t>());
+    lease->worker = cursor.take<ProcessId>();
+    lease->idle_since_ns = now_ns();
+    Shape* shape = lease->shape;
+    if (shape->asked > 0) --shape->asked;
+    shape->leases.push_back(lease.get());
+    leases_.emplace(lease->id, std::move(lease));
+    pump_shape(shape);
+}
+
+void Core::return_lease(Lease* lease) {
+    std::erase(lease->shape->leases, lease);
+    send(daemon_, Kind::LEASE_RETURN, &lease->id, sizeof lease->id);
+    leases_.erase(lease->id);
+}
+
+void Core::on_revoke(uint64_t id) {
+    const auto it = leases_.find(id);
+    if (it == leases_.end()) return;
+    it->second->revoked = true;
+    if (it->second->flight.empty()) return_lease(it->second.get());
+}
+
+void Core::on_refused(Cursor cursor) {
+    Shape* refused = shape(cursor.take<uint32_t>());
+    cursor.take<uint32_t>();
+    refused->refusal = cursor.rest();
+    refused->asked = 0;
+    std::deque<Task*> queue = std::move(refused->queue);
+    refused->queue.clear();
+    for (Task* task : queue) fail_task(task, refused->refusal);
+}
+
+void Core::lease_lost(Lease* lease, const std::string& reason) {
+    std::deque<Task*> flight = std::move(lease->flight);
+    Shape* shape = lease->shape;
+    std::erase(shape->leases, lease);
+    leases_.erase(lease->id);
+    // The first one ran; the others had not started and lose nothing.
+    for (auto it = flight.rbegin(); it != flight.rend(); ++it) {
+        Task* task = *it;
+        task->lease = nullptr;
+        const bool ran = std::next(it) == flight.rend();
+        if (ran && !retry(task)) {
+            fail_task(task, error_value(ErrorCode::worker_crashed,
+                                        "task " + task->name + " (attempt " +
+                                            std::to_string(task->header().attempt + 1) +
+                                            ") lost its worker: " + reason +
+                                            ". Its retries are used up (max_retries). If the worker was killed for "
+                                            "memory, ask for more with .options(memory=...)."));
+            continue;
+        }
+        shape->queue.push_front(task);
+    }
+    pump_shape(shape);
+}
+
+bool Core::retry(Task* task) {
+    if (task->retries == 0) return false;
+    if (task->retries > 0) --task->retries;
+    ++task->header().attempt;
+    return true;
+}
+
+// ---- replies ---------------------------------------------------------------------------------------
+
+void Core::on_reply(Cursor cursor) {
+    const auto reply = cursor.take<ReplyHeader>();
+    Task* task = task_at(reply.cookie);
+    if (task == nullptr) return;
+    if (ActorLink* link = task->actor) {
+        if (!link->flight.empty() && link->flight.front() == task)
+            link->flight.pop_front();
+        else
+            std::erase(link->flight, task);
+        return settle(task, reply, cursor);
+    }
+    Lease* lease = task->lease;
+    if (lease == nullptr) return;
+    Function* function = task->function;
+    const auto took = int64_t(reply.duration_ns);
+    function->estimate_ns =
+        took >= function->estimate_ns ? took : function->estimate_ns - (function->estimate_ns - took) / 8;
+    lease->expected_ns = std::max<int64_t>(0, lease->expected_ns - task->expected_ns);
+    lease->blocked = false;
+    if (!lease->flight.empty() && lease->flight.front() == task)
+        lease->flight.pop_front();
+    else
+        std::erase(lease->flight, task);
+    if (lease->flight.empty()) lease->expected_ns = 0;
+    task->lease = nullptr;
+    Shape* shape = lease->shape;
+    if (lease->flight.empty()) {
+        if (lease->revoked)
+            return_lease(lease);
+        else if (shape->queue.empty())
+            lease->idle_since_ns = now_ns();
+    }
+    if (!shape->queue.empty()) pump_shape(shape);
+    settle(task, reply, cursor);
+}
+
+/// Take the results over, or try again.
+void Core::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
+    const auto status = Status(reply.status);
+    if (status == Status::retry && retry(task)) return resend(task);
+    for (uint32_t i = 0; i < reply.values && i < task->returns.size(); ++i) {
+        const auto value = cursor.take<PackedValue>();
+        std::vector<Entry*> nested = unpack_refs(cursor, value.nested, false);
+        Entry* entry = task->returns[i];
+        publish_inner(entry, std::move(nested));
+        const char* data = cursor.skip(value.bytes);
+        if (value.where == Where::arena) {
+            ArenaRef arena;
+            memcpy(&arena, data, sizeof arena);
+            arena_.accept(arena);
+            complete(entry, Where::arena, nullptr, 0, arena);
+        } else {
+            complete(entry, value.where, data, value.bytes, {});
+        }
+    }
+    // One error stands for all returns.
+    if (status != Status::ok && reply.values == 1 && task->returns.size() > 1) {
+        const std::string error(task->returns[0]->value.view());
+        for (size_t i = 1; i < task->returns.size(); ++i) fail(task->returns[i], error);
+    }
+    finish_task(task);
+}
+
+void Core::resend(Task* task) {
+    if (task->actor != nullptr) {
+        task->actor->queue.push_back(task);
+        return flush_actor(task->actor);
+    }
+    task->shape->queue.push_front(task);
+    pump_shape(task->shape);
+}
+
+void Core::on_handback(Cursor cursor) {
+    std::vector<Task*> back;
+    Shape* shape = nullptr;
+    while (cursor.left() >= sizeof(uint64_t)) {
+        Task* task = task_at(cursor.take<uint64_t>());
+        if (task == nullptr || task->lease == nullptr) continue;
+        Lease* lease = task->lease;
+        shape = lease->shape;
+        std::erase(lease->flight, task);
+        lease->expected_ns = std::max<int64_t>(0, lease->expected_ns - task->expected_ns);
+        lease->blocked = !lease->flight.empty();
+        task->lease = nullptr;
+        back.push_back(task);
+    }
+    if (shape == nullptr) return;
+    for (auto it = back.rbegin(); it != back.rend(); ++it) (*it)->shape->queue.push_front(*it);
+    pump_shape(shape);
+}
+
+void Core::ask_space(uint64_t bytes) { send(daemon_, Kind::NEED_SPACE, &bytes, sizeof bytes); }
+
+}  // namespace weft

@@ -1,0 +1,464 @@
+/// Python values to bytes and back. Plain values take the path here; everything else is pickled by the host
+/// with protocol 5, its buffers out of band, so that an array is copied once on the way in and never on the
+/// way out.
+///
+/// A value starts with a tag. 'P' is followed by PickleHeader, the buffers' lengths, the pickle and the buffers,
+/// each at a multiple of 64 from the value's start.
+#include <string>
+
+#include "py.hpp"
+
+namespace weft {
+
+namespace {
+
+constexpr int kPlainDepth = 4;
+constexpr Py_ssize_t kPlainItems = 256;
+constexpr size_t kAlign = 64;
+
+struct PickleHeader {
+    char tag;
+    char pad[3];
+    uint32_t buffers;
+    uint64_t bytes;
+};
+static_assert(sizeof(PickleHeader) == 16);
+
+PyObject* pickle_loads;
+PyObject* buffers_keyword;  // ("buffers",)
+PyObject* name_serialize;
+
+thread_local Nested* collecting = nullptr;
+
+size_t aligned(size_t at) { return (at + kAlign - 1) & ~(kAlign - 1); }
+
+void add_tagged(Buffer& out, char tag, const void* data, size_t bytes) {
+    char* at = out.extend(1 + bytes);
+    *at = tag;
+    memcpy(at + 1, data, bytes);
+}
+
+void add_sized(Buffer& out, char tag, const char* data, Py_ssize_t bytes) {
+    char* at = out.extend(5 + size_t(bytes));
+    *at = tag;
+    const auto size = uint32_t(bytes);
+    memcpy(at + 1, &size, sizeof size);
+    memcpy(at + 5, data, size_t(bytes));
+}
+
+/// 1 when written, 0 when the value is not plain, -1 with an exception set.
+/// Mutable containers hold only immutable things, so that no shared identity is lost.
+int encode_plain(PyObject* value, Buffer& out, int depth) {
+    if (value == Py_None) return out.add('N'), 1;
+    if (value == Py_True) return out.add('T'), 1;
+    if (value == Py_False) return out.add('F'), 1;
+    PyTypeObject* type = Py_TYPE(value);
+    if (type == &PyLong_Type) {
+        int overflow = 0;
+        const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (overflow != 0) return 0;
+        return add_tagged(out, 'i', &number, sizeof number), 1;
+    }
+    if (type == &PyFloat_Type) {
+        const double number = PyFloat_AS_DOUBLE(value);
+        return add_tagged(out, 'f', &number, sizeof number), 1;
+    }
+    if (type == &PyUnicode_Type) {
+        Py_ssize_t bytes = 0;
+        const char* text = PyUnicode_AsUTF8AndSize(value, &bytes);
+        if (text == nullptr) return PyErr_Clear(), 0;  // lone surrogates: pickle keeps them
+        if (size_t(bytes) > kInlineBytes / 2) return 0;
+        return add_sized(out, 's', text, bytes), 1;
+    }
+    if (type == &PyBytes_Type) {
+        if (size_t(PyBytes_GET_SIZE(value)) > kInlineBytes / 2) return 0;
+        return add_sized(out, 'b', PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)), 1;
+    }
+    if (depth == 0) return 0;
+    const bool is_tuple = type == &PyTuple_Type;
+    if (is_tuple || (type == &PyList_Type && depth == kPlainDepth)) {
+        const Py_ssize_t count = PySequence_Fast_GET_SIZE(value);
+        if (count > kPlainItems) return 0;
+        const auto size = uint32_t(count);
+        add_tagged(out, is_tuple ? 't' : 'l', &size, sizeof size);
+        for (Py_ssize_t i = 0; i < count; ++i)
+            if (const int done = encode_plain(PySequence_Fast_GET_ITEM(value, i), out, depth - 1); done != 1) return done;
+        return 1;
+    }
+    if (type == &PyDict_Type && depth == kPlainDepth) {
+        if (PyDict_GET_SIZE(value) > kPlainItems) return 0;
+        const auto size = uint32_t(PyDict_GET_SIZE(value));
+        add_tagged(out, 'd', &size, sizeof size);
+        Py_ssize_t at = 0;
+        PyObject *key = nullptr, *item = nullptr;
+        while (PyDict_Next(value, &at, &key, &item)) {
+            if (const int done = encode_plain(key, out, depth - 1); done != 1) return done;
+            if (const int done = encode_plain(item, out, depth - 1); done != 1) return done;
+        }
+        return 1;
+    }
+    return 0;
+}
+
+/// Buffers of a pickle, exported while they are written.
+class Views {
+   public:
+    ~Views() {
+        for (Py_buffer& view : views_) PyBuffer_Release(&view);
+    }
+    bool open(PyObject* list) {
+        const Py_ssize_t count = PyList_GET_SIZE(list);
+        views_.reserve(size_t(count));
+        for (Py_ssize_t i = 0; i < count; ++i) {
+            Py_buffer view;
+            if (PyObject_GetBuffer(PyList_GET_ITEM(list, i), &view, PyBUF_ANY_CONTIGUOUS) != 0) return false;
+            views_.push_back(view);
+        }
+        return true;
+    }
+    const std::vector<Py_buffer>& all() const { return views_; }
+
+   private:
+    std::vector<Py_buffer> views_;
+};
+
+size_t pickled_size(size_t pickle, const Views& views) {
+    size_t at = sizeof(PickleHeader) + views.all().size() * sizeof(uint64_t) + pickle;
+    for (const Py_buffer& view : views.all()) at = aligned(at) + size_t(view.len);
+    return at;
+}
+
+void write_pickled(char* to, const char* pickle, size_t bytes, const Views& views) {
+    const PickleHeader header{'P', {}, uint32_t(views.all().size()), bytes};
+    memcpy(to, &header, sizeof header);
+    size_t at = sizeof header;
+    for (const Py_buffer& view : views.all()) {
+        const auto length = uint64_t(view.len);
+        memcpy(to + at, &length, sizeof length);
+        at += sizeof length;
+    }
+    memcpy(to + at, pickle, bytes);
+    at += bytes;
+    for (const Py_buffer& view : views.all()) {
+        const size_t start = aligned(at);
+        memset(to + at, 0, start - at);
+        if (view.len > (1 << 20)) {
+            // The buffer is exported, so its memory stays; others may run meanwhile.
+            Py_BEGIN_ALLOW_THREADS;
+            memcpy(to + start, view.buf, size_t(view.len));
+            Py_END_ALLOW_THREADS;
+        } else {
+            memcpy(to + start, view.buf, size_t(view.len));
+        }
+        at = start + size_t(view.len);
+    }
+}
+
+bool place(Core& core, size_t bytes, Buffer& out, ProcessId owner, Encoded& encoded, char*& to) {
+    if (bytes <= kInlineBytes) {
+        encoded.bytes = bytes;
+        to = out.extend(bytes);
+        return true;
+    }
+    encoded.where = Where::arena;
+    return allocate(core, bytes, owner, encoded.arena, to);
+}
+
+/// A read-only view of pinned arena memory.
+struct PinObject {
+    PyObject_HEAD std::shared_ptr<Core> core;
+    ArenaRef arena;
+    char* data;
+};
+
+void pin_dealloc(PyObject* self) {
+    auto* pin = reinterpret_cast<PinObject*>(self);
+    pin->core->arena().unpin(pin->arena);
+    pin->core.~shared_ptr();
+    PyTypeObject* type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+int pin_buffer(PyObject* self, Py_buffer* view, int flags) {
+    auto* pin = reinterpret_cast<PinObject*>(self);
+    return PyBuffer_FillInfo(view, self, pin->data, Py_ssize_t(pin->arena.bytes), 1, flags);
+}
+
+PyType_Slot pin_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(pin_dealloc)},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(pin_buffer)},
+    {Py_tp_doc, const_cast<char*>("Keeps an object in the arena readable.")},
+    {0, nullptr},
+};
+PyType_Spec pin_spec = {"weft._native.Pin", sizeof(PinObject), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, pin_slots};
+PyTypeObject* pin_type;
+
+struct PlainReader {
+    const char* at;
+
+    template <class T>
+    T take() {
+        T value;
+        memcpy(&value, at, sizeof value);
+        at += sizeof value;
+        return value;
+    }
+
+    PyObject* read() {
+        switch (*at++) {
+            case 'N':
+                Py_RETURN_NONE;
+            case 'T':
+                Py_RETURN_TRUE;
+            case 'F':
+                Py_RETURN_FALSE;
+            case 'i':
+                return PyLong_FromLongLong(take<long long>());
+            case 'f':
+                return PyFloat_FromDouble(take<double>());
+            case 's': {
+                const auto bytes = take<uint32_t>();
+                PyObject* text = PyUnicode_DecodeUTF8(at, bytes, nullptr);
+                at += bytes;
+                return text;
+            }
+            case 'b': {
+                const auto bytes = take<uint32_t>();
+                PyObject* data = PyBytes_FromStringAndSize(at, bytes);
+                at += bytes;
+                return data;
+            }
+            case 't': {
+                const auto count = take<uint32_t>();
+                Owned tuple(PyTuple_New(count));
+                for (uint32_t i = 0; tuple && i < count; ++i) {
+                    PyObject* item = read();
+                    if (item == nullptr) return nullptr;
+                    PyTuple_SET_ITEM(tuple.get(), i, item);
+                }
+                return tuple.release();
+            }
+            case 'l': {
+                const auto count = take<uint32_t>();
+                Owned list(PyList_New(count));
+                for (uint32_t i = 0; list && i < count; ++i) {
+                    PyObject* item = read();
+                    if (item == nullptr) return nullptr;
+                    PyList_SET_ITEM(list.get(), i, item);
+                }
+                return list.release();
+            }
+            case 'd': {
+                const auto count = take<uint32_t>();
+                Owned dict(PyDict_New());
+                for (uint32_t i = 0; dict && i < count; ++i) {
+                    Owned key(read());
+                    if (!key) return nullptr;
+                    Owned item(read());
+                    if (!item || PyDict_SetItem(dict.get(), key.get(), item.get()) != 0) return nullptr;
+                }
+                return dict.release();
+            }
+            default:
+                PyErr_SetString(PyExc_RuntimeError, "weft: a value's bytes are damaged");
+                return nullptr;
+        }
+    }
+};
+
+PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
+    PickleHeader header;
+    memcpy(&header, data, sizeof header);
+    if (header.buffers == 0) {
+        Owned view(PyMemoryView_FromMemory(const_cast<char*>(data + sizeof header), Py_ssize_t(header.bytes), PyBUF_READ));
+        if (!view) return nullptr;
+        return PyObject_CallOneArg(pickle_loads, view.get());
+    }
+    Owned copy;
+    if (keeper == nullptr) {
+        copy = Owned(PyBytes_FromStringAndSize(data, Py_ssize_t(bytes)));
+        if (!copy) return nullptr;
+        keeper = copy.get();
+    }
+    Owned whole(PyMemoryView_FromObject(keeper));
+    Owned list(PyList_New(header.buffers));
+    if (!whole || !list) return nullptr;
+    const size_t lengths = sizeof header;
+    const size_t pickle = lengths + header.buffers * sizeof(uint64_t);
+    size_t at = pickle + header.bytes;
+    const auto slice = [&](size_t start, size_t size) -> PyObject* {
+        Owned from(PyLong_FromSize_t(start)), to(PyLong_FromSize_t(start + size));
+        if (!from || !to) return nullptr;
+        Owned range(PySlice_New(from.get(), to.get(), nullptr));
+        return range ? PyObject_GetItem(whole.get(), range.get()) : nullptr;
+    };
+    for (uint32_t i = 0; i < header.buffers; ++i) {
+        uint64_t length = 0;
+        memcpy(&length, data + lengths + i * sizeof length, sizeof length);
+        at = aligned(at);
+        PyObject* view = slice(at, length);
+        if (view == nullptr) return nullptr;
+        PyList_SET_ITEM(list.get(), i, view);
+        at += length;
+    }
+    Owned view(slice(pickle, header.bytes));
+    if (!view) return nullptr;
+    PyObject* args[] = {view.get(), list.get()};
+    return PyObject_Vectorcall(pickle_loads, args, 1, buffers_keyword);
+}
+
+/// Blocks without the GIL until the condition holds under the mutex. False with an exception set.
+template <class Condition>
+bool wait_for(Core& core, Condition&& condition) {
+    for (;;) {
+        Core::Waited result;
+        Py_BEGIN_ALLOW_THREADS;
+        result = core.wait_until(
+            [&] {
+                std::lock_guard lock(core.mutex());
+                return condition();
+            },
+            -1, false);
+        Py_END_ALLOW_THREADS;
+        if (result == Core::Waited::done) return true;
+        if (result == Core::Waited::closed) {
+            PyErr_SetString(PyExc_RuntimeError, "weft was shut down while this call was waiting");
+            return false;
+        }
+        if (PyErr_CheckSignals() != 0) return false;
+    }
+}
+
+}  // namespace
+
+Collecting::Collecting(Nested& nested) : before_(collecting) { collecting = &nested; }
+Collecting::~Collecting() { collecting = before_; }
+Nested* Collecting::current() { return collecting; }
+
+bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data) {
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        if (core.arena().allocate(bytes, owner, ref, data)) return true;
+        uint64_t before;
+        {
+            std::lock_guard lock(core.mutex());
+            before = core.space_answers;
+            core.ask_space(bytes);
+        }
+        if (!wait_for(core, [&] { return core.space_answers != before; })) return false;
+    }
+    std::string text;
+    {
+        std::lock_guard lock(core.mutex());
+        text = core.space_text;
+    }
+    raise_error(error_value(ErrorCode::out_of_memory,
+                            "no room for an object of " + std::to_string(bytes) + " bytes in the object store of " +
+                                std::to_string(core.segment().header().arena_bytes) + " bytes. " + text));
+    return false;
+}
+
+bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, ProcessId owner, Encoded& encoded) {
+    encoded = {};
+    const size_t start = out.size();
+    const int plain = encode_plain(value, out, kPlainDepth);
+    if (plain < 0) return false;
+    if (plain == 1 && out.size() - start <= kInlineBytes) {
+        encoded.bytes = out.size() - start;
+        return true;
+    }
+    out.resize(start);
+    char* to = nullptr;
+    if (PyBytes_CheckExact(value)) {
+        const auto bytes = uint64_t(PyBytes_GET_SIZE(value));
+        if (!place(core, 1 + sizeof bytes + bytes, out, owner, encoded, to)) return false;
+        *to = 'B';
+        memcpy(to + 1, &bytes, sizeof bytes);
+        memcpy(to + 1 + sizeof bytes, PyBytes_AS_STRING(value), bytes);
+    } else {
+        Collecting scope(nested);
+        Owned pair(PyObject_CallMethodOneArg(session().host, name_serialize, value));
+        if (!pair) return false;
+        Views views;
+        PyObject* pickle = PyTuple_GET_ITEM(pair.get(), 0);
+        if (!views.open(PyTuple_GET_ITEM(pair.get(), 1))) return false;
+        const auto bytes = size_t(PyBytes_GET_SIZE(pickle));
+        if (!place(core, pickled_size(bytes, views), out, owner, encoded, to)) return false;
+        write_pickled(to, PyBytes_AS_STRING(pickle), bytes, views);
+    }
+    if (encoded.where == Where::arena) core.arena().seal(encoded.arena, owner == core.self());
+    return true;
+}
+
+PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper) {
+    if (bytes == 0) Py_RETURN_NONE;
+    if (*data == 'P') return decode_pickled(data, bytes, keeper);
+    if (*data == 'B') {
+        uint64_t length = 0;
+        memcpy(&length, data + 1, sizeof length);
+        return PyBytes_FromStringAndSize(data + 1 + sizeof length, Py_ssize_t(length));
+    }
+    return PlainReader{data}.read();
+}
+
+PyObject* value_in_arena(Core& core, const ArenaRef& arena) {
+    for (;;) {
+        char* data = nullptr;
+        switch (core.arena().pin(arena, data)) {
+            case PinResult::ok: {
+                auto* pin = PyObject_New(PinObject, pin_type);
+                if (pin == nullptr) {
+                    core.arena().unpin(arena);
+                    return nullptr;
+                }
+                new (&pin->core) std::shared_ptr<Core>(session().core);
+                pin->arena = arena;
+                pin->data = data;
+                Owned keeper(reinterpret_cast<PyObject*>(pin));
+                return decode_value(data, arena.bytes, keeper.get());
+            }
+            case PinResult::spilled: {
+                const uint64_t key = (uint64_t(arena.generation) << 32) | arena.entry;
+                {
+                    std::lock_guard lock(core.mutex());
+                    core.restored.erase(key);
+                    core.send_daemon(Kind::RESTORE, &key, sizeof key);
+                }
+                std::string problem;
+                if (!wait_for(core, [&] {
+                        const auto it = core.restored.find(key);
+                        if (it == core.restored.end()) return false;
+                        problem = it->second;
+                        return true;
+                    }))
+                    return nullptr;
+                if (!problem.empty()) return raise_error(error_value(ErrorCode::out_of_memory, problem));
+                continue;
+            }
+            case PinResult::lost:
+                return raise_error(error_value(
+                    ErrorCode::object_lost,
+                    "the object's memory is gone: the process that owned it died. Keep the owner alive, or return the "
+                    "object from a task."));
+        }
+    }
+}
+
+PyObject* value_of(Core& core, Entry* entry) {
+    if (entry->where == Where::error) return raise_error(entry->value.view());
+    if (entry->where == Where::arena) return value_in_arena(core, entry->arena);
+    return decode_value(entry->value.data(), entry->value.size(), nullptr);
+}
+
+bool init_values() {
+    Owned pickle(PyImport_ImportModule("pickle"));
+    if (!pickle) return false;
+    pickle_loads = PyObject_GetAttrString(pickle.get(), "loads");
+    buffers_keyword = Py_BuildValue("(s)", "buffers");
+    name_serialize = PyUnicode_InternFromString("serialize");
+    pin_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&pin_spec));
+    return pickle_loads && buffers_keyword && name_serialize && pin_type;
+}
+
+}  // namespace weft

@@ -1,0 +1,223 @@
+/// put, get and wait.
+#include "py.hpp"
+
+namespace weft {
+
+namespace {
+
+int64_t deadline_after(double seconds) {
+    if (seconds < 0) return -1;
+    return now_ns() + int64_t(std::min(seconds, 1e9) * 1e9);
+}
+
+/// Whether this thread runs a task whose CPUs can be lent while it waits.
+bool lends(const Core& core) { return core.is_worker() && context != nullptr; }
+
+/// Ask for what others own. Returns whether anything is pending.
+bool start_fetching(Core& core, const std::vector<Entry*>& entries) {
+    bool pending = false, borrowed = false;
+    for (Entry* entry : entries) {
+        if (entry->is_done()) continue;
+        pending = true;
+        borrowed = borrowed || !entry->owned;
+    }
+    if (borrowed) {
+        std::lock_guard lock(core.mutex());
+        for (Entry* entry : entries)
+            if (!entry->is_done()) core.fetch(entry);
+    }
+    return pending;
+}
+
+/// Waits without the GIL; true when done, false when timed out (no exception) or with an exception set.
+template <class Done>
+bool block(Core& core, Done&& done, int64_t deadline) {
+    const bool lend = lends(core);
+    for (;;) {
+        Core::Waited result;
+        Py_BEGIN_ALLOW_THREADS;
+        result = core.wait_until(done, deadline, lend);
+        Py_END_ALLOW_THREADS;
+        if (result == Core::Waited::done) return true;
+        if (result == Core::Waited::timed_out) return false;
+        if (result == Core::Waited::closed) {
+            PyErr_SetString(PyExc_RuntimeError, "weft was shut down while this call was waiting");
+            return false;
+        }
+        if (PyErr_CheckSignals() != 0) return false;
+    }
+}
+
+bool collect(PyObject* list, std::vector<Entry*>& entries) {
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
+    entries.reserve(size_t(count));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* item = PySequence_Fast_GET_ITEM(list, i);
+        if (!is_ref(item)) {
+            PyErr_Format(PyExc_TypeError, "expected a list of ObjectRefs, but item %zd is a %s", i, Py_TYPE(item)->tp_name);
+            return false;
+        }
+        Entry* entry = entry_of(item);
+        if (entry == nullptr) return false;
+        entries.push_back(entry);
+    }
+    return true;
+}
+
+PyObject* timed_out(size_t pending, size_t count, double seconds) {
+    char text[160];
+    snprintf(text, sizeof text, "get() waited %g s and %zu of %zu objects are still not there", seconds, pending, count);
+    return raise_error(error_value(ErrorCode::get_timed_out, text));
+}
+
+PyObject* get_one(Core& core, PyObject* ref, double seconds) {
+    Entry* entry = entry_of(ref);
+    if (entry == nullptr) return nullptr;
+    core.advance_epoch();
+    if (!entry->is_done()) {
+        core.poll();
+        if (!entry->is_done()) {
+            if (!entry->owned) start_fetching(core, {entry});
+            if (!block(core, [entry] { return entry->is_done(); }, deadline_after(seconds)))
+                return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
+        }
+    }
+    return value_of(core, entry);
+}
+
+PyObject* get_many(Core& core, PyObject* list, double seconds) {
+    std::vector<Entry*> entries;
+    if (!collect(list, entries)) return nullptr;
+    core.advance_epoch();
+    const size_t count = entries.size();
+    size_t done = 0;
+    uint64_t failures = core.failures.load(std::memory_order_acquire);
+    bool failed = false;
+    const auto all_done = [&] {
+        while (done < count && entries[done]->is_done()) ++done;
+        if (done == count) return true;
+        // One that failed ends the wait, even when an earlier one never comes.
+        const uint64_t now = core.failures.load(std::memory_order_acquire);
+        if (now != failures) {
+            failures = now;
+            for (size_t i = done; i < count && !failed; ++i)
+                failed = entries[i]->state.load(std::memory_order_acquire) == uint8_t(ObjectState::failed);
+        }
+        return failed;
+    };
+    if (start_fetching(core, entries)) {
+        for (Entry* entry : entries) failed = failed || entry->where == Where::error;
+        if (!all_done() && !block(core, all_done, deadline_after(seconds)))
+            return PyErr_Occurred() ? nullptr : timed_out(count - done, count, seconds);
+    }
+    if (failed)
+        for (Entry* entry : entries)
+            if (entry->is_done() && entry->where == Where::error) return value_of(core, entry);
+    Owned values(PyList_New(Py_ssize_t(count)));
+    for (size_t i = 0; values && i < count; ++i) {
+        PyObject* value = value_of(core, entries[i]);
+        if (value == nullptr) return nullptr;
+        PyList_SET_ITEM(values.get(), Py_ssize_t(i), value);
+    }
+    return values.release();
+}
+
+}  // namespace
+
+PyObject* py_put(PyObject*, PyObject* value) {
+    Core* core = attached();
+    if (core == nullptr) return nullptr;
+    Buffer scratch;
+    Nested nested;
+    Encoded encoded;
+    if (!encode_value(*core, value, scratch, nested, core->self(), encoded)) {
+        for (Entry* entry : nested.entries) core->drop(entry);
+        return nullptr;
+    }
+    Entry* entry;
+    {
+        std::lock_guard lock(core->mutex());
+        entry = core->new_entry(next_child(*core).object(0xffff));
+        Core::hold(entry);
+        core->publish_inner(entry, std::move(nested.entries));
+        core->complete(entry, encoded.where, scratch.data(), encoded.bytes, encoded.arena);
+    }
+    return make_ref(ref_type, entry);
+}
+
+PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count < 1 || count > 2) return PyErr_SetString(PyExc_TypeError, "get(refs, timeout_s=-1)"), nullptr;
+    const double seconds = count == 2 ? PyFloat_AsDouble(args[1]) : -1;
+    if (seconds == -1 && PyErr_Occurred()) return nullptr;
+    if (attached() == nullptr) return nullptr;
+    // Kept for the call: another thread may shut the session down meanwhile.
+    const std::shared_ptr<Core> core = session().core;
+    if (is_ref(args[0])) return get_one(*core, args[0], seconds);
+    if (PyList_Check(args[0])) return get_many(*core, args[0], seconds);
+    PyErr_Format(PyExc_TypeError, "expected an ObjectRef or a list of them, but got a %s", Py_TYPE(args[0])->tp_name);
+    return nullptr;
+}
+
+PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count < 2 || count > 3 || !PyList_Check(args[0]))
+        return PyErr_SetString(PyExc_TypeError, "wait(list of refs, num_returns, timeout_s=-1)"), nullptr;
+    const Py_ssize_t wanted = PyLong_AsSsize_t(args[1]);
+    const double seconds = count == 3 ? PyFloat_AsDouble(args[2]) : -1;
+    if (PyErr_Occurred() || attached() == nullptr) return nullptr;
+    const std::shared_ptr<Core> core = session().core;
+    core->advance_epoch();
+    core->poll();
+    PyObject* list = args[0];
+    const Py_ssize_t size = PyList_GET_SIZE(list);
+
+    // The common case in a loop over many: the first ones are there, and nothing else is looked at.
+    Py_ssize_t first = 0;
+    while (first < size && first < wanted) {
+        PyObject* item = PyList_GET_ITEM(list, first);
+        if (!is_ref(item)) break;
+        Entry* entry = entry_of(item);
+        if (entry == nullptr) return nullptr;
+        if (!entry->is_done()) break;
+        ++first;
+    }
+    if (first == wanted) {
+        Owned ready(PyList_GetSlice(list, 0, first)), rest(PyList_GetSlice(list, first, size));
+        return ready && rest ? PyTuple_Pack(2, ready.get(), rest.get()) : nullptr;
+    }
+
+    std::vector<Entry*> entries;
+    if (!collect(list, entries)) return nullptr;
+    const auto count_done = [&] {
+        size_t done = 0;
+        for (Entry* entry : entries) done += entry->is_done() ? 1 : 0;
+        return done;
+    };
+    size_t done = count_done();
+    if (done < size_t(wanted) && seconds != 0) {
+        start_fetching(*core, entries);
+        uint64_t seen;
+        {
+            std::lock_guard lock(core->mutex());
+            for (Entry* entry : entries) entry->marked = true;
+            seen = core->marked_done.load();
+        }
+        const auto enough = [&] {
+            const uint64_t now = core->marked_done.load(std::memory_order_acquire);
+            if (done < size_t(wanted) && now - seen < size_t(wanted) - done) return false;
+            seen = now;
+            done = count_done();
+            return done >= size_t(wanted);
+        };
+        done = count_done();
+        if (done < size_t(wanted) && !block(*core, enough, deadline_after(seconds)) && PyErr_Occurred()) return nullptr;
+    }
+    Owned ready(PyList_New(0)), rest(PyList_New(0));
+    if (!ready || !rest) return nullptr;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+        const bool take = PyList_GET_SIZE(ready.get()) < wanted && entries[size_t(i)]->is_done();
+        if (PyList_Append(take ? ready.get() : rest.get(), PyList_GET_ITEM(list, i)) != 0) return nullptr;
+    }
+    return PyTuple_Pack(2, ready.get(), rest.get());
+}
+
+}  // namespace weft

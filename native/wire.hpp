@@ -1,0 +1,232 @@
+/// The records that travel in rings. Integers are little-endian and native; peers share one machine.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "arena.hpp"
+#include "ids.hpp"
+
+namespace weft {
+
+/// `src/weft/engine/wire/kinds.py` holds those that the daemon sees; a test compares them.
+enum class Kind : uint16_t {
+    CONTROL = 1,
+    BIND_JOB = 2,
+    LEASE_REQUEST = 3,
+    LEASE_GRANT = 4,
+    LEASE_RETURN = 5,
+    LEASE_REVOKE = 6,
+    SHAPE_REFUSED = 7,
+    PEER_DIED = 8,
+    PEER_DETACHED = 9,
+    BLOCKED = 10,
+    UNBLOCKED = 11,
+    CREATE_ACTOR = 12,
+    ACTOR_UP = 13,
+    ACTOR_DOWN = 14,
+    ACTOR_WATCH = 15,
+    ACTOR_DROP = 16,
+    ACTOR_CREATED = 17,
+    FUNCTION = 18,
+    TASK = 19,
+    NEED_SPACE = 20,
+    SPACE = 21,
+    RESTORE = 22,
+    RESTORED = 23,
+    // Between drivers and workers only:
+    REPLY = 64,           ///< ReplyHeader, then for each return a PackedValue
+    HANDBACK = 65,        ///< u64 cookies of tasks that were not started
+    BORROW_ADD = 66,      ///< Id, ProcessId: that process was sent a ref of yours
+    BORROW_RELEASE = 67,  ///< Id, u64: so many of the counts given to me are returned
+    WANT = 68,            ///< Id: send me the value when it is there
+    VALUE = 69,           ///< Id, then a PackedValue
+    CANCEL = 70,          ///< u64 cookie, u32 force
+    STREAM_ITEM = 71,     ///< u64 cookie, u32 index, then a PackedValue
+    STREAM_CREDIT = 72,   ///< u64 cookie, u32 how many items were consumed
+};
+
+/// Flag of a record: the next one of the same peer continues it.
+constexpr uint16_t kMore = 1;
+
+enum TaskFlags : uint32_t {
+    kIsCreation = 1,     ///< makes an actor; the reply goes to the daemon
+    kIsMethod = 2,       ///< a call on this worker's actor
+    kSelfBorrow = 4,     ///< nested refs were not counted for the receiver, who must do so
+    kStreaming = 8,      ///< a generator: items are sent as they come
+    kRetryErrors = 16,   ///< an exception is worth another attempt
+};
+
+struct TaskHeader {
+    Id task;
+    uint64_t cookie;    ///< the submitter's name for it, returned in the reply
+    uint64_t function;  ///< key of the function or class
+    Id actor;
+    uint32_t flags;
+    uint16_t attempt;
+    uint16_t returns;
+    uint16_t args;        ///< positional
+    uint16_t keywords;    ///< (str, value) pairs after them
+    uint16_t deps;        ///< PackedValues after the static part
+    uint16_t nested;      ///< PackedRefs at the start of the static part
+    uint16_t name_bytes;  ///< display name, when not the function's own
+    uint16_t method_bytes;
+    uint32_t retry_bytes;   ///< pickled exception types worth a retry
+    uint32_t static_bytes;  ///< name, method, retry types, nested refs, arguments
+    uint32_t reserved;
+};
+static_assert(sizeof(TaskHeader) == 80);
+
+enum class Status : uint32_t { ok = 0, failed = 1, retry = 2, cancelled = 3, exiting = 4 };
+
+struct ReplyHeader {
+    uint64_t cookie;
+    uint32_t status;
+    uint32_t duration_ns;
+    uint32_t values;
+    uint32_t reserved;
+};
+static_assert(sizeof(ReplyHeader) == 24);
+
+/// A ref inside a value.
+struct PackedRef {
+    Id id;
+    ProcessId owner;
+    uint32_t is_actor;
+    uint32_t reserved;
+};
+static_assert(sizeof(PackedRef) == 32);
+
+enum class Where : uint32_t { none = 0, inlined = 1, arena = 2, error = 3, unknown = 4 };
+
+/// A value on its way: this header, `nested` PackedRefs, then `bytes` of data (or an ArenaRef).
+struct PackedValue {
+    Where where;
+    uint32_t nested;
+    uint64_t bytes;
+};
+static_assert(sizeof(PackedValue) == 16);
+
+/// A growing byte buffer.
+class Buffer {
+   public:
+    Buffer() = default;
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer() { free(data_); }
+
+    char* extend(size_t bytes) {
+        if (size_ + bytes > capacity_) grow(size_ + bytes);
+        char* at = data_ + size_;
+        size_ += bytes;
+        return at;
+    }
+    void append(const void* bytes, size_t count) { memcpy(extend(count), bytes, count); }
+    template <class T>
+    void add(const T& value) {
+        append(&value, sizeof value);
+    }
+    char* data() { return data_; }
+    const char* data() const { return data_; }
+    size_t size() const { return size_; }
+    void resize(size_t size) {
+        if (size > capacity_) grow(size);
+        size_ = size;
+    }
+    void clear() { size_ = 0; }
+
+   private:
+    void grow(size_t needed) {
+        capacity_ = needed + needed / 2 + 256;
+        data_ = static_cast<char*>(realloc(data_, capacity_));
+        if (data_ == nullptr) throw std::bad_alloc();
+    }
+    char* data_ = nullptr;
+    size_t size_ = 0, capacity_ = 0;
+};
+
+/// An owned, immutable run of bytes; short ones need no allocation.
+class Blob {
+   public:
+    Blob() = default;
+    Blob(const char* data, size_t bytes) { assign(data, bytes); }
+    Blob(const Blob&) = delete;
+    Blob& operator=(const Blob&) = delete;
+    ~Blob() { reset(); }
+
+    void assign(const char* data, size_t bytes) {
+        reset();
+        char* to = small_;
+        if (bytes > sizeof small_) {
+            big_ = static_cast<char*>(malloc(bytes));
+            if (big_ == nullptr) throw std::bad_alloc();
+            to = big_;
+        }
+        if (bytes != 0) memcpy(to, data, bytes);
+        size_ = bytes;
+    }
+    void reset() {
+        if (size_ > sizeof small_) free(big_);
+        size_ = 0;
+    }
+    const char* data() const { return size_ > sizeof small_ ? big_ : small_; }
+    size_t size() const { return size_; }
+    std::string_view view() const { return {data(), size_}; }
+
+   private:
+    size_t size_ = 0;
+    union {
+        char small_[24] = {};
+        char* big_;
+    };
+};
+
+/// Reads a record front to back.
+class Cursor {
+   public:
+    Cursor(const char* data, size_t bytes) : at_(data), end_(data + bytes) {}
+
+    template <class T>
+    T take() {
+        T value;
+        memcpy(&value, at_, sizeof value);
+        at_ += sizeof value;
+        return value;
+    }
+    const char* skip(size_t bytes) {
+        const char* here = at_;
+        at_ += bytes;
+        return here;
+    }
+    std::string_view rest() const { return {at_, size_t(end_ - at_)}; }
+    std::string_view text(size_t bytes) { return {skip(bytes), bytes}; }
+    size_t left() const { return size_t(end_ - at_); }
+
+   private:
+    const char* at_;
+    const char* end_;
+};
+
+/// An engine error: b"S", the code, the text.
+enum class ErrorCode : uint8_t {
+    worker_crashed = 1,
+    actor_died = 2,
+    owner_died = 3,
+    object_lost = 4,
+    cancelled = 5,
+    node_lost = 6,
+    actor_unavailable = 7,
+    out_of_memory = 8,
+    get_timed_out = 9,
+};
+
+inline std::string error_value(ErrorCode code, std::string_view text) {
+    std::string value{'S', char(code)};
+    return value.append(text);
+}
+
+}  // namespace weft
