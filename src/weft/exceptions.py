@@ -210,12 +210,15 @@ def _dual_class(cause_class: type) -> type:
 
 def _instance(dual_class: type, root: BaseException) -> TaskError:
     builtin: Any = next(base for base in type(root).__mro__ if not base.__flags__ & _HEAP_TYPE)
+    args: Any = BaseException.__getattribute__(root, "args")
+    if isinstance(root, OSError):
+        args = OSError.__reduce__(root)[1]  # args leaves the file names out
     if isinstance(root, _EXCEPTION_GROUP):
-        made = builtin.__new__(dual_class, *BaseException.__getattribute__(root, "args"))
+        made = builtin.__new__(dual_class, *args)
     else:
         made = builtin.__new__(dual_class)
         with contextlib.suppress(Exception):  # else the C-level fields stay empty; the cause has them
-            builtin.__init__(made, *BaseException.__getattribute__(root, "args"))
+            builtin.__init__(made, *args)
     assert isinstance(made, TaskError)
     return made
 

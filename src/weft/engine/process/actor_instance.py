@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.engine.process import context_state
-from weft.engine.process.errors import ActorCreationFailed
-from weft.exceptions import TaskError
 
 
 @dataclass
@@ -47,13 +45,8 @@ def create(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str,
         from weft.engine.process.concurrency import ConcurrentCalls
 
         calls = ConcurrentCalls(definition)
-    try:
-        make = definition.cls if calls is None else calls.construct
-        state.actor_instance = make(*args, **kwargs)
-    except SystemExit:
-        raise
-    except BaseException as error:
-        raise ActorCreationFailed(error) from error
+    make = definition.cls if calls is None else calls.construct
+    state.actor_instance = make(*args, **kwargs)
     if calls is not None:
         calls.instance = state.actor_instance
     return state.actor_instance, calls
@@ -88,8 +81,3 @@ def add_special_methods(cls: type) -> None:
         if not hasattr(cls, name):
             with contextlib.suppress(TypeError):
                 setattr(cls, name, function)
-
-
-def is_remote_failure(error: BaseException) -> bool:
-    """Whether it came from another task rather than from here."""
-    return isinstance(error, TaskError)

@@ -6,14 +6,15 @@ Kept apart because asyncio takes as long to import as the rest of a worker does.
 from __future__ import annotations
 
 import asyncio
-import collections.abc
 import inspect
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from weft import _native
+from weft.engine.process import current
 from weft.engine.process.concurrency import Call, run_here
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class AsyncGroup:
         made: Future[Any] = Future()
 
         def run() -> None:
-            _native.set_current_task(task[0], task[2])
+            current.on_loop.set(task)
             try:
                 made.set_result(cls(*args, **kwargs))
             except BaseException as error:
@@ -63,9 +64,9 @@ class AsyncGroup:
         while self._incoming and len(self._running) < self._limit:
             call = self._incoming.popleft()
             if not inspect.iscoroutinefunction(call.method):
-                run_here(call, self._calls)
+                copy_context().run(_run_plain, call, self._calls)
                 continue
-            task = self._loop.create_task(self._answer(call), name=call.task_name)
+            task = self._loop.create_task(self._answer(call), name=call.task[2])
             self._running.add(task)
             task.add_done_callback(self._ended)
 
@@ -75,40 +76,15 @@ class AsyncGroup:
             self._begin()
 
     async def _answer(self, call: Call) -> None:
+        current.on_loop.set(call.task)
         try:
-            value = await InTask(call)
+            value = await call.method(*call.args, **call.kwargs)
         except BaseException as error:
             self._calls.ended(call, None, error)
         else:
             self._calls.ended(call, value, None)
 
 
-class InTask(collections.abc.Awaitable[Any]):
-    """A coroutine that adopts its call's task at each step, since others run on the thread in between."""
-
-    __slots__ = ("_call", "_coroutine")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        call.adopt()
-        self._coroutine = call.method(*call.args, **call.kwargs)
-
-    def __await__(self) -> InTask:
-        return self
-
-    def __iter__(self) -> InTask:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def send(self, value: Any) -> Any:
-        self._call.adopt()
-        return self._coroutine.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        self._call.adopt()
-        return self._coroutine.throw(*error)
-
-    def close(self) -> None:
-        self._coroutine.close()
+def _run_plain(call: Call, calls: ConcurrentCalls) -> None:
+    current.on_loop.set(call.task)
+    run_here(call, calls)

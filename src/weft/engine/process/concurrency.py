@@ -6,7 +6,7 @@ that loop's thread too, and one call at a time runs between two awaits. Otherwis
 
 1. CON-1: of one group, at most its limit of calls are under way; the others wait in the order they came.
 2. CON-2: every call ends with exactly one `finish` or `fail`.
-3. CON-3: on the thread that runs a call, `current_task` is that call; for a coroutine, at each of its steps.
+3. CON-3: in the code that runs for a call, `current.task()` is that call, and its children have ids of their own.
 
 `start` runs on the worker's main thread; everything else on the groups' threads.
 """
@@ -32,18 +32,14 @@ SYSTEM_GROUP = "_ray_system"
 class Call:
     """One call: what to run, and the native call to answer."""
 
-    __slots__ = ("args", "kwargs", "method", "native", "task", "task_name")
+    __slots__ = ("args", "kwargs", "method", "native", "task")
 
     def __init__(self, native: Any, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.native = native
         self.method = method
         self.args = args
         self.kwargs = kwargs
-        task = _native.current_task()
-        self.task, self.task_name = task[0], task[2]
-
-    def adopt(self) -> None:
-        _native.set_current_task(self.task, self.task_name)
+        self.task = _native.current_task()
 
 
 class ConcurrentCalls:
@@ -152,6 +148,7 @@ class ThreadGroup:
     def _run(self) -> None:
         while True:
             call = self._queue.get()
+            _native.set_current_task(call.task[0], call.task[2])
             run_here(call, self._calls)
             del call
             with self._lock:
@@ -161,7 +158,6 @@ class ThreadGroup:
 
 def run_here(call: Call, calls: ConcurrentCalls) -> None:
     """Run a plain method on this thread."""
-    call.adopt()
     try:
         value = call.method(*call.args, **call.kwargs)
     except BaseException as error:

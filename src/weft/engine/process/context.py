@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from weft import _native
-from weft.engine.process import cluster, context_state, session
+from weft.engine.process import cluster, context_state, current, session
 from weft.engine.process.context_state import state
 from weft.engine.process.session_context import session_name
 from weft.ids import ActorID, JobID, NodeID, TaskID, WorkerID
@@ -53,7 +53,7 @@ class RuntimeContext:
         return session_name(self.get_node_id())
 
     def _task_id(self) -> TaskID | None:
-        task = _native.current_task()
+        task = current.task()
         if not state.is_worker or not task[2]:
             return None
         return TaskID(task[0][: TaskID.size()])
@@ -66,7 +66,7 @@ class RuntimeContext:
 
     def get_task_name(self) -> str | None:
         """The task's name: its function's, or what the `name` option says."""
-        name = _native.current_task()[2]
+        name = current.name()
         return name or None
 
     def get_task_function_name(self) -> str | None:

@@ -47,10 +47,10 @@ def node_ip() -> str:
 
 
 def current_attempt() -> int:
-    from weft import _native
+    from weft.engine.process import current
 
     try:
-        return _native.current_task()[1]
+        return current.task()[1]
     except Exception:  # a thread of the user's that runs no task
         return 0
 

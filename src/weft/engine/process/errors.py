@@ -29,14 +29,6 @@ class ActorExit(SystemExit):
     """Ends an actor on purpose; raised by `exit_actor()`."""
 
 
-class ActorCreationFailed(BaseException):
-    """Wraps what an actor's constructor raised, so that `dump_error` knows it for an actor's death."""
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(cause)
-        self.cause = cause
-
-
 # ---- in the process that fails ---------------------------------------------------------------------
 
 
@@ -44,9 +36,7 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     """(error value, may be retried) of what the task or method `name` raised."""
     if isinstance(error, ActorExit):
         return bytes((ord("S"), ACTOR_DIED)) + str(error).encode(), False
-    died = isinstance(error, ActorCreationFailed)
-    if isinstance(error, ActorCreationFailed):
-        error = error.cause
+    died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
     text = format_remote(error)
     story = {
         "function_name": name,

@@ -1,7 +1,7 @@
 """How a worker process ends: on the daemon's word, by `sys.exit()` in a task, or by `exit_actor()`.
 
 An orderly end runs the actor's `__ray_shutdown__`, the `atexit` functions and flushes the output; `kill()` and
-signals run nothing. The core is asked to stop between two calls (`_native.stop_worker`, when it has that), so that
+signals run nothing. The core is asked to stop between two calls (`_native.exit_worker`, when it has that), so that
 the result of the last call is sent; otherwise the process ends where it stands.
 
 1. LIFE-1: the exit functions run at most once, whichever thread asks first.
@@ -55,7 +55,7 @@ def leave_idle(error: ActorExit) -> None:
 
 def stop() -> bool:
     """Ask the core to return from run_worker after the call that runs now; False when it can not be asked."""
-    ask = getattr(_native, "stop_worker", None)
+    ask = getattr(_native, "exit_worker", None)
     if ask is None:
         return False
     ask()

@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import Any, TextIO
 
-from weft import _native
+from weft.engine.process import current
 
 START, END = "\x1e", "\x1f"
 _LONGEST_PARTIAL = 8192
@@ -66,7 +66,7 @@ class TaggedStream:
             self._emit(rest + "\n")
 
     def _emit(self, text: str) -> None:
-        tag = f"{START}{task_name()}{END}"
+        tag = f"{START}{current.name()}{END}"
         lines = text[:-1].split("\n")
         data = "".join(f"{tag}{line}\n" for line in lines).encode("utf-8", "backslashreplace")
         with contextlib.suppress(OSError):  # the daemon is gone; the process soon will be
@@ -99,14 +99,6 @@ class TaggedStream:
     def buffer(self) -> Any:
         """The untagged binary stream below."""
         return getattr(self._original, "buffer", None)
-
-
-def task_name() -> str:
-    """The calling thread's task, or nothing. Never raises: it runs inside print()."""
-    try:
-        return _native.current_task()[2]
-    except Exception:
-        return ""
 
 
 def install() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -81,4 +80,5 @@ def session_name(node_id: str) -> str:
 
 
 def _temporary_folder() -> str:
-    return os.environ.get("WEFT_TMPDIR") or os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    named = (os.environ.get(name) for name in ("WEFT_TMPDIR", "RAY_TMPDIR", "TMPDIR"))
+    return next((folder for folder in named if folder), "/tmp")
