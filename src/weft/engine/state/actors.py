@@ -1,0 +1,346 @@
+"""The life of actors: named, placed, alive, restarted, dead, and who is told.
+
+Pure: no I/O, no clock. `node.NodeState` finds the worker; this decides what the change means and tells the watchers.
+
+    PENDING -> STARTING -> ALIVE -> DEAD
+       ^----------+----------'  (a death with restarts left: PENDING again, one incarnation later)
+
+Watchers hear ACTOR_UP as soon as a worker is chosen: the creation record is in the worker's ring by then, so what they
+send runs after it. A watcher may come before the creation does (a handle travels faster than arguments become
+ready) and is told later. A dead actor's cause is remembered for the last `REMEMBERED` dead.
+
+Invariants (`ActorTable.check`):
+    ACT-1  an actor has a worker if and only if it is STARTING or ALIVE, and no two actors share one.
+    ACT-2  a name leads to an actor that is not dead or to a claim, and back.
+    ACT-3  restarts used never exceed max_restarts (unless that is -1: no end).
+    ACT-4  a dead actor has a cause and no watchers to be told.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from weft.engine.state.events import ActorNameClaimed, ActorRequested, Process
+from weft.engine.state.instructions import (
+    ACTOR_DIED,
+    ACTOR_UNAVAILABLE,
+    Fault,
+    Instruction,
+    RecordActor,
+    SendFault,
+    SendFunction,
+    SendRecord,
+)
+from weft.engine.state.workers import how_ended
+from weft.engine.wire import kinds
+from weft.engine.wire.messages import ActorSpec
+
+REMEMBERED = 10_000
+_RESTARTING, _DEAD = 0, 1
+
+
+class Stage(enum.Enum):
+    PENDING = "PENDING_CREATION"
+    STARTING = "STARTING"
+    ALIVE = "ALIVE"
+    DEAD = "DEAD"
+
+
+class Actor:
+    """One actor over all its incarnations."""
+
+    __slots__ = (
+        "cause", "ending", "id", "incarnation", "job", "owner", "pid", "record", "spec", "stage",
+        "watchers", "worker",
+    )  # fmt: skip
+
+    def __init__(self, spec: ActorSpec, record: bytes, owner: Process, job: int) -> None:
+        self.id = spec.actor
+        self.spec = spec
+        self.record = record
+        self.owner = owner
+        self.job = job
+        self.stage = Stage.PENDING
+        self.worker: Process | None = None
+        self.pid = 0
+        self.incarnation = 0
+        """Also the number of restarts used."""
+        self.ending: Fault | bytes | None = None
+        """Why it will be dead when its worker is, whatever restarts are left."""
+        self.cause: Fault | bytes | None = None
+        self.watchers: dict[tuple[Process, bytes], None] = {}
+        """Who is told, under which id (an actor found by get_if_exists has one more)."""
+
+    def __str__(self) -> str:
+        pid = f", pid {self.pid}" if self.pid else ""
+        name = f" '{self.spec.name}'" if self.spec.name else ""
+        return f"actor {self.spec.class_name}{name} ({self.id.hex()[:8]}{pid})"
+
+
+class ActorTable:
+    """All actors of a node, living and lately dead."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[bytes, Actor] = {}
+        self.names: dict[tuple[str, str], bytes] = {}
+        """(namespace, name) to id; claimed names included."""
+        self.claims: dict[bytes, ActorNameClaimed] = {}
+        self._of_worker: dict[Process, Actor] = {}
+        self._aliases: dict[bytes, bytes] = {}
+        self._early_watchers: dict[bytes, dict[tuple[Process, bytes], Process | None]] = {}
+        """Of actors not yet heard of: who is to be told, with the actor's creator where that is known."""
+        self._early_ends: dict[bytes, Fault] = {}
+        self._dead: dict[bytes, None] = {}
+
+    # ---- names and creation ----
+
+    def find(self, actor: bytes) -> Actor | None:
+        return self.by_id.get(self._aliases.get(actor, actor))
+
+    def of_worker(self, process: Process) -> Actor | None:
+        return self._of_worker.get(process)
+
+    def handle_of(self, namespace: str, name: str) -> bytes | None:
+        """The pickled handle of a named actor."""
+        if (actor_id := self.names.get((namespace, name))) is None:
+            return None
+        if (claim := self.claims.get(actor_id)) is not None:
+            return claim.handle
+        return self.by_id[actor_id].spec.handle
+
+    def claim(self, event: ActorNameClaimed) -> None:
+        """Set a free name aside; the caller has checked that it is free."""
+        self.claims[event.actor] = event
+        self.names[event.namespace, event.name] = event.actor
+
+    def create(self, event: ActorRequested, job: int, out: list[Instruction]) -> Actor | None:
+        """The actor to be placed, or None when it is dead on arrival or another one by get_if_exists."""
+        spec = event.spec
+        actor = Actor(spec, event.record, event.process, job)
+        watchers = self._early_watchers.pop(spec.actor, {})
+        watchers[event.process, spec.actor] = None
+        self.claims.pop(spec.actor, None)
+        known = self.names.get((spec.namespace, spec.name), spec.actor) if spec.name else spec.actor
+        if known != spec.actor and spec.get_if_exists:
+            self._aliases[spec.actor] = known
+            for process, shown in watchers:
+                self.watch(process, shown, out)
+            return None
+        self.by_id[actor.id] = actor
+        actor.watchers = dict.fromkeys(watchers)
+        if known != spec.actor:
+            text = f"the name '{spec.name}' is already taken in namespace '{spec.namespace}'"
+            self._bury(actor, Fault(ACTOR_DIED, f"{actor} was not created: {text}"), out)
+            return None
+        if spec.name:
+            self.names[spec.namespace, spec.name] = actor.id
+        if (fault := self._early_ends.pop(actor.id, None)) is not None:
+            self._bury(actor, fault, out)
+            return None
+        self._write(actor, out)
+        return actor
+
+    # ---- placing ----
+
+    def placed(self, actor: Actor, worker: Process, pid: int, out: list[Instruction]) -> None:
+        """A worker was chosen and bound: send it the creation, then tell the watchers."""
+        actor.stage = Stage.STARTING
+        actor.worker = worker
+        actor.pid = pid
+        self._of_worker[worker] = actor
+        out.append(SendFunction(worker, actor.spec.class_key))
+        out.append(SendRecord(worker, kinds.TASK, actor.record))
+        for process, shown in actor.watchers:
+            out.append(_up(actor, process, shown))
+        self._write(actor, out)
+
+    def forked(self, worker: Process, pid: int) -> None:
+        if (actor := self._of_worker.get(worker)) is not None:
+            actor.pid = pid
+
+    def created(self, actor: Actor, ok: bool, error: bytes, out: list[Instruction]) -> bool:
+        """Its constructor has run; False when it failed, and its worker must end."""
+        if ok:
+            actor.stage = Stage.ALIVE
+            self._write(actor, out)
+        else:
+            actor.ending = error
+            self._bury(actor, error, out)
+        return ok
+
+    # ---- watching ----
+
+    def watch(self, process: Process, shown: bytes, out: list[Instruction], owner: Process | None = None) -> None:
+        """Tell it now, and from now on."""
+        actor = self.find(shown)
+        if actor is None:
+            self._early_watchers.setdefault(shown, {})[process, shown] = owner
+        elif actor.stage is Stage.DEAD:
+            assert actor.cause is not None
+            out.append(_down(shown, process, _DEAD, actor.cause))
+        else:
+            actor.watchers[process, shown] = None
+            if actor.worker is not None:
+                out.append(_up(actor, process, shown))
+
+    # ---- ending ----
+
+    def forget_alias(self, process: Process, shown: bytes) -> bool:
+        """The handles of an actor found by get_if_exists are gone, which is nothing to the actor itself."""
+        if (known := self._aliases.pop(shown, None)) is None:
+            return False
+        if (actor := self.by_id.get(known)) is not None:
+            actor.watchers.pop((process, shown), None)
+        return True
+
+    def end(self, actor_id: bytes, why: str, out: list[Instruction]) -> Actor | None:
+        """It is to die and not come back. The actor if it has a worker that must be ended, else None."""
+        actor = self.find(actor_id)
+        if actor is None:
+            self._early_ends[actor_id] = Fault(ACTOR_DIED, f"actor ({actor_id.hex()[:8]}) {why} before it was created")
+            while len(self._early_ends) > REMEMBERED:
+                del self._early_ends[next(iter(self._early_ends))]
+            return None
+        if actor.stage is Stage.DEAD:
+            return None
+        actor.ending = actor.ending or Fault(ACTOR_DIED, f"{actor} {why}")
+        self._free_name(actor)
+        if actor.worker is None:
+            self._bury(actor, actor.ending, out)
+            return None
+        return actor
+
+    def fail(self, actor: Actor, fault: Fault, out: list[Instruction]) -> None:
+        """It can not be placed at all."""
+        self._bury(actor, fault, out)
+
+    def worker_died(self, worker: Process, status: int, reason: str, out: list[Instruction]) -> Actor | None:
+        """The actor to be placed again, if that worker was an actor that may restart."""
+        actor = self._of_worker.pop(worker, None)
+        if actor is None or actor.stage is Stage.DEAD:
+            return None
+        actor.worker = None
+        limit = actor.spec.max_restarts
+        if actor.ending is not None:
+            self._bury(actor, actor.ending, out)
+        elif status == 0:
+            self._bury(actor, Fault(ACTOR_DIED, f"{actor} ended itself: its process exited with status 0"), out)
+        elif limit != -1 and actor.incarnation >= limit:
+            used = f"; {actor.incarnation} of {limit} restarts were used" if limit else "; it has max_restarts=0"
+            self._bury(actor, Fault(ACTOR_DIED, f"{actor} died: {_how(status, reason)}{used}"), out)
+        else:
+            actor.incarnation += 1
+            actor.stage = Stage.PENDING
+            most = "any number" if limit == -1 else str(limit)
+            text = f"{actor} is restarting ({actor.incarnation} of {most}): {_how(status, reason)}"
+            for process, shown in actor.watchers:
+                out.append(_down(shown, process, _RESTARTING, Fault(ACTOR_UNAVAILABLE, text)))
+            actor.pid = 0
+            self._write(actor, out)
+            return actor
+        return None
+
+    def process_died(self, process: Process) -> list[Actor]:
+        """Forget it as a watcher; the living actors that it owned and that die with it."""
+        every: list[dict[tuple[Process, bytes], Any]] = [*self._early_watchers.values()]
+        every += [actor.watchers for actor in self.by_id.values()]
+        for watchers in every:
+            for key in [key for key in watchers if key[0] == process]:
+                del watchers[key]
+        for actor in [actor for actor, watchers in self._early_watchers.items() if not watchers]:
+            del self._early_watchers[actor]
+        return [
+            actor
+            for actor in self.by_id.values()
+            if actor.owner == process and actor.stage is not Stage.DEAD and not actor.spec.detached
+        ]
+
+    def creator_died(self, process: Process, out: list[Instruction]) -> None:
+        """What it was about to create will not be."""
+        lost = [claim.actor for claim in self.claims.values() if claim.process == process]
+        lost += [actor for actor, watchers in self._early_watchers.items() if process in watchers.values()]
+        for actor in dict.fromkeys(lost):
+            text = f"actor ({actor.hex()[:8]}) was never created: its creator died first"
+            self.give_up(actor, Fault(ACTOR_DIED, text), out)
+
+    def give_up(self, actor: bytes, cause: Fault | bytes, out: list[Instruction]) -> None:
+        """An actor that was not heard of yet never will be."""
+        if (claim := self.claims.pop(actor, None)) is not None:
+            del self.names[claim.namespace, claim.name]
+        for watcher, shown in self._early_watchers.pop(actor, {}):
+            out.append(_down(shown, watcher, _DEAD, cause))
+        ghost = Actor(ActorSpec(actor, "", 0, {}, {}), b"", (0, 0), 0)
+        self.by_id[actor] = ghost
+        self._bury(ghost, cause, out)
+
+    def _bury(self, actor: Actor, cause: Fault | bytes, out: list[Instruction]) -> None:
+        actor.stage = Stage.DEAD
+        actor.cause = cause
+        actor.record = b""
+        if actor.worker is not None:
+            self._of_worker.pop(actor.worker, None)
+            actor.worker = None
+        self._free_name(actor)
+        for process, shown in actor.watchers:
+            out.append(_down(shown, process, _DEAD, cause))
+        actor.watchers = {}
+        self._write(actor, out)
+        self._dead[actor.id] = None
+        if len(self._dead) > REMEMBERED:
+            oldest = next(iter(self._dead))
+            del self._dead[oldest], self.by_id[oldest]
+            self._aliases = {alias: known for alias, known in self._aliases.items() if known != oldest}
+            out.append(RecordActor(oldest, "", {}))
+
+    def _free_name(self, actor: Actor) -> None:
+        if self.names.get((actor.spec.namespace, actor.spec.name)) == actor.id:
+            del self.names[actor.spec.namespace, actor.spec.name]
+
+    def _write(self, actor: Actor, out: list[Instruction]) -> None:
+        spec = actor.spec
+        out.append(
+            RecordActor(
+                actor.id,
+                actor.stage.value,
+                {"class_name": spec.class_name, "name": spec.name, "namespace": spec.namespace, "pid": actor.pid,
+                 "job": actor.job, "detached": spec.detached, "incarnation": actor.incarnation},
+            )
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        for actor in self.by_id.values():
+            has_worker = actor.stage in (Stage.STARTING, Stage.ALIVE)
+            assert (actor.worker is not None) == has_worker, f"ACT-1: {actor} is {actor.stage}"
+            assert actor.worker is None or self._of_worker[actor.worker] is actor, f"ACT-1: {actor}"
+            limit = actor.spec.max_restarts
+            assert limit == -1 or actor.incarnation <= limit, f"ACT-3: {actor}"
+            if actor.stage is Stage.DEAD:
+                assert actor.cause is not None and not actor.watchers, f"ACT-4: {actor}"
+        for (namespace, name), actor_id in self.names.items():
+            if (claim := self.claims.get(actor_id)) is not None:
+                assert (claim.namespace, claim.name) == (namespace, name), f"ACT-2: {name}"
+            else:
+                actor = self.by_id[actor_id]
+                assert actor.stage is not Stage.DEAD, f"ACT-2: {name} leads to the dead {actor}"
+                assert (actor.spec.namespace, actor.spec.name) == (namespace, name), f"ACT-2: {name}"
+
+
+def _how(status: int, reason: str) -> str:
+    if status == 0:
+        return reason
+    return f"its process {'was ' if status < 0 else ''}{how_ended(status)}"
+
+
+def _up(actor: Actor, process: Process, shown: bytes) -> SendRecord:
+    assert actor.worker is not None
+    slot, generation = actor.worker
+    return SendRecord(process, kinds.ACTOR_UP, kinds.ACTOR_UP_BODY.pack(shown, slot, generation, actor.incarnation, 0))
+
+
+def _down(shown: bytes, process: Process, state: int, cause: Fault | bytes) -> Instruction:
+    head = kinds.ACTOR_STATE_BODY.pack(shown, state, 0)
+    if isinstance(cause, bytes):
+        return SendRecord(process, kinds.ACTOR_DOWN, head + cause)
+    return SendFault(process, kinds.ACTOR_DOWN, head, cause)

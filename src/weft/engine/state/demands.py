@@ -1,0 +1,172 @@
+"""Who waits for resources on a node, and in which order they are served.
+
+Pure: no I/O, no clock. A demand is one process's wish for leases of one shape, or one actor's for a place.
+
+The order: jobs take turns, grant by grant. Inside a job the demand that holds least goes first, then the one served
+longest ago, then the most deeply nested, then the oldest. Holding least first keeps a recursion from filling the
+node with parents that all wait for children; nested first makes it go depth-first.
+
+A demand that holds nothing yet and does not fit makes the ones behind it wait for the same resources, or a task of
+four CPUs would never run beside a stream of tasks of one. It insists only in every other spell of
+`PATIENCE_TICKS`, so that nothing is held back for good by something that cannot be placed yet.
+
+Invariants (`DemandQueue.check`):
+    DEM-1  a demand is queued, in its job's queue alone, if and only if it wants something.
+    DEM-2  a demand that neither wants nor holds anything is forgotten.
+    DEM-3  no demand's counts are negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TypeAlias
+
+from weft.engine.state.events import Process
+from weft.engine.state.resources import Amounts, ResourcePool
+
+DemandKey: TypeAlias = tuple[Process, int] | bytes
+"""(process, its shape) for leases, the actor's id for an actor."""
+
+PATIENCE_TICKS = 10
+
+
+class Demand:
+    """One wish, and what has been given to it so far."""
+
+    __slots__ = (
+        "age", "depth", "held", "hold", "job", "key", "last_grant", "need", "order", "requester", "runtime_env",
+        "wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self, key: DemandKey, job: int, requester: Process, depth: int, need: Amounts, hold: Amounts, runtime_env: str
+    ) -> None:
+        self.key = key
+        self.job = job
+        self.requester = requester
+        self.depth = depth
+        """How many tasks deep the requester is: 0 for a driver."""
+        self.need = need
+        """What must be free for one grant."""
+        self.hold = hold
+        """What one grant takes."""
+        self.runtime_env = runtime_env
+        self.wanted = 0
+        self.held = 0
+        self.last_grant = 0
+        self.order = 0
+        self.age = 0
+        """Ticks since the last grant."""
+
+    @property
+    def insists(self) -> bool:
+        return self.held == 0 and self.age // PATIENCE_TICKS % 2 == 0
+
+
+def _rank(demand: Demand) -> tuple[int, int, int, int]:
+    return (demand.held, demand.last_grant, -demand.depth, demand.order)
+
+
+class DemandQueue:
+    """All demands of a node."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[DemandKey, Demand] = {}
+        self._pending: dict[int, dict[DemandKey, Demand]] = {}
+        self._served: dict[int, int] = {}
+        """When each job was last given something."""
+        self._clock = 0
+
+    def want(self, demand: Demand, wanted: int) -> None:
+        """Set how many more it wants now; the newest number counts."""
+        demand.wanted = wanted
+        if wanted:
+            self.by_key[demand.key] = demand
+            queue = self._pending.setdefault(demand.job, {})
+            if demand.key not in queue:
+                self._clock += 1
+                demand.order = self._clock
+                demand.age = 0
+                queue[demand.key] = demand
+        else:
+            self._unqueue(demand)
+            self._forget_if_empty(demand)
+
+    def granted(self, demand: Demand) -> None:
+        """It got one; it goes behind its equals and its job behind the other jobs."""
+        demand.wanted -= 1
+        demand.held += 1
+        demand.age = 0
+        self._clock += 1
+        demand.last_grant = self._clock
+        if demand.wanted == 0:
+            self._unqueue(demand)
+        self._served[demand.job] = self._clock
+
+    def gave_back(self, key: DemandKey) -> None:
+        """One of what it holds came back."""
+        if (demand := self.by_key.get(key)) is not None:
+            demand.held -= 1
+            self._forget_if_empty(demand)
+
+    def withdraw(self, process: Process) -> None:
+        """The process is dead: it wants nothing any more (what it holds comes back by and by)."""
+        for demand in [demand for demand in self.by_key.values() if demand.requester == process]:
+            self.want(demand, 0)
+
+    def cancel(self, key: DemandKey) -> None:
+        if (demand := self.by_key.get(key)) is not None:
+            self.want(demand, 0)
+
+    def job_ended(self, job: int) -> None:
+        self._served.pop(job, None)
+
+    def pending(self) -> Iterator[Demand]:
+        """All that wait, in the order in which they would be served."""
+        jobs = sorted(self._pending, key=lambda job: self._served.get(job, 0))
+        for queue in [self._pending[job] for job in jobs]:
+            yield from queue.values() if len(queue) == 1 else sorted(queue.values(), key=_rank)
+
+    def next_fitting(self, pool: ResourcePool, unplaceable: Collection[DemandKey] = ()) -> Demand | None:
+        """The one to serve now. `unplaceable` fit but lack a worker; what they need is kept for them."""
+        kept: set[str] = set()
+        for demand in self.pending():
+            if kept and any(name in kept for name, _ in demand.need):
+                continue
+            if demand.key in unplaceable:
+                kept.update(name for name, _ in demand.need)
+            elif not (short := pool.shortage(demand.need)):
+                return demand
+            elif demand.insists:
+                kept.update(short)
+        return None
+
+    def tick(self) -> None:
+        for queue in self._pending.values():
+            for demand in queue.values():
+                demand.age += 1
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._pending)
+
+    def _unqueue(self, demand: Demand) -> None:
+        if (queue := self._pending.get(demand.job)) is not None:
+            queue.pop(demand.key, None)
+            if not queue:
+                del self._pending[demand.job]
+
+    def _forget_if_empty(self, demand: Demand) -> None:
+        if demand.wanted == 0 and demand.held == 0:
+            self.by_key.pop(demand.key, None)
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        queued = [demand for queue in self._pending.values() for demand in queue.values()]
+        assert len({demand.key for demand in queued}) == len(queued), "DEM-1: a demand is queued twice"
+        assert all(self.by_key.get(demand.key) is demand for demand in queued), "DEM-1: queued, but unknown"
+        for demand in self.by_key.values():
+            is_queued = demand.key in self._pending.get(demand.job, {})
+            assert is_queued == (demand.wanted > 0), f"DEM-1: {demand.key!r} wants {demand.wanted}, queued: {is_queued}"
+            assert demand.wanted or demand.held, f"DEM-2: {demand.key!r} is empty"
+            assert demand.wanted >= 0 and demand.held >= 0, f"DEM-3: {demand.key!r}"

@@ -1,0 +1,154 @@
+"""What has happened to a node, as `node.NodeState` hears it.
+
+Frozen values in the past tense. The daemon's shell makes them from records, sockets and exit statuses; a
+simulator makes them from its script. No behaviour lives here.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from weft.engine.wire.messages import ActorSpec, DefineShape, DriverHello
+
+Process: TypeAlias = tuple[int, int]
+"""A process of the segment: (slot, generation)."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Base of all events."""
+
+
+# ---- processes -------------------------------------------------------------------------------------
+
+
+class NodeStarted(Event, frozen=True):
+    """The first event: the pool of workers may be filled."""
+
+
+class DriverJoined(Event, frozen=True):
+    process: Process
+    job: int
+    pid: int
+    founder: bool = False
+    """It started this node; the node ends with it."""
+
+
+class DriverGreeted(Event, frozen=True):
+    """Its first message came: from now on its functions can be run."""
+
+    process: Process
+    hello: DriverHello
+
+
+class SlotReserved(Event, frozen=True):
+    """A ForkWorker was carried out as far as naming the slot; the process may still be on its way."""
+
+    ticket: int
+    process: Process
+
+
+class SlotsExhausted(Event, frozen=True):
+    """A ForkWorker could not be carried out: every process slot is in use."""
+
+    ticket: int
+
+
+class SlotReleased(Event, frozen=True):
+    """A dead process's slot can be used again."""
+
+
+class WorkerForked(Event, frozen=True):
+    process: Process
+    pid: int
+
+
+class ProcessDied(Event, frozen=True):
+    """A driver or worker is gone; everything that it had published has been handled before."""
+
+    process: Process
+    reason: str
+    """For a person: "killed by SIGKILL (pid 123)"."""
+    peers: tuple[Process, ...] = ()
+    """The processes that shared a ring with it."""
+    status: int = -9
+    """Its exit status, the negative signal number when a signal ended it."""
+
+
+class Ticked(Event, frozen=True):
+    """About a second has passed. Only needed while `NodeState.wants_ticks`."""
+
+
+# ---- leases ----------------------------------------------------------------------------------------
+
+
+class ShapeDefined(Event, frozen=True):
+    process: Process
+    definition: DefineShape
+
+
+class LeaseRequested(Event, frozen=True):
+    process: Process
+    shape: int
+    wanted: int
+
+
+class LeaseReturned(Event, frozen=True):
+    process: Process
+    lease: int
+
+
+class WorkerBlocked(Event, frozen=True):
+    process: Process
+
+
+class WorkerUnblocked(Event, frozen=True):
+    process: Process
+
+
+# ---- actors ----------------------------------------------------------------------------------------
+
+
+class ActorRequested(Event, frozen=True):
+    process: Process
+    spec: ActorSpec
+    record: bytes
+    """The creation's TASK record, unread."""
+
+
+class ActorNameClaimed(Event, frozen=True):
+    """A name is set aside for an actor whose creation will follow."""
+
+    process: Process
+    actor: bytes
+    name: str
+    namespace: str
+    handle: bytes
+
+
+class ActorCreated(Event, frozen=True):
+    """Its constructor has run. Also from a creator whose actor fails before its creation could be sent (not ok)."""
+
+    process: Process
+    actor: bytes
+    ok: bool
+    error: bytes
+
+
+class ActorWatched(Event, frozen=True):
+    process: Process
+    actor: bytes
+    owner: Process | None = None
+    """Its creator, when the watcher knows it."""
+
+
+class ActorDropped(Event, frozen=True):
+    process: Process
+    actor: bytes
+
+
+class ActorKillRequested(Event, frozen=True):
+    process: Process
+    actor: bytes
+    no_restart: bool

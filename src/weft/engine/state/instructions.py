@@ -1,0 +1,90 @@
+"""What a node must do, as `node.NodeState` decides it.
+
+Frozen values in the imperative, carried out in order by the daemon's shell or by a simulator.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft.engine.state.events import Process
+from weft.engine.wire.messages import Message
+
+WORKER_CRASHED = 1
+ACTOR_DIED = 2
+ACTOR_UNAVAILABLE = 7
+UNSCHEDULABLE = 10
+"""Codes of the engine's own error values (see `_native.error_value`)."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """An error of the engine's own, before it is encoded as an error value."""
+
+    code: int
+    text: str
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """Base of all instructions."""
+
+
+class ForkWorker(Instruction, frozen=True):
+    """Reserve a slot, answer SlotReserved (or SlotsExhausted), and have the zygote fork into it."""
+
+    ticket: int
+
+
+class KillWorker(Instruction, frozen=True):
+    """End the process at once; ProcessDied follows."""
+
+    process: Process
+
+
+class SendRecord(Instruction, frozen=True):
+    process: Process
+    kind: int
+    payload: bytes
+
+
+class SendFault(Instruction, frozen=True):
+    """A record whose payload ends in an error value."""
+
+    process: Process
+    kind: int
+    head: bytes
+    fault: Fault
+
+
+class SendMessage(Instruction, frozen=True):
+    """One CONTROL message, or a BIND_JOB when `bind` is set."""
+
+    process: Process
+    message: Message
+    bind: bool = False
+
+
+class SendFunction(Instruction, frozen=True):
+    """The FUNCTION record of that key, from the control store."""
+
+    process: Process
+    key: int
+
+
+class RecordActor(Instruction, frozen=True):
+    """Write the actor's row in the control store (an empty state: delete it)."""
+
+    actor: bytes
+    state: str
+    row: dict[str, object]
+
+
+class EndJob(Instruction, frozen=True):
+    """Nothing of the job is left: forget its functions and where its output went."""
+
+    job: int
+
+
+class StopNode(Instruction, frozen=True):
+    """The node ends: everything is killed. An empty `error` means that it was asked to."""
+
+    error: str = ""

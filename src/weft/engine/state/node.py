@@ -1,0 +1,363 @@
+"""All that a node daemon decides: one event in, a list of instructions out.
+
+Pure: no I/O, no clock, no randomness; it runs in the daemon's one thread or in a simulator. It composes the machines
+beside it: scheduling (resources, demands, leases, workers), actors, jobs. How things are done is the shell's affair.
+
+What follows from a death, whoever it was: its peers and the holder of its lease are told; the workers that it had
+leased are killed (what they run belonged to it); its actors that are not detached are killed; its wishes are
+withdrawn. So a driver's death takes its whole job down, but for its detached actors and what those use.
+
+Invariants (`NodeState.check`): those of its parts, and
+    NOD-1  every holding belongs to exactly one worker, and the resources add up.
+    NOD-2  a worker is LEASED if and only if it is under a lease, ACTOR if and only if an actor lives in it.
+    NOD-3  nothing that fits waits, unless it waits for a worker to be forked or behind one that insists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from weft.engine.state import events as ev
+from weft.engine.state.actors import Stage
+from weft.engine.state.demands import Demand
+from weft.engine.state.events import Process
+from weft.engine.state.instructions import (
+    ACTOR_DIED,
+    UNSCHEDULABLE,
+    EndJob,
+    Fault,
+    Instruction,
+    SendFault,
+    SendMessage,
+    SendRecord,
+    StopNode,
+)
+from weft.engine.state.jobs import Job
+from weft.engine.state.resources import Amounts, at_least, to_amounts
+from weft.engine.state.scheduling import Scheduler
+from weft.engine.state.workers import CRASHES_IN_A_ROW, Place, Worker
+from weft.engine.wire import kinds
+from weft.engine.wire.messages import ExitProcess
+
+
+class Shape:
+    """What one process calls by a number: what a lease of it needs, or why it can not be."""
+
+    __slots__ = ("amounts", "refusal", "runtime_env")
+
+    def __init__(self, amounts: Amounts, runtime_env: str, refusal: str) -> None:
+        self.amounts = amounts
+        self.runtime_env = runtime_env
+        self.refusal = refusal
+
+
+class NodeState(Scheduler):
+    """One node's local scheduler, worker pool and actors."""
+
+    def __init__(
+        self, total: Mapping[str, float], gpu_ids: Sequence[int] = (), prestart: int = 1, start_limit: int = 8
+    ) -> None:
+        super().__init__(total, gpu_ids, prestart, start_limit)
+        self._shapes: dict[tuple[Process, int], Shape] = {}
+        self._handlers: dict[type[ev.Event], Callable[..., None]] = {
+            ev.LeaseRequested: self._lease_requested,
+            ev.LeaseReturned: self._lease_returned,
+            ev.WorkerBlocked: self._worker_blocked,
+            ev.WorkerUnblocked: self._worker_unblocked,
+            ev.ShapeDefined: self._shape_defined,
+            ev.NodeStarted: self._node_started,
+            ev.DriverJoined: self._driver_joined,
+            ev.DriverGreeted: self._driver_greeted,
+            ev.SlotReserved: self._slot_reserved,
+            ev.SlotsExhausted: self._slots_exhausted,
+            ev.SlotReleased: self._slot_released,
+            ev.WorkerForked: self._worker_forked,
+            ev.ProcessDied: self._process_died,
+            ev.Ticked: self._ticked,
+            ev.ActorRequested: self._actor_requested,
+            ev.ActorNameClaimed: self._actor_name_claimed,
+            ev.ActorCreated: self._actor_created,
+            ev.ActorWatched: self._actor_watched,
+            ev.ActorDropped: self._actor_dropped,
+            ev.ActorKillRequested: self._actor_kill_requested,
+        }
+
+    def handle(self, event: ev.Event) -> list[Instruction]:
+        """What must be done about it, in this order."""
+        out: list[Instruction] = []
+        self._handlers[type(event)](event, out)
+        return out
+
+    @property
+    def wants_ticks(self) -> bool:
+        """Whether Ticked events are needed now."""
+        return self.demands.is_waiting or self.workers.wants_ticks
+
+    # ---- leases ----
+
+    def _shape_defined(self, event: ev.ShapeDefined, out: list[Instruction]) -> None:
+        given = event.definition
+        refusal = ""
+        amounts: Amounts = ()
+        try:
+            amounts = to_amounts(given.resources)
+            refusal = self.resources.misfit(amounts)
+        except ValueError as error:
+            refusal = str(error)
+        if refusal:
+            refusal = _refusal(f"task {given.name}" if given.name else "the task", refusal)
+        self._shapes[event.process, given.shape] = Shape(amounts, given.runtime_env, refusal)
+
+    def _lease_requested(self, event: ev.LeaseRequested, out: list[Instruction]) -> None:
+        key = (event.process, event.shape)
+        demand = self.demands.by_key.get(key)
+        if demand is None:
+            shape, job = self._shapes.get(key), self.job_of(event.process)
+            worker = self.workers.by_process.get(event.process)
+            if not event.wanted or shape is None or job is None or (worker and worker.place is Place.ENDING):
+                return
+            if shape.refusal:
+                head = kinds.PROCESS_BODY.pack(event.shape, 0)
+                out.append(SendFault(event.process, kinds.SHAPE_REFUSED, head, Fault(UNSCHEDULABLE, shape.refusal)))
+                return
+            depth = worker.depth if worker is not None else 0
+            demand = Demand(key, job.id, event.process, depth, shape.amounts, shape.amounts, shape.runtime_env)
+        self.demands.want(demand, event.wanted)
+        self._schedule(out)
+
+    def _lease_returned(self, event: ev.LeaseReturned, out: list[Instruction]) -> None:
+        lease = self.leases.by_id.get(event.lease)
+        if lease is None or lease.holder != event.process:
+            return
+        self.leases.end(lease)
+        self.demands.gave_back(lease.group)
+        if lease.worker.place is Place.LEASED:
+            self._release(lease.worker)
+            self.workers.give_back(lease.worker)
+            if (binding := lease.worker.binding) is not None and not self.jobs[binding.job].is_driver_alive:
+                self._wind_up(binding.job, out)
+            self._schedule(out)
+
+    def _worker_blocked(self, event: ev.WorkerBlocked, out: list[Instruction]) -> None:
+        worker = self.workers.by_process.get(event.process)
+        if worker is not None and worker.holding is not None and not worker.lent:
+            worker.lent = True
+            self.resources.lend_cpu(worker.holding)
+            self._schedule(out)
+
+    def _worker_unblocked(self, event: ev.WorkerUnblocked, out: list[Instruction]) -> None:
+        worker = self.workers.by_process.get(event.process)
+        if worker is not None and worker.holding is not None and worker.lent:
+            worker.lent = False
+            self.resources.take_back_cpu(worker.holding)
+
+    # ---- processes ----
+
+    def _node_started(self, event: ev.NodeStarted, out: list[Instruction]) -> None:
+        self._schedule(out)
+
+    def _driver_joined(self, event: ev.DriverJoined, out: list[Instruction]) -> None:
+        self.jobs[event.job] = self.drivers[event.process] = Job(event)
+
+    def _driver_greeted(self, event: ev.DriverGreeted, out: list[Instruction]) -> None:
+        if (job := self.drivers.get(event.process)) is not None:
+            job.hello = event.hello
+
+    def _slot_reserved(self, event: ev.SlotReserved, out: list[Instruction]) -> None:
+        self.workers.slot_reserved(event.ticket, event.process)
+        self._schedule(out)
+
+    def _slots_exhausted(self, event: ev.SlotsExhausted, out: list[Instruction]) -> None:
+        self.workers.slots_exhausted(event.ticket)
+
+    def _slot_released(self, event: ev.SlotReleased, out: list[Instruction]) -> None:
+        self.workers.slot_released()
+        self._schedule(out)
+
+    def _worker_forked(self, event: ev.WorkerForked, out: list[Instruction]) -> None:
+        self.workers.forked(event.process, event.pid)
+        self.actors.forked(event.process, event.pid)
+        self._schedule(out)
+
+    def _process_died(self, event: ev.ProcessDied, out: list[Instruction]) -> None:
+        process = event.process
+        worker = self.workers.died(process, event.status)
+        told = dict.fromkeys(event.peers)
+        if worker is not None:
+            if (lease := self.leases.of_worker(worker)) is not None:
+                told[lease.holder] = None
+                self.leases.end(lease)
+                self.demands.gave_back(lease.group)
+            self._release(worker)
+        death = kinds.PROCESS_BODY.pack(*process) + event.reason.encode()
+        for peer in told:
+            out.append(SendRecord(peer, kinds.PEER_DIED, death))
+        if (reborn := self.actors.worker_died(process, event.status, event.reason, out)) is not None:
+            self._want_place_for(reborn.id)
+        self._end_what_it_held(process, event.reason, out)
+        if self.workers.crashes_in_a_row >= CRASHES_IN_A_ROW:
+            out.append(StopNode(f"{CRASHES_IN_A_ROW} workers in a row ended before their first task: {event.reason}"))
+        job = self.drivers.pop(process, None)
+        if job is not None:
+            self._driver_left(job, out)
+        if worker is not None and worker.binding is not None:
+            self._wind_up(worker.binding.job, out)
+        self._schedule(out)
+
+    def _end_what_it_held(self, process: Process, reason: str, out: list[Instruction]) -> None:
+        self.demands.withdraw(process)
+        for lease in self.leases.held_by(process):
+            self._kill(lease.worker, out)
+        for actor in self.actors.process_died(process):
+            self._kill_actor(actor.id, f"died with its owner, which {_was(reason)}", out)
+        self.actors.creator_died(process, out)
+        for key in [key for key in self._shapes if key[0] == process]:
+            del self._shapes[key]
+
+    def _driver_left(self, job: Job, out: list[Instruction]) -> None:
+        job.is_driver_alive = False
+        for worker in self.workers.idle_of_job(job.id):
+            self._kill(worker, out)
+        self._wind_up(job.id, out)
+        if job.is_founder:
+            out.append(StopNode())
+
+    def _wind_up(self, job_id: int, out: list[Instruction]) -> None:
+        """Without its driver a job goes on for its detached actors only; then its workers end, then the job.
+
+        All its workers, whoever leased them: two that hold each other would never end by themselves."""
+        job = self.jobs.get(job_id)
+        if job is None or job.is_driver_alive:
+            return
+        if any(actor.job == job_id and actor.stage is not Stage.DEAD for actor in self.actors.by_id.values()):
+            return
+        workers = [worker for worker in self.workers if worker.binding is not None and worker.binding.job == job_id]
+        for worker in workers:
+            if worker.place is not Place.ENDING:
+                self._kill(worker, out)
+        if not workers:
+            del self.jobs[job_id]
+            self.demands.job_ended(job_id)
+            out.append(EndJob(job_id))
+
+    def _ticked(self, event: ev.Ticked, out: list[Instruction]) -> None:
+        self.demands.tick()
+        for worker in self.workers.tick(self._may_end):
+            self._let_go(worker, "it was idle and there are enough others", out)
+        self._schedule(out)
+
+    def _may_end(self, worker: Worker) -> bool:
+        """Whether nothing that still matters depends on an idle worker."""
+        owns_actors = any(
+            actor.owner == worker.process and actor.stage is not Stage.DEAD and not actor.spec.detached
+            for actor in self.actors.by_id.values()
+        )
+        return not owns_actors and not self.leases.held_by(worker.process)
+
+    # ---- actors ----
+
+    def _actor_requested(self, event: ev.ActorRequested, out: list[Instruction]) -> None:
+        job = self.job_of(event.process)
+        if job is None or (actor := self.actors.create(event, job.id, out)) is None:
+            return
+        try:
+            refusal = self.resources.misfit(self._actor_amounts(actor.id)[0])
+        except ValueError as error:
+            refusal = str(error)
+        if refusal:
+            self.actors.fail(actor, Fault(UNSCHEDULABLE, _refusal(str(actor), refusal)), out)
+            return
+        self._want_place_for(actor.id)
+        self._schedule(out)
+
+    def _actor_amounts(self, actor_id: bytes) -> tuple[Amounts, Amounts]:
+        """(what must be free to place it, what it holds while it lives)."""
+        spec = self.actors.by_id[actor_id].spec
+        hold = to_amounts(spec.resources)
+        return at_least(hold, to_amounts(spec.placement_resources)), hold
+
+    def _want_place_for(self, actor_id: bytes) -> None:
+        actor = self.actors.by_id[actor_id]
+        need, hold = self._actor_amounts(actor_id)
+        owner = self.workers.by_process.get(actor.owner)
+        depth = owner.depth if owner is not None else 0
+        # The demand is the actor's own: it outlives the process that asked when the actor is detached.
+        self.demands.want(Demand(actor_id, actor.job, (0, 0), depth, need, hold, actor.spec.runtime_env), 1)
+
+    def _actor_name_claimed(self, event: ev.ActorNameClaimed, out: list[Instruction]) -> None:
+        self.actors.claim(event)
+
+    def _actor_created(self, event: ev.ActorCreated, out: list[Instruction]) -> None:
+        actor = self.actors.of_worker(event.process)
+        if actor is None or actor.id != event.actor:
+            if self.actors.find(event.actor) is None and not event.ok:
+                self.actors.give_up(event.actor, event.error, out)
+            return
+        if self.actors.created(actor, event.ok, event.error, out):
+            return
+        if (worker := self.workers.by_process.get(event.process)) is not None:
+            self.workers.end(worker)
+            out.append(SendMessage(event.process, ExitProcess(f"{actor} could not be created")))
+
+    def _actor_watched(self, event: ev.ActorWatched, out: list[Instruction]) -> None:
+        owner = event.owner
+        if owner is not None and self.actors.find(event.actor) is None and not self._is_alive(owner):
+            fault = Fault(ACTOR_DIED, f"actor ({event.actor.hex()[:8]}) was never created: its creator died first")
+            self.actors.give_up(event.actor, fault, out)
+        self.actors.watch(event.process, event.actor, out, owner)
+
+    def _is_alive(self, process: Process) -> bool:
+        return process in self.drivers or process in self.workers.by_process
+
+    def _actor_dropped(self, event: ev.ActorDropped, out: list[Instruction]) -> None:
+        known = self.actors.find(event.actor)
+        if self.actors.forget_alias(event.process, event.actor) or (known is not None and known.spec.detached):
+            return
+        if (actor := self.actors.end(event.actor, "ended: all handles to it are gone", out)) is not None:
+            assert actor.worker is not None
+            out.append(SendMessage(actor.worker, ExitProcess("all handles to its actor are gone", drain=True)))
+        self.demands.cancel(event.actor)
+        self._schedule(out)
+
+    def _actor_kill_requested(self, event: ev.ActorKillRequested, out: list[Instruction]) -> None:
+        actor = self.actors.find(event.actor)
+        if actor is not None and actor.worker == event.process:
+            self.actors.end(event.actor, "ended itself by exit_actor()", out)  # it is on its way out
+        elif event.no_restart:
+            self._kill_actor(event.actor, "was killed by weft.kill()", out)
+        elif actor is not None and actor.worker is not None:
+            self._kill(self.workers.by_process[actor.worker], out)
+        self._schedule(out)
+
+    def _kill_actor(self, actor_id: bytes, why: str, out: list[Instruction]) -> None:
+        known = self.actors.find(actor_id)
+        if (actor := self.actors.end(actor_id, why, out)) is not None and actor.worker is not None:
+            self._kill(self.workers.by_process[actor.worker], out)
+        if known is not None:
+            self.demands.cancel(known.id)
+            if actor is None:
+                self._wind_up(known.job, out)
+
+    def check(self) -> None:
+        """Assert the invariants of all parts and of the whole."""
+        self.demands.check()
+        self.leases.check(self.demands)
+        self.workers.check()
+        self.actors.check()
+        self.resources.check([(w.holding, w.lent) for w in self.workers if w.holding is not None])
+        for worker in self.workers:
+            is_leased = self.leases.of_worker(worker) is not None
+            actor = self.actors.of_worker(worker.process)
+            if worker.place is not Place.ENDING:
+                assert is_leased == (worker.place is Place.LEASED), f"NOD-2: worker {worker.process}"
+                assert (actor is not None) == (worker.place is Place.ACTOR), f"NOD-2: worker {worker.process}"
+        for lease in self.leases.by_id.values():
+            assert lease.worker.process in self.workers.by_process, f"NOD-2: lease {lease.id} of a dead worker"
+
+
+def _refusal(what: str, why: str) -> str:
+    return f"{what} can never be placed: {why}. Ask for less, or start the node with more (see weft.init)."
+
+
+def _was(reason: str) -> str:
+    return f"was {reason}" if reason.startswith("killed") else reason

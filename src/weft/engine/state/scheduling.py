@@ -1,0 +1,93 @@
+"""Matching those who wait with workers: the part of a node that hands out leases and places.
+
+Pure: no I/O, no clock. Composes resources, demands, leases and workers; `node.NodeState` stands on it and says when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.engine.state.actors import ActorTable
+from weft.engine.state.demands import Demand, DemandKey, DemandQueue
+from weft.engine.state.events import Process
+from weft.engine.state.instructions import ForkWorker, Instruction, KillWorker, SendMessage, SendRecord
+from weft.engine.state.jobs import Job
+from weft.engine.state.leases import LeaseTable
+from weft.engine.state.resources import UNIT, ResourcePool
+from weft.engine.state.workers import Binding, Place, Worker, WorkerPool
+from weft.engine.wire import kinds
+from weft.engine.wire.messages import ExitProcess
+
+
+class Scheduler:
+    """What a node has, who waits for it, and who has it."""
+
+    def __init__(self, total: Mapping[str, float], gpu_ids: Sequence[int], prestart: int, start_limit: int) -> None:
+        self.resources = ResourcePool(total, gpu_ids)
+        self.demands = DemandQueue()
+        self.leases = LeaseTable()
+        self.workers = WorkerPool(prestart, start_limit)
+        self.actors = ActorTable()
+        self.jobs: dict[int, Job] = {}
+        self.drivers: dict[Process, Job] = {}
+
+    def job_of(self, process: Process) -> Job | None:
+        """The job that a driver or a bound worker belongs to."""
+        if (job := self.drivers.get(process)) is not None:
+            return job
+        worker = self.workers.by_process.get(process)
+        return self.jobs.get(worker.binding.job) if worker is not None and worker.binding is not None else None
+
+    def _schedule(self, out: list[Instruction]) -> None:
+        """Serve what fits, ask leases back for what does not, and keep the store of workers filled."""
+        lacking: set[DemandKey] = set()
+        if self.demands.is_waiting:
+            while (demand := self.demands.next_fitting(self.resources, lacking)) is not None:
+                if not self._place(demand, out):
+                    lacking.add(demand.key)
+            for lease in self.leases.ask_back(self.demands.pending(), self.resources):
+                out.append(SendRecord(lease.holder, kinds.LEASE_REVOKE, kinds.LEASE_BODY.pack(lease.id)))
+        for ticket in self.workers.top_up(bool(lacking)):
+            out.append(ForkWorker(ticket))
+
+    def _place(self, demand: Demand, out: list[Instruction]) -> bool:
+        """Give the demand a worker; False when there is none yet."""
+        holding = self.resources.acquire(demand.hold, demand.need)
+        assert holding is not None
+        job = self.jobs[demand.job]
+        cpus = holding.cpu / UNIT or 1.0
+        binding = Binding(job.id, job.runtime_env_for(demand.runtime_env), holding.gpu_ids, max(1, int(cpus)))
+        worker = self.workers.choose(binding, isinstance(demand.key, bytes), demand.requester)
+        if worker is None:
+            self.resources.release(holding)
+            return False
+        place = Place.ACTOR if isinstance(demand.key, bytes) else Place.LEASED
+        if self.workers.put_to_work(worker, place, binding, holding):
+            out.append(SendMessage(worker.process, job.bind(binding, cpus), bind=True))
+        for other in self.workers.idle_on_gpus(holding.gpu_ids):
+            self._let_go(other, "another worker uses its GPU", out)
+        worker.depth = demand.depth + 1
+        self.demands.granted(demand)
+        if isinstance(demand.key, bytes):
+            self.demands.gave_back(demand.key)
+            self.actors.placed(self.actors.by_id[demand.key], worker.process, worker.pid, out)
+        else:
+            lease = self.leases.grant(demand, worker)
+            grant = kinds.LEASE_GRANT_BODY.pack(lease.id, demand.key[1], *worker.process, 0)
+            out.append(SendRecord(demand.requester, kinds.LEASE_GRANT, grant))
+        return True
+
+    def _release(self, worker: Worker) -> None:
+        if worker.holding is not None:
+            self.resources.release(worker.holding, worker.lent)
+            worker.holding = None
+            worker.lent = False
+
+    def _kill(self, worker: Worker, out: list[Instruction]) -> None:
+        self.workers.end(worker)
+        out.append(KillWorker(worker.process))
+
+    def _let_go(self, worker: Worker, reason: str, out: list[Instruction]) -> None:
+        """End an idle worker; it waits until nobody needs what it owns."""
+        self.workers.end(worker)
+        out.append(SendMessage(worker.process, ExitProcess(reason, drain=True)))

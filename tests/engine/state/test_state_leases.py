@@ -1,0 +1,262 @@
+"""Who gets a lease, in which order, and whose is asked back."""
+
+from __future__ import annotations
+
+from node_rig import DRIVER, Rig, grants, killed, sent, two_cpus
+
+from weft.engine.state import events as ev
+from weft.engine.state import instructions as do
+from weft.engine.state.demands import PATIENCE_TICKS
+from weft.engine.state.workers import Place
+from weft.engine.wire import kinds
+from weft.engine.wire.messages import BindJob
+
+
+def revoked(instructions: list[do.Instruction]) -> list[int]:
+    return [kinds.LEASE_BODY.unpack(one.payload)[0] for one in sent(instructions, kinds.LEASE_REVOKE)]
+
+
+def test_leases_are_granted_up_to_the_cpus_and_then_as_they_come_back() -> None:
+    rig = two_cpus()
+    (first, _), (second, _) = rig.want(5)
+    assert rig.free() == {"CPU": 0}
+    ((third, _),) = grants(rig.give_back(first))
+    assert third not in (first, second)
+
+
+def test_a_worker_is_bound_once_before_its_first_grant() -> None:
+    rig = two_cpus()
+    done = rig.feed(ev.LeaseRequested(DRIVER, 1, 1))
+    bind = next(one for one in done if isinstance(one, do.SendMessage))
+    assert bind.bind and isinstance(bind.message, BindJob)
+    assert (bind.message.job, bind.message.sys_path, bind.message.environment) == (1, ["/lib"], {"A": "1"})
+    order = [type(one) for one in done if isinstance(one, do.SendMessage | do.SendRecord)]
+    assert order == [do.SendMessage, do.SendRecord]
+    lease, worker = grants(done)[0]
+    rig.give_back(lease)
+    again = rig.feed(ev.LeaseRequested(DRIVER, 1, 1))
+    assert grants(again)[0][1] == worker
+    assert not [one for one in again if isinstance(one, do.SendMessage)]
+
+
+def test_the_newest_wanted_count_counts() -> None:
+    rig = two_cpus()
+    leases = rig.want(9)
+    rig.want(0)
+    assert not grants(rig.give_back(leases[0][0]))
+    assert rig.free() == {"CPU": 1}
+
+
+def test_jobs_take_turns_whatever_they_want() -> None:
+    rig = two_cpus()
+    drivers = {job: (job, 1) for job in (2, 3)}
+    held = [lease for lease, _ in rig.want(50)]
+    for job, driver in drivers.items():
+        rig.join(driver, job)
+        rig.define(1, process=driver, CPU=1)
+        rig.want(50, process=driver)
+    receivers = []
+    holder = dict.fromkeys(held, DRIVER)
+    for _ in range(6):
+        lease = held.pop(0)
+        for one in sent(rig.give_back(lease, holder[lease]), kinds.LEASE_GRANT):
+            granted = kinds.LEASE_GRANT_BODY.unpack(one.payload)[0]
+            held.append(granted)
+            holder[granted] = one.process
+            receivers.append(one.process[0])
+    assert receivers == [2, 3, 1, 2, 3, 1]
+
+
+def test_the_demand_that_holds_less_is_served_first() -> None:
+    rig = two_cpus()
+    rig.define(2, CPU=1)
+    held = rig.want(5)
+    rig.want(5, shape=2)
+    done = rig.give_back(held[0][0])
+    assert [kinds.LEASE_GRANT_BODY.unpack(one.payload)[1] for one in sent(done, kinds.LEASE_GRANT)] == [2]
+
+
+def test_a_lease_of_who_holds_most_is_asked_back_once() -> None:
+    rig = two_cpus()
+    rig.define(2, CPU=1)
+    held = [lease for lease, _ in rig.want(5)]
+    asked = revoked(rig.feed(ev.LeaseRequested(DRIVER, 2, 5)))
+    assert len(asked) == 1 and asked[0] in held
+    assert not revoked(rig.feed(ev.LeaseRequested(DRIVER, 2, 6)))
+    done = rig.give_back(asked[0])
+    assert len(grants(done)) == 1 and not revoked(done)  # one each: even
+
+
+def test_equal_shares_are_left_alone() -> None:
+    rig = two_cpus()
+    rig.define(2, CPU=1)
+    rig.want(1)
+    rig.want(5, shape=2)
+    assert not revoked(rig.feed(ev.LeaseRequested(DRIVER, 1, 5)))
+
+
+def test_two_demands_take_turns_on_a_single_cpu() -> None:
+    rig = Rig({"CPU": 1})
+    rig.feed(ev.NodeStarted())
+    rig.join()
+    rig.define(1, CPU=1)
+    rig.define(2, CPU=1)
+    ((lease, _),) = rig.want(3)
+    shape = 2
+    assert revoked(rig.feed(ev.LeaseRequested(DRIVER, 2, 3))) == [lease]
+    for _ in range(4):
+        done = rig.give_back(lease)
+        (grant,) = sent(done, kinds.LEASE_GRANT)
+        lease, got, *_ = kinds.LEASE_GRANT_BODY.unpack(grant.payload)
+        assert got == shape
+        assert revoked(done) == [lease]
+        shape = 3 - shape
+        rig.want(3, shape)
+
+
+def test_a_shape_that_no_node_holds_is_refused_with_the_reason() -> None:
+    rig = two_cpus()
+    rig.define(3, CPU=1, GPU=2)
+    (refusal,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 3, 1)), kinds.SHAPE_REFUSED)
+    assert kinds.PROCESS_BODY.unpack(refusal.head) == (3, 0)
+    assert "task f can never be placed: 2 GPU is asked for, but the node has 0" in refusal.fault.text
+    rig.define(4, GPU=1.5)
+    (refusal,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 4, 1)), kinds.SHAPE_REFUSED)
+    assert "whole number" in refusal.fault.text
+
+
+def test_a_blocked_worker_lends_its_cpu_to_its_children_first() -> None:
+    rig = two_cpus()
+    (_, parent), (_, other) = rig.want(1000)
+    rig.define(7, process=parent, CPU=1)
+    assert not rig.want(4, shape=7, process=parent)
+    done = rig.feed(ev.WorkerBlocked(parent))
+    (grant,) = sent(done, kinds.LEASE_GRANT)
+    assert grant.process == parent
+    rig.feed(ev.WorkerUnblocked(parent))
+    assert rig.free() == {"CPU": -1}
+    child = kinds.LEASE_GRANT_BODY.unpack(grant.payload)[0]
+    assert not grants(rig.give_back(child, process=parent))  # only pays the debt
+    assert rig.free() == {"CPU": 0}
+    assert other != parent
+
+
+def test_a_recursion_goes_depth_first_and_needs_few_workers() -> None:
+    """A binary tree of tasks that each wait for two children, on two CPUs."""
+    rig = two_cpus()
+    ((_, root),) = rig.want(1)
+    depth_of = {root: 1}
+    open_children = {root: 2}
+    most = 0
+    frontier = [root]
+    holder_of: dict[tuple[int, int], tuple[tuple[int, int], int]] = {}
+
+    def start(instructions: list[do.Instruction]) -> None:
+        for one in sent(instructions, kinds.LEASE_GRANT):
+            lease, _, slot, generation, _ = kinds.LEASE_GRANT_BODY.unpack(one.payload)
+            worker = (slot, generation)
+            depth_of[worker] = depth_of.get(one.process, 0) + 1
+            holder_of[worker] = (one.process, lease)
+            frontier.append(worker)
+
+    while frontier:
+        worker = frontier.pop(0)
+        most = max(most, sum(w.place is Place.LEASED for w in rig.state.workers))
+        if depth_of[worker] < 6:
+            open_children[worker] = 2
+            rig.define(1, process=worker, CPU=1)
+            start(rig.feed(ev.LeaseRequested(worker, 1, 2)))
+            start(rig.feed(ev.WorkerBlocked(worker)))
+            continue
+        while worker in holder_of:  # a leaf is done; perhaps its parents are too
+            parent, lease = holder_of.pop(worker)
+            start(rig.feed(ev.LeaseReturned(parent, lease)))
+            open_children[parent] -= 1
+            if open_children[parent]:
+                break
+            start(rig.feed(ev.WorkerUnblocked(parent)))
+            worker = parent
+    assert open_children[root] == 0
+    assert most <= 4 * 6, f"{most} workers at once for a tree of depth 6"
+
+
+def test_a_large_demand_is_not_starved_by_small_ones() -> None:
+    rig = two_cpus()
+    rig.define(2, CPU=2)
+    small = [lease for lease, _ in rig.want(100)]
+    assert revoked(rig.feed(ev.LeaseRequested(DRIVER, 2, 1))) == small[::-1]
+    assert not grants(rig.give_back(small[0]))  # kept for the large one
+    rig.want(100)
+    done = rig.give_back(small[1])
+    assert [kinds.LEASE_GRANT_BODY.unpack(one.payload)[1] for one in sent(done, kinds.LEASE_GRANT)] == [2]
+
+
+def test_a_demand_that_can_not_be_placed_yet_insists_only_for_a_while() -> None:
+    rig = two_cpus()
+    rig.define(2, CPU=2)
+    rig.create(1, resources={"CPU": 1.0})  # holds a CPU for good
+    rig.want(1, shape=2)
+    assert not rig.want(1)
+    for _ in range(PATIENCE_TICKS - 1):
+        assert not grants(rig.feed(ev.Ticked()))
+    assert rig.state.wants_ticks
+    assert len(grants(rig.feed(ev.Ticked()))) == 1
+
+
+def test_a_demand_short_of_one_thing_does_not_hold_back_those_that_need_another() -> None:
+    rig = Rig({"CPU": 2, "disk": 1})
+    rig.feed(ev.NodeStarted())
+    rig.join()
+    rig.define(1, CPU=1)
+    rig.define(2, disk=1)
+    rig.define(3, disk=1)
+    assert rig.want(1, shape=2)
+    assert not rig.want(1, shape=3)
+    assert rig.want(1)
+
+
+def test_what_a_dead_holder_had_leased_is_killed_and_its_resources_come_back() -> None:
+    rig = two_cpus()
+    other = (2, 1)
+    rig.join(other, job=2)
+    rig.define(1, process=other, CPU=1)
+    workers = {worker for _, worker in rig.want(5)}
+    rig.want(2, process=other)
+    assert killed(rig.die(DRIVER)) == workers
+    assert rig.free() == {"CPU": 0}  # theirs until they are dead
+    done = [one for worker in workers for one in rig.die(worker)]
+    assert len(grants(done)) == 2
+    assert [one.job for one in done if isinstance(one, do.EndJob)] == [1]
+
+
+def test_the_holder_hears_of_its_workers_death_even_without_a_ring() -> None:
+    rig = two_cpus()
+    ((_, worker),) = rig.want(1)
+    (told,) = sent(rig.die(worker), kinds.PEER_DIED)
+    assert told.process == DRIVER
+    assert told.payload == kinds.PROCESS_BODY.pack(*worker) + f"killed by SIGKILL (pid {worker[0]})".encode()
+    assert rig.free() == {"CPU": 2}
+
+
+def test_peers_are_told_once_each() -> None:
+    rig = two_cpus()
+    ((_, worker),) = rig.want(1)
+    told = sent(rig.die(worker, peers=(DRIVER, (9, 1))), kinds.PEER_DIED)
+    assert [one.process for one in told] == [DRIVER, (9, 1)]
+
+
+def test_a_lease_can_only_be_returned_by_its_holder() -> None:
+    rig = two_cpus()
+    ((lease, worker),) = rig.want(1)
+    rig.give_back(lease, process=worker)
+    assert rig.free() == {"CPU": 1}
+
+
+def test_a_lease_returned_while_its_worker_still_counts_as_blocked_frees_its_cpu_once() -> None:
+    rig = two_cpus()
+    ((lease, worker),) = rig.want(1)
+    rig.feed(ev.WorkerBlocked(worker))
+    rig.give_back(lease)
+    assert rig.free() == {"CPU": 2}
+    rig.feed(ev.WorkerUnblocked(worker))
+    assert rig.free() == {"CPU": 2}
