@@ -164,6 +164,8 @@ class Core {
     void watch_daemon(int socket_fd);
     void close();
     bool is_closed() const { return closed_.load(std::memory_order_acquire); }
+    /// Whether the daemon is gone.
+    bool is_lost() const { return lost_.load(std::memory_order_acquire); }
     bool next_event(CoreEvent& event);
     void push_event(CoreEvent event);
 
@@ -227,7 +229,8 @@ class Core {
     std::atomic<bool> running_task{false};
     std::atomic<bool> is_actor{false};
     // The answer to NEED_SPACE and RESTORE, under the mutex.
-    uint64_t space_answers = 0;
+    std::atomic<uint64_t> space_answers{0};
+    std::atomic<uint64_t> restore_answers{0};
     uint64_t space_freed = 0;
     std::string space_text;
     std::unordered_map<uint64_t, std::string> restored;  ///< entry key -> error text, empty when it worked
@@ -319,6 +322,7 @@ class Core {
     std::atomic<bool> closed_{false};
     std::atomic<bool> lost_{false};
     std::atomic<int64_t> spin_ns_{30'000};
+    uint32_t vain_spins_ = 0;  ///< in a row; guarded by pump_mutex_
     std::thread background_thread_;
     std::thread watch_thread_;
     int watch_fd_ = -1;

@@ -16,6 +16,10 @@ namespace {
 constexpr int64_t kTickNs = 1'000'000;
 constexpr int64_t kIdleLeaseNs = 50'000'000;
 constexpr int kTicksBeforeParking = 4;
+/// After so many spins in vain the next ones are short, but for one in so many.
+constexpr uint32_t kVainSpins = 8;
+constexpr uint32_t kRetrySpin = 64;
+constexpr int64_t kShortSpinNs = 3'000;
 constexpr int64_t kOtherWaiterNs = 50'000'000;
 
 void block_signals() {
@@ -177,15 +181,16 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
         case Kind::ACTOR_DOWN:
             return on_actor_down(cursor);
         case Kind::SPACE:
-            ++space_answers;
             space_freed = cursor.take<uint64_t>();
             space_text = cursor.rest();
+            ++space_answers;
             return;
         case Kind::RESTORED: {
             const uint64_t key = cursor.take<uint64_t>();
             const bool ok = cursor.take<uint32_t>() != 0;
             cursor.take<uint32_t>();
             restored[key] = ok ? std::string() : std::string(cursor.rest());
+            ++restore_answers;
             return;
         }
         default:
@@ -249,12 +254,15 @@ bool Core::spin(int64_t limit_ns) {
         return has_ready(*segment_, bell);
     }
     bell.spinning.store(1, std::memory_order_relaxed);
+    // Who is waited for may be waiting for this very core, or busy for long: then spinning only harms.
+    if (vain_spins_ >= kVainSpins && vain_spins_ % kRetrySpin != 0) limit_ns = std::min(limit_ns, kShortSpinNs);
     const int64_t until = now_ns() + limit_ns;
     bool found = false;
     for (uint32_t i = 1; !(found = has_ready(*segment_, bell)); ++i) {
         __builtin_ia32_pause();
         if (i % 32 == 0 && now_ns() >= until) break;
     }
+    vain_spins_ = found ? 0 : vain_spins_ + 1;
     bell.spinning.store(0, std::memory_order_relaxed);
     header.spinners.fetch_sub(1);
     return found;
@@ -494,9 +502,10 @@ void Core::daemon_lost() {
         for (auto& [id, entry] : table_)
             if (!entry->is_done() && !entry->is_actor) pending.push_back(entry);
         for (Entry* entry : pending) fail(entry, error);
-        ++space_answers;
         space_freed = 0;
         space_text = "the node daemon ended";
+        ++space_answers;
+        ++restore_answers;
         others_.notify_all();
     }
     Doorbell& bell = segment_->bell(self_.slot);

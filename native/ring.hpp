@@ -20,10 +20,11 @@ inline uint32_t record_span(uint32_t payload) { return (uint32_t(sizeof(RecordHe
 
 class RingWriter {
    public:
-    explicit RingWriter(RingHeader* ring) : ring_(ring), data_(reinterpret_cast<char*>(ring) + 4096) {
-        tail_ = ring->tail.load(std::memory_order_relaxed);
-        head_ = ring->head.load(std::memory_order_acquire);
-    }
+    explicit RingWriter(RingHeader* ring)
+        : ring_(ring),
+          data_(reinterpret_cast<char*>(ring) + 4096),
+          tail_(ring->tail.load(std::memory_order_relaxed)),
+          head_(ring->head.load(std::memory_order_acquire)) {}
 
     /// Where to write the payload, or null when there is no room now. Nothing is visible before publish().
     char* reserve(uint32_t payload, uint16_t kind, uint16_t flags = 0) {
@@ -66,9 +67,11 @@ struct Record {
 
 class RingReader {
    public:
-    explicit RingReader(RingHeader* ring) : ring_(ring), data_(reinterpret_cast<char*>(ring) + 4096) {
-        head_ = ring->head.load(std::memory_order_relaxed);
-    }
+    explicit RingReader(RingHeader* ring)
+        : ring_(ring),
+          data_(reinterpret_cast<char*>(ring) + 4096),
+          head_(ring->head.load(std::memory_order_relaxed)),
+          tail_(head_) {}
 
     /// The next record, valid until release(). False when there is none.
     bool next(Record& out) {
@@ -100,7 +103,7 @@ class RingReader {
    private:
     RingHeader* ring_;
     const char* data_;
-    uint32_t head_, tail_ = head_;
+    uint32_t head_, tail_;
 };
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 /// each at a multiple of 64 from the value's start.
 #include <string>
 
+#include "copy.hpp"
 #include "py.hpp"
 
 namespace weft {
@@ -145,7 +146,7 @@ void write_pickled(char* to, const char* pickle, size_t bytes, const Views& view
         if (view.len > (1 << 20)) {
             // The buffer is exported, so its memory stays; others may run meanwhile.
             Py_BEGIN_ALLOW_THREADS;
-            memcpy(to + start, view.buf, size_t(view.len));
+            copy_bytes(to + start, static_cast<const char*>(view.buf), size_t(view.len));
             Py_END_ALLOW_THREADS;
         } else {
             memcpy(to + start, view.buf, size_t(view.len));
@@ -309,18 +310,12 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
     return PyObject_Vectorcall(pickle_loads, args, 1, buffers_keyword);
 }
 
-/// Blocks without the GIL until the condition holds under the mutex. False with an exception set.
-template <class Condition>
-bool wait_for(Core& core, Condition&& condition) {
+/// Blocks without the GIL until the daemon has answered once more. False with an exception set.
+bool wait_for_answer(Core& core, const std::atomic<uint64_t>& answers, uint64_t before) {
     for (;;) {
         Core::Waited result;
         Py_BEGIN_ALLOW_THREADS;
-        result = core.wait_until(
-            [&] {
-                std::lock_guard lock(core.mutex());
-                return condition();
-            },
-            -1, false);
+        result = core.wait_until([&] { return answers.load(std::memory_order_acquire) != before; }, -1, false);
         Py_END_ALLOW_THREADS;
         if (result == Core::Waited::done) return true;
         if (result == Core::Waited::closed) {
@@ -343,10 +338,10 @@ bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*&
         uint64_t before;
         {
             std::lock_guard lock(core.mutex());
-            before = core.space_answers;
+            before = core.space_answers.load();
             core.ask_space(bytes);
         }
-        if (!wait_for(core, [&] { return core.space_answers != before; })) return false;
+        if (!wait_for_answer(core, core.space_answers, before)) return false;
     }
     std::string text;
     {
@@ -420,19 +415,23 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena) {
             }
             case PinResult::spilled: {
                 const uint64_t key = (uint64_t(arena.generation) << 32) | arena.entry;
+                std::string problem = "the node daemon ended";
+                uint64_t before;
                 {
                     std::lock_guard lock(core.mutex());
+                    before = core.restore_answers.load();
                     core.restored.erase(key);
                     core.send_daemon(Kind::RESTORE, &key, sizeof key);
                 }
-                std::string problem;
-                if (!wait_for(core, [&] {
-                        const auto it = core.restored.find(key);
-                        if (it == core.restored.end()) return false;
-                        problem = it->second;
-                        return true;
-                    }))
-                    return nullptr;
+                for (bool answered = false; !answered && !core.is_lost();) {
+                    if (!wait_for_answer(core, core.restore_answers, before)) return nullptr;
+                    std::lock_guard lock(core.mutex());
+                    before = core.restore_answers.load();
+                    const auto it = core.restored.find(key);
+                    if (it == core.restored.end()) continue;
+                    problem = it->second;
+                    answered = true;
+                }
                 if (!problem.empty()) return raise_error(error_value(ErrorCode::out_of_memory, problem));
                 continue;
             }

@@ -106,7 +106,9 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
         return failed;
     };
     if (start_fetching(core, entries)) {
-        for (Entry* entry : entries) failed = failed || entry->where == Where::error;
+        for (Entry* entry : entries) failed = failed || (entry->is_done() && entry->where == Where::error);
+        Owned kept(PyList_GetSlice(list, 0, PyList_GET_SIZE(list)));  // another thread may change the list
+        if (!kept) return nullptr;
         if (!all_done() && !block(core, all_done, deadline_after(seconds)))
             return PyErr_Occurred() ? nullptr : timed_out(count - done, count, seconds);
     }
@@ -185,8 +187,10 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
         return ready && rest ? PyTuple_Pack(2, ready.get(), rest.get()) : nullptr;
     }
 
+    Owned kept(PyList_GetSlice(list, 0, size));  // another thread may change the list while this one waits
     std::vector<Entry*> entries;
-    if (!collect(list, entries)) return nullptr;
+    if (!kept || !collect(kept.get(), entries)) return nullptr;
+    list = kept.get();
     const auto count_done = [&] {
         size_t done = 0;
         for (Entry* entry : entries) done += entry->is_done() ? 1 : 0;
