@@ -47,6 +47,7 @@ void Core::flush_actor(ActorLink* link) {
         link->queue.pop_front();
         link->flight.push_back(task);
         write_task(link->where, task, Kind::TASK);
+        if (task->flags & kStreaming) send_credit(task, stream_of(task->returns[0]));
     }
 }
 

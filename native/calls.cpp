@@ -140,6 +140,7 @@ struct RemoteCall {
     uint32_t returns;
     int32_t retries;
     uint32_t flags;
+    uint32_t window;
 };
 
 PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObject* keywords) {
@@ -172,6 +173,7 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
     header.keywords = uint16_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
     header.retry_bytes = uint32_t(call->retry_types->size());
     header.name_bytes = uint16_t(call->name->size());
+    header.window = call->window;
     header.task = next_child(core);
     draft.start(header, *call->name, {}, *call->retry_types);
     if (!encode_call(core, draft, args, count, keywords)) return nullptr;
@@ -195,6 +197,8 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
             entries[i]->holds.store(2, std::memory_order_relaxed);  // the task's and the ref's
             task->returns.push_back(entries[i]);
         }
+        task->parent = context != nullptr ? context->task : core.root;
+        if (call->flags & kStreaming) entries[0]->more().stream = std::make_unique<Stream>();
         core.submit(task);
     } catch (...) {
         return translate_exception();
@@ -205,13 +209,14 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
 
 int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<RemoteCall*>(self);
-    static const char* names[] = {"prepare", "name", "num_returns", "max_retries", "retry_exceptions", "retry_types", nullptr};
+    static const char* names[] = {"prepare", "name", "num_returns", "max_retries", "retry_exceptions", "retry_types", "window", nullptr};
     PyObject* prepare = nullptr;
     const char *name = nullptr, *types = nullptr;
     Py_ssize_t name_bytes = 0, types_bytes = 0;
     int returns = 1, retries = 0, retry = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#", const_cast<char**>(names), &prepare, &name, &name_bytes,
-                                     &returns, &retries, &retry, &types, &types_bytes))
+    unsigned window = kStreamWindow;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#|I", const_cast<char**>(names), &prepare, &name, &name_bytes,
+                                     &returns, &retries, &retry, &types, &types_bytes, &window))
         return -1;
     call->call = remote_call;
     Py_INCREF(prepare);
@@ -219,9 +224,10 @@ int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     call->session = 0;
     call->name = new std::string(name, size_t(name_bytes));
     call->retry_types = new std::string(types, size_t(types_bytes));
-    call->returns = uint32_t(std::max(0, returns));
+    call->returns = returns < 0 ? 1u : uint32_t(returns);
     call->retries = retries;
-    call->flags = retry ? uint32_t(kRetryErrors) : 0u;
+    call->flags = (retry ? uint32_t(kRetryErrors) : 0u) | (returns < 0 ? uint32_t(kStreaming) : 0u);
+    call->window = std::max(1u, window);
     return 0;
 }
 
@@ -302,6 +308,7 @@ struct ActorCall {
     uint32_t returns;
     int32_t retries;
     uint32_t flags;
+    uint32_t window;
 };
 
 PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObject* keywords) {
@@ -329,6 +336,7 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
     header.keywords = uint16_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
     header.name_bytes = uint16_t(call->name->size());
     header.method_bytes = uint16_t(call->method->size());
+    header.window = call->window;
     header.task = next_child(core);
     draft.start(header, *call->name, *call->method, {});
     if (!encode_call(core, draft, args, count, keywords)) return nullptr;
@@ -352,6 +360,8 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
             entries[i]->holds.store(2, std::memory_order_relaxed);
             task->returns.push_back(entries[i]);
         }
+        task->parent = context != nullptr ? context->task : core.root;
+        if (call->flags & kStreaming) entries[0]->more().stream = std::make_unique<Stream>();
         core.submit_call(task, actor);
     } catch (...) {
         return translate_exception();
@@ -362,12 +372,13 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
 
 int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<ActorCall*>(self);
-    static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions", "name", nullptr};
+    static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions", "name", "window", nullptr};
     PyObject* token = nullptr;
     const char *method = nullptr, *name = nullptr;
     int returns = 1, retries = 0, retry = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips", const_cast<char**>(names), token_type, &token, &method,
-                                     &returns, &retries, &retry, &name))
+    unsigned window = kStreamWindow;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|I", const_cast<char**>(names), token_type, &token, &method,
+                                     &returns, &retries, &retry, &name, &window))
         return -1;
     call->call = actor_call;
     Py_INCREF(token);
@@ -375,9 +386,10 @@ int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     call->method = new std::string(method);
     call->name = new std::string(name);
     call->key = std::hash<std::string>{}(*call->method);
-    call->returns = uint32_t(std::max(0, returns));
+    call->returns = returns < 0 ? 1u : uint32_t(returns);
     call->retries = retries;
-    call->flags = uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u);
+    call->flags = uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u) | (returns < 0 ? uint32_t(kStreaming) : 0u);
+    call->window = std::max(1u, window);
     return 0;
 }
 

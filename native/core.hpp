@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,8 +38,26 @@ struct Entry;
 
 enum class ObjectState : uint8_t { pending, ready, failed };
 
+/// The consumer's end of a generator task; hangs on the entry that the task completes at its end.
+struct Stream {
+    std::deque<Entry*> items;  ///< arrived and not taken; each is held
+    uint32_t received = 0;     ///< items so far; one of a lower index is a retry's repetition
+    uint32_t consumed = 0;
+    uint32_t credited = 0;  ///< consumed, as the producer knows it
+    bool closed = false;    ///< the consumer wants no more
+    std::atomic<uint32_t> available{0};
+    std::vector<PyObject*> callbacks;
+};
+
+/// The producer's end: what the consumer has taken.
+struct Credit {
+    std::atomic<uint32_t> consumed{0};
+    std::atomic<bool> closed{false};
+};
+
 /// What few objects need.
 struct EntryExtra {
+    std::unique_ptr<Stream> stream;
     std::vector<Entry*> nested;      ///< refs inside the value; each is held
     std::vector<Task*> dependents;   ///< tasks of this process that wait for it
     std::vector<ProcessId> wanters;  ///< borrowers to send the value to
@@ -61,6 +80,7 @@ struct Entry {
     Where where = Where::none;
     ProcessId owner;
     uint32_t tokens = 0;  ///< counts given to this borrower
+    uint64_t cookie = 0;  ///< of the task that makes it, while it is under way
     Blob value;           ///< the inline value or the error
     ArenaRef arena;
     std::unique_ptr<EntryExtra> extra;
@@ -129,6 +149,8 @@ struct Task {
     int32_t retries = 0;           ///< left; -1 for ever
     uint32_t flags = 0;
     int64_t expected_ns = 0;
+    Id parent;               ///< the task that submitted it
+    bool cancelled = false;  ///< not to be tried again
     std::string name;
     uint64_t cookie() const { return (uint64_t(generation) << 32) | index; }
     TaskHeader& header() { return *reinterpret_cast<TaskHeader*>(record.data()); }
@@ -199,6 +221,22 @@ class Core {
     void submit_creation(Task* task);
     void ask_space(uint64_t bytes);
 
+    // -- cancel.cpp --
+    enum class Cancelled { done, asked, too_late };
+    /// Ends the task that makes the object: at once when it has not started, else by asking its worker.
+    Cancelled cancel(Entry* entry, bool force, bool recursive);
+    void cancel_children(Id parent, bool force);
+    /// Worker: drop a task that has not started and answer for it. False when it is not in the inbox.
+    bool cancel_incoming(ProcessId from, uint64_t cookie);
+
+    // -- streams.cpp --
+    Stream* stream_of(Entry* entry) { return entry->extra ? entry->extra->stream.get() : nullptr; }
+    /// The next item's entry (its hold passes to the caller), or null when none has come.
+    Entry* take_item(Entry* generator);
+    void close_stream(Entry* generator);
+    std::shared_ptr<Credit> credit(ProcessId from, uint64_t cookie);
+    void forget_credit(ProcessId from, uint64_t cookie);
+
     // -- execute.cpp --
     bool take_incoming(Incoming& out);
     bool has_incoming() const { return incoming_.load(std::memory_order_acquire) != 0; }
@@ -234,7 +272,8 @@ class Core {
     uint64_t space_freed = 0;
     std::string space_text;
     std::unordered_map<uint64_t, std::string> restored;  ///< entry key -> error text, empty when it worked
-    std::function<void(uint64_t cookie, bool force)> on_cancel;
+    /// Worker: called with the mutex held when a task that runs here shall stop.
+    std::function<void(ProcessId from, uint64_t cookie, bool force, bool recursive)> on_cancel;
     uint64_t tasks_run = 0;
 
    private:
@@ -276,6 +315,10 @@ class Core {
     Task* task_at(uint64_t cookie);
     bool retry(Task* task);
     void resend(Task* task);
+    void on_stream_item(Cursor cursor);
+    void on_stream_credit(ProcessId from, Cursor cursor);
+    void send_credit(Task* task, Stream* stream);
+    void wake_stream(Stream* stream);
     // actors.cpp
     ActorLink* link(Id actor);
     void flush_actor(ActorLink* link);
@@ -310,6 +353,7 @@ class Core {
     std::atomic<uint32_t> incoming_{0};  ///< its length, for waiters
     std::unordered_map<uint64_t, std::string> definitions_;  ///< pickled functions that have come
     std::string binding_;
+    std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<Credit>> credits_;
     std::atomic<bool> exit_{false};
 
     // Waiting and threads.

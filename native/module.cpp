@@ -141,6 +141,45 @@ void on_ready(nb::handle ref, nb::object callback) {
     core.push_event({0xffff, {}, owned});
 }
 
+int cancel(nb::handle ref, bool force, bool recursive) {
+    if (!is_ref(ref.ptr())) throw nb::type_error("cancel wants an ObjectRef");
+    Entry* entry = entry_of(ref.ptr());
+    if (entry == nullptr) throw nb::python_error();
+    Core& core = need();
+    std::lock_guard lock(core.mutex());
+    return int(core.cancel(entry, force, recursive));
+}
+
+void close_stream(nb::handle ref) {
+    if (!is_ref(ref.ptr()) || session().number == 0) return;
+    Entry* entry = entry_of(ref.ptr());
+    if (entry == nullptr) {
+        PyErr_Clear();
+        return;
+    }
+    Core& core = need();
+    std::lock_guard lock(core.mutex());
+    core.close_stream(entry);
+}
+
+/// Run the callback once an item or the end has come.
+void on_item(nb::handle ref, nb::object callback) {
+    if (!is_ref(ref.ptr())) throw nb::type_error("on_item wants an ObjectRef");
+    Entry* entry = entry_of(ref.ptr());
+    if (entry == nullptr) throw nb::python_error();
+    Core& core = need();
+    PyObject* owned = callback.inc_ref().ptr();
+    {
+        std::lock_guard lock(core.mutex());
+        Stream* stream = core.stream_of(entry);
+        if (stream != nullptr && stream->items.empty() && !entry->is_done()) {
+            stream->callbacks.push_back(owned);
+            return;
+        }
+    }
+    core.push_event({0xffff, {}, owned});
+}
+
 nb::object new_actor() {
     Core& core = need();
     Entry* entry;
@@ -241,6 +280,7 @@ PyMethodDef hot_functions[] = {
     {"put", py_put, METH_O, "Store a value; its ref."},
     {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1): the value or the list of values."},
     {"wait", as_function(py_wait), METH_FASTCALL, "wait(refs, num_returns, timeout_s=-1): (ready, rest)."},
+    {"next_item", as_function(py_next_item), METH_FASTCALL, "next_item(ref, timeout_s=-1): an item's ref, or None at the end."},
     {"create_actor", as_function(py_create_actor), METH_FASTCALL, "create_actor(token, spec, class_key, name, args, kwargs)"},
     {"run_worker", py_run_worker, METH_NOARGS, "A worker's life; its exit status."},
     {nullptr, nullptr, 0, nullptr},
@@ -282,6 +322,10 @@ NB_MODULE(_native, m) {
     });
     m.def("current_task", &current_task);
     m.def("set_current_task", &set_current_task);
+    m.def("is_cancelled", &is_cancelled);
+    m.def("cancel", &cancel);
+    m.def("close_stream", &close_stream);
+    m.def("on_item", &on_item);
     m.def("exit_worker", [] { need().request_exit(); });
     m.def("statistics", &statistics);
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });

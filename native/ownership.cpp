@@ -84,10 +84,13 @@ void Core::finish_entry(Entry* entry) {
     entry->in_table = entry->fetching = entry->is_actor = entry->marked = false;
     entry->where = Where::none;
     entry->tokens = 0;
+    entry->cookie = 0;
     entry->value.reset();
     free_entries_.push_back(entry);
     if (!extra) return;
     for (Entry* inner : extra->nested) drop_locked(inner);
+    if (extra->stream)
+        for (Entry* item : extra->stream->items) drop_locked(item);
     for (PyObject* callback : extra->callbacks) push_event({0xffff, {}, callback});
 }
 

@@ -149,10 +149,14 @@ void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
             return on_value(cursor);
         case Kind::CANCEL: {
             const uint64_t cookie = cursor.take<uint64_t>();
-            const bool force = cursor.take<uint32_t>() != 0;
-            if (on_cancel) on_cancel(cookie, force);
+            const uint32_t how = cursor.take<uint32_t>();
+            if (!cancel_incoming(from, cookie) && on_cancel) on_cancel(from, cookie, how & 1, how & 2);
             return;
         }
+        case Kind::STREAM_ITEM:
+            return on_stream_item(cursor);
+        case Kind::STREAM_CREDIT:
+            return on_stream_credit(from, cursor);
         default:
             return handle_daemon(kind, data, bytes);
     }
@@ -227,6 +231,8 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
     }
     for (Entry* entry : unborrowed)
         if (entry->holds.load() == 0) release_entry(entry);
+    for (auto& [key, credit] : credits_)
+        if (key.first == dead.key()) credit->closed.store(true);
     std::erase_if(inbox_, [&](const Incoming& in) { return in.from == dead; });
     inbox_changed();
     send(daemon_, Kind::PEER_DETACHED, &dead, sizeof dead);

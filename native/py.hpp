@@ -119,5 +119,8 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_run_worker(PyObject*, PyObject*);
 bool add_worker_types(PyObject* module);
+/// Whether the task that runs on this worker's main thread was cancelled.
+bool is_cancelled();
+PyObject* py_next_item(PyObject*, PyObject* const* args, Py_ssize_t count);
 
 }  // namespace weft

@@ -65,7 +65,10 @@ void Core::finish_task(Task* task) {
     ++task->generation;
     for (Entry* entry : task->deps) drop_locked(entry);
     for (Entry* entry : task->nested) drop_locked(entry);
-    for (Entry* entry : task->returns) drop_locked(entry);
+    for (Entry* entry : task->returns) {
+        entry->cookie = 0;
+        drop_locked(entry);
+    }
     if (task->actor_entry != nullptr) drop_locked(task->actor_entry);
     task->deps.clear();
     task->nested.clear();
@@ -79,6 +82,7 @@ void Core::finish_task(Task* task) {
     task->actor_entry = nullptr;
     task->missing = 0;
     task->flags = 0;
+    task->cancelled = false;
     if (task->record.size() > 4096)
         task->record.~Buffer(), new (&task->record) Buffer;
     else
@@ -88,6 +92,7 @@ void Core::finish_task(Task* task) {
 
 void Core::fail_task(Task* task, std::string_view error) {
     for (Entry* entry : task->returns) fail(entry, error);
+    if ((task->flags & kStreaming) && !task->returns.empty()) wake_stream(stream_of(task->returns[0]));
     finish_task(task);
 }
 
@@ -96,6 +101,7 @@ void Core::fail_task(Task* task, std::string_view error) {
 void Core::submit(Task* task) {
     ++submitted_;
     task->header().cookie = task->cookie();
+    for (Entry* entry : task->returns) entry->cookie = task->cookie();
     task->missing = 0;
     for (Entry* entry : task->deps) {
         if (entry->is_done()) continue;
@@ -180,6 +186,7 @@ void Core::push(Lease* lease, Task* task) {
     lease->expected_ns += task->expected_ns;
     send_function(lease->worker, task->function);
     write_task(lease->worker, task, Kind::TASK);
+    if (task->flags & kStreaming) send_credit(task, stream_of(task->returns[0]));
 }
 
 void Core::send_function(ProcessId to, Function* function) {
@@ -249,7 +256,11 @@ void Core::lease_lost(Lease* lease, const std::string& reason) {
         Task* task = *it;
         task->lease = nullptr;
         const bool ran = std::next(it) == flight.rend();
-        if (ran && !retry(task)) {
+        if ((ran || task->cancelled) && !retry(task)) {
+            if (task->cancelled) {
+                fail_task(task, error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled"));
+                continue;
+            }
             fail_task(task, error_value(ErrorCode::worker_crashed,
                                         "task " + task->name + " (attempt " +
                                             std::to_string(task->header().attempt + 1) +
@@ -264,7 +275,7 @@ void Core::lease_lost(Lease* lease, const std::string& reason) {
 }
 
 bool Core::retry(Task* task) {
-    if (task->retries == 0) return false;
+    if (task->retries == 0 || task->cancelled) return false;
     if (task->retries > 0) --task->retries;
     ++task->header().attempt;
     return true;
@@ -327,6 +338,7 @@ void Core::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
             complete(entry, value.where, data, value.bytes, {});
         }
     }
+    if (task->flags & kStreaming) wake_stream(stream_of(task->returns[0]));
     // One error stands for all returns.
     if (status != Status::ok && reply.values == 1 && task->returns.size() > 1) {
         const std::string error(task->returns[0]->value.view());

@@ -224,4 +224,30 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
     return PyTuple_Pack(2, ready.get(), rest.get());
 }
 
+/// next_item(generator ref, timeout_s): the next item's ref; None at the end; a timeout raises.
+PyObject* py_next_item(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count < 1 || count > 2 || !is_ref(args[0]))
+        return PyErr_SetString(PyExc_TypeError, "next_item(ref of a generator task, timeout_s=-1)"), nullptr;
+    const double seconds = count == 2 ? PyFloat_AsDouble(args[1]) : -1;
+    if (PyErr_Occurred()) return nullptr;
+    Entry* generator = entry_of(args[0]);
+    if (generator == nullptr) return nullptr;
+    const std::shared_ptr<Core> core = session().core;
+    core->advance_epoch();
+    Stream* stream = core->stream_of(generator);
+    if (stream == nullptr) return PyErr_SetString(PyExc_ValueError, "the ref is not of a generator task"), nullptr;
+    const auto done = [&] { return stream->available.load(std::memory_order_acquire) != 0 || generator->is_done(); };
+    core->poll();
+    if (!done() && !block(*core, done, deadline_after(seconds)))
+        return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
+    Entry* item;
+    {
+        std::lock_guard lock(core->mutex());
+        item = core->take_item(generator);
+    }
+    if (item != nullptr) return make_ref(ref_type, item);
+    if (generator->where == Where::error) return value_of(*core, generator);
+    Py_RETURN_NONE;
+}
+
 }  // namespace weft

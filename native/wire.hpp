@@ -45,9 +45,9 @@ enum class Kind : uint16_t {
     BORROW_RELEASE = 67,  ///< Id, u64: so many of the counts given to me are returned
     WANT = 68,            ///< Id: send me the value when it is there
     VALUE = 69,           ///< Id, then a PackedValue
-    CANCEL = 70,          ///< u64 cookie, u32 force
+    CANCEL = 70,          ///< u64 cookie, u32 how: 1 force, 2 recursive
     STREAM_ITEM = 71,     ///< u64 cookie, u32 index, then a PackedValue
-    STREAM_CREDIT = 72,   ///< u64 cookie, u32 how many items were consumed
+    STREAM_CREDIT = 72,   ///< u64 cookie, u32 items consumed so far; kNoMoreItems: stop
 };
 
 /// Flag of a record: the next one of the same peer continues it.
@@ -60,6 +60,11 @@ enum TaskFlags : uint32_t {
     kStreaming = 8,      ///< a generator: items are sent as they come
     kRetryErrors = 16,   ///< an exception is worth another attempt
 };
+
+/// A consumer's credit that says: stop.
+constexpr uint32_t kNoMoreItems = 0xffffffff;
+/// A producer may be so many items ahead of its consumer.
+constexpr uint32_t kStreamWindow = 256;
 
 struct TaskHeader {
     Id task;
@@ -77,7 +82,7 @@ struct TaskHeader {
     uint16_t method_bytes;
     uint32_t retry_bytes;   ///< pickled exception types worth a retry
     uint32_t static_bytes;  ///< name, method, retry types, nested refs, arguments
-    uint32_t reserved;
+    uint32_t window;        ///< of a generator: items it may be ahead
 };
 static_assert(sizeof(TaskHeader) == 80);
 

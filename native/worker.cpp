@@ -1,5 +1,10 @@
 /// A worker's life: take a task record, run the function, answer. Also calls of concurrent actors, which
 /// finish on other threads.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <set>
 #include <unordered_map>
 
 #include "py.hpp"
@@ -58,8 +63,14 @@ class Worker {
     }
     int run();
 
+    /// Whether the task on the main thread was cancelled.
+    bool is_cancelled() const { return cancel_.load(std::memory_order_acquire); }
+
    private:
     void execute(Incoming& incoming);
+    void fail(Frame& frame);
+    void stream(Frame& frame, PyObject* result);
+    void on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive);
     void create(Frame& frame, Arguments& arguments);
     PyObject* load(uint64_t key);
     bool bind_job();
@@ -72,7 +83,16 @@ class Worker {
     PyObject* actor_ = nullptr;
     bool concurrent_ = false;
     std::deque<Incoming> before_creation_;
+    struct {
+        ProcessId from;
+        uint64_t cookie = 0;
+        Id task;
+    } running_;  ///< on the main thread; guarded by the core's mutex
+    std::atomic<bool> cancel_{false};
+    pthread_t main_thread_ = pthread_self();
 };
+
+Worker* the_worker = nullptr;
 
 void drop_nested(Core& core, Frame& frame) {
     if (frame.nested.empty()) return;
@@ -93,6 +113,11 @@ void reply_error(Core& core, Frame& frame, std::string_view error, Status status
     std::lock_guard lock(core.mutex());
     ++core.tasks_run;
     core.send(frame.from, Kind::REPLY, out.data(), out.size());
+}
+
+void reply_cancelled(Core& core, Frame& frame) {
+    reply_error(core, frame, error_value(ErrorCode::cancelled, "task " + frame.name + " was cancelled while it ran"),
+                Status::cancelled);
 }
 
 /// The pending Python exception as an error value.
@@ -128,6 +153,21 @@ struct Returned {
     Nested nested;
 };
 
+/// Appends an encoded value as `to` shall see it. The mutex is held; the nested refs' holds stay.
+void pack_encoded(Core& core, Buffer& out, const Buffer& data, const Returned& value, ProcessId to) {
+    const bool in_arena = value.encoded.where == Where::arena;
+    out.add(PackedValue{value.encoded.where, uint32_t(value.nested.entries.size()),
+                        in_arena ? sizeof(ArenaRef) : value.encoded.bytes});
+    for (Entry* entry : value.nested.entries) {
+        core.lend_ref(entry, to);
+        out.add(PackedRef{entry->id, entry->owner, entry->is_actor, 0});
+    }
+    if (in_arena)
+        out.add(value.encoded.arena);
+    else
+        out.append(data.data() + value.at, value.encoded.bytes);
+}
+
 /// Answers with the results; false with an exception set when they cannot be encoded.
 bool reply_results(Core& core, Frame& frame, PyObject* result) {
     const uint16_t count = frame.header.returns;
@@ -160,19 +200,7 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
     out.clear();
     out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), took(frame), uint32_t(values.size()), 0});
     std::lock_guard lock(core.mutex());
-    for (const Returned& value : values) {
-        const bool in_arena = value.encoded.where == Where::arena;
-        out.add(PackedValue{value.encoded.where, uint32_t(value.nested.entries.size()),
-                            in_arena ? sizeof(ArenaRef) : value.encoded.bytes});
-        for (Entry* entry : value.nested.entries) {
-            core.lend_ref(entry, frame.from);
-            out.add(PackedRef{entry->id, entry->owner, entry->is_actor, 0});
-        }
-        if (in_arena)
-            out.add(value.encoded.arena);
-        else
-            out.append(data.data() + value.at, value.encoded.bytes);
-    }
+    for (const Returned& value : values) pack_encoded(core, out, data, value, frame.from);
     ++core.tasks_run;
     core.send(frame.from, Kind::REPLY, out.data(), out.size());
     for (const Returned& value : values)
@@ -180,17 +208,100 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
     return true;
 }
 
+// ---- generators ------------------------------------------------------------------------------------
+
+void start_item(Buffer& out, const Frame& frame, uint32_t index) {
+    out.clear();
+    out.add(frame.header.cookie);
+    out.add(index);
+    out.add(uint32_t(0));
+}
+
+/// Sends the index-th item; false with an exception set when it cannot be encoded.
+bool send_item(Core& core, Frame& frame, uint32_t index, PyObject* value) {
+    Buffer data, out;
+    Returned item{};
+    if (!encode_value(core, value, data, item.nested, frame.from, item.encoded)) {
+        for (Entry* entry : item.nested.entries) core.drop(entry);
+        return false;
+    }
+    start_item(out, frame, index);
+    std::lock_guard lock(core.mutex());
+    pack_encoded(core, out, data, item, frame.from);
+    core.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
+    for (Entry* entry : item.nested.entries) core.drop_locked(entry);
+    return true;
+}
+
+void send_error_item(Core& core, Frame& frame, uint32_t index, std::string_view error) {
+    Buffer out;
+    start_item(out, frame, index);
+    out.add(PackedValue{Where::error, 0, error.size()});
+    out.append(error.data(), error.size());
+    std::lock_guard lock(core.mutex());
+    core.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
+}
+
+uint32_t window_of(const Frame& frame) { return frame.header.window != 0 ? frame.header.window : kStreamWindow; }
+
+/// The stream ends with the exception that is set as its last item, or is tried again.
+void end_stream_with_exception(Core& core, Frame& frame, uint32_t index) {
+    auto [error, retry] = dump_exception(frame);
+    if (retry && (frame.header.flags & kRetryErrors)) return reply_error(core, frame, error, Status::retry);
+    send_error_item(core, frame, index, error);
+    reply_results(core, frame, Py_None);
+}
+
 // ---- calls that finish elsewhere -------------------------------------------------------------------
 
 struct PendingObject {
     PyObject_HEAD std::shared_ptr<Core> core;
     Frame* frame;  ///< null once answered
+    std::shared_ptr<Credit> credit;
+    uint32_t items;
 };
+
+/// The calls of concurrent actors that are under way, for cancelling. Guarded by the core's mutex.
+std::map<std::pair<uint64_t, uint64_t>, Id> under_way;
+
+std::unique_ptr<Frame> take_frame(PendingObject* pending) {
+    std::unique_ptr<Frame> frame(std::exchange(pending->frame, nullptr));
+    std::lock_guard lock(pending->core->mutex());
+    under_way.erase({frame->from.key(), frame->header.cookie});
+    if (pending->credit) pending->core->forget_credit(frame->from, frame->header.cookie);
+    return frame;
+}
+
+/// 1 when more may be sent, 0 when the consumer must catch up first, -1 when it wants no more.
+long stream_room(const PendingObject* pending) {
+    if (pending->credit->closed.load(std::memory_order_acquire)) return -1;
+    return pending->items - pending->credit->consumed.load(std::memory_order_acquire) < window_of(*pending->frame);
+}
+
+PyObject* pending_item(PyObject* self, PyObject* value) {
+    auto* pending = reinterpret_cast<PendingObject*>(self);
+    if (pending->frame == nullptr || !pending->credit) {
+        PyErr_SetString(PyExc_RuntimeError, "weft: this call does not stream, or was answered");
+        return nullptr;
+    }
+    if (!send_item(*pending->core, *pending->frame, pending->items, value)) return nullptr;
+    ++pending->items;
+    return PyLong_FromLong(stream_room(pending));
+}
+
+PyObject* pending_room(PyObject* self, PyObject*) {
+    auto* pending = reinterpret_cast<PendingObject*>(self);
+    return PyLong_FromLong(pending->frame == nullptr || !pending->credit ? -1 : stream_room(pending));
+}
+
+PyObject* pending_streams(PyObject* self, PyObject*) {
+    return PyBool_FromLong(bool(reinterpret_cast<PendingObject*>(self)->credit));
+}
 
 PyObject* pending_finish(PyObject* self, PyObject* value) {
     auto* pending = reinterpret_cast<PendingObject*>(self);
     if (pending->frame == nullptr) Py_RETURN_NONE;
-    std::unique_ptr<Frame> frame(std::exchange(pending->frame, nullptr));
+    std::unique_ptr<Frame> frame = take_frame(pending);
     if (!reply_results(*pending->core, *frame, value)) reply_exception(*pending->core, *frame);
     drop_nested(*pending->core, *frame);
     Py_RETURN_NONE;
@@ -199,9 +310,21 @@ PyObject* pending_finish(PyObject* self, PyObject* value) {
 PyObject* pending_fail(PyObject* self, PyObject* error) {
     auto* pending = reinterpret_cast<PendingObject*>(self);
     if (pending->frame == nullptr) Py_RETURN_NONE;
-    std::unique_ptr<Frame> frame(std::exchange(pending->frame, nullptr));
+    std::unique_ptr<Frame> frame = take_frame(pending);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
-    reply_exception(*pending->core, *frame);
+    if (pending->credit)
+        end_stream_with_exception(*pending->core, *frame, pending->items);
+    else
+        reply_exception(*pending->core, *frame);
+    drop_nested(*pending->core, *frame);
+    Py_RETURN_NONE;
+}
+
+PyObject* pending_cancelled(PyObject* self, PyObject*) {
+    auto* pending = reinterpret_cast<PendingObject*>(self);
+    if (pending->frame == nullptr) Py_RETURN_NONE;
+    std::unique_ptr<Frame> frame = take_frame(pending);
+    reply_cancelled(*pending->core, *frame);
     drop_nested(*pending->core, *frame);
     Py_RETURN_NONE;
 }
@@ -216,9 +339,10 @@ PyObject* pending_task(PyObject* self, PyObject*) {
 void pending_dealloc(PyObject* self) {
     auto* pending = reinterpret_cast<PendingObject*>(self);
     if (pending->frame != nullptr) {
-        drop_nested(*pending->core, *pending->frame);
-        delete pending->frame;
+        std::unique_ptr<Frame> frame = take_frame(pending);
+        drop_nested(*pending->core, *frame);
     }
+    pending->credit.~shared_ptr();
     pending->core.~shared_ptr();
     PyTypeObject* type = Py_TYPE(self);
     type->tp_free(self);
@@ -228,6 +352,10 @@ void pending_dealloc(PyObject* self) {
 PyMethodDef pending_methods[] = {
     {"finish", pending_finish, METH_O, "Answer with the result."},
     {"fail", pending_fail, METH_O, "Answer with the exception."},
+    {"item", pending_item, METH_O, "Stream one value: 1 go on, 0 wait for room, -1 stop."},
+    {"room", pending_room, METH_NOARGS, "As item(), without sending."},
+    {"streams", pending_streams, METH_NOARGS, "Whether the caller wants a stream."},
+    {"cancelled", pending_cancelled, METH_NOARGS, "Answer that it was cancelled."},
     {"task", pending_task, METH_NOARGS, "(task id, name), or None once answered."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -386,6 +514,11 @@ void Worker::execute(Incoming& incoming) {
     Context here;
     context = &here;
     core_->running_task.store(true, std::memory_order_relaxed);
+    {
+        std::lock_guard lock(core_->mutex());
+        const auto* header = reinterpret_cast<const TaskHeader*>(incoming.bytes.data());
+        running_ = {incoming.from, header->cookie, header->task};
+    }
     bool decoded;
     {
         // Unpickling may import user modules: the job must be set up before.
@@ -411,13 +544,21 @@ void Worker::execute(Incoming& incoming) {
             core_->send_daemon(Kind::ACTOR_CREATED, out.data(), out.size());
         }
     } else if (!decoded) {
-        reply_exception(*core_, *frame);
+        fail(*frame);
     } else if ((flags & kIsMethod) && concurrent_) {
         Owned args(arguments.tuple()), kwargs(arguments.dict());
         Owned method(PyUnicode_FromStringAndSize(frame->method.data(), Py_ssize_t(frame->method.size())));
         auto* pending = PyObject_New(PendingObject, pending_type);
         new (&pending->core) std::shared_ptr<Core>(core_);
+        new (&pending->credit) std::shared_ptr<Credit>;
+        pending->items = 0;
         pending->frame = frame.release();
+        {
+            std::lock_guard lock(core_->mutex());
+            const TaskHeader& header = pending->frame->header;
+            under_way[{pending->frame->from.key(), header.cookie}] = header.task;
+            if (flags & kStreaming) pending->credit = core_->credit(pending->frame->from, header.cookie);
+        }
         Owned call(reinterpret_cast<PyObject*>(pending));
         PyObject* all[] = {session().host, call.get(), method.get(), args.get(), kwargs.get()};
         Owned started(args && kwargs && method
@@ -434,7 +575,15 @@ void Worker::execute(Incoming& incoming) {
     } else {
         Owned result(call(*frame, arguments));
         arguments.clear();
-        if (!result || !reply_results(*core_, *frame, result.get())) reply_exception(*core_, *frame);
+        if (result && (flags & kStreaming))
+            stream(*frame, result.get());
+        else if (!result || !reply_results(*core_, *frame, result.get()))
+            fail(*frame);
+    }
+    {
+        std::lock_guard lock(core_->mutex());
+        running_ = {};
+        cancel_.store(false);
     }
     core_->running_task.store(false, std::memory_order_relaxed);
     context = nullptr;
@@ -442,7 +591,82 @@ void Worker::execute(Incoming& incoming) {
     core_->advance_epoch();
 }
 
+/// Answers with the exception that is set.
+void Worker::fail(Frame& frame) {
+    if (is_cancelled() && !core_->is_actor.load()) {
+        PyErr_Clear();
+        return reply_cancelled(*core_, frame);
+    }
+    reply_exception(*core_, frame);
+}
+
+/// Runs a generator, sending its items as they come, at most a window ahead of the consumer (STR-2).
+void Worker::stream(Frame& frame, PyObject* result) {
+    Owned iterator(PyObject_GetIter(result));
+    if (!iterator) return fail(frame);
+    std::shared_ptr<Credit> credit;
+    {
+        std::lock_guard lock(core_->mutex());
+        credit = core_->credit(frame.from, frame.header.cookie);
+    }
+    const uint32_t window = window_of(frame);
+    uint32_t sent = 0;
+    bool failed = false;
+    while (!credit->closed.load(std::memory_order_acquire)) {
+        Owned item(PyIter_Next(iterator.get()));
+        if (!item) {
+            failed = PyErr_Occurred() != nullptr;
+            break;
+        }
+        if ((failed = !send_item(*core_, frame, sent, item.get()))) break;
+        ++sent;
+        core_->advance_epoch();
+        const auto has_room = [&] {
+            return credit->closed.load(std::memory_order_acquire) ||
+                   sent - credit->consumed.load(std::memory_order_acquire) < window;
+        };
+        while (!has_room()) {
+            Py_BEGIN_ALLOW_THREADS;
+            core_->wait_until(has_room, -1, true);
+            Py_END_ALLOW_THREADS;
+            if (core_->is_closed() || (failed = PyErr_CheckSignals() != 0)) break;
+        }
+        if (failed || core_->is_closed()) break;
+    }
+    if (failed && is_cancelled()) {
+        PyErr_Clear();
+        reply_cancelled(*core_, frame);
+    } else if (failed) {
+        end_stream_with_exception(*core_, frame, sent);
+    } else {
+        reply_results(*core_, frame, Py_None);
+    }
+    std::lock_guard lock(core_->mutex());
+    core_->forget_credit(frame.from, frame.header.cookie);
+}
+
+/// A caller wants a task that has been taken from the inbox to stop. The mutex is held.
+void Worker::on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive) {
+    if (const auto it = under_way.find({from.key(), cookie}); it != under_way.end()) {
+        if (recursive) core_->cancel_children(it->second, force);
+        core_->push_event({uint16_t(Kind::CANCEL), std::string(reinterpret_cast<const char*>(&it->second), sizeof(Id))});
+        return;
+    }
+    if (running_.cookie != cookie || running_.from != from) return;
+    if (recursive) core_->cancel_children(running_.task, force);
+    if (force) _exit(1);
+    cancel_.store(true, std::memory_order_release);
+    // The main thread's handler asks is_cancelled(); a late signal finds it false and is ignored.
+    if (!core_->is_actor.load()) pthread_kill(main_thread_, SIGUSR1);
+}
+
 int Worker::run() {
+    {
+        std::lock_guard lock(core_->mutex());
+        core_->on_cancel = [this](ProcessId from, uint64_t cookie, bool force, bool recursive) {
+            on_cancel(from, cookie, force, recursive);
+        };
+    }
     while (!core_->exit_requested() && !core_->is_closed()) {
         Incoming incoming;
         if (actor_ != nullptr && !before_creation_.empty()) {
@@ -476,10 +700,16 @@ PyObject* py_run_worker(PyObject*, PyObject*) {
     int status;
     {
         Worker worker(session().core);
+        the_worker = &worker;
         status = worker.run();
+        the_worker = nullptr;
+        std::lock_guard lock(session().core->mutex());
+        session().core->on_cancel = nullptr;
     }
     return PyLong_FromLong(status);
 }
+
+bool is_cancelled() { return the_worker != nullptr && the_worker->is_cancelled(); }
 
 bool add_worker_types(PyObject* module) {
     pending_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&pending_spec));
