@@ -3,8 +3,9 @@
 ///     TEST("a ring keeps the order of its records") { CHECK_EQ(1 + 1, 2); }
 ///     int main(int argc, char** argv) { return weft::testing::run(argc, argv); }
 ///
-/// A failed check ends the process, also in a forked child, whose parent then fails in Child::join. Each test has a
-/// minute; one that hangs is named and ends the program. An argument runs only the tests whose name contains it.
+/// A failed check ends the process, also in a forked child, whose parent then fails in Child::join. Each test
+/// has a minute; one that hangs is named and ends the program. An argument runs only the tests whose name
+/// contains it.
 #pragma once
 
 #include <signal.h>
@@ -44,7 +45,8 @@ struct Registration {
 };
 
 [[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
-    fprintf(stderr, "%s:%d: \"%s\" failed in process %d: %s\n", file, line, running, int(getpid()), what.c_str());
+    fprintf(stderr, "%s:%d: \"%s\" failed in process %d: %s\n", file, line, running, int(getpid()),
+            what.c_str());
     fflush(stderr);
     _exit(1);
 }
@@ -59,12 +61,13 @@ void check_equal(const A& a, const B& b, const char* text, const char* file, int
 
 #define WEFT_JOIN_(a, b) a##b
 #define WEFT_JOIN(a, b) WEFT_JOIN_(a, b)
-#define TEST(name)                                                                                            \
-    static void WEFT_JOIN(test_body_, __LINE__)();                                                            \
-    static const weft::testing::Registration WEFT_JOIN(test_, __LINE__)(name, WEFT_JOIN(test_body_, __LINE__)); \
+#define TEST(name)                                                                                        \
+    static void WEFT_JOIN(test_body_, __LINE__)();                                                        \
+    static const weft::testing::Registration WEFT_JOIN(test_, __LINE__)(name,                             \
+                                                                        WEFT_JOIN(test_body_, __LINE__)); \
     static void WEFT_JOIN(test_body_, __LINE__)()
-#define CHECK(condition)                                                               \
-    do {                                                                               \
+#define CHECK(condition)                                                                  \
+    do {                                                                                  \
         if (!(condition)) weft::testing::fail(__FILE__, __LINE__, "not so: " #condition); \
     } while (false)
 #define CHECK_EQ(a, b) weft::testing::check_equal(a, b, #a " must equal " #b, __FILE__, __LINE__)
@@ -95,7 +98,7 @@ void wait_for(const char* text, const char* file, int line, Condition&& conditio
 
 /// Numbers that look random and are the same in each run.
 class Random {
-   public:
+  public:
     explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15ULL + 1) {}
     uint64_t next() {
         state_ ^= state_ << 13;
@@ -106,14 +109,14 @@ class Random {
     /// From 0 up to and without `end`.
     uint64_t below(uint64_t end) { return (next() >> 16) % end; }
 
-   private:
+  private:
     uint64_t state_;
 };
 
 /// Something that forked children see too. Made before the fork.
 template <class T>
 class SharedWithChildren {
-   public:
+  public:
     SharedWithChildren() {
         void* at = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (at == MAP_FAILED) fail(__FILE__, __LINE__, "mmap");
@@ -124,13 +127,13 @@ class SharedWithChildren {
     T& operator*() const { return *value_; }
     T* operator->() const { return value_; }
 
-   private:
+  private:
     T* value_;
 };
 
 /// A forked process that runs `body` and ends. Make it while this process has one thread.
 class Child {
-   public:
+  public:
     explicit Child(const std::function<void()>& body) {
         fflush(stdout);
         fflush(stderr);
@@ -162,7 +165,7 @@ class Child {
         if (WIFEXITED(status) && WEXITSTATUS(status) != 0) fail(__FILE__, __LINE__, "a child failed");
     }
 
-   private:
+  private:
     pid_t pid_;
 };
 
@@ -193,4 +196,6 @@ inline int run(int argc, char** argv) {
 
 using namespace weft::testing;
 
-int main(int argc, char** argv) { return weft::testing::run(argc, argv); }
+int main(int argc, char** argv) {
+    return weft::testing::run(argc, argv);
+}

@@ -12,7 +12,7 @@ namespace {
 
 /// A ring outside any segment, whose counters begin where the test wants.
 class LoneRing {
-   public:
+  public:
     explicit LoneRing(uint32_t at = 0) {
         memory_ = static_cast<char*>(aligned_alloc(4096, kRingStride));
         memset(memory_, 0, kRingStride);
@@ -24,7 +24,7 @@ class LoneRing {
     ~LoneRing() { free(memory_); }
     RingHeader* header() const { return header_; }
 
-   private:
+  private:
     char* memory_;
     RingHeader* header_;
 };
@@ -33,7 +33,8 @@ class LoneRing {
 const char* text_of(uint64_t record) {
     static const std::string text = [] {
         std::string all(kMaxRecord + 256, 0);
-        for (size_t i = 0; i < all.size(); ++i) all[i] = char(i * 7 + (i >> 8));
+        for (size_t i = 0; i < all.size(); ++i)
+            all[i] = char(i * 7 + (i >> 8));
         return all;
     }();
     return text.data() + record % 256;
@@ -69,7 +70,8 @@ TEST("records come out whole and in the order they went in") {
     Record got{};
     uint64_t in = 0, out = 0;
     while (out < 60'000) {
-        while (put(writer, size_of(in), in)) ++in;
+        while (put(writer, size_of(in), in))
+            ++in;
         CHECK(in > out);
         for (const uint64_t until = out + (in - out + 1) / 2; out < until; ++out) {
             CHECK(reader.next(got));
@@ -131,7 +133,8 @@ TEST("a full ring refuses, keeps what it has, and takes more once there is room"
     RingWriter writer(ring.header());
     RingReader reader(ring.header());
     uint64_t in = 0;
-    while (put(writer, 1000, in)) ++in;
+    while (put(writer, 1000, in))
+        ++in;
     CHECK_EQ(in, uint64_t(kRingBytes / record_span(1000)));
     Record got{};
     CHECK(reader.next(got));
@@ -169,10 +172,12 @@ TEST("a writer and a reader made later go on where the first ones were") {
     LoneRing ring;
     {
         RingWriter writer(ring.header());
-        for (uint64_t n = 0; n < 10; ++n) CHECK(put(writer, 40, n));
+        for (uint64_t n = 0; n < 10; ++n)
+            CHECK(put(writer, 40, n));
         RingReader reader(ring.header());
         Record got{};
-        for (uint64_t n = 0; n < 4; ++n) CHECK(reader.next(got));
+        for (uint64_t n = 0; n < 4; ++n)
+            CHECK(reader.next(got));
         reader.release();
     }
     RingWriter writer(ring.header());
@@ -186,13 +191,14 @@ TEST("a writer and a reader made later go on where the first ones were") {
 }
 
 TEST("two threads pass millions of records") {
-    constexpr uint64_t kRecords = 2'000'000;
+    constexpr uint64_t kRecords = 3'000'000;
     LoneRing ring;
     std::thread producer([&] {
         RingWriter writer(ring.header());
         for (uint64_t n = 0; n < kRecords; ++n) {
             const uint32_t bytes = n % 4096 == 0 ? size_of(n) : uint32_t(n % 25);
-            while (!put(writer, bytes, n)) sched_yield();
+            while (!put(writer, bytes, n))
+                sched_yield();
         }
     });
     RingReader reader(ring.header());
@@ -211,7 +217,7 @@ TEST("two threads pass millions of records") {
 
 TEST("a producer that wants room is always told of it") {
     // The producer sleeps until the consumer's release() says that it is awaited: one that is missed hangs.
-    constexpr uint64_t kRecords = 100'000;
+    constexpr uint64_t kRecords = 400'000;
     constexpr uint32_t kBytes = 60'000;
     LoneRing ring;
     std::atomic<uint32_t> tail_moved{0}, room_made{0};
