@@ -70,42 +70,12 @@ bool Arena::claim(uint32_t count, Run& run) {
     return false;
 }
 
-bool Arena::take_cached(uint32_t count, Run& run) {
-    // Hottest first among those that fit without much waste; else split the hottest that is large enough.
-    auto split = cache_.rend();
-    for (auto it = cache_.rbegin(); it != cache_.rend(); ++it) {
-        if (it->count < count) continue;
-        if (it->count <= count + count / 8) {
-            run = *it;
-            cached_ -= run.count;
-            cache_.erase(std::next(it).base());
-            return true;
-        }
-        if (split == cache_.rend()) split = it;
-    }
-    if (split == cache_.rend()) return false;
-    run = {split->first, count};
-    split->first += count;
-    split->count -= count;
-    cached_ -= count;
-    return true;
-}
-
 void Arena::release(Run run) {
     segment_.header().used_granules.fetch_sub(run.count, std::memory_order_relaxed);
     for (uint32_t i = 0; i < run.count; ++i)
         segment_.granule(run.first + i).store(0, std::memory_order_release);  // partner: claim_at
-}
-
-void Arena::keep(Run run) {
-    const uint32_t limit = std::max(1u, segment_.header().granules / 4);
-    cache_.push_back(run);
-    cached_ += run.count;
-    while (cached_ > limit && cache_.size() > 1) {
-        release(cache_.front());
-        cached_ -= cache_.front().count;
-        cache_.erase(cache_.begin());
-    }
+    // The next claim begins here: these pages are in memory, and likely in the cache.
+    segment_.header().granule_hint.store(run.first, std::memory_order_relaxed);
 }
 
 uint32_t Arena::take_entry() {
@@ -127,17 +97,10 @@ bool Arena::allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data
     const uint32_t count = granules_for(bytes);
     std::lock_guard lock(mutex_);
     Run run{};
-    if (!take_cached(count, run) && !claim(count, run)) {
-        while (!cache_.empty()) {
-            release(cache_.back());
-            cache_.pop_back();
-        }
-        cached_ = 0;
-        if (!claim(count, run)) return false;
-    }
+    if (!claim(count, run)) return false;
     const uint32_t index = take_entry();
     if (index == segment_.header().objects) {
-        keep(run);
+        release(run);
         return false;
     }
     ObjectEntry& entry = segment_.object(index);
@@ -189,7 +152,7 @@ void Arena::try_reclaim(uint32_t index) {
             segment_.granule(run.first + i).store(self_.slot + 1, std::memory_order_release);
     }
     retire(entry);
-    if (in_arena) keep(run);
+    if (in_arena) release(run);
 }
 
 PinResult Arena::pin(const ArenaRef& ref, char*& data) {
@@ -243,15 +206,6 @@ void Arena::reclaim_if_deleted(uint32_t entry) {
     if ((segment_.object(entry).state.load(std::memory_order_seq_cst) & kDeleted) == 0) return;
     std::lock_guard lock(mutex_);
     try_reclaim(entry);
-}
-
-void Arena::trim(uint64_t keep_bytes) {
-    std::lock_guard lock(mutex_);
-    while (!cache_.empty() && cached_bytes() > keep_bytes) {
-        release(cache_.front());
-        cached_ -= cache_.front().count;
-        cache_.erase(cache_.begin());
-    }
 }
 
 void remove_objects_of(Segment& segment, ProcessId dead) {

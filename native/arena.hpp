@@ -49,18 +49,12 @@ class Arena {
     /// After a phase change made by the daemon: finish a delete that came meanwhile.
     void reclaim_if_deleted(uint32_t entry);
 
-    /// Give cached runs back to the segment, keeping at most so many bytes.
-    void trim(uint64_t keep_bytes);
-    uint64_t cached_bytes() const { return uint64_t(cached_) * kGranuleBytes; }
-
    private:
     struct Run {
         uint32_t first, count;
     };
     bool claim(uint32_t count, Run& run);
     bool claim_at(uint32_t first, uint32_t count);
-    bool take_cached(uint32_t count, Run& run);
-    void keep(Run run);
     void release(Run run);
     uint32_t take_entry();
     void try_reclaim(uint32_t entry);
@@ -68,8 +62,6 @@ class Arena {
     Segment& segment_;
     ProcessId self_;
     std::mutex mutex_;
-    std::vector<Run> cache_;  ///< runs freed here, hottest last
-    uint32_t cached_ = 0;     ///< granules in cache_
     std::unordered_map<uint32_t, uint32_t> pins_;
 };
 

@@ -116,7 +116,6 @@ void detach() {
             callbacks.join();
     }
     Py_XDECREF(host);
-    core->arena().trim(0);
 }
 
 Core& need() {
@@ -242,7 +241,6 @@ nb::dict statistics() {
     out["objects_borrowed"] = c.borrowed;
     out["pending_tasks"] = c.pending;
     out["leases"] = c.leases;
-    out["arena_cached_bytes"] = need().arena().cached_bytes();
     return out;
 }
 

@@ -173,7 +173,7 @@ def set_current_task(task: bytes, name: str) -> None:
 
 def statistics() -> dict[str, int]:
     """Counters of this process: tasks_submitted, tasks_run, objects_owned, objects_borrowed, pending_tasks,
-    leases, arena_cached_bytes, rings."""
+    leases."""
 
 def spin_limit_us(limit: int) -> None:
     """How long a waiter spins at most before it sleeps."""
