@@ -182,4 +182,4 @@ def kinds_spec(number: int, **fields: object):  # type: ignore[no-untyped-def]
 
 
 TestNodeMachine = NodeMachine.TestCase
-TestNodeMachine.settings = settings(max_examples=3000, stateful_step_count=60, deadline=None)
+TestNodeMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

@@ -35,9 +35,10 @@ from weft.engine.state.instructions import (
 from weft.engine.state.jobs import Job
 from weft.engine.state.resources import Amounts, at_least, to_amounts
 from weft.engine.state.scheduling import Scheduler
+from weft.engine.state.stuck import WARN_AFTER_TICKS, why_stuck
 from weft.engine.state.workers import CRASHES_IN_A_ROW, Place, Worker
 from weft.engine.wire import kinds
-from weft.engine.wire.messages import ExitProcess
+from weft.engine.wire.messages import ExitProcess, Warn
 
 
 class Shape:
@@ -209,7 +210,7 @@ class NodeState(Scheduler):
         for lease in self.leases.held_by(process):
             self._kill(lease.worker, out)
         for actor in self.actors.process_died(process):
-            self._kill_actor(actor.id, f"died with its owner, which {_was(reason)}", out)
+            self._kill_actor(actor.id, f"died with its owner ({reason})", out)
         self.actors.creator_died(process, out)
         for key in [key for key in self._shapes if key[0] == process]:
             del self._shapes[key]
@@ -233,8 +234,7 @@ class NodeState(Scheduler):
             return
         workers = [worker for worker in self.workers if worker.binding is not None and worker.binding.job == job_id]
         for worker in workers:
-            if worker.place is not Place.ENDING:
-                self._kill(worker, out)
+            self._kill(worker, out)
         if not workers:
             del self.jobs[job_id]
             self.demands.job_ended(job_id)
@@ -242,6 +242,9 @@ class NodeState(Scheduler):
 
     def _ticked(self, event: ev.Ticked, out: list[Instruction]) -> None:
         self.demands.tick()
+        for demand in self.demands.pending():
+            if demand.age == WARN_AFTER_TICKS and (text := why_stuck(demand, self.resources, self.workers)):
+                out.append(SendMessage(self.jobs[demand.job].driver, Warn(text)))
         for worker in self.workers.tick(self._may_end):
             self._let_go(worker, "it was idle and there are enough others", out)
         self._schedule(out)
@@ -357,7 +360,3 @@ class NodeState(Scheduler):
 
 def _refusal(what: str, why: str) -> str:
     return f"{what} can never be placed: {why}. Ask for less, or start the node with more (see weft.init)."
-
-
-def _was(reason: str) -> str:
-    return f"was {reason}" if reason.startswith("killed") else reason

@@ -1,0 +1,133 @@
+"""What a node is started with, and what this machine offers where nothing was asked for.
+
+Runs in the daemon as it starts; reads a few files of /proc and /sys, writes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+
+import msgspec
+
+STORE_SHARE = 0.3
+"""Of the memory, for objects. The segment is sparse: what is not used costs nothing."""
+TASK_MEMORY_SHARE = 0.7
+"""Of the memory, as the resource "memory" that tasks can ask for."""
+SMALLEST_STORE_BYTES = 64 << 20
+GPU_FOLDER = "/proc/driver/nvidia/gpus"
+
+
+class NodeConfig(msgspec.Struct, frozen=True):
+    """A node's start-up arguments, passed to it as JSON."""
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    resources: dict[str, float] = {}
+    object_store_bytes: int | None = None
+    labels: dict[str, str] = {}
+    founder_fd: int = -1
+    """The inherited socket of the driver that starts it and that it ends with; -1 for none."""
+
+
+class NodeOffer(msgspec.Struct, frozen=True):
+    """What the node has, decided."""
+
+    total: dict[str, float]
+    gpu_ids: tuple[int, ...]
+    object_store_bytes: int
+    prestart: int
+    """Workers to have ready from the start."""
+    start_limit: int
+    """Workers that may be on their way at once."""
+
+
+def decide(config: NodeConfig, ip: str = "127.0.0.1") -> NodeOffer:
+    """The node's resources. ValueError when more GPUs are asked for than are visible."""
+    memory = memory_bytes()
+    cpus = usable_cpus() if config.num_cpus is None else config.num_cpus
+    gpu_ids = choose_gpus(config.num_gpus)
+    store = config.object_store_bytes or max(int(memory * STORE_SHARE), SMALLEST_STORE_BYTES)
+    total: dict[str, float] = {
+        "CPU": cpus,
+        "memory": int(memory * TASK_MEMORY_SHARE),
+        "object_store_memory": store,
+        f"node:{ip}": 1.0,
+        "node:__internal_head__": 1.0,
+        **config.resources,
+    }
+    if gpu_ids:
+        total["GPU"] = len(gpu_ids)
+    prestart = max(1, min(math.ceil(cpus), max(usable_cpus(), 2)))
+    return NodeOffer(total, gpu_ids, store, prestart, max(8, prestart))
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may run on, limited by its control group's quota."""
+    count = len(os.sched_getaffinity(0))
+    quota = _cpu_quota(_read)
+    return max(1, min(count, math.ceil(quota))) if quota else count
+
+
+def _cpu_quota(read: Callable[[str], str]) -> float:
+    """CPUs' worth of time a control group is given; 0 for no limit."""
+    limit, _, period = read("/sys/fs/cgroup/cpu.max").partition(" ")
+    if not limit:
+        limit = read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+        period = read("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    try:
+        return max(0.0, int(limit) / int(period))
+    except (ValueError, ZeroDivisionError):
+        return 0.0
+
+
+def memory_bytes() -> int:
+    """The machine's memory, or the control group's limit when that is less."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        limit = _read(path)
+        if limit.isdigit():
+            physical = min(physical, int(limit))
+    return physical
+
+
+def choose_gpus(wanted: float | None) -> tuple[int, ...]:
+    """The ids of the devices that the node hands out: what CUDA_VISIBLE_DEVICES leaves, all there are without it."""
+    visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if wanted is None:
+        return tuple(range(_count_gpus())) if visible is None else visible
+    count = int(wanted)
+    if visible is None:
+        return tuple(range(count))
+    if count > len(visible):
+        variable = os.environ["CUDA_VISIBLE_DEVICES"]
+        raise ValueError(f"num_gpus is {count}, but CUDA_VISIBLE_DEVICES={variable!r} leaves {len(visible)}")
+    return visible[:count]
+
+
+def visible_gpus(variable: str | None) -> tuple[int, ...] | None:
+    """CUDA_VISIBLE_DEVICES as numbers; positions where it names devices by UUID; None when it is not set."""
+    if variable is None:
+        return None
+    names = [name.strip() for name in variable.split(",") if name.strip()]
+    if not names or names[0] in ("-1", "NoDevFiles", "void"):
+        return ()
+    if all(name.isdigit() for name in names):
+        return tuple(int(name) for name in names)
+    return tuple(range(len(names)))
+
+
+def _count_gpus() -> int:
+    try:
+        return len(os.listdir(GPU_FOLDER))
+    except OSError:
+        return 0
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,269 @@
+"""The node daemon: carries out what `engine/state` decides.
+
+One thread, one loop over the segment's eventfd, the drivers' sockets, the zygote and the workers' output. It holds no
+decisions of its own: records become events, events become instructions, instructions become calls.
+
+A death is handled in one order, whoever died: what the process had published is read, its slot is marked dead, what
+had still slipped in is read, and only then the state hears of it. The slot is given back once no living process
+shares a ring with the dead one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from weft import _native
+from weft.engine.control.tables import ACTORS, JOBS, NODES, Delete, MemoryTables, Put
+from weft.engine.node import handshake, intake
+from weft.engine.node.config import NodeConfig, NodeOffer
+from weft.engine.node.doors import Doors
+from weft.engine.node.functions import FunctionTable
+from weft.engine.node.loop import Loop
+from weft.engine.node.output import WorkerOutput
+from weft.engine.node.requests import Requests
+from weft.engine.node.spilling import Spilling
+from weft.engine.node.zygote_link import ZygoteLink
+from weft.engine.state import events as ev
+from weft.engine.state import instructions as do
+from weft.engine.state.events import Process
+from weft.engine.state.node import NodeState
+from weft.engine.state.workers import how_ended
+from weft.engine.wire import kinds
+from weft.engine.wire.messages import LogLines, Message, Request
+
+TICK_S = 1.0
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class NodeDaemon:
+    """One node's daemon, from start to end."""
+
+    def __init__(self, config: NodeConfig, offer: NodeOffer, port: _native.NodePort, zygote: socket.socket) -> None:
+        self.loop = Loop()
+        self.port = port
+        self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit)
+        self.node_id = os.urandom(16).hex()
+        self.address = f"@weft-{os.getuid()}-{self.node_id[:12]}"
+        self.tables = MemoryTables()
+        self.error = ""
+        """Why the node ended, when it was not asked to."""
+        self._functions = FunctionTable(self.tables)
+        self._output = WorkerOutput(self.loop, self._deliver_output)
+        self._spilling = Spilling(port, self._name_of_slot)
+        self._requests = Requests(
+            self.state,
+            port,
+            self.tables,
+            config.labels,
+            self.node_id,
+            self.address,
+            self.feed,
+            self._output.flush,
+        )
+        self._zygote = ZygoteLink(
+            self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
+        )
+        self._doors = Doors(self.loop, self.address, (port.segment_fd, port.event_fd), self._admit, self._driver_left)
+        self._last_job = 0
+        self._dead: dict[Process, None] = {}
+        """Whose slots wait to be given back."""
+        self._is_ticking = False
+        self._events: deque[ev.Event] = deque()
+        self._is_feeding = False
+        self._carriers: dict[type[do.Instruction], Callable[..., None]] = {
+            do.SendRecord: self._send_record,
+            do.SendMessage: self._send_message,
+            do.SendFault: self._send_fault,
+            do.SendFunction: self._send_function,
+            do.ForkWorker: self._fork_worker,
+            do.KillWorker: self._kill_worker,
+            do.RecordActor: self._record_actor,
+            do.EndJob: self._end_job,
+            do.StopNode: self._stop_node,
+        }
+        self.loop.watch(port.event_fd, self.drain)
+        self.tables.put(NODES, self.node_id.encode(), _encode({"address": self.address, "resources": offer.total}))
+
+    def start(self, founder: socket.socket | None) -> None:
+        """Let the founder in and have the first workers made."""
+        if founder is not None:
+            self._doors.add(founder, is_founder=True)
+        self.feed(ev.NodeStarted())
+
+    def close(self) -> None:
+        """Let everything go; the zygote ends its workers when it sees the socket's end."""
+        self._zygote.close()
+        self._doors.close()
+        self._output.close_all()
+        self._spilling.close()
+        self.loop.close()
+
+    # ---- events in, instructions out ----
+
+    def feed(self, event: ev.Event) -> None:
+        """Let the state decide, and carry it out. What that leads to waits its turn."""
+        self._events.append(event)
+        if self._is_feeding:
+            return
+        self._is_feeding = True
+        try:
+            while self._events:
+                for instruction in self.state.handle(self._events.popleft()):
+                    self._carriers[type(instruction)](instruction)
+        finally:
+            self._is_feeding = False
+        if not self._is_ticking and (self._dead or self.state.wants_ticks):
+            self._is_ticking = True
+            self.loop.call_later(TICK_S, self._tick)
+
+    def drain(self) -> None:
+        """Handle all records that have come."""
+        for slot, generation, kind, payload in self.port.drain():
+            try:
+                self._handle_record((slot, generation), kind, payload)
+            except (ValueError, struct.error, msgspec.MsgspecError) as error:
+                print(f"weft: a malformed record (kind {kind}) of slot {slot}: {error}", file=sys.stderr, flush=True)
+
+    def _handle_record(self, process: Process, kind: int, payload: bytes) -> None:
+        event = intake.decode(process, kind, payload)
+        if isinstance(event, ev.Event):
+            self.feed(event)
+        elif isinstance(event, Request):
+            self._send(process, self._requests.answer(process, event))
+        elif kind == kinds.FUNCTION:
+            if (job := self.state.job_of(process)) is not None:
+                self._functions.keep(job.id, payload)
+        elif kind == kinds.PEER_DETACHED:
+            self._release(kinds.PROCESS_BODY.unpack(payload))
+        elif kind == kinds.NEED_SPACE:
+            self.port.send(*process, kinds.SPACE, self._spilling.need_space(payload))
+        elif kind == kinds.RESTORE:
+            self.port.send(*process, kinds.RESTORED, self._spilling.restore(payload))
+        else:
+            raise ValueError("not a record for the daemon")
+
+    def _tick(self) -> None:
+        self._is_ticking = False
+        for process in list(self._dead):
+            self._release(process)
+        self.feed(ev.Ticked())
+
+    # ---- carrying out ----
+
+    def _send_record(self, one: do.SendRecord) -> None:
+        self.port.send(*one.process, one.kind, one.payload)
+
+    def _send_message(self, one: do.SendMessage) -> None:
+        self._send(one.process, one.message, kinds.BIND_JOB if one.bind else kinds.CONTROL)
+
+    def _send(self, process: Process, message: Message, kind: int = kinds.CONTROL) -> None:
+        self.port.send(*process, kind, _encode(message))
+
+    def _send_fault(self, one: do.SendFault) -> None:
+        self.port.send(*one.process, one.kind, one.head + _native.error_value(one.fault.code, one.fault.text))
+
+    def _send_function(self, one: do.SendFunction) -> None:
+        record = self._functions.find(one.key)
+        if record is not None:
+            self.port.send(*one.process, kinds.FUNCTION, record)
+
+    def _fork_worker(self, one: do.ForkWorker) -> None:
+        try:
+            process = self.port.reserve_slot()
+        except RuntimeError:
+            self.feed(ev.SlotsExhausted(one.ticket))
+            return
+        self.feed(ev.SlotReserved(one.ticket, process))
+        try:
+            pipes = self._output.open(process)
+        except OSError as error:
+            why = error.strerror or str(error)
+            self.loop.call_later(0, lambda: self._fork_failed(process, why))  # not in the middle of a batch
+            return
+        self._zygote.fork(process, pipes)
+
+    def _kill_worker(self, one: do.KillWorker) -> None:
+        self._zygote.kill(one.process)
+
+    def _record_actor(self, one: do.RecordActor) -> None:
+        row = _encode({**one.row, "state": one.state})
+        self.tables.write([Put(ACTORS, one.actor, row) if one.state else Delete(ACTORS, one.actor)])
+
+    def _end_job(self, one: do.EndJob) -> None:
+        self._functions.end_job(one.job)
+        self.tables.delete(JOBS, str(one.job).encode())
+
+    def _stop_node(self, one: do.StopNode) -> None:
+        self.error = self.error or one.error
+        self.loop.stop()
+
+    # ---- processes come and go ----
+
+    def _admit(self, pid: int, is_founder: bool) -> handshake.Welcome:
+        process = self.port.reserve_slot()
+        self._last_job += 1
+        self.feed(ev.DriverJoined(process, self._last_job, pid, is_founder))
+        self.tables.put(JOBS, str(self._last_job).encode(), _encode({"pid": pid, "is_founder": is_founder}))
+        return handshake.Welcome(*process, self._last_job, self.node_id, self.address)
+
+    def _driver_left(self, process: Process, how: str) -> None:
+        if process == (0, 0):
+            self._stop_node(do.StopNode())
+        else:
+            self._died(process, how, -9)
+
+    def _worker_forked(self, process: Process, pid: int) -> None:
+        self.feed(ev.WorkerForked(process, pid))
+
+    def _worker_exited(self, process: Process, pid: int, status: int) -> None:
+        self._died(process, f"{how_ended(status)} (pid {pid})", status)
+
+    def _fork_failed(self, process: Process, why: str) -> None:
+        self._died(process, f"its process could not be forked: {why}", 1)
+
+    def _zygote_lost(self) -> None:
+        self._stop_node(do.StopNode("the zygote died, and with it every worker"))
+
+    def _died(self, process: Process, reason: str, status: int) -> None:
+        self.drain()
+        peers = tuple(peer for peer in self.port.mark_dead(*process) if peer[0] != 0)
+        self.drain()
+        self._output.close(process)
+        self._dead[process] = None
+        self.feed(ev.ProcessDied(process, reason, peers, status))
+        if not peers:
+            self._release(process)
+
+    def _release(self, process: Process) -> None:
+        if process in self._dead and self.port.release_slot(*process):
+            del self._dead[process]
+            self.feed(ev.SlotReleased())
+
+    # ---- for people ----
+
+    def _deliver_output(self, process: Process, stream: str, lines: list[tuple[str, str]]) -> None:
+        worker = self.state.workers.by_process.get(process)
+        job = self.state.job_of(process)
+        if worker is None or job is None:
+            text = "".join(f"{line}\n" for _, line in lines)
+            os.write(2, text.encode("utf-8", "replace"))
+        elif job.is_driver_alive and (job.hello is None or job.hello.log_to_driver):
+            self._send(job.driver, LogLines(worker.pid, stream, lines))
+
+    def _name_of_slot(self, slot: int) -> str:
+        """Who a slot is, for error messages."""
+        for process, job in self.state.drivers.items():
+            if process[0] == slot:
+                return f"the driver (pid {job.pid})"
+        for process, worker in self.state.workers.by_process.items():
+            if process[0] == slot:
+                actor = self.state.actors.of_worker(process)
+                return str(actor) if actor is not None else f"a worker (pid {worker.pid})"
+        return "a process that has ended"

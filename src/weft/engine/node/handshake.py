@@ -1,0 +1,97 @@
+"""How a driver joins a node: who may, what the two say, which descriptors pass.
+
+Over a Unix socket that keeps message boundaries (SOCK_SEQPACKET): Join one way, Welcome or Refusal the other. A
+Welcome carries the segment and the daemon's eventfd (SCM_RIGHTS). The kernel says who the peer is (SO_PEERCRED) and
+nothing that it sent is looked at unless it is the same user. Afterwards the socket carries nothing: its end of file
+is how each side hears of the other's death.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+import msgspec
+
+PROTOCOL = 1
+"""Of the handshake and of all records; both sides must have the same."""
+LARGEST = 64 << 10
+_CREDENTIALS = struct.Struct("iII")
+
+
+class Join(msgspec.Struct, tag=True):
+    """The driver's only message."""
+
+    protocol: int
+    pid: int
+
+
+class Welcome(msgspec.Struct, tag=True):
+    """The way into the segment; comes with the segment's and the eventfd's descriptors."""
+
+    slot: int
+    generation: int
+    job: int
+    node_id: str
+    address: str
+
+
+class Refusal(msgspec.Struct, tag=True):
+    """Why not, for a person."""
+
+    text: str
+
+
+_answers = msgspec.msgpack.Decoder(Welcome | Refusal)
+_joins = msgspec.msgpack.Decoder(Join)
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """The peer's process, as it was when it connected; PermissionError when it is another user's."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    if uid != os.getuid():
+        raise PermissionError(f"process {pid} belongs to user {uid}, not to {os.getuid()}")
+    return int(pid)
+
+
+def ask(connection: socket.socket) -> None:
+    """The driver's side, first half."""
+    connection.send(msgspec.msgpack.encode(Join(PROTOCOL, os.getpid())))
+
+
+def receive_answer(connection: socket.socket) -> tuple[Welcome, int, int]:
+    """The driver's side, second half: the welcome, the segment's descriptor and the eventfd.
+
+    EOFError when the daemon has gone, ConnectionRefusedError with its reason when it refuses."""
+    data, fds, _, _ = socket.recv_fds(connection, LARGEST, 2)
+    if not data:
+        raise EOFError("the node daemon closed the connection")
+    answer = _answers.decode(data)
+    if isinstance(answer, Refusal):
+        raise ConnectionRefusedError(answer.text)
+    segment_fd, event_fd = fds
+    return answer, segment_fd, event_fd
+
+
+def read_join(connection: socket.socket) -> str:
+    """The daemon's side: why the peer cannot join; empty when it can. EOFError when it has gone."""
+    data = connection.recv(LARGEST)
+    if not data:
+        raise EOFError("the driver closed the connection")
+    try:
+        protocol = _joins.decode(data).protocol
+    except msgspec.DecodeError:
+        return "the first message is not one of Weft's"
+    if protocol != PROTOCOL:
+        return f"this node speaks protocol {PROTOCOL}, the driver {protocol}: both must run the same version of Weft"
+    return ""
+
+
+def refuse(connection: socket.socket, text: str) -> None:
+    connection.send(msgspec.msgpack.encode(Refusal(text)))
+
+
+def welcome(connection: socket.socket, message: Welcome, segment_fd: int, event_fd: int) -> None:
+    socket.send_fds(connection, [msgspec.msgpack.encode(message)], [segment_fd, event_fd])

@@ -1,0 +1,201 @@
+"""Starts and finds node daemons; what a driver needs of this package.
+
+Runs in drivers. A node that a driver starts is its child, in a session of its own so that Ctrl-C in a terminal does not
+reach it, and ends when the driver's end of their socket closes, however that comes about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from weft.engine.node import handshake
+from weft.engine.node.config import NodeConfig
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
+_CODE = "import sys; sys.path.append(sys.argv.pop(1)); from weft.engine.node.main import main; main()"
+_LOG_TAIL_BYTES = 8192
+_ACCEPTS = 0x10000
+"""The flag of a listening socket in /proc/net/unix."""
+
+_open: weakref.WeakSet[Attachment] = weakref.WeakSet()
+
+
+@dataclass(eq=False)
+class Attachment:
+    """A driver's hold on a node: all that the native core needs to attach, and the node's life where it is ours."""
+
+    segment_fd: int
+    event_fd: int
+    slot: int
+    generation: int
+    job: int
+    node_id: str
+    address: str
+    socket: socket.socket
+    process: subprocess.Popen[bytes] | None = None
+    log_fd: int = -1
+    """What the daemon has written to its standard error, when we started it."""
+    root_task: bytes = field(default_factory=lambda: os.urandom(12))
+    is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        _open.add(self)
+
+    def close(self) -> None:
+        """Leave the node; wait for its end if we started it. Call it after the native core has detached."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # also where a forked child still holds a copy
+        self.socket.close()
+        if self.process is not None:
+            _end(self.process)
+        for fd in (self.segment_fd, self.event_fd, self.log_fd):
+            if fd >= 0:
+                os.close(fd)
+
+    def daemon_log(self) -> str:
+        """The end of what our daemon has written, for error messages; empty when there is nothing."""
+        return _read_log(self.log_fd) if self.log_fd >= 0 and not self.is_closed else ""
+
+
+def start_node(
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    object_store_bytes: int | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Attachment:
+    """Start a node of this driver's own and join it.
+
+    RuntimeError, with what the daemon wrote, when it does not come up."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    log_fd = os.memfd_create("weft-daemon-log")
+    config = NodeConfig(
+        num_cpus, num_gpus, dict(resources or {}), object_store_bytes, dict(labels or {}), founder_fd=theirs.fileno()
+    )
+    process = None
+    try:
+        with theirs:
+            handshake.ask(ours)
+            process = subprocess.Popen(
+                _command(config),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log_fd,
+                stderr=log_fd,
+                start_new_session=True,
+            )
+        ours.settimeout(START_TIMEOUT_S)
+        return _attachment(ours, process, log_fd)
+    except BaseException as error:
+        ours.close()
+        status = None if process is None else _end(process, at_once=True)
+        log = _read_log(log_fd)
+        os.close(log_fd)
+        if isinstance(error, EOFError | OSError):
+            reason = "did not answer in time" if isinstance(error, TimeoutError) else f"ended with status {status}"
+            raise RuntimeError(f"the node daemon could not be started: it {reason}.\n{log}".rstrip()) from error
+        raise
+
+
+def join_node(address: str) -> Attachment:
+    """Join a running node of this user by its address, as `find_nodes` gives it.
+
+    ConnectionError when there is none, when it refuses, or when it is another user's."""
+    name = address.removeprefix("unix:").removeprefix("@")
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.settimeout(START_TIMEOUT_S)
+        connection.connect(f"\0{name}")
+        handshake.peer_pid(connection)
+        handshake.ask(connection)
+        return _attachment(connection)
+    except ConnectionRefusedError as error:
+        connection.close()
+        running = ", ".join(find_nodes()) or "none"
+        reason = "no such node is running" if error.errno else str(error)
+        raise ConnectionError(f"cannot join the node {address!r}: {reason}. Running now: {running}") from error
+    except (EOFError, OSError) as error:
+        connection.close()
+        raise ConnectionError(f"cannot join the node {address!r}: {error}") from error
+
+
+def find_nodes() -> list[str]:
+    """The addresses of this user's running nodes on this machine, the newest first."""
+    prefix = f"@weft-{os.getuid()}-"
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError), open("/proc/net/unix") as table:
+        for line in table:
+            fields = line.split()
+            if len(fields) == 8 and fields[7].startswith(prefix) and int(fields[3], 16) & _ACCEPTS:
+                found[fields[7]] = int(fields[6])
+    return sorted(found, key=lambda name: -found[name])
+
+
+def _command(config: NodeConfig) -> list[str]:
+    if not sys.executable:
+        raise RuntimeError("a node can not be started: this Python does not know its own executable (sys.executable)")
+    package_folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    # Without -P the driver's folder would come first on the path, and a user's random.py would hide Python's.
+    flags = ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable, *flags, "-c", _CODE, package_folder, msgspec.json.encode(config).decode()]
+
+
+def _attachment(
+    connection: socket.socket, process: subprocess.Popen[bytes] | None = None, log_fd: int = -1
+) -> Attachment:
+    answer, segment_fd, event_fd = handshake.receive_answer(connection)
+    connection.settimeout(None)
+    return Attachment(
+        segment_fd,
+        event_fd,
+        answer.slot,
+        answer.generation,
+        answer.job,
+        answer.node_id,
+        answer.address,
+        connection,
+        process,
+        log_fd,
+    )
+
+
+def _end(process: subprocess.Popen[bytes], at_once: bool = False) -> int:
+    """Wait for a daemon that has been told to end, and make sure of it."""
+    try:
+        if at_once:
+            process.terminate()
+        return process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)  # the kernel ends its zygote and its workers with it
+        return process.wait()
+
+
+def _read_log(fd: int) -> str:
+    size = os.fstat(fd).st_size
+    return os.pread(fd, _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES)).decode("utf-8", "replace")
+
+
+def _forget_in_child() -> None:
+    """A forked child of a driver is no driver: it must not keep the node alive."""
+    for attachment in list(_open):
+        if not attachment.is_closed:
+            attachment.is_closed = True
+            attachment.socket.close()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

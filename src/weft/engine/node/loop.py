@@ -1,0 +1,105 @@
+"""The daemon's event loop: descriptors, timers, signals. One thread, nothing else.
+
+Not asyncio: its import alone costs a third of the time in which a node should be up, and the daemon only ever reacts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+_READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
+
+
+class Timer:
+    """A call in the future that can be called off."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class Loop:
+    """Calls back when a descriptor is readable or closed, a time has come, or a signal."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._numbers = itertools.count()
+        self._is_running = False
+        self._signals: dict[int, Callable[[], None]] = {}
+        self._wakeup: tuple[int, int] | None = None
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back whenever the descriptor is readable or its other end is gone."""
+        self._epoll.register(fd, _READABLE)
+        self._callbacks[fd] = callback
+
+    def unwatch(self, fd: int) -> None:
+        """Must come before the descriptor is closed. Nothing happens when it is not watched."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        timer = Timer(call)
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), timer))
+        return timer
+
+    def on_signal(self, number: int, callback: Callable[[], None]) -> None:
+        """Call back in the loop, not in the handler."""
+        if self._wakeup is None:
+            self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
+            self.watch(self._wakeup[0], self._read_signals)
+        self._signals[number] = callback
+        signal.signal(number, lambda *_: None)
+
+    def run(self) -> None:
+        """Until `stop`."""
+        self._is_running = True
+        while self._is_running:
+            self.run_once(self._wait_s())
+
+    def run_once(self, wait_s: float) -> None:
+        """One round: what is ready within `wait_s` (without limit when negative), and the timers that are due."""
+        for fd, _ in self._epoll.poll(wait_s):
+            callback = self._callbacks.get(fd)
+            if callback is not None:  # not unwatched by one before it
+                callback()
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            call = heapq.heappop(self._timers)[2].call
+            if call is not None:
+                call()
+
+    def stop(self) -> None:
+        self._is_running = False
+
+    def close(self) -> None:
+        if self._wakeup is not None:
+            signal.set_wakeup_fd(-1)
+            for fd in self._wakeup:
+                os.close(fd)
+            self._wakeup = None
+        self._epoll.close()
+
+    def _wait_s(self) -> float:
+        while self._timers and self._timers[0][2].call is None:
+            heapq.heappop(self._timers)
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else -1
+
+    def _read_signals(self) -> None:
+        assert self._wakeup is not None
+        for number in os.read(self._wakeup[0], 64):
+            if number in self._signals:
+                self._signals[number]()

@@ -1,0 +1,99 @@
+"""The node daemon's entry: import little, make the segment, fork the zygote while there is one thread, then serve.
+
+    python -P -c "..." PACKAGE_FOLDER CONFIG
+
+CONFIG is config.NodeConfig as JSON. Exits 0 when it was asked to end, 1 with the reason on standard error otherwise.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+
+import msgspec
+
+from weft import _native
+from weft.engine.node import zygote
+from weft.engine.node.config import NodeConfig, NodeOffer, decide
+
+ZYGOTE_END_S = 5.0
+
+
+def main() -> None:
+    """Be a node until its founder leaves or a signal says so. Never returns."""
+    status = 1
+    try:
+        status = serve(msgspec.json.decode(sys.argv[1], type=NodeConfig))
+    except BaseException as error:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    finally:
+        os._exit(status)
+
+
+def serve(config: NodeConfig) -> int:
+    """The node's whole life; the exit status."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+    founder = socket.socket(fileno=config.founder_fd) if config.founder_fd >= 0 else None
+    offer = decide(config)
+    port = _native.NodePort(offer.object_store_bytes)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    daemon_pid = os.getpid()
+    zygote_pid = os.fork()
+    if zygote_pid == 0:
+        ours.close()
+        if founder is not None:
+            founder.close()
+        zygote.main(theirs, port.segment_fd, port.event_fd, daemon_pid)
+    theirs.close()
+    return _serve_as_daemon(config, offer, port, ours, founder, zygote_pid)
+
+
+def _serve_as_daemon(
+    config: NodeConfig,
+    offer: NodeOffer,
+    port: _native.NodePort,
+    ours: socket.socket,
+    founder: socket.socket | None,
+    zygote_pid: int,
+) -> int:
+    from weft.engine.node.daemon import NodeDaemon
+
+    zygote.set_process_name("weft-node")
+    raise_descriptor_limit()
+    daemon = NodeDaemon(config, offer, port, ours)
+    try:
+        daemon.loop.on_signal(signal.SIGTERM, daemon.loop.stop)
+        daemon.start(founder)
+        gc.enable()
+        gc.freeze()
+        daemon.loop.run()
+        if daemon.error:
+            print(f"weft: the node ends: {daemon.error}", file=sys.stderr, flush=True)
+        return 1 if daemon.error else 0
+    finally:
+        daemon.close()
+        end_zygote(zygote_pid)
+
+
+def end_zygote(pid: int) -> None:
+    """It ends its workers and itself when it sees the socket's end; this waits for it and makes sure."""
+    import select
+
+    pid_fd = os.pidfd_open(pid)
+    if not select.select([pid_fd], [], [], ZYGOTE_END_S)[0]:
+        os.kill(pid, signal.SIGKILL)  # the kernel ends its workers with it
+    os.close(pid_fd)
+    os.waitpid(pid, 0)
+
+
+def raise_descriptor_limit() -> None:
+    """Each worker's output takes two descriptors of the daemon."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,202 @@
+"""Answers to messages.Request: what processes may ask their node daemon.
+
+Runs in the daemon's thread, never on a task's way. A method is a function of (process, params); what it raises becomes
+the reply's error, under the exception's own name.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from weft import _native
+from weft.engine.control.tables import KV, MemoryTables
+from weft.engine.state import events as ev
+from weft.engine.state.actors import Stage
+from weft.engine.state.events import Process
+from weft.engine.state.node import NodeState
+from weft.engine.state.resources import to_floats
+from weft.engine.wire.messages import Reply, Request
+
+IP = "127.0.0.1"
+
+
+class Requests:
+    """The methods, by name."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        port: _native.NodePort,
+        tables: MemoryTables,
+        labels: dict[str, str],
+        node_id: str,
+        address: str,
+        feed: Callable[[ev.Event], None],
+        flush_output: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._port = port
+        self._tables = tables
+        self._labels = labels
+        self._node_id = node_id
+        self._address = address
+        self._feed = feed
+        self._flush_output = flush_output
+        self._started_s = time.time()
+
+    def answer(self, process: Process, request: Request) -> Reply:
+        method = getattr(self, f"_do_{request.method}", None)
+        if method is None:
+            return Reply(request.id, error=f"the node daemon has no method {request.method!r}", error_kind="RpcError")
+        try:
+            return Reply(request.id, method(process, request.params))
+        except Exception as error:
+            return Reply(request.id, error=str(error) or repr(error), error_kind=type(error).__name__)
+
+    # ---- the node ----
+
+    def _do_nodes(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
+        return [
+            {
+                "NodeID": self._node_id,
+                "Alive": True,
+                "NodeManagerAddress": IP,
+                "NodeManagerHostname": socket.gethostname(),
+                "NodeManagerPort": 0,
+                "ObjectManagerPort": 0,
+                "ObjectStoreSocketName": "",
+                "RayletSocketName": self._address,
+                "MetricsExportPort": 0,
+                "NodeName": IP,
+                "RuntimeEnvAgentPort": 0,
+                "DeathReason": 0,
+                "DeathReasonMessage": "",
+                "alive": True,
+                "Resources": to_floats(self._state.resources.total),
+                "Labels": {"ray.io/node_id": self._node_id, **self._labels},
+            }
+        ]
+
+    def _do_cluster_resources(self, process: Process, params: dict[str, Any]) -> dict[str, float]:
+        return to_floats(self._state.resources.total)
+
+    def _do_available_resources(self, process: Process, params: dict[str, Any]) -> dict[str, float]:
+        return {name: max(0.0, amount) for name, amount in to_floats(self._state.resources.available).items()}
+
+    def _do_assigned_resources(self, process: Process, params: dict[str, Any]) -> dict[str, float]:
+        """What the asking worker's task or actor holds."""
+        worker = self._state.workers.by_process.get(process)
+        return to_floats(worker.holding.amounts) if worker is not None and worker.holding is not None else {}
+
+    def _do_job_info(self, process: Process, params: dict[str, Any]) -> dict[str, object]:
+        job = self._state.job_of(process)
+        if job is None:
+            raise ValueError("this process belongs to no job yet")
+        return {"job": job.id, "driver_pid": job.pid, "is_founder": job.is_founder, "is_alive": job.is_driver_alive}
+
+    def _do_workers(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
+        return [
+            {
+                "pid": worker.pid,
+                "slot": worker.process[0],
+                "generation": worker.process[1],
+                "state": worker.place.value,
+                "job": worker.binding.job if worker.binding is not None else 0,
+                "gpu_ids": list(worker.binding.gpu_ids) if worker.binding is not None else [],
+                "is_blocked": worker.lent,
+            }
+            for worker in self._state.workers
+        ]
+
+    def _do_statistics(self, process: Process, params: dict[str, Any]) -> dict[str, object]:
+        return {
+            **self._port.statistics(),
+            "leases": len(self._state.leases.by_id),
+            "demands": len(self._state.demands.by_key),
+            "workers": sum(1 for _ in self._state.workers),
+            "actors_alive": sum(a.stage is not Stage.DEAD for a in self._state.actors.by_id.values()),
+            "jobs": len(self._state.jobs),
+            "rows": self._tables.statistics(),
+            "daemon_pid": os.getpid(),
+            "up_s": time.time() - self._started_s,
+        }
+
+    def _do_flush_output(self, process: Process, params: dict[str, Any]) -> None:
+        """What workers have written until now is sent before the reply is."""
+        self._flush_output()
+
+    # ---- actors ----
+
+    def _do_get_actor(self, process: Process, params: dict[str, Any]) -> bytes | None:
+        """The pickled handle of a named actor, or nothing."""
+        return self._state.actors.handle_of(params.get("namespace", ""), params["name"])
+
+    def _do_claim_actor_name(self, process: Process, params: dict[str, Any]) -> bytes | None:
+        """Set a name aside before the creation is sent. The other's handle, when it is taken and `get_if_exists`."""
+        name, namespace = params["name"], params.get("namespace", "")
+        known = self._state.actors.handle_of(namespace, name)
+        if known is None:
+            self._feed(ev.ActorNameClaimed(process, params["actor"], name, namespace, params["handle"]))
+        elif not params.get("get_if_exists"):
+            raise ValueError(f"The actor name '{name}' is already taken in namespace '{namespace}'")
+        return known
+
+    def _do_list_named_actors(self, process: Process, params: dict[str, Any]) -> list[dict[str, str]]:
+        wanted = None if params.get("all_namespaces") else params.get("namespace", self._namespace_of(process))
+        return [
+            {"name": name, "namespace": namespace}
+            for namespace, name in self._state.actors.names
+            if wanted in (None, namespace)
+        ]
+
+    def _do_actor_info(self, process: Process, params: dict[str, Any]) -> dict[str, object] | None:
+        actor = self._state.actors.find(params["actor"])
+        if actor is None:
+            return None
+        return {
+            "state": actor.stage.value,
+            "restarts": actor.incarnation,
+            "pid": actor.pid,
+            "class_name": actor.spec.class_name,
+            "name": actor.spec.name,
+            "namespace": actor.spec.namespace,
+            "job": actor.job,
+        }
+
+    def _namespace_of(self, process: Process) -> str:
+        job = self._state.job_of(process)
+        return job.hello.namespace if job is not None and job.hello is not None else ""
+
+    # ---- keys and values ----
+
+    def _do_kv_get(self, process: Process, params: dict[str, Any]) -> bytes | None:
+        return self._tables.get(KV, _kv_key(params))
+
+    def _do_kv_put(self, process: Process, params: dict[str, Any]) -> bool:
+        """Whether it was written: not when it exists and `overwrite` is false."""
+        return self._tables.put(KV, _kv_key(params), params["value"], if_absent=not params.get("overwrite", True))
+
+    def _do_kv_del(self, process: Process, params: dict[str, Any]) -> bool:
+        """Whether there was something to delete."""
+        key = _kv_key(params)
+        existed = self._tables.get(KV, key) is not None
+        self._tables.delete(KV, key)
+        return existed
+
+    def _do_kv_keys(self, process: Process, params: dict[str, Any]) -> list[bytes]:
+        prefix = _kv_key({"key": params.get("prefix", b""), "namespace": params.get("namespace", "")})
+        skip = len(prefix) - len(_as_bytes(params.get("prefix", b"")))
+        return [key[skip:] for key, _ in self._tables.scan(KV, prefix)]
+
+
+def _kv_key(params: dict[str, Any]) -> bytes:
+    namespace: str = params.get("namespace", "")
+    return namespace.encode() + b"\0" + _as_bytes(params["key"])
+
+
+def _as_bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

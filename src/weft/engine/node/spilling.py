@@ -1,0 +1,97 @@
+"""Making room in the arena: objects go to a file that has no name, and come back when they are wanted.
+
+Runs in the daemon's thread. The file is made at the first need, in the temporary folder (TMPDIR), and unlinked at
+once, so that nothing is left behind whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+
+from weft import _native
+from weft.engine.wire import kinds
+
+NAMED_HOLDERS = 5
+
+
+class Spilling:
+    """The node's spill file."""
+
+    def __init__(self, port: _native.NodePort, name_of_slot: Callable[[int], str]) -> None:
+        self._port = port
+        self._name_of_slot = name_of_slot
+        """Who a slot is, for a person."""
+        self._fd = -1
+
+    def need_space(self, payload: bytes) -> bytes:
+        """The body of the SPACE record that answers a NEED_SPACE."""
+        (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
+        why = ""
+        freed = 0
+        try:
+            freed = self._port.spill(wanted, self._file())
+        except OSError as error:
+            why = f"spilling to {tempfile.gettempdir()} failed: {error.strerror or error}"
+        if freed:
+            return kinds.SPACE_BODY.pack(freed)
+        return kinds.SPACE_BODY.pack(0) + self._story(wanted, why or self._why_nothing_was_freed()).encode()
+
+    def restore(self, payload: bytes) -> bytes:
+        """The body of the RESTORED record that answers a RESTORE."""
+        entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
+        try:
+            ok, why = self._port.restore(entry, generation, self._file())
+            while not ok and "room" in why and self._port.spill(1, self._file()):  # one object after the other
+                ok, why = self._port.restore(entry, generation, self._file())
+        except OSError as error:
+            ok, why = False, f"reading it back failed: {error.strerror or error}"
+        text = "" if ok else self._story(0, why)
+        return kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _file(self) -> int:
+        if self._fd < 0:
+            folder = tempfile.gettempdir()
+            with contextlib.suppress(OSError):  # not every file system can make a file without a name
+                self._fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            if self._fd < 0:
+                self._fd, path = tempfile.mkstemp(prefix="weft-spill-")
+                os.unlink(path)
+        return self._fd
+
+    def _why_nothing_was_freed(self) -> str:
+        room = os.statvfs(tempfile.gettempdir())
+        if room.f_bavail * room.f_frsize < 64 << 20:
+            return f"the disk of {tempfile.gettempdir()} is full too (set TMPDIR to another)"
+        return "everything in it is in use, so nothing can be spilled to disk"
+
+    def _story(self, wanted: int, why: str) -> str:
+        known = self._port.statistics()
+        largest = "; ".join(
+            f"{_size(size)} of {self._name_of_slot(owner)}" + (f", read by {pins}" if pins else "")
+            for size, owner, pins in self._port.largest_objects(NAMED_HOLDERS)
+        )
+        asked = f"{_size(wanted)} do not fit: " if wanted else ""
+        used = f"{_size(known['used_bytes'])} of {_size(known['arena_bytes'])} are in use"
+        return f"{asked}the object store is full ({used}), and {why}. The largest objects: {largest or 'none'}."
+
+
+def _size(count: int) -> str:
+    """Bytes for a person.
+
+    >>> _size(1536), _size(3 << 30)
+    ('1.5 KiB', '3.0 GiB')
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError

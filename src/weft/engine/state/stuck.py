@@ -1,0 +1,35 @@
+"""Why a demand may wait for good: what it needs is held by actors, which do not give it back by themselves.
+
+Pure. The person at the driver is told once, after `WARN_AFTER_TICKS`.
+"""
+
+from __future__ import annotations
+
+from weft.engine.state.demands import Demand
+from weft.engine.state.resources import UNIT, ResourcePool
+from weft.engine.state.workers import Place, WorkerPool
+
+WARN_AFTER_TICKS = 10
+
+
+def why_stuck(demand: Demand, pool: ResourcePool, workers: WorkerPool) -> str:
+    """A warning, or nothing when it only has to wait for tasks to end."""
+    left = dict(pool.total)
+    actors = 0
+    for worker in workers:
+        if worker.place is Place.ACTOR and worker.holding is not None:
+            actors += 1
+            for name, amount in worker.holding.amounts:
+                left[name] -= amount
+    short = [(name, amount) for name, amount in demand.need if left.get(name, 0) < amount]
+    if not short:
+        return ""
+    wanted = " and ".join(
+        f"{amount / UNIT:g} {name} (of {pool.total.get(name, 0) / UNIT:g}, {left.get(name, 0) / UNIT:g} are not held)"
+        for name, amount in short
+    )
+    what = "an actor" if isinstance(demand.key, bytes) else "a task"
+    return (
+        f"{what} has waited for {WARN_AFTER_TICKS} s for {wanted}: {actors} living actors hold the rest and keep it "
+        "while they live. End some of them, let them ask for less, or start the node with more."
+    )
