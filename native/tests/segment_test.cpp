@@ -1,0 +1,169 @@
+/// The segment: what attaching sees, and ring blocks that many take at once.
+#include "segment.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "check.hpp"
+
+using namespace weft;
+
+namespace {
+
+int open_files() {
+    int count = 0;
+    for (int fd = 0; fd < 256; ++fd)
+        count += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    return count;
+}
+
+template <class Call>
+bool throws(Call&& call) {
+    try {
+        call();
+    } catch (const std::runtime_error&) {
+        return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+TEST("a new segment is empty, and its parts do not overlap") {
+    auto segment = Segment::create(10 << 20);
+    const Header& h = segment->header();
+    CHECK_EQ(h.granules, 160u);
+    CHECK_EQ(h.arena_bytes, uint64_t(10 << 20));
+    const std::array<std::pair<uint64_t, uint64_t>, 7> parts{{
+        {h.slots_at, kSlots * sizeof(ProcessSlot)},
+        {h.directory_at, uint64_t(kSlots) * kSlots * 4},
+        {h.blocks_at, kRingBlocks * 8},
+        {h.rings_at, kRingBlocks * kRingStride},
+        {h.granules_at, h.granules * 4},
+        {h.objects_at, h.objects * sizeof(ObjectEntry)},
+        {h.arena_at, h.arena_bytes},
+    }};
+    uint64_t end = sizeof(Header);
+    for (const auto& [at, bytes] : parts) {
+        CHECK(at >= end);
+        CHECK_EQ(at % 4096, 0u);
+        end = at + bytes;
+    }
+    CHECK(end <= h.segment_bytes);
+    CHECK_EQ(segment->ring_of(kSlots - 1, kSlots - 1).load(), 0u);
+    CHECK_EQ(segment->block_owner(kRingBlocks - 1).load(), 0u);
+    CHECK_EQ(segment->granule(h.granules - 1).load(), 0u);
+    CHECK_EQ(segment->object(h.objects - 1).state.load(), 0u);
+    segment->granule_data(h.granules - 1)[kGranuleBytes - 1] = 'z';
+}
+
+TEST("an arena of odd or no size is rounded up to whole granules") {
+    CHECK_EQ(Segment::create(0)->header().granules, 1u);
+    CHECK_EQ(Segment::create(1)->header().granules, 1u);
+    CHECK_EQ(Segment::create(kGranuleBytes + 1)->header().granules, 2u);
+}
+
+TEST("whoever attaches sees the same memory, also after the maker let go") {
+    auto maker = Segment::create(1 << 20);
+    auto second = Segment::attach(maker->fd());
+    CHECK(second->fd() != maker->fd());
+    maker->slot(7).generation.store(5);
+    maker->slot(7).alive.store(1);
+    CHECK(second->is_alive({7, 5}));
+    CHECK(!second->is_alive({7, 4}));
+    strcpy(second->granule_data(3), "still here");
+    Child child([&] {
+        auto third = Segment::attach(second->fd());
+        CHECK_EQ(std::string(third->granule_data(3)), "still here");
+        third->granule_data(4)[0] = 'c';
+    });
+    child.join();
+    maker.reset();
+    CHECK_EQ(second->granule_data(4)[0], 'c');
+}
+
+TEST("what is no segment is refused, and no descriptor is left open") {
+    const int before = open_files();
+    const int empty = memfd_create("empty", MFD_CLOEXEC);
+    CHECK(throws([&] { Segment::attach(empty); }));
+    CHECK_EQ(ftruncate(empty, 1 << 16), 0);
+    CHECK(throws([&] { Segment::attach(empty); }));
+    CHECK(throws([&] { Segment::attach(12'345); }));
+    close(empty);
+    {
+        auto segment = Segment::attach(Segment::create(1 << 20)->fd());
+    }
+    CHECK_EQ(open_files(), before);
+}
+
+TEST("a ring is opened once, found by both ends, and its block goes back when it is closed") {
+    auto segment = Segment::create(1 << 20);
+    const uint32_t block = segment->open_ring(3, 9);
+    CHECK_EQ(segment->open_ring(3, 9), block);
+    CHECK_EQ(segment->ring_of(3, 9).load(), block + 1);
+    CHECK_EQ(segment->ring_of(9, 3).load(), 0u);
+    CHECK(segment->open_ring(9, 3) != block);
+    segment->ring(block)->tail.store(77);
+    segment->close_ring(3, 9);
+    segment->close_ring(3, 9);  // closing what is closed does nothing
+    CHECK_EQ(segment->ring_of(3, 9).load(), 0u);
+    CHECK_EQ(segment->block_owner(block).load(), 0u);
+    const uint32_t again = segment->open_ring(3, 9);
+    CHECK_EQ(segment->ring(again)->tail.load(), 0u);
+}
+
+TEST("when every block is taken, opening says so until one is closed") {
+    auto segment = Segment::create(1 << 20);
+    for (uint32_t i = 0; i < kRingBlocks; ++i)
+        CHECK(segment->open_ring(1 + i / 1000, i % 1000) != kRingBlocks);
+    CHECK_EQ(segment->open_ring(100, 1), kRingBlocks);
+    segment->close_ring(3, 3);
+    CHECK(segment->open_ring(100, 1) != kRingBlocks);
+    CHECK_EQ(segment->open_ring(100, 2), kRingBlocks);
+}
+
+TEST("threads and processes that open and close rings at once never share a block") {
+    // Each plays eight slots whose searches start close together, and writes its name into the blocks it
+    // holds.
+    constexpr uint32_t kProcesses = 3, kThreads = 2, kSlotsEach = 8, kRounds = 600, kRings = 20;
+    auto segment = Segment::create(1 << 20);
+    const auto body = [&](uint32_t player) {
+        Random random(player);
+        for (uint32_t round = 0; round < kRounds; ++round) {
+            for (uint32_t s = 0; s < kSlotsEach; ++s) {
+                const uint32_t from = 1 + s * kProcesses * kThreads + player;
+                for (uint32_t to = 0; to < kRings; ++to) {
+                    const uint32_t block = segment->open_ring(from, to);
+                    CHECK(block < kRingBlocks);
+                    segment->ring(block)->tail.store(from << 10 | to);
+                }
+                for (uint32_t to = 0; to < kRings; ++to) {
+                    const uint32_t block = segment->ring_of(from, to).load() - 1;
+                    CHECK_EQ(segment->ring(block)->tail.load(), from << 10 | to);
+                    CHECK_EQ(segment->block_owner(block).load(), (uint64_t(from + 1) << 32) | (to + 1));
+                    if (random.below(3) != 0 || round + 1 == kRounds) segment->close_ring(from, to);
+                }
+            }
+        }
+    };
+    const auto play = [&](uint32_t process) {
+        std::vector<std::thread> threads;
+        for (uint32_t t = 0; t < kThreads; ++t)
+            threads.emplace_back(body, process * kThreads + t);
+        for (std::thread& thread : threads)
+            thread.join();
+    };
+    std::vector<Child> children;
+    for (uint32_t p = 1; p < kProcesses; ++p)
+        children.emplace_back([&, p] { play(p); });
+    play(0);
+    for (Child& child : children)
+        child.join();
+    for (uint32_t b = 0; b < kRingBlocks; ++b)
+        CHECK_EQ(segment->block_owner(b).load(), 0u);
+}
