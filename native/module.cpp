@@ -1,4 +1,5 @@
 /// The module `weft._native`: attaching, the callback thread, and the bindings.
+#define PY_SSIZE_T_CLEAN
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>

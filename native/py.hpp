@@ -1,7 +1,9 @@
 /// What the Python-facing files share. Everything here needs the GIL unless it says otherwise.
 #pragma once
 
+#ifndef PY_SSIZE_T_CLEAN
 #define PY_SSIZE_T_CLEAN
+#endif
 #include <Python.h>
 
 #include <memory>
