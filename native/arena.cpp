@@ -158,9 +158,10 @@ void Arena::try_reclaim(uint32_t index) {
 PinResult Arena::pin(const ArenaRef& ref, char*& data) {
     ObjectEntry& entry = segment_.object(ref.entry);
     std::lock_guard lock(mutex_);
-    uint32_t& count = pins_[ref.entry];
-    if (count > 0 && entry.generation.load(std::memory_order_seq_cst) == ref.generation) {
-        ++count;
+    if (const auto held = pins_.find(ref.entry); held != pins_.end()) {
+        // What is pinned here stays: a ref to what the entry was before has no say in it.
+        if (entry.generation.load(std::memory_order_seq_cst) != ref.generation) return PinResult::lost;
+        ++held->second;
         data = segment_.granule_data(entry.first_granule);
         return PinResult::ok;
     }
@@ -169,12 +170,11 @@ PinResult Arena::pin(const ArenaRef& ref, char*& data) {
     const uint32_t state = entry.state.load(std::memory_order_seq_cst);  // partner: remove, spill
     const bool same = entry.generation.load(std::memory_order_seq_cst) == ref.generation;
     if (same && state == phase(Phase::sealed)) {
-        count = 1;
+        pins_.emplace(ref.entry, 1);
         data = segment_.granule_data(entry.first_granule);
         return PinResult::ok;
     }
     entry.pins[self_.slot / 64].fetch_and(~bit, std::memory_order_seq_cst);
-    pins_.erase(ref.entry);
     try_reclaim(ref.entry);
     const bool on_disk = same && (state == phase(Phase::spilling) || state == phase(Phase::spilled) ||
                                   state == phase(Phase::restoring));
