@@ -37,14 +37,20 @@ void Core::submit_call(Task* task, Entry* actor) {
     submit(task);
 }
 
-/// Send what can go, in order: a call whose dependencies are missing holds up those behind it.
+/// Send what can go, in order: a call whose dependencies are missing holds up those behind it, unless they may
+/// overtake it.
 void Core::flush_actor(ActorLink* link) {
-    while (link->state == ActorLink::up && !link->queue.empty() && link->queue.front()->missing == 0) {
-        Task* task = link->queue.front();
-        bool ready = true;
-        for (Entry* entry : task->deps) ready = ready && entry->where != Where::error;
-        if (!ready) return;  // enqueue() is about to fail it
-        link->queue.pop_front();
+    if (link->state != ActorLink::up) return;
+    for (auto next = link->queue.begin(); next != link->queue.end();) {
+        Task* task = *next;
+        bool ready = task->missing == 0;
+        for (Entry* entry : task->deps) ready = ready && entry->where != Where::error;  // enqueue() fails it
+        if (!ready) {
+            if ((task->flags & kUnordered) == 0) return;
+            ++next;
+            continue;
+        }
+        next = link->queue.erase(next);
         link->flight.push_back(task);
         write_task(link->where, task, Kind::TASK);
         if (task->flags & kStreaming) send_credit(task, stream_of(task->returns[0]));

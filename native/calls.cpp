@@ -128,6 +128,24 @@ PyObject* refs_for(Entry* const* entries, uint32_t count) {
     return list.release();
 }
 
+/// Whether arguments fit the signature: counted here, and only when that does not settle it asked of Python.
+struct ArgumentCheck {
+    PyObject* function;  ///< raises TypeError; null: anything goes
+    uint32_t least, most;
+
+    bool passes(PyObject* const* args, size_t count, PyObject* keywords) const {
+        if (function == nullptr || (keywords == nullptr && count >= least && count <= most)) return true;
+        return bool(Owned(PyObject_Vectorcall(function, args, count, keywords)));
+    }
+    /// (function, least, most) or None.
+    bool set(PyObject* given) {
+        if (given == nullptr || given == Py_None) return true;
+        if (!PyArg_ParseTuple(given, "OII", &function, &least, &most)) return false;
+        Py_INCREF(function);
+        return true;
+    }
+};
+
 struct RemoteCall {
     PyObject_HEAD vectorcallfunc call;
     PyObject* prepare;
@@ -141,10 +159,12 @@ struct RemoteCall {
     int32_t retries;
     uint32_t flags;
     uint32_t window;
+    ArgumentCheck check;
 };
 
 PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObject* keywords) {
     auto* call = reinterpret_cast<RemoteCall*>(self);
+    if (!call->check.passes(args, size_t(PyVectorcall_NARGS(nargs)), keywords)) return nullptr;
     if (call->session != session().number || call->session == 0) {
         Owned done(PyObject_CallOneArg(call->prepare, self));
         if (!done) return nullptr;
@@ -209,14 +229,15 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
 
 int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<RemoteCall*>(self);
-    static const char* names[] = {"prepare", "name", "num_returns", "max_retries", "retry_exceptions", "retry_types", "window", nullptr};
+    static const char* names[] = {"prepare", "name", "num_returns", "max_retries", "retry_exceptions", "retry_types", "window", "check", nullptr};
     PyObject* prepare = nullptr;
     const char *name = nullptr, *types = nullptr;
     Py_ssize_t name_bytes = 0, types_bytes = 0;
     int returns = 1, retries = 0, retry = 0;
     unsigned window = kStreamWindow;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#|I", const_cast<char**>(names), &prepare, &name, &name_bytes,
-                                     &returns, &retries, &retry, &types, &types_bytes, &window))
+    PyObject* check = nullptr;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#|IO", const_cast<char**>(names), &prepare, &name, &name_bytes,
+                                     &returns, &retries, &retry, &types, &types_bytes, &window, &check))
         return -1;
     call->call = remote_call;
     Py_INCREF(prepare);
@@ -228,17 +249,19 @@ int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     call->retries = retries;
     call->flags = (retry ? uint32_t(kRetryErrors) : 0u) | (returns < 0 ? uint32_t(kStreaming) : 0u);
     call->window = std::max(1u, window);
-    return 0;
+    return call->check.set(check) ? 0 : -1;
 }
 
 int remote_call_traverse(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(reinterpret_cast<RemoteCall*>(self)->prepare);
+    Py_VISIT(reinterpret_cast<RemoteCall*>(self)->check.function);
     return 0;
 }
 
 int remote_call_clear(PyObject* self) {
     Py_CLEAR(reinterpret_cast<RemoteCall*>(self)->prepare);
+    Py_CLEAR(reinterpret_cast<RemoteCall*>(self)->check.function);
     return 0;
 }
 
@@ -309,10 +332,12 @@ struct ActorCall {
     int32_t retries;
     uint32_t flags;
     uint32_t window;
+    ArgumentCheck check;
 };
 
 PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObject* keywords) {
     auto* call = reinterpret_cast<ActorCall*>(self);
+    if (!call->check.passes(args, size_t(PyVectorcall_NARGS(nargs)), keywords)) return nullptr;
     Entry* actor = entry_of(call->token);
     if (actor == nullptr) return nullptr;
     Core& core = *session().core;
@@ -372,13 +397,15 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
 
 int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<ActorCall*>(self);
-    static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions", "name", "window", nullptr};
+    static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions", "name", "window", "check", "ordered", nullptr};
     PyObject* token = nullptr;
     const char *method = nullptr, *name = nullptr;
+    int ordered = 1;
     int returns = 1, retries = 0, retry = 0;
     unsigned window = kStreamWindow;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|I", const_cast<char**>(names), token_type, &token, &method,
-                                     &returns, &retries, &retry, &name, &window))
+    PyObject* check = nullptr;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|IOp", const_cast<char**>(names), token_type, &token, &method,
+                                     &returns, &retries, &retry, &name, &window, &check, &ordered))
         return -1;
     call->call = actor_call;
     Py_INCREF(token);
@@ -388,15 +415,17 @@ int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     call->key = std::hash<std::string>{}(*call->method);
     call->returns = returns < 0 ? 1u : uint32_t(returns);
     call->retries = retries;
-    call->flags = uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u) | (returns < 0 ? uint32_t(kStreaming) : 0u);
+    call->flags = uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u) |
+                  (returns < 0 ? uint32_t(kStreaming) : 0u) | (ordered ? 0u : uint32_t(kUnordered));
     call->window = std::max(1u, window);
-    return 0;
+    return call->check.set(check) ? 0 : -1;
 }
 
 void actor_call_dealloc(PyObject* self) {
     auto* call = reinterpret_cast<ActorCall*>(self);
     if (call->weak_list != nullptr) PyObject_ClearWeakRefs(self);
     Py_CLEAR(call->token);
+    Py_CLEAR(call->check.function);
     delete call->method;
     delete call->name;
     PyTypeObject* type = Py_TYPE(self);

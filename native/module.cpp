@@ -346,6 +346,7 @@ NB_MODULE(_native, m) {
         .def("statistics", &port_statistics)
         .def("spill", &NodePort::spill, nb::call_guard<nb::gil_scoped_release>())
         .def("restore", &NodePort::restore, nb::call_guard<nb::gil_scoped_release>())
+        .def("trim", &NodePort::trim)
         .def("largest_objects", &NodePort::largest_objects)
         .def("close", [](NodePort&) {});
 }

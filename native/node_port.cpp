@@ -225,6 +225,25 @@ std::pair<bool, std::string> NodePort::restore(uint32_t index, uint32_t generati
     return {read, read ? "" : "the spill file could not be read"};
 }
 
+uint64_t NodePort::trim() {
+    const uint32_t total = segment_->header().granules;
+    uint64_t bytes = 0;
+    for (uint32_t at = 0; at < total;) {
+        // Claim a run so that nobody else does while its pages go.
+        uint32_t count = 0;
+        for (uint32_t nobody = 0; at + count < total && count < 1024; ++count, nobody = 0)
+            if (!segment_->granule(at + count).compare_exchange_strong(nobody, kDaemonSlot + 1)) break;
+        if (count != 0) {
+            const auto offset = off_t(segment_->header().arena_at + at * kGranuleBytes);
+            fallocate(segment_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, off_t(count * kGranuleBytes));
+            for (uint32_t i = 0; i < count; ++i) segment_->granule(at + i).store(0, std::memory_order_release);
+            bytes += count * kGranuleBytes;
+        }
+        at += count + 1;
+    }
+    return bytes;
+}
+
 std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> NodePort::largest_objects(size_t count) const {
     std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> all;
     for (uint32_t i = 0; i < segment_->header().objects; ++i) {

@@ -32,6 +32,8 @@ class NodePort {
 
     uint64_t spill(uint64_t wanted_bytes, int file);
     std::pair<bool, std::string> restore(uint32_t entry, uint32_t generation, int file);
+    /// Give the memory of free granules back to the system; how many bytes were looked at.
+    uint64_t trim();
     std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> largest_objects(size_t count) const;
     struct Statistics {
         uint64_t arena_bytes, used_bytes, objects, slots_used, ring_blocks_used, spilled_objects;

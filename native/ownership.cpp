@@ -205,6 +205,7 @@ std::vector<Entry*> Core::unpack_refs(Cursor& cursor, uint32_t count, bool self_
 
 void Core::publish_inner(Entry* entry, std::vector<Entry*> nested) {
     if (nested.empty()) return;
+    for (Entry* inner : nested) escape(inner);  // the value names them by id
     auto& list = entry->more().nested;
     list.insert(list.end(), nested.begin(), nested.end());
 }

@@ -100,6 +100,10 @@ PyObject* restore(PyTypeObject* type, PyObject* args) {
             // It did not come in a record of ours: count ourselves in.
             const bool counted = owner.slot != kDaemonSlot && owner != core->self();
             entry = core->borrow(id, owner, type == token_type, counted ? 1 : 0);
+            if (owner == core->self() && type == ref_type)
+                core->fail(entry, error_value(ErrorCode::object_lost,
+                                              "every counted reference to the object was dropped before this copy of a "
+                                              "reference, which was pickled outside of weft, was read"));
             if (counted) {
                 struct {
                     Id id;

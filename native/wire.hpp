@@ -59,6 +59,7 @@ enum TaskFlags : uint32_t {
     kSelfBorrow = 4,     ///< nested refs were not counted for the receiver, who must do so
     kStreaming = 8,      ///< a generator: items are sent as they come
     kRetryErrors = 16,   ///< an exception is worth another attempt
+    kUnordered = 32,     ///< a call that may overtake earlier ones of its caller
 };
 
 /// A consumer's credit that says: stop.

@@ -34,6 +34,8 @@ class NodePort:
         """Move unpinned sealed objects to the end of the file until so many bytes are free; what was freed."""
     def restore(self, entry: int, generation: int, file_fd: int) -> tuple[bool, str]:
         """Bring a spilled object back; (False, why) when there is no room or it cannot be read."""
+    def trim(self) -> int:
+        """Give the memory of what is free back to the system; when nothing was allocated for a while."""
     def largest_objects(self, count: int) -> list[tuple[int, int, int]]:
         """(bytes, owner slot, pins) of the largest objects in the arena."""
     def close(self) -> None: ...
@@ -86,6 +88,15 @@ class PendingCall:
 
     def finish(self, value: object) -> None: ...
     def fail(self, error: BaseException) -> None: ...
+    def cancelled(self) -> None:
+        """Answer that it was cancelled."""
+    def streams(self) -> bool:
+        """Whether the caller wants a stream of items before finish(None)."""
+    def item(self, value: object) -> int:
+        """Stream one value: 1 go on, 0 wait until room() is not 0, -1 stop, nobody reads on."""
+    def room(self) -> int: ...
+    def task(self) -> tuple[bytes, str] | None:
+        """(task id, name); None once answered."""
 
 class RemoteCall:
     """`f.remote`: submits a task at each call. `prepare(self)` runs when the session is new to it and must `bind`."""
@@ -98,7 +109,13 @@ class RemoteCall:
         max_retries: int,
         retry_exceptions: bool,
         retry_types: bytes,
-    ) -> None: ...
+        window: int = 256,
+        check: tuple[Callable[..., object], int, int] | None = None,
+    ) -> None:
+        """`num_returns` -1: a generator, whose ref goes to `next_item`, at most `window` items ahead.
+
+        `check`: (function, least, most): called with the arguments, to raise TypeError, unless they are positional
+        and their number lies between the two."""
     def bind(self, function_key: int, shape: int) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A ref; None for num_returns 0; a list of refs for more than 1."""
@@ -107,8 +124,18 @@ class ActorCall:
     """`handle.method.remote`."""
 
     def __init__(
-        self, actor: ActorToken, method: str, num_returns: int, max_retries: int, retry_exceptions: bool, name: str
-    ) -> None: ...
+        self,
+        actor: ActorToken,
+        method: str,
+        num_returns: int,
+        max_retries: int,
+        retry_exceptions: bool,
+        name: str,
+        window: int = 256,
+        check: tuple[Callable[..., object], int, int] | None = None,
+        ordered: bool = True,
+    ) -> None:
+        """As RemoteCall. Not `ordered`: a call whose arguments are there may overtake earlier ones."""
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def attach(
@@ -144,6 +171,26 @@ def get(refs: Any, timeout_s: float = -1.0) -> Any:
     """One ref's value, or a list's values. Raises weft's GetTimeoutError through `raise_error`."""
 
 def wait(refs: Sequence[Any], num_returns: int, timeout_s: float = -1.0) -> tuple[list[Any], list[Any]]: ...
+def next_item(ref: ObjectRef[Any], timeout_s: float = -1.0) -> ObjectRef[Any] | None:
+    """The next item of a generator task; None at its end. An exception of the generator is its last item."""
+
+def on_item(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
+    """Run it on the callback thread once an item, or the end, has come."""
+
+def close_stream(ref: ObjectRef[Any]) -> None:
+    """No more items are wanted: the generator is closed, what has come is freed."""
+
+def cancel(ref: ObjectRef[Any], force: bool, recursive: bool) -> int:
+    """0 ended before it started, 1 its worker was asked to stop it, 2 it is over (or another process's)."""
+
+def is_cancelled() -> bool:
+    """Whether the task on this worker's main thread was cancelled. Its handler of SIGUSR1 asks and raises.
+
+    A call of a concurrent actor is cancelled by an event of kind 70 whose payload is its task id."""
+
+def exit_worker() -> None:
+    """This worker ends once the current task is answered."""
+
 def on_ready(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
     """Run it on the callback thread once the ref is ready (soon, when it is already)."""
 
