@@ -116,8 +116,9 @@ class ActorID(BaseID):
     _size = 16
 
 
-class NodeID(UniqueID):
+class NodeID(BaseID):
     __slots__ = ()
+    _size = 16
 
 
 class WorkerID(UniqueID):

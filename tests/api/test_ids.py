@@ -10,7 +10,7 @@ import pytest
 from weft import ids
 from weft.ids import ActorClassID, ActorID, BaseID, ClusterID, FunctionID, JobID, NodeID, PlacementGroupID, WorkerID
 
-SIZES = {JobID: 4, ActorID: 16, NodeID: 28, WorkerID: 28, FunctionID: 28, ActorClassID: 28, ClusterID: 28}
+SIZES = {JobID: 4, ActorID: 16, NodeID: 16, WorkerID: 28, FunctionID: 28, ActorClassID: 28, ClusterID: 28}
 
 
 @pytest.mark.parametrize("cls", [*SIZES, PlacementGroupID, ids.TaskID])
@@ -29,8 +29,8 @@ def test_an_id_is_its_bytes(cls: type[BaseID]) -> None:
 
 def test_ids_of_two_kinds_are_never_equal() -> None:
     data = bytes(28)
-    assert NodeID(data) != WorkerID(data)
-    assert len({NodeID(data), WorkerID(data)}) == 2
+    assert FunctionID(data) != WorkerID(data)
+    assert len({FunctionID(data), WorkerID(data)}) == 2
 
 
 def test_a_wrong_length_is_refused() -> None:

@@ -118,20 +118,16 @@ class ActorCreation:
         session.ensure()
         description = self._describe()
         namespace = context_state.state.namespace if chosen.namespace is None else chosen.namespace
+        key = self._export(description, namespace)
+        token = _native.new_actor()
         if chosen.name:
             from weft.engine.process import named_actors
 
-            taken = named_actors.lookup(chosen.name, namespace)
-            if taken is not None:
-                return named_actors.already_there(taken, chosen.name, namespace, chosen.get_if_exists)
-        key = self._export(description, namespace)
-        token = _native.new_actor()
+            other = named_actors.claim(token.binary(), description, chosen.name, namespace, chosen.get_if_exists)
+            if other is not None:
+                return other
         spec = self._spec(token.binary(), description, namespace, key)
         _native.create_actor(token, rpc.encode(spec), key, f"{description.class_name}.__init__", args, kwargs)
-        if chosen.name:
-            mine = named_actors.lookup(chosen.name, namespace)
-            if mine is not None and mine[0] != token.binary():
-                return named_actors.already_there(mine, chosen.name, namespace, chosen.get_if_exists)
         return ActorHandle(token, description)
 
     def _spec(self, actor: bytes, description: ActorDescription, namespace: str, key: int) -> ActorSpec:

@@ -21,9 +21,9 @@ from weft.exceptions import WeftError
 T = TypeVar("T")
 R = TypeVar("R")
 _native_get = _native.get
-_CHECKED_FOR_TWINS = 64
-"""wait() on a list of at most so many refs looks for one that appears twice; on a longer one that would cost more
-than the wait, and a twin does no harm."""
+_CHECKED_WHOLE = 16
+"""wait() on a list of at most so many refs looks for one that appears twice, or is none; on a longer one that would
+cost more than the wait, a twin does no harm, and the core refuses what is no ref when it comes to it."""
 
 
 # ---- values ----------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def wait(
         if isinstance(object_refs, list) and not object_refs:
             return [], []
         _check_wait(object_refs, num_returns)
-    if len(object_refs) <= _CHECKED_FOR_TWINS and len(set(object_refs)) != len(object_refs):
+    if len(object_refs) <= _CHECKED_WHOLE:
         _check_wait(object_refs, num_returns)
     try:
         if timeout is None:

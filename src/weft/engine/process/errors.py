@@ -122,7 +122,7 @@ def _dump_one(error: BaseException) -> bytes:
 
 def raise_error(error: bytes) -> NoReturn:
     """Raise what an error value holds."""
-    raise load_error(error) from None
+    raise load_error(error)
 
 
 def load_error(error: bytes) -> BaseException:

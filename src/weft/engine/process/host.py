@@ -111,7 +111,7 @@ class WorkerHost(Host):
         return values.loads(payload)
 
     def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
-        if isinstance(error, SystemExit):
+        if isinstance(error, SystemExit) and self._calls is None:  # a concurrent actor's calls see to it themselves
             lifecycle.leave(error)
         return errors.dump_error(error, name, retry_types)
 

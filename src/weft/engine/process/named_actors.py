@@ -49,14 +49,26 @@ def handle_of(entry: Entry) -> ActorHandle:
     return ActorHandle(_native.actor_token(entry[0]), entry[1])
 
 
-def already_there(entry: Entry, name: str, namespace: str, wanted: bool) -> ActorHandle:
-    """The other actor's handle when `get_if_exists`; else the error."""
-    if wanted:
-        return handle_of(entry)
-    raise ActorAlreadyExistsError(
-        f"The actor name '{name}' is already taken in namespace '{namespace}'. Choose another name, use "
-        "weft.get_actor(), or pass get_if_exists=True."
-    )
+def claim(
+    actor: bytes, description: ActorDescription, name: str, namespace: str, get_if_exists: bool
+) -> ActorHandle | None:
+    """Take the name for an actor that is about to be created. The other actor's handle when it is taken and
+    `get_if_exists`, ActorAlreadyExistsError when it is taken and not."""
+    try:
+        taken = rpc.request(
+            "claim_actor_name",
+            actor=actor,
+            name=name,
+            namespace=namespace,
+            handle=dump_handle(actor, description),
+            get_if_exists=get_if_exists,
+        )
+    except ValueError:
+        raise ActorAlreadyExistsError(
+            f"The actor name '{name}' is already taken in namespace '{namespace}'. Choose another name, use "
+            "weft.get_actor(), or pass get_if_exists=True."
+        ) from None
+    return None if taken is None else handle_of(pickle.loads(taken))
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:

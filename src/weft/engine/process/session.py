@@ -9,6 +9,7 @@ Runs on the user's threads; a lock keeps two of them from starting two nodes.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -24,7 +25,7 @@ from weft.engine.wire.messages import DriverHello
 
 _lock = threading.RLock()
 _current: Session | None = None
-_session_ended_at_exit = False
+_LAST_OUTPUT_S = 2.0
 
 
 class Session:
@@ -159,12 +160,20 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
         if session is None or session.pid != os.getpid():
             return
         _current = None
-        rpc.fail_all()
         if _native.is_attached():
+            _show_last_output(session)
             _native.detach()
+        rpc.fail_all()
         session.attachment.close()
         session.host.logs.flush()
         context_state.reset()
+
+
+def _show_last_output(session: Session) -> None:
+    """What workers have written is printed before the session's end; a daemon that hangs is not waited for."""
+    if session.options.log_to_driver and _native.statistics()["tasks_submitted"]:
+        with contextlib.suppress(Exception):
+            rpc.request("flush_output", timeout_s=_LAST_OUTPUT_S)
 
 
 def _forget() -> None:
