@@ -50,7 +50,7 @@ struct Draft {
     }
 
     /// 'R' and the index of a dependency, or 'V', a length and the value.
-    bool argument(Core& core, PyObject* value) {
+    bool argument(Core& core, PyObject* value, const Subject& subject) {
         if (is_ref(value)) {
             Entry* entry = entry_of(value);
             if (entry == nullptr) return false;
@@ -61,7 +61,7 @@ struct Draft {
         record.extend(5);
         Encoded encoded;
         const size_t refs_before = nested.entries.size();
-        if (!encode_value(core, value, record, nested, core.self(), encoded)) return false;
+        if (!encode_value(core, value, record, nested, core.self(), encoded, subject)) return false;
         if (encoded.where == Where::inlined) {
             record.data()[start] = 'V';
             const auto bytes = uint32_t(encoded.bytes);
@@ -79,13 +79,13 @@ struct Draft {
         return add_dep(entry);
     }
 
-    bool keyword(Core& core, PyObject* name, PyObject* value) {
+    bool keyword(Core& core, PyObject* name, PyObject* value, std::string_view task) {
         Py_ssize_t bytes = 0;
         const char* text = PyUnicode_AsUTF8AndSize(name, &bytes);
         if (text == nullptr) return false;
         record.add(uint16_t(bytes));
         record.append(text, size_t(bytes));
-        return argument(core, value);
+        return argument(core, value, {"kwargs", -1, name, task});
     }
 
     /// Everything is encoded: move it into the task. The mutex is held.
@@ -106,12 +106,13 @@ struct Draft {
     }
 };
 
-bool encode_call(Core& core, Draft& draft, PyObject* const* args, size_t count, PyObject* keywords) {
+bool encode_call(Core& core, Draft& draft, PyObject* const* args, size_t count, PyObject* keywords,
+                 std::string_view task) {
     for (size_t i = 0; i < count; ++i)
-        if (!draft.argument(core, args[i])) return false;
+        if (!draft.argument(core, args[i], {"args", long(i), nullptr, task})) return false;
     const Py_ssize_t names = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
     for (Py_ssize_t i = 0; i < names; ++i)
-        if (!draft.keyword(core, PyTuple_GET_ITEM(keywords, i), args[count + size_t(i)])) return false;
+        if (!draft.keyword(core, PyTuple_GET_ITEM(keywords, i), args[count + size_t(i)], task)) return false;
     return true;
 }
 
@@ -196,7 +197,7 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
     header.window = call->window;
     header.task = next_child(core);
     draft.start(header, *call->name, {}, *call->retry_types);
-    if (!encode_call(core, draft, args, count, keywords)) return nullptr;
+    if (!encode_call(core, draft, args, count, keywords, *call->name)) return nullptr;
 
     core.advance_epoch();
     Entry* inline_entries[8];
@@ -364,7 +365,7 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
     header.window = call->window;
     header.task = next_child(core);
     draft.start(header, *call->name, *call->method, {});
-    if (!encode_call(core, draft, args, count, keywords)) return nullptr;
+    if (!encode_call(core, draft, args, count, keywords, *call->name)) return nullptr;
 
     core.advance_epoch();
     std::vector<Entry*> many(call->returns > 8 ? call->returns : 0);
@@ -476,11 +477,11 @@ PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count) {
     header.task = next_child(core);
     draft.start(header, name, {}, {});
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[4]); ++i)
-        if (!draft.argument(core, PyTuple_GET_ITEM(args[4], i))) return nullptr;
+        if (!draft.argument(core, PyTuple_GET_ITEM(args[4], i), {"args", i, nullptr, name})) return nullptr;
     Py_ssize_t at = 0;
     PyObject *key_object = nullptr, *value = nullptr;
     while (PyDict_Next(args[5], &at, &key_object, &value))
-        if (!draft.keyword(core, key_object, value)) return nullptr;
+        if (!draft.keyword(core, key_object, value, name)) return nullptr;
     try {
         std::lock_guard lock(core.mutex());
         Task* task = core.new_task();

@@ -90,8 +90,18 @@ struct Encoded {
     size_t bytes = 0;  ///< appended
     ArenaRef arena;
 };
+/// Whose value it is, for the error when it cannot be pickled: "args[0] of task f".
+struct Subject {
+    const char* root = "value";
+    long index = -1;
+    PyObject* keyword = nullptr;
+    std::string_view task;
+
+    PyObject* text() const;
+};
 /// False with an exception set. `owner` is who will own it if it goes to the arena (sealed, not accepted).
-bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, ProcessId owner, Encoded& encoded);
+bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, ProcessId owner, Encoded& encoded,
+                  const Subject& subject);
 /// New reference. `keeper` (may be null) is what keeps `data` valid; without one, buffers are copied.
 PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper);
 /// The value of an object that is done, or null with its error set. Takes the mutex; may wait for a restore.

@@ -354,7 +354,15 @@ bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*&
     return false;
 }
 
-bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, ProcessId owner, Encoded& encoded) {
+PyObject* Subject::text() const {
+    const std::string of = task.empty() ? "" : " of task " + std::string(task);
+    if (keyword != nullptr) return PyUnicode_FromFormat("%s[%R]%s", root, keyword, of.c_str());
+    if (index >= 0) return PyUnicode_FromFormat("%s[%ld]%s", root, index, of.c_str());
+    return PyUnicode_FromFormat("%s%s", root, of.c_str());
+}
+
+bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, ProcessId owner, Encoded& encoded,
+                  const Subject& subject) {
     encoded = {};
     const size_t start = out.size();
     const int plain = encode_plain(value, out, kPlainDepth);
@@ -373,7 +381,10 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
         memcpy(to + 1 + sizeof bytes, PyBytes_AS_STRING(value), bytes);
     } else {
         Collecting scope(nested);
-        Owned pair(PyObject_CallMethodOneArg(session().host, name_serialize, value));
+        Owned text(subject.text());
+        PyObject* args[] = {session().host, value, text.get()};
+        Owned pair(text ? PyObject_VectorcallMethod(name_serialize, args, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
+                        : nullptr);
         if (!pair) return false;
         Views views;
         PyObject* pickle = PyTuple_GET_ITEM(pair.get(), 0);

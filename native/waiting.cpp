@@ -132,7 +132,7 @@ PyObject* py_put(PyObject*, PyObject* value) {
     Buffer scratch;
     Nested nested;
     Encoded encoded;
-    if (!encode_value(*core, value, scratch, nested, core->self(), encoded)) {
+    if (!encode_value(*core, value, scratch, nested, core->self(), encoded, {})) {
         for (Entry* entry : nested.entries) core->drop(entry);
         return nullptr;
     }

@@ -190,7 +190,9 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
     std::vector<Returned> values(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
         values[i].at = data.size();
-        if (encode_value(core, items[i], data, values[i].nested, frame.from, values[i].encoded)) continue;
+        if (encode_value(core, items[i], data, values[i].nested, frame.from, values[i].encoded,
+                         {"result", count > 1 ? long(i) : -1, nullptr, frame.name}))
+            continue;
         for (size_t k = 0; k <= i; ++k) {
             for (Entry* entry : values[k].nested.entries) core.drop(entry);
             if (k < i && values[k].encoded.where == Where::arena) core.arena().remove(values[k].encoded.arena);
@@ -221,7 +223,7 @@ void start_item(Buffer& out, const Frame& frame, uint32_t index) {
 bool send_item(Core& core, Frame& frame, uint32_t index, PyObject* value) {
     Buffer data, out;
     Returned item{};
-    if (!encode_value(core, value, data, item.nested, frame.from, item.encoded)) {
+    if (!encode_value(core, value, data, item.nested, frame.from, item.encoded, {"item", long(index), nullptr, frame.name})) {
         for (Entry* entry : item.nested.entries) core.drop(entry);
         return false;
     }

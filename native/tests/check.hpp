@@ -150,6 +150,8 @@ class Child {
     }
 
     pid_t pid() const { return pid_; }
+    /// Somebody else has waited for it.
+    void forget() { pid_ = 0; }
     /// It must end by itself, and well.
     void join() {
         int status = 0;

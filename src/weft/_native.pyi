@@ -45,8 +45,8 @@ class NodePort:
 class Host(Protocol):
     """What the core calls back. Every method runs with the GIL."""
 
-    def serialize(self, value: object) -> tuple[bytes, list[Any]]:
-        """Pickle with protocol 5: the bytes and the out-of-band buffers (anything with the buffer protocol)."""
+    def serialize(self, value: object, what: str) -> tuple[bytes, list[Any]]:
+        """`what` names it for errors ("args[0] of task f"). Pickle with protocol 5: the bytes and the out-of-band buffers (anything with the buffer protocol)."""
     def deserialize(self, data: memoryview, buffers: list[memoryview]) -> object: ...
     def raise_error(self, error: bytes) -> NoReturn:
         """Raise what an error value holds (see `error_value`)."""
