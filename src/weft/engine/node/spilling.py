@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable
 
 from weft import _native
 from weft.engine.wire import kinds
 
 NAMED_HOLDERS = 5
+
+
+def temporary_folder() -> str:
+    import tempfile  # costs milliseconds, and most nodes never spill
+
+    return tempfile.gettempdir()
 
 
 class Spilling:
@@ -34,7 +39,7 @@ class Spilling:
         try:
             freed = self._port.spill(wanted, self._file())
         except OSError as error:
-            why = f"spilling to {tempfile.gettempdir()} failed: {error.strerror or error}"
+            why = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
         if freed:
             return kinds.SPACE_BODY.pack(freed)
         return kinds.SPACE_BODY.pack(0) + self._story(wanted, why or self._why_nothing_was_freed()).encode()
@@ -58,18 +63,19 @@ class Spilling:
 
     def _file(self) -> int:
         if self._fd < 0:
-            folder = tempfile.gettempdir()
+            folder = temporary_folder()
             with contextlib.suppress(OSError):  # not every file system can make a file without a name
                 self._fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             if self._fd < 0:
-                self._fd, path = tempfile.mkstemp(prefix="weft-spill-")
+                path = os.path.join(folder, f"weft-spill-{os.urandom(8).hex()}")
+                self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
                 os.unlink(path)
         return self._fd
 
     def _why_nothing_was_freed(self) -> str:
-        room = os.statvfs(tempfile.gettempdir())
+        room = os.statvfs(temporary_folder())
         if room.f_bavail * room.f_frsize < 64 << 20:
-            return f"the disk of {tempfile.gettempdir()} is full too (set TMPDIR to another)"
+            return f"the disk of {temporary_folder()} is full too (set TMPDIR to another)"
         return "everything in it is in use, so nothing can be spilled to disk"
 
     def _story(self, wanted: int, why: str) -> str:

@@ -1,0 +1,85 @@
+"""A NodePort without a segment: records are put in and looked at by the test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+class FakePort:
+    """Knows slots, not rings; `peers` says who shares one with whom."""
+
+    def __init__(self, slots: int = 50) -> None:
+        self.segment_fd = os.memfd_create("fake-segment")
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.sent: list[tuple[tuple[int, int], int, bytes]] = []
+        self.dead: list[tuple[int, int]] = []
+        self.released: list[tuple[int, int]] = []
+        self.peers: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.linked: set[tuple[int, int]] = set()
+        """The dead whose slots a living peer still holds."""
+        self.late: list[tuple[int, int, int, bytes]] = []
+        """What mark_dead finds in the ring of the dead."""
+        self.spillable = 0
+        self.largest_owner = 1
+        self.spill_error: OSError | None = None
+        self._left = slots
+        self._last_slot = 0
+        self._inbox: list[tuple[int, int, int, bytes]] = []
+
+    def publish(self, process: tuple[int, int], kind: int, payload: bytes = b"") -> None:
+        self._inbox.append((*process, kind, payload))
+        os.eventfd_write(self.event_fd, 1)
+
+    def reserve_slot(self) -> tuple[int, int]:
+        if not self._left:
+            raise RuntimeError("this node has no room for another process")
+        self._left -= 1
+        self._last_slot += 1
+        return (self._last_slot, 1)
+
+    def drain(self) -> list[tuple[int, int, int, bytes]]:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.event_fd)
+        inbox, self._inbox = self._inbox, []
+        return inbox
+
+    def send(self, slot: int, generation: int, kind: int, payload: bytes) -> bool:
+        if (slot, generation) in self.dead:
+            return False
+        self.sent.append(((slot, generation), kind, payload))
+        return True
+
+    def mark_dead(self, slot: int, generation: int) -> list[tuple[int, int]]:
+        self.dead.append((slot, generation))
+        self._inbox += self.late
+        self.late = []
+        return self.peers.get((slot, generation), [])
+
+    def release_slot(self, slot: int, generation: int) -> bool:
+        if (slot, generation) in self.linked:
+            return False
+        self.released.append((slot, generation))
+        self._left += 1
+        return True
+
+    def statistics(self) -> dict[str, int]:
+        return {"arena_bytes": 1 << 30, "used_bytes": 1 << 29, "objects": 2, "slots_used": 3, "ring_blocks_used": 4}
+
+    def spill(self, wanted_bytes: int, file_fd: int) -> int:
+        assert os.fstat(file_fd).st_nlink == 0, "the spill file has a name"
+        if self.spill_error is not None:
+            raise self.spill_error
+        freed = min(self.spillable, max(wanted_bytes, 4096))
+        self.spillable -= freed
+        return freed
+
+    def restore(self, entry: int, generation: int, file_fd: int) -> tuple[bool, str]:
+        return (True, "") if self.spillable == 0 and entry < 100 else (False, "no room in the object store")
+
+    def largest_objects(self, count: int) -> list[tuple[int, int, int]]:
+        return [(300 << 20, self.largest_owner, 2), (5 << 10, 40, 0)][:count]
+
+    def close(self) -> None:
+        os.close(self.segment_fd)
+        os.close(self.event_fd)

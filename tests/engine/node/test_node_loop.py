@@ -1,0 +1,72 @@
+"""Descriptors, timers and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from weft.engine.node.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.close()
+
+
+def test_a_readable_descriptor_calls_back_until_it_is_unwatched(loop: Loop) -> None:
+    ours, theirs = os.pipe()
+    heard: list[bytes] = []
+    loop.watch(ours, lambda: heard.append(os.read(ours, 10)))
+    os.write(theirs, b"a")
+    loop.run_once(1)
+    loop.unwatch(ours)
+    loop.unwatch(ours)
+    os.write(theirs, b"b")
+    loop.run_once(0)
+    assert heard == [b"a"]
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_a_callback_may_unwatch_another_that_is_ready_too(loop: Loop) -> None:
+    pairs = [os.pipe(), os.pipe()]
+    heard: list[int] = []
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        loop.unwatch(pairs[1 - number][0])
+
+    for number, (ours, theirs) in enumerate(pairs):
+        loop.watch(ours, lambda number=number: hear(number))  # type: ignore[misc]
+        os.write(theirs, b"x")
+    loop.run_once(1)
+    assert len(heard) == 1
+    for fd in (*pairs[0], *pairs[1]):
+        os.close(fd)
+
+
+def test_timers_run_in_their_order_and_can_be_called_off(loop: Loop) -> None:
+    heard: list[str] = []
+    loop.call_later(0.002, lambda: heard.append("second"))
+    loop.call_later(0.001, lambda: heard.append("first"))
+    off = loop.call_later(0.001, lambda: heard.append("never"))
+    loop.call_later(0.003, loop.stop)
+    off.cancel()
+    loop.run()
+    assert heard == ["first", "second"]
+
+
+def test_a_signal_is_handled_in_the_loop(loop: Loop) -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    heard: list[str] = []
+    loop.on_signal(signal.SIGUSR1, lambda: (heard.append("signal"), loop.stop())[0])
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert not heard
+    loop.run()
+    assert heard == ["signal"]
+    signal.signal(signal.SIGUSR1, before)
