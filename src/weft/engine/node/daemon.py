@@ -97,8 +97,12 @@ class NodeDaemon:
             self._doors.add(founder, is_founder=True)
         self.feed(ev.NodeStarted())
 
+    def worker_pids(self) -> list[int]:
+        """Of the workers that live as far as is known."""
+        return [worker.pid for worker in self.state.workers if worker.pid]
+
     def close(self) -> None:
-        """Let everything go; the zygote ends its workers when it sees the socket's end."""
+        """Let everything go; a zygote that still lives ends its workers when it sees the socket's end."""
         self._zygote.close()
         self._doors.close()
         self._output.close_all()

@@ -7,6 +7,7 @@ CONFIG is config.NodeConfig as JSON. Exits 0 when it was asked to end, 1 with th
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -19,7 +20,7 @@ from weft import _native
 from weft.engine.node import zygote
 from weft.engine.node.config import NodeConfig, NodeOffer, decide
 
-ZYGOTE_END_S = 5.0
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
@@ -75,19 +76,19 @@ def _serve_as_daemon(
             print(f"weft: the node ends: {daemon.error}", file=sys.stderr, flush=True)
         return 1 if daemon.error else 0
     finally:
+        end_family(zygote_pid, daemon.worker_pids())
         daemon.close()
-        end_zygote(zygote_pid)
 
 
-def end_zygote(pid: int) -> None:
-    """It ends its workers and itself when it sees the socket's end; this waits for it and makes sure."""
-    import select
+def end_family(zygote_pid: int, worker_pids: list[int]) -> None:
+    """Kill the zygote, which may be busy importing; the kernel kills its workers, and they are waited for here."""
+    import ctypes
 
-    pid_fd = os.pidfd_open(pid)
-    if not select.select([pid_fd], [], [], ZYGOTE_END_S)[0]:
-        os.kill(pid, signal.SIGKILL)  # the kernel ends its workers with it
-    os.close(pid_fd)
-    os.waitpid(pid, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the orphans become ours to wait for
+    os.kill(zygote_pid, signal.SIGKILL)
+    for pid in (zygote_pid, *worker_pids):
+        with contextlib.suppress(ChildProcessError):  # the zygote had buried it already
+            os.waitpid(pid, 0)
 
 
 def raise_descriptor_limit() -> None:
