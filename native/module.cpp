@@ -325,6 +325,13 @@ NB_MODULE(_native, m) {
     m.def("cancel", &cancel);
     m.def("close_stream", &close_stream);
     m.def("on_item", &on_item);
+    m.def("has_item", [](nb::handle ref) {
+        Entry* entry = is_ref(ref.ptr()) ? entry_of(ref.ptr()) : nullptr;
+        if (entry == nullptr) throw nb::python_error();
+        need().poll();
+        const Stream* stream = need().stream_of(entry);
+        return stream != nullptr && stream->available.load(std::memory_order_acquire) != 0;
+    });
     m.def("exit_worker", [] { need().request_exit(); });
     m.def("statistics", &statistics);
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });

@@ -177,6 +177,7 @@ def next_item(ref: ObjectRef[Any], timeout_s: float = -1.0) -> ObjectRef[Any] | 
 def on_item(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
     """Run it on the callback thread once an item, or the end, has come."""
 
+def has_item(ref: ObjectRef[Any]) -> bool: ...
 def close_stream(ref: ObjectRef[Any]) -> None:
     """No more items are wanted: the generator is closed, what has come is freed."""
 
