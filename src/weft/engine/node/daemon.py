@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -50,7 +51,8 @@ class NodeDaemon:
         self.port = port
         self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit)
         self.node_id = os.urandom(16).hex()
-        self.address = f"@weft-{os.getuid()}-{self.node_id[:12]}"
+        started_ms = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+        self.address = f"@weft-{os.getuid()}-{started_ms:011x}{self.node_id[:6]}"
         self.tables = MemoryTables()
         self.error = ""
         """Why the node ended, when it was not asked to."""

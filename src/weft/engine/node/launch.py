@@ -104,7 +104,8 @@ def start_node(
         return _attachment(ours, process, log_fd)
     except BaseException as error:
         ours.close()
-        status = None if process is None else _end(process, at_once=True)
+        ends_by_itself = isinstance(error, EOFError | ConnectionError)
+        status = None if process is None else _end(process, at_once=not ends_by_itself)
         log = _read_log(log_fd)
         os.close(log_fd)
         if isinstance(error, EOFError | OSError):
@@ -138,13 +139,13 @@ def join_node(address: str) -> Attachment:
 def find_nodes() -> list[str]:
     """The addresses of this user's running nodes on this machine, the newest first."""
     prefix = f"@weft-{os.getuid()}-"
-    found: dict[str, int] = {}
+    found = set()
     with contextlib.suppress(OSError), open("/proc/net/unix") as table:
         for line in table:
             fields = line.split()
             if len(fields) == 8 and fields[7].startswith(prefix) and int(fields[3], 16) & _ACCEPTS:
-                found[fields[7]] = int(fields[6])
-    return sorted(found, key=lambda name: -found[name])
+                found.add(fields[7])
+    return sorted(found, reverse=True)  # a name begins with the time of its node's start
 
 
 def _command(config: NodeConfig) -> list[str]:
