@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from weft.engine.process.cluster import nodes as nodes
     from weft.engine.process.context import get_gpu_ids as get_gpu_ids
     from weft.engine.process.context import get_runtime_context as get_runtime_context
+    from weft.engine.process.generator import ObjectRefGenerator as ObjectRefGenerator
     from weft.engine.process.remote_function import RemoteFunction as RemoteFunction
     from weft.engine.process.session import init as init
     from weft.engine.process.session import is_initialized as is_initialized
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from weft.ids import WorkerID as WorkerID
 
     ObjectID = ObjectRef
+    DynamicObjectRefGenerator = ObjectRefGenerator
     __version__: str
 
 _PROCESS = "weft.engine.process."
@@ -62,6 +64,7 @@ _HOMES = {
     _PROCESS + "actor_class": "ActorClass",
     _PROCESS + "actor_handle": "ActorHandle",
     _PROCESS + "actor_description": "method",
+    _PROCESS + "generator": "ObjectRefGenerator",
     _PROCESS + "remote_function": "RemoteFunction",
     _PROCESS + "cluster": "available_resources cluster_resources nodes",
     _PROCESS + "context": "get_gpu_ids get_runtime_context",
@@ -69,10 +72,11 @@ _HOMES = {
     "weft.ids": "ActorClassID ActorID ClusterID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_ALIASES = {"ObjectID": "ObjectRef", "DynamicObjectRefGenerator": "ObjectRefGenerator"}
 _SUBMODULES = frozenset(("actor", "cloudpickle", "cluster_utils", "exceptions", "ids", "runtime_context", "util"))
 _LIBRARIES = frozenset(("data", "pandas", "rl", "serve", "train", "tune"))
 
-__all__ = [*sorted(_HOME_OF), "ObjectID", "__version__", "exceptions", "util"]
+__all__ = [*sorted(_HOME_OF), *_ALIASES, "__version__", "exceptions", "util"]
 
 
 def __getattr__(name: str) -> object:
@@ -80,8 +84,8 @@ def __getattr__(name: str) -> object:
 
     if name in _HOME_OF:
         value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    elif name == "ObjectID":
-        value = __getattr__("ObjectRef")
+    elif name in _ALIASES:
+        value = __getattr__(_ALIASES[name])
     elif name == "__version__":
         import importlib.metadata
 

@@ -135,6 +135,14 @@ def test_a_wrong_constructor_call_raises_at_once(args: Any, kwargs: Any) -> None
         Counter.remote(*args, **kwargs)
 
 
+def test_a_wrong_call_of_a_method_raises_where_it_is_made() -> None:
+    counter = Counter.remote()
+    with pytest.raises(TypeError, match=r"add\(\) takes 1 positional argument but 2 were given"):
+        counter.add.remote(1, 2)
+    with pytest.raises(TypeError, match=r"twice\(\) missing 1 required positional argument: 'x'"):
+        counter.twice.remote()
+
+
 def test_a_failing_constructor_is_raised_by_the_first_call() -> None:
     @weft.remote
     class Broken:

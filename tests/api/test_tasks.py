@@ -177,9 +177,18 @@ def test_the_decorator_wants_keywords_or_nothing() -> None:
         weft.remote(nonsense=1)(lambda: None)
 
 
-def test_a_wrong_call_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'c'"):
-        weft.get(add.remote(1, c=2))
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {}, "missing 1 required positional argument: 'a'"),
+        ((1, 2, 3), {}, "takes 2 positional arguments but 3 were given"),
+        ((1,), {"c": 2}, "unexpected keyword argument 'c'"),
+        ((1,), {"a": 2}, "multiple values for argument 'a'"),
+    ],
+)
+def test_a_wrong_call_raises_where_it_is_made(args: Any, kwargs: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        add.remote(*args, **kwargs)
 
 
 def test_a_large_closure_is_refused_with_advice() -> None:
@@ -214,8 +223,10 @@ def test_an_argument_that_can_not_be_pickled_is_named() -> None:
         def __init__(self) -> None:
             self._lock = threading.Lock()
 
-    with pytest.raises(TypeError, match=r"\._lock of type _thread\.lock"):
+    with pytest.raises(TypeError, match=r"args\[0\]\._lock of type _thread\.lock of task add: "):
         add.remote(Database())
+    with pytest.raises(TypeError, match=r"kwargs\['b'\]\._lock of type _thread\.lock of task add: "):
+        add.remote(1, b=Database())
 
 
 def test_a_result_that_can_not_be_pickled_is_named() -> None:
@@ -225,7 +236,7 @@ def test_a_result_that_can_not_be_pickled_is_named() -> None:
 
         return {"lock": threading.Lock()}
 
-    with pytest.raises(TypeError, match=r"\['lock'\] of type _thread\.lock"):
+    with pytest.raises(TypeError, match=r"result\['lock'\] of type _thread\.lock of task make"):
         weft.get(make.remote())
 
 

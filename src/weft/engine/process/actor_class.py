@@ -15,6 +15,7 @@ from weft.engine.process.actor_description import ActorDescription
 from weft.engine.process.actor_handle import ActorHandle
 from weft.engine.process.actor_instance import ActorDefinition
 from weft.engine.process.options import ASYNC_MAX_CONCURRENCY, ActorOptions
+from weft.engine.process.parameters import Parameters
 from weft.engine.wire.messages import ActorSpec
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class ActorCreation:
         self._options = options.actor_options(given)
         self._max_concurrency = max_concurrency(cls, self._options)
         self._description: ActorDescription | None = None
-        self._signature: Any = None
+        self._parameters = constructor_parameters(cls)
         self._session = 0
         self._key = 0
 
@@ -177,18 +178,8 @@ class ActorCreation:
 
     def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A wrong call of the constructor is an error of this line, not of the actor."""
-        if self._signature is None:
-            import inspect
-
-            try:
-                self._signature = inspect.signature(self._cls)
-            except (TypeError, ValueError):  # a builtin without a signature
-                self._signature = False
-        if self._signature:
-            try:
-                self._signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{self._cls.__name__}.remote(): {error}") from None
+        if self._parameters is not None:
+            self._parameters.check(f"{self._cls.__name__}.remote", args, kwargs)
 
     def _check_order(self) -> None:
         concurrent = self._max_concurrency > 1
@@ -197,6 +188,16 @@ class ActorCreation:
                 "allow_out_of_order_execution must not be False for an async actor or one with max_concurrency above "
                 f"1, but {self._cls.__name__} has max_concurrency={self._max_concurrency}"
             )
+
+
+def constructor_parameters(cls: type) -> Parameters | None:
+    """What `cls(...)` takes; None when only calling it can tell."""
+    makes: Any = cls
+    if type(cls).__call__ is not type.__call__ or makes.__new__ is not object.__new__:
+        return None
+    if makes.__init__ is object.__init__:
+        return Parameters((), 0, 0, (), (), False, False)
+    return Parameters.of(makes.__init__, 1)
 
 
 def max_concurrency(cls: type, chosen: ActorOptions) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from weft.engine.process import options
+from weft.engine.process.parameters import Parameters
 from weft.engine.process.remote_function import code_flags, is_generator
 
 _COROUTINE, _ASYNC_GENERATOR = 0x80, 0x200
@@ -24,6 +25,8 @@ class MethodDescription(NamedTuple):
     concurrency_group: str = ""
     max_task_retries: int | None = None
     retry_exceptions: bool = False
+    backpressure: int | None = None
+    parameters: Parameters | None = None
 
 
 class ActorDescription(NamedTuple):
@@ -36,6 +39,8 @@ class ActorDescription(NamedTuple):
     is_concurrent: bool = False
     max_task_retries: int = 0
     max_pending_calls: int = -1
+    is_ordered: bool = True
+    """Whether a call waits for the arguments of the calls before it."""
 
     def method(self, name: str) -> MethodDescription:
         """Raises AttributeError that names the class and what was probably meant."""
@@ -73,38 +78,41 @@ def method(*args: Any, **given: Any) -> Callable[[Any], Any]:
 
 def is_async_class(cls: type) -> bool:
     """An actor with any coroutine method is an async actor."""
-    return any(code_flags(function) & (_COROUTINE | _ASYNC_GENERATOR) for _, function in functions_of(cls))
+    return any(code_flags(function) & (_COROUTINE | _ASYNC_GENERATOR) for _, function, _ in functions_of(cls))
 
 
-def functions_of(cls: type) -> list[tuple[str, Any]]:
-    """(name, function) of everything callable that a handle offers: public, private, static and class methods."""
-    found: dict[str, Any] = {}
+def functions_of(cls: type) -> list[tuple[str, Any, int]]:
+    """(name, function, parameters that the call fills) of everything callable that a handle offers."""
+    found: dict[str, tuple[str, Any, int]] = {}
     for base in reversed(cls.__mro__):
         if base is object or base.__module__ == "typing":
             continue
         for name, value in vars(base).items():
             function = getattr(value, "__func__", value)
             if callable(function) and not isinstance(function, type):
-                found[name] = function
-    return [*found.items()]
+                found[name] = (name, function, 0 if isinstance(value, staticmethod) else 1)
+    return [*found.values()]
 
 
 def describe(cls: type, chosen: options.ActorOptions, max_concurrency: int) -> ActorDescription:
-    methods = {name: _describe_method(function) for name, function in functions_of(cls) if name != "__init__"}
+    methods = {name: _describe_method(function, skip) for name, function, skip in functions_of(cls)}
+    methods.pop("__init__", None)
     methods.update({name: MethodDescription() for name in SPECIAL})
     is_async = is_async_class(cls)
+    is_concurrent = is_async or max_concurrency > 1 or bool(chosen.concurrency_groups)
     return ActorDescription(
         class_name=cls.__name__,
         qualified_name=f"{cls.__module__}.{cls.__qualname__}",
         methods=methods,
         is_async=is_async,
-        is_concurrent=is_async or max_concurrency > 1 or bool(chosen.concurrency_groups),
+        is_concurrent=is_concurrent,
         max_task_retries=chosen.max_task_retries,
         max_pending_calls=chosen.max_pending_calls,
+        is_ordered=not (chosen.allow_out_of_order_execution or is_concurrent),
     )
 
 
-def _describe_method(function: Any) -> MethodDescription:
+def _describe_method(function: Any, skip: int) -> MethodDescription:
     given: Mapping[str, Any] = getattr(function, MARK, {})
     returns = given.get("num_returns")
     if returns is None:
@@ -114,4 +122,6 @@ def _describe_method(function: Any) -> MethodDescription:
         concurrency_group=given.get("concurrency_group") or "",
         max_task_retries=given.get("max_task_retries"),
         retry_exceptions=bool(given.get("retry_exceptions", False)),
+        backpressure=given.get("_generator_backpressure_num_objects"),
+        parameters=Parameters.of(function, skip),
     )

@@ -10,8 +10,9 @@ import threading
 from typing import Any, NoReturn
 
 from weft import _native
-from weft.engine.process import options
+from weft.engine.process import generator, options
 from weft.engine.process.actor_description import ActorDescription, MethodDescription
+from weft.engine.process.parameters import check_for
 from weft.exceptions import PendingCallsLimitExceeded
 from weft.ids import ActorID
 
@@ -85,6 +86,8 @@ class ActorMethod:
             changed = changed._replace(concurrency_group=given["concurrency_group"])
         if given.get("max_task_retries") is not None:
             changed = changed._replace(max_task_retries=given["max_task_retries"])
+        if given.get("_generator_backpressure_num_objects") is not None:
+            changed = changed._replace(backpressure=given["_generator_backpressure_num_objects"])
         if "retry_exceptions" in given:
             changed = changed._replace(retry_exceptions=bool(given["retry_exceptions"]))
         chosen = "concurrency_group" in given
@@ -129,26 +132,23 @@ def make_call(
     chose_group: bool = False,
 ) -> Any:
     """The native submitter of one method. A group that the caller chose travels as `name:group`."""
-    if isinstance(method.num_returns, str):
-        return _NotYet(f"{description.class_name}.{name}", method.num_returns)
+    streams = isinstance(method.num_returns, str)
     retries = description.max_task_retries if method.max_task_retries is None else method.max_task_retries
     target = f"{name}:{method.concurrency_group}" if chose_group and description.is_concurrent else name
-    call = _native.ActorCall(
-        token, target, method.num_returns, retries, method.retry_exceptions, shown or f"{description.class_name}.{name}"
+    call: Any = _native.ActorCall(
+        token,
+        target,
+        -1 if isinstance(method.num_returns, str) else method.num_returns,
+        retries,
+        method.retry_exceptions,
+        shown or f"{description.class_name}.{name}",
+        generator.window(method.backpressure),
+        check_for(name, method.parameters),
+        description.is_ordered,
     )
     if description.max_pending_calls > 0:
-        return BoundedCall(call, _pending_of(token), description.max_pending_calls)
-    return call
-
-
-class _NotYet:
-    """Stands for the submitter of a generator method."""
-
-    def __init__(self, name: str, num_returns: str) -> None:
-        self._text = f"{name} streams (num_returns={num_returns!r}), which is not supported yet: return a list"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(self._text)
+        call = BoundedCall(call, _pending_of(token), description.max_pending_calls)
+    return generator.StreamCall(call) if streams else call
 
 
 class PendingCalls:

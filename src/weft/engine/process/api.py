@@ -14,6 +14,7 @@ from weft._native import ObjectRef
 from weft.engine.process import rpc, session
 from weft.engine.process.actor_class import ActorClass
 from weft.engine.process.actor_handle import ActorHandle
+from weft.engine.process.generator import ObjectRefGenerator, wait_for_any
 from weft.engine.process.remote_function import P, RemoteFunction
 from weft.engine.wire.messages import KillActor
 from weft.exceptions import WeftError
@@ -57,6 +58,8 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
 def _get_slowly(object_refs: Any, timeout: float | None, error: Exception) -> Any:
     """Not attached yet, no refs, or a tuple or other sequence of refs."""
     session.ensure()
+    if isinstance(object_refs, ObjectRefGenerator):
+        return object_refs
     if _are_refs(object_refs):
         refs = object_refs if isinstance(object_refs, ObjectRef) else list(object_refs)
         return _native_get(refs, -1.0 if timeout is None else _timeout(timeout))
@@ -130,7 +133,10 @@ def wait(
     except (TypeError, ValueError, RuntimeError):
         session.ensure()
         _check_wait(object_refs, num_returns)
-        return _native.wait(object_refs, num_returns, -1.0 if timeout is None else _timeout(timeout))
+        seconds = -1.0 if timeout is None else _timeout(timeout)
+        if any(isinstance(entry, ObjectRefGenerator) for entry in object_refs):
+            return wait_for_any(object_refs, num_returns, seconds)
+        return _native.wait(object_refs, num_returns, seconds)
 
 
 def _check_wait(object_refs: Any, num_returns: Any) -> None:
@@ -139,7 +145,7 @@ def _check_wait(object_refs: Any, num_returns: Any) -> None:
     if not isinstance(object_refs, list):
         raise TypeError(f"wait() expected a list of weft.ObjectRef, but got {type(object_refs)}")
     for entry in object_refs:
-        if not isinstance(entry, ObjectRef):
+        if not isinstance(entry, ObjectRef | ObjectRefGenerator):
             raise TypeError(f"wait() expected a list of weft.ObjectRef, but got a list containing {type(entry)}")
     if isinstance(num_returns, bool) or not isinstance(num_returns, int):
         raise TypeError(f"num_returns must be an int, but got {num_returns!r}")
@@ -164,11 +170,18 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     rpc.send(KillActor(actor._weft_token.binary(), no_restart))
 
 
-def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:
-    """Cancel a task that is pending or running. Not supported yet."""
+def cancel(ref: ObjectRef[Any] | ObjectRefGenerator, *, force: bool = False, recursive: bool = True) -> None:
+    """Cancel the task that makes the ref, and with `recursive` what it has submitted. `get` of it then raises
+    TaskCancelledError, unless the task was done already.
+
+    What waits is not started; in what runs KeyboardInterrupt is raised, asyncio.CancelledError in a coroutine; a
+    plain method of an actor can look at `get_runtime_context().is_canceled()`. `force` ends the task's worker."""
+    if isinstance(ref, ObjectRefGenerator):
+        ref = ref.completed()
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"weft.cancel() only supported for object refs. Got: {type(ref)}. For actors, use weft.kill().")
-    raise NotImplementedError("weft.cancel() is not supported yet; an actor can be ended with weft.kill()")
+    session.ensure()
+    _native.cancel(ref, force, recursive)
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:

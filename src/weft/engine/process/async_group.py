@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft.engine.process import current
-from weft.engine.process.concurrency import Call, run_here
+from weft.engine.process.concurrency import ROOM_POLL_S, Call, run_here
 
 if TYPE_CHECKING:
     from weft.engine.process.concurrency import ConcurrentCalls
@@ -29,7 +29,9 @@ class AsyncGroup:
         self._calls = calls
         self._incoming: deque[Call] = deque()
         self._signalled = False
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: dict[Call, asyncio.Task[Any]] = {}
+        self._is_async: dict[str, bool] = {}
+        """By method name."""
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._run, name=f"weft-{name.strip('_')}-loop", daemon=True).start()
 
@@ -59,30 +61,66 @@ class AsyncGroup:
             self._signalled = True
             self._loop.call_soon_threadsafe(self._begin)
 
+    def cancel(self, call: Call) -> None:
+        """From the callback thread."""
+        self._loop.call_soon_threadsafe(self._cancel, call)
+
+    def _cancel(self, call: Call) -> None:
+        task = self._running.get(call)
+        if task is not None:
+            task.cancel()
+        elif call in self._incoming:
+            self._incoming.remove(call)
+            self._calls.ended(call, None, None)
+
     def _begin(self) -> None:
         self._signalled = False
         while self._incoming and len(self._running) < self._limit:
             call = self._incoming.popleft()
-            if not inspect.iscoroutinefunction(call.method):
+            if not self._is_coroutine(call):
                 copy_context().run(_run_plain, call, self._calls)
                 continue
             task = self._loop.create_task(self._answer(call), name=call.task[2])
-            self._running.add(task)
-            task.add_done_callback(self._ended)
+            self._running[call] = task
+            task.add_done_callback(lambda _, call=call: self._ended(call))  # type: ignore[misc]
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
+    def _is_coroutine(self, call: Call) -> bool:
+        known = self._is_async.get(call.name)
+        if known is None:
+            known = inspect.iscoroutinefunction(call.method) or inspect.isasyncgenfunction(call.method)
+            self._is_async[call.name] = known
+        return known
+
+    def _ended(self, call: Call) -> None:
+        self._running.pop(call, None)
         if self._incoming:
             self._begin()
 
     async def _answer(self, call: Call) -> None:
         current.on_loop.set(call.task)
+        value: object = None
         try:
-            value = await call.method(*call.args, **call.kwargs)
+            if call.streams:
+                await _stream(call)
+            else:
+                value = await call.method(*call.args, **call.kwargs)
         except BaseException as error:
             self._calls.ended(call, None, error)
         else:
             self._calls.ended(call, value, None)
+
+
+async def _stream(call: Call) -> None:
+    """Send an async generator's items as the consumer takes them; close it when nobody reads on."""
+    items = call.method(*call.args, **call.kwargs)
+    async for item in items:
+        room = call.native.item(item)
+        while room == 0:
+            await asyncio.sleep(ROOM_POLL_S)
+            room = call.native.room()
+        if room < 0:
+            await items.aclose()
+            return
 
 
 def _run_plain(call: Call, calls: ConcurrentCalls) -> None:

@@ -5,16 +5,17 @@ one. An actor with any `async def` method is an async actor: a group is then one
 that loop's thread too, and one call at a time runs between two awaits. Otherwise a group is a pool of threads.
 
 1. CON-1: of one group, at most its limit of calls are under way; the others wait in the order they came.
-2. CON-2: every call ends with exactly one `finish` or `fail`.
+2. CON-2: every call ends with exactly one `finish`, `fail` or `cancelled`.
 3. CON-3: in the code that runs for a call, `current.task()` is that call, and its children have ids of their own.
 
-`start` runs on the worker's main thread; everything else on the groups' threads.
+`start` runs on the worker's main thread, `cancel` on the callback thread, everything else on the groups' threads.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -27,29 +28,35 @@ if TYPE_CHECKING:
 
 DEFAULT_GROUP = "_default"
 SYSTEM_GROUP = "_ray_system"
+ROOM_POLL_S = 0.001
+"""How often a generator that is a window ahead of its consumer looks whether it may go on."""
 
 
 class Call:
     """One call: what to run, and the native call to answer."""
 
-    __slots__ = ("args", "kwargs", "method", "native", "task")
+    __slots__ = ("args", "is_cancelled", "kwargs", "method", "name", "native", "streams", "task")
 
-    def __init__(self, native: Any, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, native: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.native = native
+        self.name = name
         self.method = method
         self.args = args
         self.kwargs = kwargs
+        self.streams: bool = native.streams()
+        self.is_cancelled = False
         self.task = _native.current_task()
 
 
 class ConcurrentCalls:
-    """All groups of one actor, and how many of its calls are under way."""
+    """All groups of one actor, and its calls that are not answered."""
 
     def __init__(self, definition: ActorDefinition) -> None:
         self.instance: Any = None
         self._definition = definition
         self._lock = threading.Lock()
-        self._under_way = 0
+        self._open: dict[bytes, Call] = {}
+        """By task id: waiting in a group or under way."""
         self._idle_callback: Callable[[], Any] | None = None
         self._leaving = False
         make: Any = ThreadGroup
@@ -67,41 +74,56 @@ class ConcurrentCalls:
 
     def start(self, native: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """`method` is the name, or `name:group` when the caller chose the group."""
-        name, _, group_name = method.partition(":")
-        group_name = group_name or self._definition.group_of.get(name, DEFAULT_GROUP)
-        group = self._groups.get(group_name)
-        if group is None and group_name == SYSTEM_GROUP:
-            group = self._groups[SYSTEM_GROUP] = self._make(SYSTEM_GROUP, 1, self)
+        name, _, chosen = method.partition(":")
         try:
             if self._leaving:
                 raise ActorExit(lifecycle.EXIT_TEXT)
-            if group is None:
-                known = [known for known in self._groups if not known.startswith("_")]
-                raise ValueError(f"concurrency_group must be one of {known}, but got {group_name!r}")
-            call = Call(native, getattr(self.instance, name), args, kwargs)
+            group = self._group(chosen or self._definition.group_of.get(name, DEFAULT_GROUP))
+            call = Call(native, name, getattr(self.instance, name), args, kwargs)
         except BaseException as error:
             native.fail(error)
             return
         with self._lock:
-            self._under_way += 1
+            self._open[call.task[0]] = call
         group.submit(call)
+
+    def _group(self, name: str) -> Any:
+        group = self._groups.get(name)
+        if group is None and name == SYSTEM_GROUP:
+            group = self._groups[SYSTEM_GROUP] = self._make(SYSTEM_GROUP, 1, self)
+        if group is None:
+            known = [known for known in self._groups if not known.startswith("_")]
+            raise ValueError(f"concurrency_group must be one of {known}, but got {name!r}")
+        return group
 
     def ended(self, call: Call, value: object, error: BaseException | None) -> None:
         """Answer the call (CON-2), then see whether somebody waits for the actor to be idle."""
         if isinstance(error, SystemExit):
             self._leave(error)
-        try:
-            if error is None:
-                call.native.finish(value)
-            else:
-                call.native.fail(error)
-        except Exception as failure:  # the value could not be pickled
-            call.native.fail(failure)
+        if call.is_cancelled:
+            call.native.cancelled()
+        elif error is None:
+            call.native.finish(value)
+        else:
+            call.native.fail(error)
         with self._lock:
-            self._under_way -= 1
-            callback = self._idle_callback if self._under_way == 0 else None
+            self._open.pop(call.task[0], None)
+            callback = self._idle_callback if not self._open else None
         if callback is not None:
             callback()
+
+    def cancel(self, task: bytes) -> None:
+        """A caller gave the call up: what waits is not started, a coroutine is cancelled, a thread can look."""
+        with self._lock:
+            call = self._open.get(task)
+        if call is not None:
+            call.is_cancelled = True
+            for group in self._groups.values():
+                group.cancel(call)
+
+    def is_cancelled(self, task: bytes) -> bool:
+        call = self._open.get(task)
+        return call is not None and call.is_cancelled
 
     def _leave(self, error: SystemExit) -> None:
         if not isinstance(error, ActorExit):
@@ -112,10 +134,10 @@ class ConcurrentCalls:
         self.when_idle(lambda: lifecycle.leave_idle(leaving))
 
     def when_idle(self, callback: Callable[[], Any]) -> None:
-        """Run it once no call is under way."""
+        """Run it once every call is answered."""
         with self._lock:
             self._idle_callback = callback
-            idle = self._under_way == 0
+            idle = not self._open
         if idle:
             callback()
 
@@ -145,6 +167,9 @@ class ThreadGroup:
                 threading.Thread(target=self._run, name=name, daemon=True).start()
             self._queue.put(call)
 
+    def cancel(self, call: Call) -> None:
+        """Its thread sees the mark before it starts the call, or after."""
+
     def _run(self) -> None:
         while True:
             call = self._queue.get()
@@ -158,9 +183,28 @@ class ThreadGroup:
 
 def run_here(call: Call, calls: ConcurrentCalls) -> None:
     """Run a plain method on this thread."""
+    value: Any = None
     try:
-        value = call.method(*call.args, **call.kwargs)
+        if not call.is_cancelled:
+            value = call.method(*call.args, **call.kwargs)
+            if call.streams:
+                stream_here(call, value)
+                value = None
     except BaseException as error:
         calls.ended(call, None, error)
     else:
         calls.ended(call, value, None)
+
+
+def stream_here(call: Call, items: Iterable[Any]) -> None:
+    """Send a generator's items as the consumer takes them; close it when nobody reads on."""
+    for item in items:
+        room = call.native.item(item)
+        while room == 0 and not call.is_cancelled:
+            time.sleep(ROOM_POLL_S)
+            room = call.native.room()
+        if room < 0 or call.is_cancelled:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
+            return

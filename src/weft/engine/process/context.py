@@ -87,6 +87,14 @@ class RuntimeContext:
     def get_attempt_number(self) -> int:
         return context_state.current_attempt()
 
+    def is_canceled(self) -> bool:
+        """Whether the task that runs here was cancelled, for one that must end by itself (an actor's method)."""
+        if state.actor_definition is not None and state.actor_definition.is_async:
+            raise RuntimeError("This method is not supported in an async actor. Catch asyncio.CancelledError instead.")
+        if state.calls is not None:
+            return bool(state.calls.is_cancelled(_native.current_task()[0]))
+        return state.is_worker and _native.is_cancelled()
+
     # -- the actor --
 
     @property
@@ -103,7 +111,7 @@ class RuntimeContext:
         """Whether the actor was restarted at least once."""
         if not state.actor_id:
             raise RuntimeError("This method is only available in an actor.")
-        return state.incarnation > 0 or cluster.actor_restarts(state.actor_id) > 0
+        return cluster.actor_restarts(state.actor_id) > 0
 
     # -- resources and environment --
 

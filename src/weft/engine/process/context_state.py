@@ -28,7 +28,8 @@ class ProcessState:
     actor_id: bytes = b""
     actor_instance: Any = None
     actor_definition: Any = None
-    incarnation: int = 0
+    calls: Any = None
+    """What runs the actor's calls when it takes several at once (`concurrency.ConcurrentCalls`)."""
 
 
 state = ProcessState()

@@ -12,12 +12,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from weft.engine.process import culprit, errors, lifecycle, rpc
+from weft.engine.process import context_state, culprit, errors, lifecycle, rpc
 from weft.engine.process import serialize as values
 from weft.engine.process.logs import LogPrinter
 from weft.engine.wire.messages import BindJob, ExitProcess, LogLines, Reply, Warn
 from weft.exceptions import WeftError
 
+CANCEL = 70
+"""The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
 _events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess)
 
 
@@ -44,6 +46,9 @@ class Host:
         errors.raise_error(error)
 
     def on_event(self, kind: int, payload: bytes) -> None:
+        if kind == CANCEL:
+            self.cancel_call(payload)
+            return
         message = _events.decode(payload)
         if isinstance(message, Reply):
             rpc.settle(message)
@@ -62,6 +67,9 @@ class Host:
 
     def on_daemon_lost(self) -> None:
         rpc.fail_all()
+
+    def cancel_call(self, task: bytes) -> None:
+        """A call of this process's concurrent actor is not wanted any more."""
 
     def exit_process(self, message: ExitProcess) -> None:
         self.warn(f"the node daemon asks this process to end: {message.reason}")
@@ -119,6 +127,7 @@ class WorkerHost(Host):
         from weft.engine.process import actor_instance
 
         instance, self._calls = actor_instance.create(cls, args, kwargs, actor)
+        context_state.state.calls = self._calls
         return instance
 
     def is_concurrent(self) -> bool:
@@ -126,6 +135,10 @@ class WorkerHost(Host):
 
     def start_call(self, call: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._calls.start(call, method, args, kwargs)
+
+    def cancel_call(self, task: bytes) -> None:
+        if self._calls is not None:
+            self._calls.cancel(task)
 
     def on_daemon_lost(self) -> None:
         super().on_daemon_lost()

@@ -132,7 +132,7 @@ class TaskOptions(Placement):
     max_calls: int = 0
     retry_exceptions: bool = False
     retry_types: tuple[type, ...] = ()
-    backpressure: int = -1
+    backpressure: int | None = None
     priority: int = 0
 
 
@@ -168,7 +168,7 @@ def task_options(given: Mapping[str, Any]) -> TaskOptions:
         max_calls=_or(given.get("max_calls"), 1 if held.get("GPU") else 0),
         retry_exceptions=bool(retry),
         retry_types=tuple(retry) if isinstance(retry, list | tuple) else (),
-        backpressure=_or(given.get("_generator_backpressure_num_objects"), -1),
+        backpressure=given.get("_generator_backpressure_num_objects"),
         priority=_or(given.get("priority"), 0),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from weft import _native
@@ -41,12 +41,12 @@ def install() -> None:
 
 def _await(self: ObjectRef[Any]) -> Generator[Any, None, Any]:
     if not self.is_ready():
-        yield from _signal(self).__await__()
+        yield from signal(lambda callback: _native.on_ready(self, callback)).__await__()
     return _native.get(self)
 
 
-def _signal(ref: ObjectRef[Any]) -> asyncio.Future[None]:
-    """A future of the running loop that ends, without a value, when the ref is ready."""
+def signal(ask: Callable[[Callable[[], None]], None]) -> asyncio.Future[None]:
+    """A future of the running loop that ends, without a value, when the core makes the call that `ask` asks for."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -60,7 +60,7 @@ def _signal(ref: ObjectRef[Any]) -> asyncio.Future[None]:
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody awaits any more
             loop.call_soon_threadsafe(finish)
 
-    _native.on_ready(ref, on_callback_thread)
+    ask(on_callback_thread)
     return ready
 
 

@@ -1,6 +1,7 @@
 """`@weft.remote` on a function. `f.remote` is the native submitter itself; Python only prepares it, once a session.
 
-A call's arguments are checked by the function itself, in the worker: a wrong call raises TypeError at `get`.
+A call's arguments are checked where it is made: the native submitter lets pass what surely fits and asks
+`parameters.Check` about the rest.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from weft import _native
-from weft.engine.process import export, options, serialize, session
+from weft.engine.process import export, generator, options, serialize, session
 from weft.engine.process.options import TaskOptions
+from weft.engine.process.parameters import Parameters, check_for
 
 if TYPE_CHECKING:
     from weft._native import ObjectRef
@@ -39,17 +41,21 @@ class Submitter:
         key = export.export(export.pickle_definition(self._function, self._subject))
         call.bind(key, export.define_shape(self._options, self._name))
 
-    def make_call(self) -> _native.RemoteCall:
+    def make_call(self) -> Any:
+        """The submitter: native, or one that wraps the ref of a generator task."""
         chosen = self._options
-        if isinstance(chosen.num_returns, str):
-            raise NotImplementedError(
-                f"num_returns={chosen.num_returns!r} (a generator task) is not supported yet: return a list, "
-                "or refs made with weft.put()"
-            )
-        types = serialize.dumps(chosen.retry_types) if chosen.retry_types else b""
-        return _native.RemoteCall(
-            self.prepare, self._name, chosen.num_returns, chosen.max_retries, chosen.retry_exceptions, types
+        streams = isinstance(chosen.num_returns, str)
+        call = _native.RemoteCall(
+            self.prepare,
+            self._name,
+            -1 if isinstance(chosen.num_returns, str) else chosen.num_returns,
+            chosen.max_retries,
+            chosen.retry_exceptions,
+            serialize.dumps(chosen.retry_types) if chosen.retry_types else b"",
+            generator.window(chosen.backpressure),
+            check_for(getattr(self._function, "__name__", self._name), Parameters.of(self._function)),
         )
+        return generator.StreamCall(call) if streams else call
 
 
 class RemoteFunction(Generic[P, R]):

@@ -15,11 +15,22 @@ from weft.engine.process import context_state, lifecycle, output
 from weft.engine.process.host import WorkerHost
 
 
+class Cancelled(KeyboardInterrupt):
+    """Raised inside a task that was cancelled; not an Exception, so that `except Exception` lets it through."""
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    """The core's word that the task on this thread was cancelled. A late one is for nobody."""
+    if _native.is_cancelled():
+        raise Cancelled("the task was cancelled")
+
+
 def main(segment_fd: int, event_fd: int, slot: int, generation: int) -> int:
     """Be the worker of that slot until it is told to end; the exit status.
 
     SIGINT is the driver's: Ctrl-C reaches the whole foreground group, and the driver decides what it means."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, _interrupt)
     context_state.reset(is_worker=True, slot=slot, generation=generation)
     host = WorkerHost()
     _native.attach(segment_fd, event_fd, slot, generation, host, os.urandom(12), True)
