@@ -31,7 +31,11 @@ void Core::submit_call(Task* task, Entry* actor) {
     }
     if (!to->watching) {
         to->watching = true;
-        send(daemon_, Kind::ACTOR_WATCH, &to->id, sizeof to->id);
+        struct {
+            Id id;
+            ProcessId owner;
+        } body{to->id, actor->owner};
+        send(daemon_, Kind::ACTOR_WATCH, &body, sizeof body);
     }
     to->queue.push_back(task);
     submit(task);

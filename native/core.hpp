@@ -239,6 +239,8 @@ class Core {
 
     // -- execute.cpp --
     bool take_incoming(Incoming& out);
+    /// Before an idle worker sleeps: the daemon must not end one whose objects others refer to.
+    void tell_lending();
     bool has_incoming() const { return incoming_.load(std::memory_order_acquire) != 0; }
     bool exit_requested() const { return exit_.load(std::memory_order_acquire); }
     void request_exit();
@@ -347,6 +349,8 @@ class Core {
     std::deque<Entry> entries_;  ///< all that ever were; addresses stay
     std::vector<Entry*> free_entries_;
     uint64_t owned_ = 0, borrowed_ = 0, submitted_ = 0;
+    uint64_t lent_out_ = 0;     ///< owned objects that have a borrower
+    bool told_lending_ = false;  ///< what the daemon knows of that
 
     // Worker's side.
     std::deque<Incoming> inbox_;

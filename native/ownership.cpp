@@ -145,13 +145,23 @@ void Core::add_borrower(Entry* entry, ProcessId borrower, int64_t count) {
     auto& list = entry->more().borrowers;
     const auto it = std::find_if(list.begin(), list.end(), [&](auto& b) { return b.first == borrower.key(); });
     if (it == list.end()) {
+        if (list.empty()) ++lent_out_;
         list.emplace_back(borrower.key(), count);
         return;
     }
     it->second += count;
     if (it->second != 0) return;
     list.erase(it);
+    if (list.empty()) --lent_out_;
     if (list.empty() && entry->holds.load(std::memory_order_acquire) == 0) release_entry(entry);
+}
+
+void Core::tell_lending() {
+    std::lock_guard lock(mutex_);
+    const uint32_t lends = lent_out_ != 0 ? 1 : 0;
+    if (told_lending_ == (lends != 0)) return;
+    told_lending_ = lends != 0;
+    send(daemon_, Kind::LENDS_OBJECTS, &lends, sizeof lends);
 }
 
 void Core::lend_ref(Entry* entry, ProcessId to) {

@@ -218,8 +218,10 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
         if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor) orphans.push_back(entry);
         if (!entry->extra) continue;
         std::erase(entry->extra->wanters, dead);
-        if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) != 0)
-            unborrowed.push_back(entry);
+        if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) == 0) continue;
+        if (!entry->extra->borrowers.empty()) continue;
+        --lent_out_;
+        unborrowed.push_back(entry);
     }
     for (Entry* entry : orphans) {
         char id[33];

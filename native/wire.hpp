@@ -38,6 +38,7 @@ enum class Kind : uint16_t {
     SPACE = 21,
     RESTORE = 22,
     RESTORED = 23,
+    LENDS_OBJECTS = 24,
     // Between drivers and workers only:
     REPLY = 64,           ///< ReplyHeader, then for each return a PackedValue
     HANDBACK = 65,        ///< u64 cookies of tasks that were not started

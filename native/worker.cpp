@@ -677,6 +677,7 @@ int Worker::run() {
         } else if (!core_->take_incoming(incoming)) {
             core_->poll();
             if (!core_->take_incoming(incoming)) {
+                core_->tell_lending();
                 Core::Waited waited;
                 Py_BEGIN_ALLOW_THREADS;
                 waited = core_->wait_until([this] { return core_->has_incoming() || core_->exit_requested(); }, -1, false);

@@ -53,9 +53,9 @@ def _create_actor(process: Process, payload: bytes) -> ev.Event:
 
 
 def _actor_watch(process: Process, payload: bytes) -> ev.Event:
-    """The actor's id; a later version may add its creator's slot and generation."""
-    owner = kinds.PROCESS_BODY.unpack_from(payload, 16) if len(payload) >= 24 else None
-    return ev.ActorWatched(process, payload[:16], owner)
+    """The actor's id and its owner; slot 0 (the daemon's) when the owner is not known."""
+    owner = kinds.PROCESS_BODY.unpack_from(payload, 16)
+    return ev.ActorWatched(process, payload[:16], owner if owner[0] else None)
 
 
 def _actor_created(process: Process, payload: bytes) -> ev.Event:
@@ -69,6 +69,7 @@ _DECODERS: dict[int, Callable[[Process, bytes], ev.Event | Request | None]] = {
     kinds.LEASE_RETURN: _lease_return,
     kinds.BLOCKED: lambda process, _: ev.WorkerBlocked(process),
     kinds.UNBLOCKED: lambda process, _: ev.WorkerUnblocked(process),
+    kinds.LENDS_OBJECTS: lambda process, payload: ev.WorkerLent(process, _LENGTH.unpack(payload)[0] != 0),
     kinds.CREATE_ACTOR: _create_actor,
     kinds.ACTOR_WATCH: _actor_watch,
     kinds.ACTOR_DROP: lambda process, payload: ev.ActorDropped(process, payload[:16]),

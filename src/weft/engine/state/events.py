@@ -76,6 +76,12 @@ class ProcessDied(Event, frozen=True):
     """Its exit status, the negative signal number when a signal ended it."""
 
 
+class WorkerDeclinedToEnd(Event, frozen=True):
+    """An idle worker was asked to end, but others still need what it owns."""
+
+    process: Process
+
+
 class Ticked(Event, frozen=True):
     """About a second has passed. Only needed while `NodeState.wants_ticks`."""
 
@@ -105,6 +111,13 @@ class WorkerBlocked(Event, frozen=True):
 
 class WorkerUnblocked(Event, frozen=True):
     process: Process
+
+
+class WorkerLent(Event, frozen=True):
+    """Whether other processes refer to objects that this worker owns: it must not be ended then."""
+
+    process: Process
+    lends: bool
 
 
 # ---- actors ----------------------------------------------------------------------------------------

@@ -56,15 +56,23 @@ class NodeState(Scheduler):
     """One node's local scheduler, worker pool and actors."""
 
     def __init__(
-        self, total: Mapping[str, float], gpu_ids: Sequence[int] = (), prestart: int = 1, start_limit: int = 8
+        self,
+        total: Mapping[str, float],
+        gpu_ids: Sequence[int] = (),
+        prestart: int = 1,
+        start_limit: int = 8,
+        ends_idle_workers: bool = True,
     ) -> None:
+        """`ends_idle_workers`: whether those that are too many are asked to end; a worker may decline."""
         super().__init__(total, gpu_ids, prestart, start_limit)
+        self.ends_idle_workers = ends_idle_workers
         self._shapes: dict[tuple[Process, int], Shape] = {}
         self._handlers: dict[type[ev.Event], Callable[..., None]] = {
             ev.LeaseRequested: self._lease_requested,
             ev.LeaseReturned: self._lease_returned,
             ev.WorkerBlocked: self._worker_blocked,
             ev.WorkerUnblocked: self._worker_unblocked,
+            ev.WorkerLent: self._worker_lent,
             ev.ShapeDefined: self._shape_defined,
             ev.NodeStarted: self._node_started,
             ev.DriverJoined: self._driver_joined,
@@ -74,6 +82,7 @@ class NodeState(Scheduler):
             ev.SlotReleased: self._slot_released,
             ev.WorkerForked: self._worker_forked,
             ev.ProcessDied: self._process_died,
+            ev.WorkerDeclinedToEnd: self._worker_declined_to_end,
             ev.Ticked: self._ticked,
             ev.ActorRequested: self._actor_requested,
             ev.ActorNameClaimed: self._actor_name_claimed,
@@ -92,7 +101,7 @@ class NodeState(Scheduler):
     @property
     def wants_ticks(self) -> bool:
         """Whether Ticked events are needed now."""
-        return self.demands.is_waiting or self.workers.wants_ticks
+        return self.demands.is_waiting or (self.ends_idle_workers and self.workers.wants_ticks)
 
     # ---- leases ----
 
@@ -151,6 +160,10 @@ class NodeState(Scheduler):
         if worker is not None and worker.holding is not None and worker.lent:
             worker.lent = False
             self.resources.take_back_cpu(worker.holding)
+
+    def _worker_lent(self, event: ev.WorkerLent, out: list[Instruction]) -> None:
+        if (worker := self.workers.by_process.get(event.process)) is not None:
+            worker.lends = event.lends
 
     # ---- processes ----
 
@@ -245,9 +258,12 @@ class NodeState(Scheduler):
         for demand in self.demands.pending():
             if demand.age == WARN_AFTER_TICKS and (text := why_stuck(demand, self.resources, self.workers)):
                 out.append(SendMessage(self.jobs[demand.job].driver, Warn(text)))
-        for worker in self.workers.tick(self._may_end):
+        for worker in self.workers.tick(self._may_end) if self.ends_idle_workers else ():
             self._let_go(worker, "it was idle and there are enough others", out)
         self._schedule(out)
+
+    def _worker_declined_to_end(self, event: ev.WorkerDeclinedToEnd, out: list[Instruction]) -> None:
+        self.workers.declined_to_end(event.process)
 
     def _may_end(self, worker: Worker) -> bool:
         """Whether nothing that still matters depends on an idle worker."""
@@ -255,7 +271,7 @@ class NodeState(Scheduler):
             actor.owner == worker.process and actor.stage is not Stage.DEAD and not actor.spec.detached
             for actor in self.actors.by_id.values()
         )
-        return not owns_actors and not self.leases.held_by(worker.process)
+        return not worker.lends and not owns_actors and not self.leases.held_by(worker.process)
 
     # ---- actors ----
 

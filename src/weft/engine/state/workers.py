@@ -28,6 +28,8 @@ from weft.engine.state.events import Process
 from weft.engine.state.resources import Holding
 
 SPARE = 2
+TICKS_BETWEEN_REQUESTS = 60
+"""Before a worker that declined to end is asked again."""
 CRASHES_IN_A_ROW = 10
 """So many workers that fail before their first work mean that no worker can start here."""
 
@@ -57,7 +59,19 @@ class Binding(msgspec.Struct, frozen=True):
 class Worker:
     """One worker process, existing or on its way."""
 
-    __slots__ = ("binding", "depth", "forked", "holding", "idle_ticks", "lent", "pid", "place", "process", "ticket")
+    __slots__ = (
+        "binding",
+        "depth",
+        "forked",
+        "holding",
+        "idle_ticks",
+        "lends",
+        "lent",
+        "pid",
+        "place",
+        "process",
+        "ticket",
+    )
 
     def __init__(self, ticket: int) -> None:
         self.ticket = ticket
@@ -69,6 +83,8 @@ class Worker:
         self.holding: Holding | None = None
         self.lent = False
         """Its task is blocked and others may use its CPU."""
+        self.lends = False
+        """It owns objects that other processes refer to."""
         self.forked = False
         self.depth = 0
         self.idle_ticks = 0
@@ -175,6 +191,13 @@ class WorkerPool:
         self._unstore(worker)
         self._busy -= worker.place in _BUSY
         worker.place = Place.ENDING
+
+    def declined_to_end(self, process: Process) -> None:
+        """It is idle again, and is asked again only after a good while."""
+        worker = self.by_process.get(process)
+        if worker is not None and worker.place is Place.ENDING and worker.holding is None:
+            self._make_idle(worker)
+            worker.idle_ticks = -TICKS_BETWEEN_REQUESTS
 
     def died(self, process: Process, status: int) -> Worker | None:
         """Forget it; None when it was no worker."""

@@ -36,7 +36,7 @@ ACTOR_UP = 13
 ACTOR_DOWN = 14
 """From the daemon: actor, u32 state (0 restarting, 1 dead), u32 zero, then an error value."""
 ACTOR_WATCH = 15
-"""To the daemon: actor. Tell me when it is up or down, and now."""
+"""To the daemon: actor, u32 slot, u32 generation of its owner. Tell me when it is up or down, and now."""
 ACTOR_DROP = 16
 """To the daemon: actor. No handle is left: let it finish its queue, then end it."""
 ACTOR_CREATED = 17
@@ -53,6 +53,9 @@ RESTORE = 22
 """To the daemon: u32 entry, u32 generation. A spilled object is wanted."""
 RESTORED = 23
 """From the daemon: u32 entry, u32 generation, u32 ok, u32 zero, then text when not ok."""
+
+LENDS_OBJECTS = 24
+"""To the daemon: u32 1 when other processes refer to objects of this idle worker (it must be kept), else 0."""
 
 LEASE_REQUEST_BODY = struct.Struct("<II")
 LEASE_GRANT_BODY = struct.Struct("<QIIII")
