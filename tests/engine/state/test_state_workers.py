@@ -80,19 +80,20 @@ def test_excess_idle_workers_are_asked_to_end_after_a_while() -> None:
     assert not rig.state.wants_ticks
 
 
-def test_a_worker_that_declines_to_end_is_idle_again_and_left_in_peace_for_a_while() -> None:
+def test_an_idle_worker_whose_objects_others_hold_is_kept_until_they_let_go() -> None:
     rig = Rig({"CPU": 10}, prestart=1)
     rig.feed(ev.NodeStarted())
     rig.join()
     rig.define(1, CPU=1)
-    for lease, _ in rig.want(3):
+    leases = rig.want(6)
+    for lease, worker in leases:
+        rig.feed(ev.WorkerLent(worker, True))
         rig.give_back(lease)
-    rig.feed(ev.Ticked())
-    asked, *_ = [one.process for one in rig.feed(ev.Ticked()) if isinstance(one, do.SendMessage)]
-    rig.feed(ev.WorkerDeclinedToEnd(asked))
-    asked_again = [one for _ in range(10) for one in rig.feed(ev.Ticked()) if isinstance(one, do.SendMessage)]
-    assert asked not in [one.process for one in asked_again]
-    assert asked in [worker for _, worker in rig.want(5)]
+    for _ in range(5):
+        assert not [one for one in rig.feed(ev.Ticked()) if isinstance(one, do.SendMessage)]
+    rig.feed(ev.WorkerLent(leases[3][1], False))
+    ended = [one.process for one in rig.feed(ev.Ticked()) if isinstance(one, do.SendMessage)]
+    assert ended == [leases[3][1]]
 
 
 def test_an_idle_worker_that_owns_a_living_actor_is_not_ended() -> None:

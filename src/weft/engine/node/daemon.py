@@ -40,8 +40,6 @@ from weft.engine.wire import kinds
 from weft.engine.wire.messages import LogLines, Message, Request
 
 TICK_S = 1.0
-ENDS_IDLE_WORKERS = False
-"""Needs workers that answer `keep_me` while others need what they own; else ending one loses objects."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -51,7 +49,7 @@ class NodeDaemon:
     def __init__(self, config: NodeConfig, offer: NodeOffer, port: _native.NodePort, zygote: socket.socket) -> None:
         self.loop = Loop()
         self.port = port
-        self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit, ENDS_IDLE_WORKERS)
+        self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit)
         self.node_id = os.urandom(16).hex()
         started_ms = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
         self.address = f"@weft-{os.getuid()}-{started_ms:011x}{self.node_id[:6]}"

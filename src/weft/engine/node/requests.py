@@ -125,10 +125,6 @@ class Requests:
             "up_s": time.time() - self._started_s,
         }
 
-    def _do_keep_me(self, process: Process, params: dict[str, Any]) -> None:
-        """An idle worker that was asked to end owns what others still need."""
-        self._feed(ev.WorkerDeclinedToEnd(process))
-
     def _do_flush_output(self, process: Process, params: dict[str, Any]) -> None:
         """What workers have written until now is sent before the reply is."""
         self._flush_output()

@@ -76,12 +76,6 @@ class ProcessDied(Event, frozen=True):
     """Its exit status, the negative signal number when a signal ended it."""
 
 
-class WorkerDeclinedToEnd(Event, frozen=True):
-    """An idle worker was asked to end, but others still need what it owns."""
-
-    process: Process
-
-
 class Ticked(Event, frozen=True):
     """About a second has passed. Only needed while `NodeState.wants_ticks`."""
 

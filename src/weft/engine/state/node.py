@@ -56,16 +56,9 @@ class NodeState(Scheduler):
     """One node's local scheduler, worker pool and actors."""
 
     def __init__(
-        self,
-        total: Mapping[str, float],
-        gpu_ids: Sequence[int] = (),
-        prestart: int = 1,
-        start_limit: int = 8,
-        ends_idle_workers: bool = True,
+        self, total: Mapping[str, float], gpu_ids: Sequence[int] = (), prestart: int = 1, start_limit: int = 8
     ) -> None:
-        """`ends_idle_workers`: whether those that are too many are asked to end; a worker may decline."""
         super().__init__(total, gpu_ids, prestart, start_limit)
-        self.ends_idle_workers = ends_idle_workers
         self._shapes: dict[tuple[Process, int], Shape] = {}
         self._handlers: dict[type[ev.Event], Callable[..., None]] = {
             ev.LeaseRequested: self._lease_requested,
@@ -82,7 +75,6 @@ class NodeState(Scheduler):
             ev.SlotReleased: self._slot_released,
             ev.WorkerForked: self._worker_forked,
             ev.ProcessDied: self._process_died,
-            ev.WorkerDeclinedToEnd: self._worker_declined_to_end,
             ev.Ticked: self._ticked,
             ev.ActorRequested: self._actor_requested,
             ev.ActorNameClaimed: self._actor_name_claimed,
@@ -101,7 +93,7 @@ class NodeState(Scheduler):
     @property
     def wants_ticks(self) -> bool:
         """Whether Ticked events are needed now."""
-        return self.demands.is_waiting or (self.ends_idle_workers and self.workers.wants_ticks)
+        return self.demands.is_waiting or self.workers.wants_ticks
 
     # ---- leases ----
 
@@ -258,12 +250,9 @@ class NodeState(Scheduler):
         for demand in self.demands.pending():
             if demand.age == WARN_AFTER_TICKS and (text := why_stuck(demand, self.resources, self.workers)):
                 out.append(SendMessage(self.jobs[demand.job].driver, Warn(text)))
-        for worker in self.workers.tick(self._may_end) if self.ends_idle_workers else ():
+        for worker in self.workers.tick(self._may_end):
             self._let_go(worker, "it was idle and there are enough others", out)
         self._schedule(out)
-
-    def _worker_declined_to_end(self, event: ev.WorkerDeclinedToEnd, out: list[Instruction]) -> None:
-        self.workers.declined_to_end(event.process)
 
     def _may_end(self, worker: Worker) -> bool:
         """Whether nothing that still matters depends on an idle worker."""

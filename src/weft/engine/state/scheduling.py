@@ -65,7 +65,8 @@ class Scheduler:
         if self.workers.put_to_work(worker, place, binding, holding):
             out.append(SendMessage(worker.process, job.bind(binding, cpus), bind=True))
         for other in self.workers.idle_on_gpus(holding.gpu_ids):
-            self._let_go(other, "another worker uses its GPU", out)
+            if not other.lends:
+                self._let_go(other, "another worker uses its GPU", out)
         worker.depth = demand.depth + 1
         self.demands.granted(demand)
         if isinstance(demand.key, bytes):

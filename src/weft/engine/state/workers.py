@@ -28,8 +28,6 @@ from weft.engine.state.events import Process
 from weft.engine.state.resources import Holding
 
 SPARE = 2
-TICKS_BETWEEN_REQUESTS = 60
-"""Before a worker that declined to end is asked again."""
 CRASHES_IN_A_ROW = 10
 """So many workers that fail before their first work mean that no worker can start here."""
 
@@ -191,13 +189,6 @@ class WorkerPool:
         self._unstore(worker)
         self._busy -= worker.place in _BUSY
         worker.place = Place.ENDING
-
-    def declined_to_end(self, process: Process) -> None:
-        """It is idle again, and is asked again only after a good while."""
-        worker = self.by_process.get(process)
-        if worker is not None and worker.place is Place.ENDING and worker.holding is None:
-            self._make_idle(worker)
-            worker.idle_ticks = -TICKS_BETWEEN_REQUESTS
 
     def died(self, process: Process, status: int) -> Worker | None:
         """Forget it; None when it was no worker."""
