@@ -72,6 +72,63 @@ class Attachment:
         return _read_log(self.log_fd) if self.log_fd >= 0 and not self.is_closed else ""
 
 
+class StartingNode:
+    """A node on its way up. The driver can use the time for its own imports, then `join`."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._log_fd = os.memfd_create("weft-daemon-log")
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            with theirs:
+                handshake.ask(self._socket)
+                self._process = subprocess.Popen(
+                    _command(msgspec.structs.replace(config, founder_fd=theirs.fileno())),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log_fd,
+                    stderr=self._log_fd,
+                    start_new_session=True,
+                )
+        except BaseException:
+            self._give_up(at_once=True)
+            raise
+
+    def join(self) -> Attachment:
+        """Wait until it is up. RuntimeError, with what the daemon wrote, when it does not come up."""
+        try:
+            self._socket.settimeout(START_TIMEOUT_S)
+            return _attachment(self._socket, self._process, self._log_fd)
+        except (EOFError, OSError) as error:
+            timed_out = isinstance(error, TimeoutError)
+            status, log = self._give_up(at_once=timed_out)
+            reason = "did not answer in time" if timed_out else f"ended with status {status}"
+            raise RuntimeError(f"the node daemon could not be started: it {reason}.\n{log}".rstrip()) from error
+        except BaseException:
+            self._give_up(at_once=True)
+            raise
+
+    def _give_up(self, at_once: bool) -> tuple[int | None, str]:
+        """Its exit status and what it wrote."""
+        self._socket.close()
+        status = None if self._process is None else _end(self._process, at_once)
+        log = _read_log(self._log_fd)
+        os.close(self._log_fd)
+        return status, log
+
+
+def begin_node(
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    object_store_bytes: int | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> StartingNode:
+    """Start a node of this driver's own without waiting for it; it must be joined."""
+    return StartingNode(NodeConfig(num_cpus, num_gpus, dict(resources or {}), object_store_bytes, dict(labels or {})))
+
+
 def start_node(
     *,
     num_cpus: float | None = None,
@@ -80,38 +137,14 @@ def start_node(
     object_store_bytes: int | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Attachment:
-    """Start a node of this driver's own and join it.
-
-    RuntimeError, with what the daemon wrote, when it does not come up."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    log_fd = os.memfd_create("weft-daemon-log")
-    config = NodeConfig(
-        num_cpus, num_gpus, dict(resources or {}), object_store_bytes, dict(labels or {}), founder_fd=theirs.fileno()
-    )
-    process = None
-    try:
-        with theirs:
-            handshake.ask(ours)
-            process = subprocess.Popen(
-                _command(config),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log_fd,
-                stderr=log_fd,
-                start_new_session=True,
-            )
-        ours.settimeout(START_TIMEOUT_S)
-        return _attachment(ours, process, log_fd)
-    except BaseException as error:
-        ours.close()
-        ends_by_itself = isinstance(error, EOFError | ConnectionError)
-        status = None if process is None else _end(process, at_once=not ends_by_itself)
-        log = _read_log(log_fd)
-        os.close(log_fd)
-        if isinstance(error, EOFError | OSError):
-            reason = "did not answer in time" if isinstance(error, TimeoutError) else f"ended with status {status}"
-            raise RuntimeError(f"the node daemon could not be started: it {reason}.\n{log}".rstrip()) from error
-        raise
+    """Start a node of this driver's own and join it. RuntimeError when it does not come up."""
+    return begin_node(
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        resources=resources,
+        object_store_bytes=object_store_bytes,
+        labels=labels,
+    ).join()
 
 
 def join_node(address: str) -> Attachment:
