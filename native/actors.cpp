@@ -41,14 +41,15 @@ void Core::submit_call(Task* task, Entry* actor) {
     submit(task);
 }
 
-/// Send what can go, in order: a call whose dependencies are missing holds up those behind it, unless they may
-/// overtake it.
+/// Send what can go, in order: a call whose dependencies are missing holds up those behind it, unless they
+/// may overtake it.
 void Core::flush_actor(ActorLink* link) {
     if (link->state != ActorLink::up) return;
     for (auto next = link->queue.begin(); next != link->queue.end();) {
         Task* task = *next;
         bool ready = task->missing == 0;
-        for (Entry* entry : task->deps) ready = ready && entry->where != Where::error;  // enqueue() fails it
+        for (Entry* entry : task->deps)
+            ready = ready && entry->where != Where::error;  // enqueue() fails it
         if (!ready) {
             if ((task->flags & kUnordered) == 0) return;
             ++next;
@@ -83,7 +84,8 @@ void Core::on_actor_down(Cursor cursor) {
         else
             failed.push_back(*it);
     }
-    for (auto it = failed.rbegin(); it != failed.rend(); ++it) fail_task(*it, error);
+    for (auto it = failed.rbegin(); it != failed.rend(); ++it)
+        fail_task(*it, error);
     if (!is_dead) return;
     actor_is_dead(to, error);
 }
@@ -104,6 +106,8 @@ void Core::actor_is_dead(ActorLink* to, const std::string& error) {
 }
 
 /// An argument of the constructor failed: the daemon never hears of the actor.
-void Core::fail_creation(Task* task, const std::string& error) { actor_is_dead(link(task->header().actor), error); }
+void Core::fail_creation(Task* task, const std::string& error) {
+    actor_is_dead(link(task->header().actor), error);
+}
 
 }  // namespace weft

@@ -12,7 +12,9 @@ uint32_t granules_for(uint64_t bytes) {
     return uint32_t(std::max<uint64_t>(1, (bytes + kGranuleBytes - 1) / kGranuleBytes));
 }
 
-uint32_t phase(Phase p) { return uint32_t(p); }
+uint32_t phase(Phase p) {
+    return uint32_t(p);
+}
 
 /// Put an entry that this caller moved to reclaiming back on the free list.
 void retire(ObjectEntry& entry) {
@@ -34,8 +36,10 @@ bool Arena::claim_at(uint32_t first, uint32_t count) {
     const uint32_t mine = self_.slot + 1;
     for (uint32_t i = 0; i < count; ++i) {
         uint32_t nobody = 0;
-        if (segment_.granule(first + i).compare_exchange_strong(nobody, mine, std::memory_order_acq_rel)) continue;
-        while (i-- > 0) segment_.granule(first + i).store(0, std::memory_order_release);
+        if (segment_.granule(first + i).compare_exchange_strong(nobody, mine, std::memory_order_acq_rel))
+            continue;
+        while (i-- > 0)
+            segment_.granule(first + i).store(0, std::memory_order_release);
         return false;
     }
     return true;
@@ -200,7 +204,9 @@ bool Arena::claim_run(uint32_t granules, uint32_t& first) {
     return true;
 }
 
-void Arena::release_run(uint32_t first, uint32_t granules) { release({first, granules}); }
+void Arena::release_run(uint32_t first, uint32_t granules) {
+    release({first, granules});
+}
 
 void Arena::reclaim_if_deleted(uint32_t entry) {
     if ((segment_.object(entry).state.load(std::memory_order_seq_cst) & kDeleted) == 0) return;
@@ -214,7 +220,8 @@ void remove_objects_of(Segment& segment, ProcessId dead) {
         ObjectEntry& entry = segment.object(i);
         const uint32_t state = entry.state.load(std::memory_order_seq_cst);
         if (state == phase(Phase::free) || entry.owner.load() != dead.key()) continue;
-        if (state != phase(Phase::building) && state != phase(Phase::reclaiming)) entry.state.fetch_or(kDeleted);
+        if (state != phase(Phase::building) && state != phase(Phase::reclaiming))
+            entry.state.fetch_or(kDeleted);
     }
 }
 
@@ -244,18 +251,21 @@ void reclaim_after_death(Segment& segment, ProcessId dead, bool unaccepted) {
             retire(entry);
             continue;
         }
-        if (wrote && unaccepted && entry.accepted.load() == 0) state = entry.state.fetch_or(kDeleted) | kDeleted;
+        if (wrote && unaccepted && entry.accepted.load() == 0)
+            state = entry.state.fetch_or(kDeleted) | kDeleted;
         if ((state & kDeleted) != 0 && no_pins(entry)) {
             const bool in_arena = state == (phase(Phase::sealed) | kDeleted);
             const bool on_disk = state == (phase(Phase::spilled) | kDeleted);
-            if ((in_arena || on_disk) && entry.state.compare_exchange_strong(state, phase(Phase::reclaiming))) {
+            if ((in_arena || on_disk) &&
+                entry.state.compare_exchange_strong(state, phase(Phase::reclaiming))) {
                 if (in_arena) free_granules(entry);
                 retire(entry);
                 continue;
             }
         }
         if ((state & 0xff) != phase(Phase::spilled))
-            for (uint32_t g = 0; g < entry.granules; ++g) covered[entry.first_granule + g] = true;
+            for (uint32_t g = 0; g < entry.granules; ++g)
+                covered[entry.first_granule + g] = true;
     }
     for (uint32_t g = 0; g < header.granules; ++g) {
         uint32_t mine = dead.slot + 1;

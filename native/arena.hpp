@@ -25,7 +25,7 @@ enum class PinResult { ok, spilled, lost };
 
 /// One process's view of the arena. Thread-safe.
 class Arena {
-   public:
+  public:
     Arena(Segment& segment, ProcessId self) : segment_(segment), self_(self) {}
 
     /// Memory for an object of so many bytes, in Phase::building. False when there is no room.
@@ -49,7 +49,7 @@ class Arena {
     /// After a phase change made by the daemon: finish a delete that came meanwhile.
     void reclaim_if_deleted(uint32_t entry);
 
-   private:
+  private:
     struct Run {
         uint32_t first, count;
     };

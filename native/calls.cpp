@@ -1,10 +1,10 @@
 /// `f.remote(...)`, `handle.method.remote(...)` and the creation of actors: one native call that encodes the
 /// arguments, makes the refs and sends one record.
+#include <structmember.h>
+
 #include <cstddef>
 
 #include "py.hpp"
-
-#include <structmember.h>
 
 namespace weft {
 
@@ -30,11 +30,14 @@ struct Draft {
     explicit Draft(Buffer& scratch) : record(scratch) { record.clear(); }
     Draft(const Draft&) = delete;
     ~Draft() {
-        for (Entry* entry : deps) session().core->drop(entry);
-        for (Entry* entry : nested.entries) session().core->drop(entry);
+        for (Entry* entry : deps)
+            session().core->drop(entry);
+        for (Entry* entry : nested.entries)
+            session().core->drop(entry);
     }
 
-    void start(const TaskHeader& header, std::string_view name, std::string_view method, std::string_view retry) {
+    void start(const TaskHeader& header, std::string_view name, std::string_view method,
+               std::string_view retry) {
         record.add(header);
         record.append(name.data(), name.size());
         record.append(method.data(), method.size());
@@ -230,15 +233,17 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
 
 int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<RemoteCall*>(self);
-    static const char* names[] = {"prepare", "name", "num_returns", "max_retries", "retry_exceptions", "retry_types", "window", "check", nullptr};
+    static const char* names[] = {"prepare",     "name",   "num_returns", "max_retries", "retry_exceptions",
+                                  "retry_types", "window", "check",       nullptr};
     PyObject* prepare = nullptr;
     const char *name = nullptr, *types = nullptr;
     Py_ssize_t name_bytes = 0, types_bytes = 0;
     int returns = 1, retries = 0, retry = 0;
     unsigned window = kStreamWindow;
     PyObject* check = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#|IO", const_cast<char**>(names), &prepare, &name, &name_bytes,
-                                     &returns, &retries, &retry, &types, &types_bytes, &window, &check))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#|IO", const_cast<char**>(names), &prepare, &name,
+                                     &name_bytes, &returns, &retries, &retry, &types, &types_bytes, &window,
+                                     &check))
         return -1;
     call->call = remote_call;
     Py_INCREF(prepare);
@@ -318,7 +323,8 @@ PyType_Slot remote_call_slots[] = {
     {0, nullptr},
 };
 PyType_Spec remote_call_spec = {"weft._native.RemoteCall", sizeof(RemoteCall), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, remote_call_slots};
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+                                remote_call_slots};
 
 // ---- calls on actors -------------------------------------------------------------------------------
 
@@ -398,15 +404,17 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
 
 int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<ActorCall*>(self);
-    static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions", "name", "window", "check", "ordered", nullptr};
+    static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions",
+                                  "name",  "window", "check",       "ordered",     nullptr};
     PyObject* token = nullptr;
     const char *method = nullptr, *name = nullptr;
     int ordered = 1;
     int returns = 1, retries = 0, retry = 0;
     unsigned window = kStreamWindow;
     PyObject* check = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|IOp", const_cast<char**>(names), token_type, &token, &method,
-                                     &returns, &retries, &retry, &name, &window, &check, &ordered))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|IOp", const_cast<char**>(names), token_type,
+                                     &token, &method, &returns, &retries, &retry, &name, &window, &check,
+                                     &ordered))
         return -1;
     call->call = actor_call;
     Py_INCREF(token);

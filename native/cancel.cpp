@@ -10,7 +10,8 @@ Core::Cancelled Core::cancel(Entry* entry, bool force, bool recursive) {
     if (entry->cookie == 0 || task == nullptr || entry->is_done()) return Cancelled::too_late;
     task->cancelled = true;
     task->retries = 0;
-    const std::string error = error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled before it started");
+    const std::string error =
+        error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled before it started");
     if (task->missing != 0) {
         for (Entry* dep : task->deps)
             if (dep->extra) std::erase(dep->extra->dependents, task);
@@ -48,7 +49,8 @@ void Core::cancel_children(Id parent, bool force) {
     std::vector<Entry*> mine;
     for (auto& task : tasks_)
         if (task->parent == parent && !task->returns.empty()) mine.push_back(task->returns[0]);
-    for (Entry* entry : mine) cancel(entry, force, true);
+    for (Entry* entry : mine)
+        cancel(entry, force, true);
 }
 
 bool Core::cancel_incoming(ProcessId from, uint64_t cookie) {

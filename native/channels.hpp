@@ -14,7 +14,7 @@ namespace weft {
 
 /// Not thread-safe: the owner's lock guards it.
 class Channels {
-   public:
+  public:
     Channels(Segment& segment, ProcessId self, int daemon_event_fd)
         : segment_(segment), self_(self), event_fd_(daemon_event_fd), peers_(kSlots) {}
 
@@ -34,7 +34,7 @@ class Channels {
     template <class Handle>
     size_t receive(uint32_t slot, Handle&& handle);
 
-   private:
+  private:
     struct Peer {
         ProcessId id;
         std::unique_ptr<RingWriter> out;

@@ -23,7 +23,8 @@ inline void copy_bytes(char* to, const char* from, size_t bytes) {
         others.emplace_back([=] { memcpy(to + start, from + start, std::min(share, bytes - start)); });
     }
     memcpy(to, from, share);
-    for (std::thread& other : others) other.join();
+    for (std::thread& other : others)
+        other.join();
 }
 
 }  // namespace weft

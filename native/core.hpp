@@ -1,14 +1,16 @@
 /// One driver's or worker's share of the engine: its objects, tasks, leases, actors, peers and threads.
 ///
-/// All state is guarded by `mutex_`, except where a member says otherwise. The thread that holds `pump_mutex_`
-/// reads the rings. Lock order: pump_mutex_, mutex_. The GIL may be held when either is taken, so nobody takes
-/// the GIL while holding one: what needs Python is queued for the callback thread.
+/// All state is guarded by `mutex_`, except where a member says otherwise. The thread that holds
+/// `pump_mutex_` reads the rings. Lock order: pump_mutex_, mutex_. The GIL may be held when either is taken,
+/// so nobody takes the GIL while holding one: what needs Python is queued for the callback thread.
 ///
 /// OWN-1  An owned object is freed when no hold is left and every borrower's count is zero.
-/// OWN-2  A process is sent a ref only after its count was added at the owner (or on its way there, earlier in
+/// OWN-2  A process is sent a ref only after its count was added at the owner (or on its way there, earlier
+/// in
 ///        the sender's one FIFO channel to the owner).
 /// OWN-3  A borrower returns exactly the counts that it was given.
-/// SUB-1  A task is in exactly one place: waiting for dependencies, in its shape's queue, on a lease, or in its
+/// SUB-1  A task is in exactly one place: waiting for dependencies, in its shape's queue, on a lease, or in
+/// its
 ///        actor's queue or flight.
 #pragma once
 
@@ -76,7 +78,7 @@ struct Entry {
     bool in_table = false;  ///< findable by id: others may name it
     bool fetching = false;  ///< borrowed, and the owner was asked
     bool is_actor = false;
-    bool marked = false;    ///< somebody waits for any of several
+    bool marked = false;  ///< somebody waits for any of several
     Where where = Where::none;
     ProcessId owner;
     uint32_t tokens = 0;  ///< counts given to this borrower
@@ -96,8 +98,8 @@ struct Entry {
 struct Function {
     uint64_t key;
     std::string payload;
-    int64_t estimate_ns = -1;           ///< a decayed maximum; -1 when unknown
-    std::vector<uint32_t> sent_to;      ///< by slot: the generation that has it
+    int64_t estimate_ns = -1;       ///< a decayed maximum; -1 when unknown
+    std::vector<uint32_t> sent_to;  ///< by slot: the generation that has it
 };
 
 struct Lease {
@@ -116,7 +118,7 @@ struct Shape {
     uint32_t id;
     std::deque<Task*> queue;
     std::vector<Lease*> leases;
-    uint32_t asked = 0;  ///< leases requested and not yet granted
+    uint32_t asked = 0;   ///< leases requested and not yet granted
     std::string refusal;  ///< the error value, when no node can ever hold it
 };
 
@@ -169,7 +171,7 @@ struct CoreEvent {
 };
 
 class Core {
-   public:
+  public:
     Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker);
     ~Core();
 
@@ -278,7 +280,7 @@ class Core {
     std::function<void(ProcessId from, uint64_t cookie, bool force, bool recursive)> on_cancel;
     uint64_t tasks_run = 0;
 
-   private:
+  private:
     // pump.cpp
     size_t drain();
     size_t drain_peer(uint32_t slot);
@@ -349,12 +351,12 @@ class Core {
     std::deque<Entry> entries_;  ///< all that ever were; addresses stay
     std::vector<Entry*> free_entries_;
     uint64_t owned_ = 0, borrowed_ = 0, submitted_ = 0;
-    uint64_t lent_out_ = 0;     ///< owned objects that have a borrower
+    uint64_t lent_out_ = 0;      ///< owned objects that have a borrower
     bool told_lending_ = false;  ///< what the daemon knows of that
 
     // Worker's side.
     std::deque<Incoming> inbox_;
-    std::atomic<uint32_t> incoming_{0};  ///< its length, for waiters
+    std::atomic<uint32_t> incoming_{0};                      ///< its length, for waiters
     std::unordered_map<uint64_t, std::string> definitions_;  ///< pickled functions that have come
     std::string binding_;
     std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<Credit>> credits_;

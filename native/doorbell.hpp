@@ -15,7 +15,8 @@ namespace weft {
 /// 0, or the errno (EAGAIN, EINTR, ETIMEDOUT). A negative timeout waits without one.
 inline int futex_wait(Shared<uint32_t>& word, uint32_t expected, int64_t timeout_ns) {
     timespec span{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
-    const long r = syscall(SYS_futex, &word, FUTEX_WAIT, expected, timeout_ns < 0 ? nullptr : &span, nullptr, 0);
+    const long r =
+        syscall(SYS_futex, &word, FUTEX_WAIT, expected, timeout_ns < 0 ? nullptr : &span, nullptr, 0);
     return r == 0 ? 0 : errno;
 }
 
@@ -41,7 +42,8 @@ inline void ring_bell(Segment& segment, uint32_t from, uint32_t to, int daemon_e
         [[maybe_unused]] const ssize_t written = write(daemon_event_fd, &one, sizeof one);
         return;
     }
-    Shared<uint32_t>& futex = state == uint32_t(Bell::waiter_sleeps) ? bell.waiter_word : bell.background_word;
+    Shared<uint32_t>& futex =
+        state == uint32_t(Bell::waiter_sleeps) ? bell.waiter_word : bell.background_word;
     futex.fetch_add(1, std::memory_order_seq_cst);
     futex_wake(futex);
 }

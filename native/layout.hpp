@@ -13,7 +13,8 @@ constexpr uint32_t kReadyWords = kSlots / 64;
 constexpr uint64_t kGranuleBytes = 64 << 10;
 constexpr uint32_t kRingBytes = 256 << 10;
 constexpr uint32_t kRingBlocks = 8192;
-/// Two of them, each with its header, fill a ring: so one always fits into an empty ring, wherever its tail is.
+/// Two of them, each with its header, fill a ring: so one always fits into an empty ring, wherever its tail
+/// is.
 constexpr uint32_t kMaxRecord = kRingBytes / 2 - 8;
 constexpr uint32_t kMaxObjects = 1u << 20;
 constexpr uint64_t kMagic = 0x0131746665770aULL;

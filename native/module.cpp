@@ -85,14 +85,15 @@ void after_fork_in_child() {
     s.host = nullptr;
 }
 
-void attach(int segment_fd, int event_fd, uint32_t slot, uint32_t generation, nb::object host, nb::bytes root_task,
-            bool is_worker, int daemon_socket_fd) {
+void attach(int segment_fd, int event_fd, uint32_t slot, uint32_t generation, nb::object host,
+            nb::bytes root_task, bool is_worker, int daemon_socket_fd) {
     Session& s = session();
     if (s.number != 0) throw std::runtime_error("weft: this process is attached already");
     if (root_task.size() < 12) throw std::invalid_argument("weft: root_task must have 12 bytes");
     Id root;
     memcpy(&root, root_task.c_str(), 12);
-    auto core = std::make_shared<Core>(Segment::attach(segment_fd), event_fd, ProcessId{slot, generation}, root, is_worker);
+    auto core = std::make_shared<Core>(Segment::attach(segment_fd), event_fd, ProcessId{slot, generation},
+                                       root, is_worker);
     if (daemon_socket_fd >= 0) core->watch_daemon(daemon_socket_fd);
     s.core = core;
     s.host = host.inc_ref().ptr();
@@ -214,12 +215,14 @@ nb::object actor_token(nb::bytes id_bytes) {
 nb::object current_task() {
     if (context == nullptr) {
         const Id root = session().core ? session().core->root : Id{};
-        return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(&root), sizeof root), 0, nb::str(""), nb::bytes("", 0));
+        return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(&root), sizeof root), 0, nb::str(""),
+                              nb::bytes("", 0));
     }
-    nb::bytes actor = context->actor.is_nil() ? nb::bytes("", 0)
-                                              : nb::bytes(reinterpret_cast<const char*>(&context->actor), sizeof(Id));
-    return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(&context->task), sizeof(Id)), int(context->attempt),
-                          nb::str(context->name.data(), context->name.size()), actor);
+    nb::bytes actor = context->actor.is_nil()
+                          ? nb::bytes("", 0)
+                          : nb::bytes(reinterpret_cast<const char*>(&context->actor), sizeof(Id));
+    return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(&context->task), sizeof(Id)),
+                          int(context->attempt), nb::str(context->name.data(), context->name.size()), actor);
 }
 
 void set_current_task(nb::bytes task, nb::str name) {
@@ -248,13 +251,15 @@ nb::dict statistics() {
 nb::list drain(NodePort& port) {
     nb::list out;
     for (const Received& r : port.drain())
-        out.append(nb::make_tuple(r.from.slot, r.from.generation, int(r.kind), nb::bytes(r.payload.data(), r.payload.size())));
+        out.append(nb::make_tuple(r.from.slot, r.from.generation, int(r.kind),
+                                  nb::bytes(r.payload.data(), r.payload.size())));
     return out;
 }
 
 nb::list mark_dead(NodePort& port, uint32_t slot, uint32_t generation) {
     nb::list out;
-    for (const ProcessId& peer : port.mark_dead({slot, generation})) out.append(nb::make_tuple(peer.slot, peer.generation));
+    for (const ProcessId& peer : port.mark_dead({slot, generation}))
+        out.append(nb::make_tuple(peer.slot, peer.generation));
     return out;
 }
 
@@ -279,8 +284,10 @@ PyMethodDef hot_functions[] = {
     {"put", py_put, METH_O, "Store a value; its ref."},
     {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1): the value or the list of values."},
     {"wait", as_function(py_wait), METH_FASTCALL, "wait(refs, num_returns, timeout_s=-1): (ready, rest)."},
-    {"next_item", as_function(py_next_item), METH_FASTCALL, "next_item(ref, timeout_s=-1): an item's ref, or None at the end."},
-    {"create_actor", as_function(py_create_actor), METH_FASTCALL, "create_actor(token, spec, class_key, name, args, kwargs)"},
+    {"next_item", as_function(py_next_item), METH_FASTCALL,
+     "next_item(ref, timeout_s=-1): an item's ref, or None at the end."},
+    {"create_actor", as_function(py_create_actor), METH_FASTCALL,
+     "create_actor(token, spec, class_key, name, args, kwargs)"},
     {"run_worker", py_run_worker, METH_NOARGS, "A worker's life; its exit status."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -293,8 +300,9 @@ NB_MODULE(_native, m) {
         throw nb::python_error();
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
-    m.def("attach", &attach, nb::arg("segment_fd"), nb::arg("event_fd"), nb::arg("slot"), nb::arg("generation"),
-          nb::arg("host"), nb::arg("root_task"), nb::arg("is_worker"), nb::arg("daemon_socket_fd") = -1);
+    m.def("attach", &attach, nb::arg("segment_fd"), nb::arg("event_fd"), nb::arg("slot"),
+          nb::arg("generation"), nb::arg("host"), nb::arg("root_task"), nb::arg("is_worker"),
+          nb::arg("daemon_socket_fd") = -1);
     m.def("detach", &detach);
     m.def("is_attached", [] { return session().number != 0; });
     m.def("session", [] { return session().number; });
@@ -346,10 +354,13 @@ NB_MODULE(_native, m) {
                  return nb::make_tuple(id.slot, id.generation);
              })
         .def("drain", &drain)
-        .def("send", [](NodePort& p, uint32_t slot, uint32_t generation, int kind,
-                        nb::bytes payload) { return p.send({slot, generation}, Kind(kind), payload.c_str(), payload.size()); })
+        .def("send",
+             [](NodePort& p, uint32_t slot, uint32_t generation, int kind, nb::bytes payload) {
+                 return p.send({slot, generation}, Kind(kind), payload.c_str(), payload.size());
+             })
         .def("mark_dead", &mark_dead)
-        .def("release_slot", [](NodePort& p, uint32_t slot, uint32_t generation) { return p.release_slot({slot, generation}); })
+        .def("release_slot", [](NodePort& p, uint32_t slot,
+                                uint32_t generation) { return p.release_slot({slot, generation}); })
         .def("statistics", &port_statistics)
         .def("spill", &NodePort::spill, nb::call_guard<nb::gil_scoped_release>())
         .def("restore", &NodePort::restore, nb::call_guard<nb::gil_scoped_release>())

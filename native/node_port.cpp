@@ -11,7 +11,9 @@ namespace weft {
 
 namespace {
 
-uint32_t phase(Phase p) { return uint32_t(p); }
+uint32_t phase(Phase p) {
+    return uint32_t(p);
+}
 
 bool write_all(int file, const char* data, uint64_t bytes, uint64_t offset) {
     while (bytes != 0) {
@@ -58,7 +60,9 @@ NodePort::NodePort(uint64_t arena_bytes)
     mine.bell.state.store(uint32_t(Bell::eventfd_sleeps));
 }
 
-NodePort::~NodePort() { close(event_fd_); }
+NodePort::~NodePort() {
+    close(event_fd_);
+}
 
 ProcessId NodePort::reserve_slot() {
     for (uint32_t i = 1; i < kSlots; ++i) {
@@ -66,7 +70,8 @@ ProcessId NodePort::reserve_slot() {
         used_[i] = true;
         ProcessSlot& slot = segment_->slot(i);
         Doorbell& bell = slot.bell;
-        for (auto& word : bell.ready) word.store(0);
+        for (auto& word : bell.ready)
+            word.store(0);
         bell.state.store(uint32_t(Bell::awake));
         bell.waiter_word.store(0);
         bell.background_word.store(0);
@@ -113,7 +118,8 @@ std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {
     std::vector<ProcessId> peers;
     for (uint32_t i = 1; i < kSlots; ++i) {
         if (i == dead.slot) continue;
-        if (segment_->ring_of(dead.slot, i).load() == 0 && segment_->ring_of(i, dead.slot).load() == 0) continue;
+        if (segment_->ring_of(dead.slot, i).load() == 0 && segment_->ring_of(i, dead.slot).load() == 0)
+            continue;
         const ProcessSlot& other = segment_->slot(i);
         if (other.alive.load() != 0) peers.push_back({i, other.generation.load()});
     }
@@ -165,7 +171,8 @@ bool NodePort::spill_one(uint32_t index, int file) {
     }
     if (moved) {
         segment_->header().used_granules.fetch_sub(count);
-        for (uint32_t g = 0; g < count; ++g) segment_->granule(first + g).store(0, std::memory_order_release);
+        for (uint32_t g = 0; g < count; ++g)
+            segment_->granule(first + g).store(0, std::memory_order_release);
         spilled_.push_back({index, generation, offset, entry.bytes});
         file_end_ += (entry.bytes + 4095) & ~uint64_t(4095);
     }
@@ -178,7 +185,8 @@ uint64_t NodePort::spill(uint64_t wanted_bytes, int file) {
     std::vector<std::pair<uint64_t, uint32_t>> candidates;
     for (uint32_t i = 0; i < segment_->header().objects; ++i) {
         const ObjectEntry& entry = segment_->object(i);
-        if (entry.state.load() == phase(Phase::sealed) && no_pins(entry)) candidates.emplace_back(entry.bytes, i);
+        if (entry.state.load() == phase(Phase::sealed) && no_pins(entry))
+            candidates.emplace_back(entry.bytes, i);
     }
     // The largest first: fewest objects pay the way to disk and back.
     std::sort(candidates.begin(), candidates.end(), std::greater<>());
@@ -235,8 +243,10 @@ uint64_t NodePort::trim() {
             if (!segment_->granule(at + count).compare_exchange_strong(nobody, kDaemonSlot + 1)) break;
         if (count != 0) {
             const auto offset = off_t(segment_->header().arena_at + at * kGranuleBytes);
-            fallocate(segment_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, off_t(count * kGranuleBytes));
-            for (uint32_t i = 0; i < count; ++i) segment_->granule(at + i).store(0, std::memory_order_release);
+            fallocate(segment_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+                      off_t(count * kGranuleBytes));
+            for (uint32_t i = 0; i < count; ++i)
+                segment_->granule(at + i).store(0, std::memory_order_release);
             bytes += count * kGranuleBytes;
         }
         at += count + 1;
@@ -250,7 +260,8 @@ std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> NodePort::largest_objects(
         const ObjectEntry& entry = segment_->object(i);
         if ((entry.state.load() & 0xff) != phase(Phase::sealed)) continue;
         uint32_t pins = 0;
-        for (const auto& word : entry.pins) pins += uint32_t(__builtin_popcountll(word.load()));
+        for (const auto& word : entry.pins)
+            pins += uint32_t(__builtin_popcountll(word.load()));
         all.emplace_back(entry.bytes, ProcessId::from_key(entry.owner.load()).slot, pins);
     }
     std::sort(all.begin(), all.end(), std::greater<>());
@@ -266,8 +277,10 @@ NodePort::Statistics NodePort::statistics() const {
         s.objects += state != 0 ? 1 : 0;
         s.spilled_objects += state == phase(Phase::spilled) ? 1 : 0;
     }
-    for (const bool used : used_) s.slots_used += used ? 1 : 0;
-    for (uint32_t i = 0; i < kRingBlocks; ++i) s.ring_blocks_used += segment_->block_owner(i).load() != 0 ? 1 : 0;
+    for (const bool used : used_)
+        s.slots_used += used ? 1 : 0;
+    for (uint32_t i = 0; i < kRingBlocks; ++i)
+        s.ring_blocks_used += segment_->block_owner(i).load() != 0 ? 1 : 0;
     return s;
 }
 

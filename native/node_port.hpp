@@ -17,7 +17,7 @@ struct Received {
 
 /// Used by one thread.
 class NodePort {
-   public:
+  public:
     explicit NodePort(uint64_t arena_bytes);
     ~NodePort();
     NodePort(const NodePort&) = delete;
@@ -26,7 +26,9 @@ class NodePort {
     int event_fd() const { return event_fd_; }
     ProcessId reserve_slot();
     std::vector<Received> drain();
-    bool send(ProcessId to, Kind kind, const void* data, size_t bytes) { return channels_.send(to, kind, data, bytes); }
+    bool send(ProcessId to, Kind kind, const void* data, size_t bytes) {
+        return channels_.send(to, kind, data, bytes);
+    }
     std::vector<ProcessId> mark_dead(ProcessId dead);
     bool release_slot(ProcessId dead);
 
@@ -40,7 +42,7 @@ class NodePort {
     };
     Statistics statistics() const;
 
-   private:
+  private:
     struct Spilled {
         uint32_t entry, generation;
         uint64_t offset, bytes;

@@ -88,10 +88,13 @@ void Core::finish_entry(Entry* entry) {
     entry->value.reset();
     free_entries_.push_back(entry);
     if (!extra) return;
-    for (Entry* inner : extra->nested) drop_locked(inner);
+    for (Entry* inner : extra->nested)
+        drop_locked(inner);
     if (extra->stream)
-        for (Entry* item : extra->stream->items) drop_locked(item);
-    for (PyObject* callback : extra->callbacks) push_event({0xffff, {}, callback});
+        for (Entry* item : extra->stream->items)
+            drop_locked(item);
+    for (PyObject* callback : extra->callbacks)
+        push_event({0xffff, {}, callback});
 }
 
 void Core::complete(Entry* entry, Where where, const char* data, size_t bytes, const ArenaRef& arena) {
@@ -115,14 +118,16 @@ void Core::complete(Entry* entry, Where where, const char* data, size_t bytes, c
     entry->extra->dependents.clear();
     entry->extra->wanters.clear();
     entry->extra->callbacks.clear();
-    for (PyObject* callback : callbacks) push_event({0xffff, {}, callback});
+    for (PyObject* callback : callbacks)
+        push_event({0xffff, {}, callback});
     for (const ProcessId& wanter : wanters) {
         Buffer out;
         out.add(entry->id);
         pack_value(out, entry, wanter);
         send(wanter, Kind::VALUE, out.data(), out.size());
     }
-    for (Task* task : dependents) dependency_done(task);
+    for (Task* task : dependents)
+        dependency_done(task);
 }
 
 void Core::fail(Entry* entry, std::string_view error) {
@@ -133,9 +138,10 @@ void Core::fetch(Entry* entry) {
     if (entry->owned || entry->fetching || entry->is_done()) return;
     entry->fetching = true;
     if (!segment_->is_alive(entry->owner)) {
-        fail(entry, error_value(ErrorCode::owner_died,
-                                "the process that owned the object died before its value was known here. Return it "
-                                "from a task of a longer-lived process, or put it there."));
+        fail(entry,
+             error_value(ErrorCode::owner_died,
+                         "the process that owned the object died before its value was known here. Return it "
+                         "from a task of a longer-lived process, or put it there."));
         return;
     }
     send(entry->owner, Kind::WANT, &entry->id, sizeof entry->id);
@@ -143,7 +149,8 @@ void Core::fetch(Entry* entry) {
 
 void Core::add_borrower(Entry* entry, ProcessId borrower, int64_t count) {
     auto& list = entry->more().borrowers;
-    const auto it = std::find_if(list.begin(), list.end(), [&](auto& b) { return b.first == borrower.key(); });
+    const auto it =
+        std::find_if(list.begin(), list.end(), [&](auto& b) { return b.first == borrower.key(); });
     if (it == list.end()) {
         if (list.empty()) ++lent_out_;
         list.emplace_back(borrower.key(), count);
@@ -215,7 +222,8 @@ std::vector<Entry*> Core::unpack_refs(Cursor& cursor, uint32_t count, bool self_
 
 void Core::publish_inner(Entry* entry, std::vector<Entry*> nested) {
     if (nested.empty()) return;
-    for (Entry* inner : nested) escape(inner);  // the value names them by id
+    for (Entry* inner : nested)
+        escape(inner);  // the value names them by id
     auto& list = entry->more().nested;
     list.insert(list.end(), nested.begin(), nested.end());
 }
@@ -226,7 +234,8 @@ void Core::on_value(Cursor cursor) {
     std::vector<Entry*> nested = unpack_refs(cursor, value.nested, false);
     Entry* entry = find(id);
     if (entry == nullptr || entry->is_done()) {
-        for (Entry* inner : nested) drop_locked(inner);
+        for (Entry* inner : nested)
+            drop_locked(inner);
         return;
     }
     publish_inner(entry, std::move(nested));
@@ -237,9 +246,11 @@ void Core::on_value(Cursor cursor) {
         case Where::error:
             return complete(entry, value.where, cursor.rest().data(), value.bytes, {});
         default:
-            return fail(entry, error_value(ErrorCode::object_lost,
-                                           "its owner no longer knows the object: every counted reference was dropped "
-                                           "before this one was read"));
+            return fail(
+                entry,
+                error_value(ErrorCode::object_lost,
+                            "its owner no longer knows the object: every counted reference was dropped "
+                            "before this one was read"));
     }
 }
 

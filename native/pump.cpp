@@ -91,15 +91,17 @@ size_t Core::drain() {
     });
     if (channels_.has_found_dead()) {
         std::lock_guard lock(mutex_);
-        for (const ProcessId dead : channels_.take_found_dead()) peer_died(dead, "it died before it was reached");
+        for (const ProcessId dead : channels_.take_found_dead())
+            peer_died(dead, "it died before it was reached");
     }
     if (count != 0) progress_.fetch_add(1, std::memory_order_release);
     return count;
 }
 
 size_t Core::drain_peer(uint32_t slot) {
-    return channels_.receive(
-        slot, [this](ProcessId from, Kind kind, const char* data, size_t bytes) { handle(from, kind, data, bytes); });
+    return channels_.receive(slot, [this](ProcessId from, Kind kind, const char* data, size_t bytes) {
+        handle(from, kind, data, bytes);
+    });
 }
 
 void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
@@ -120,7 +122,8 @@ void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
         case Kind::BORROW_ADD: {
             const Id id = cursor.take<Id>();
             const ProcessId borrower = cursor.take<ProcessId>();
-            if (Entry* entry = find(id); entry && segment_->is_alive(borrower)) add_borrower(entry, borrower, 1);
+            if (Entry* entry = find(id); entry && segment_->is_alive(borrower))
+                add_borrower(entry, borrower, 1);
             return;
         }
         case Kind::BORROW_RELEASE: {
@@ -211,14 +214,17 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
     std::vector<Lease*> lost;
     for (auto& [id, lease] : leases_)
         if (lease->worker == dead) lost.push_back(lease.get());
-    for (Lease* lease : lost) lease_lost(lease, reason);
+    for (Lease* lease : lost)
+        lease_lost(lease, reason);
 
     std::vector<Entry*> orphans, unborrowed;
     for (auto& [id, entry] : table_) {
-        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor) orphans.push_back(entry);
+        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor)
+            orphans.push_back(entry);
         if (!entry->extra) continue;
         std::erase(entry->extra->wanters, dead);
-        if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) == 0) continue;
+        if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) == 0)
+            continue;
         if (!entry->extra->borrowers.empty()) continue;
         --lent_out_;
         unborrowed.push_back(entry);
@@ -226,10 +232,11 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
     for (Entry* entry : orphans) {
         char id[33];
         snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
-        fail(entry, error_value(ErrorCode::owner_died,
-                                "object " + std::string(id) + " is lost: the process that owned it died (" + reason +
-                                    ") before its value was known here. Return it from a task of a longer-lived "
-                                    "process, or put it there."));
+        fail(entry,
+             error_value(ErrorCode::owner_died,
+                         "object " + std::string(id) + " is lost: the process that owned it died (" + reason +
+                             ") before its value was known here. Return it from a task of a longer-lived "
+                             "process, or put it there."));
     }
     for (Entry* entry : unborrowed)
         if (entry->holds.load() == 0) release_entry(entry);
@@ -263,7 +270,8 @@ bool Core::spin(int64_t limit_ns) {
     }
     bell.spinning.store(1, std::memory_order_relaxed);
     // Who is waited for may be waiting for this very core, or busy for long: then spinning only harms.
-    if (vain_spins_ >= kVainSpins && vain_spins_ % kRetrySpin != 0) limit_ns = std::min(limit_ns, kShortSpinNs);
+    if (vain_spins_ >= kVainSpins && vain_spins_ % kRetrySpin != 0)
+        limit_ns = std::min(limit_ns, kShortSpinNs);
     const int64_t until = now_ns() + limit_ns;
     bool found = false;
     for (uint32_t i = 1; !(found = has_ready(*segment_, bell)); ++i) {
@@ -394,7 +402,8 @@ int64_t Core::tick_work() {
             else
                 due = due < 0 ? left : std::min(due, left);
         }
-        for (Lease* lease : idle) return_lease(lease);
+        for (Lease* lease : idle)
+            return_lease(lease);
     }
     return due;
 }
@@ -433,7 +442,8 @@ void Core::background() {
             if (++idle_ticks < kTicksBeforeParking) continue;
             const uint32_t word = bell.background_word.load(std::memory_order_seq_cst);
             background_waits_.store(true, std::memory_order_seq_cst);  // partner: leave_pump
-            if (bell.state.load(std::memory_order_seq_cst) == uint32_t(Bell::waiter_sleeps) && !closed_.load())
+            if (bell.state.load(std::memory_order_seq_cst) == uint32_t(Bell::waiter_sleeps) &&
+                !closed_.load())
                 futex_wait(bell.background_word, word, -1);
             background_waits_.store(false, std::memory_order_seq_cst);
             idle_ticks = 0;
@@ -501,7 +511,8 @@ void Core::daemon_lost() {
         std::lock_guard lock(mutex_);
         lost_.store(true);
         const std::string error = error_value(
-            ErrorCode::node_lost, "the node daemon ended, and with it everything that was running. Call weft.init() again.");
+            ErrorCode::node_lost,
+            "the node daemon ended, and with it everything that was running. Call weft.init() again.");
         for (auto& task : tasks_)
             if (task && !task->returns.empty())
                 for (Entry* entry : task->returns)
@@ -509,7 +520,8 @@ void Core::daemon_lost() {
         std::vector<Entry*> pending;
         for (auto& [id, entry] : table_)
             if (!entry->is_done() && !entry->is_actor) pending.push_back(entry);
-        for (Entry* entry : pending) fail(entry, error);
+        for (Entry* entry : pending)
+            fail(entry, error);
         space_freed = 0;
         space_text = "the node daemon ended";
         ++space_answers;

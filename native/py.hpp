@@ -14,7 +14,7 @@ namespace weft {
 
 /// An owned reference.
 class Owned {
-   public:
+  public:
     Owned() = default;
     explicit Owned(PyObject* object) : object_(object) {}
     Owned(Owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
@@ -27,7 +27,7 @@ class Owned {
     PyObject* release() { return std::exchange(object_, nullptr); }
     explicit operator bool() const { return object_ != nullptr; }
 
-   private:
+  private:
     PyObject* object_ = nullptr;
 };
 
@@ -62,7 +62,9 @@ extern PyTypeObject* token_type;
 PyObject* make_ref(PyTypeObject* type, Entry* entry);
 /// The entry of a ref of this session, or null with an exception set.
 Entry* entry_of(PyObject* ref);
-inline bool is_ref(PyObject* object) { return Py_TYPE(object) == ref_type; }
+inline bool is_ref(PyObject* object) {
+    return Py_TYPE(object) == ref_type;
+}
 bool add_ref_types(PyObject* module);
 
 // ---- values.cpp ------------------------------------------------------------------------------------
@@ -73,12 +75,12 @@ struct Nested {
 };
 /// While one exists on a thread, pickled refs are collected in it.
 class Collecting {
-   public:
+  public:
     explicit Collecting(Nested& nested);
     ~Collecting();
     static Nested* current();
 
-   private:
+  private:
     Nested* before_;
 };
 

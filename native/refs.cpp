@@ -1,9 +1,9 @@
 /// ObjectRef and ActorToken: what Python holds of an entry.
+#include <structmember.h>
+
 #include <cstddef>
 
 #include "py.hpp"
-
-#include <structmember.h>
 
 namespace weft {
 
@@ -15,7 +15,9 @@ namespace {
 PyObject* restore_ref;    // the module's _restore_ref
 PyObject* restore_token;  // the module's _restore_token
 
-RefObject* as_ref(PyObject* self) { return reinterpret_cast<RefObject*>(self); }
+RefObject* as_ref(PyObject* self) {
+    return reinterpret_cast<RefObject*>(self);
+}
 
 void ref_dealloc(PyObject* self) {
     RefObject* ref = as_ref(self);
@@ -101,9 +103,11 @@ PyObject* restore(PyTypeObject* type, PyObject* args) {
             const bool counted = owner.slot != kDaemonSlot && owner != core->self();
             entry = core->borrow(id, owner, type == token_type, counted ? 1 : 0);
             if (owner == core->self() && type == ref_type)
-                core->fail(entry, error_value(ErrorCode::object_lost,
-                                              "every counted reference to the object was dropped before this copy of a "
-                                              "reference, which was pickled outside of weft, was read"));
+                core->fail(
+                    entry,
+                    error_value(ErrorCode::object_lost,
+                                "every counted reference to the object was dropped before this copy of a "
+                                "reference, which was pickled outside of weft, was read"));
             if (counted) {
                 struct {
                     Id id;
@@ -117,15 +121,21 @@ PyObject* restore(PyTypeObject* type, PyObject* args) {
     return make_ref(type, entry);
 }
 
-PyObject* py_restore_ref(PyObject*, PyObject* args) { return restore(ref_type, args); }
-PyObject* py_restore_token(PyObject*, PyObject* args) { return restore(token_type, args); }
+PyObject* py_restore_ref(PyObject*, PyObject* args) {
+    return restore(ref_type, args);
+}
+PyObject* py_restore_token(PyObject*, PyObject* args) {
+    return restore(token_type, args);
+}
 
 PyObject* token_weak(PyObject* self, PyObject*) {
     Py_INCREF(self);
     return self;
 }
 
-PyObject* class_getitem(PyObject* type, PyObject* item) { return Py_GenericAlias(type, item); }
+PyObject* class_getitem(PyObject* type, PyObject* item) {
+    return Py_GenericAlias(type, item);
+}
 
 PyMethodDef ref_methods[] = {
     {"binary", ref_binary, METH_NOARGS, "The id's 16 bytes."},
@@ -149,16 +159,24 @@ PyMemberDef ref_members[] = {
 };
 
 PyType_Slot ref_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(ref_dealloc)},  {Py_tp_hash, reinterpret_cast<void*>(ref_hash)},
-    {Py_tp_richcompare, reinterpret_cast<void*>(ref_compare)}, {Py_tp_repr, reinterpret_cast<void*>(ref_repr)},
-    {Py_tp_methods, ref_methods},                            {Py_tp_members, ref_members},
-    {Py_tp_doc, const_cast<char*>("A reference to a value that exists or will.")}, {0, nullptr},
+    {Py_tp_dealloc, reinterpret_cast<void*>(ref_dealloc)},
+    {Py_tp_hash, reinterpret_cast<void*>(ref_hash)},
+    {Py_tp_richcompare, reinterpret_cast<void*>(ref_compare)},
+    {Py_tp_repr, reinterpret_cast<void*>(ref_repr)},
+    {Py_tp_methods, ref_methods},
+    {Py_tp_members, ref_members},
+    {Py_tp_doc, const_cast<char*>("A reference to a value that exists or will.")},
+    {0, nullptr},
 };
 PyType_Slot token_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(ref_dealloc)},  {Py_tp_hash, reinterpret_cast<void*>(ref_hash)},
-    {Py_tp_richcompare, reinterpret_cast<void*>(ref_compare)}, {Py_tp_repr, reinterpret_cast<void*>(ref_repr)},
-    {Py_tp_methods, token_methods},                          {Py_tp_members, ref_members},
-    {Py_tp_doc, const_cast<char*>("One counted reference to an actor.")}, {0, nullptr},
+    {Py_tp_dealloc, reinterpret_cast<void*>(ref_dealloc)},
+    {Py_tp_hash, reinterpret_cast<void*>(ref_hash)},
+    {Py_tp_richcompare, reinterpret_cast<void*>(ref_compare)},
+    {Py_tp_repr, reinterpret_cast<void*>(ref_repr)},
+    {Py_tp_methods, token_methods},
+    {Py_tp_members, ref_members},
+    {Py_tp_doc, const_cast<char*>("One counted reference to an actor.")},
+    {0, nullptr},
 };
 PyType_Spec ref_spec = {"weft.ObjectRef", sizeof(RefObject), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, ref_slots};

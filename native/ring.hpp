@@ -16,10 +16,12 @@ struct RecordHeader {
 static_assert(sizeof(RecordHeader) == 8);
 constexpr uint32_t kWrap = 0xffffffff;
 
-inline uint32_t record_span(uint32_t payload) { return (uint32_t(sizeof(RecordHeader)) + payload + 7) & ~7u; }
+inline uint32_t record_span(uint32_t payload) {
+    return (uint32_t(sizeof(RecordHeader)) + payload + 7) & ~7u;
+}
 
 class RingWriter {
-   public:
+  public:
     explicit RingWriter(RingHeader* ring)
         : ring_(ring),
           data_(reinterpret_cast<char*>(ring) + 4096),
@@ -52,7 +54,7 @@ class RingWriter {
     void want_room() { ring_->wants_room.store(1, std::memory_order_seq_cst); }
     bool is_empty() const { return ring_->head.load(std::memory_order_acquire) == tail_; }
 
-   private:
+  private:
     RingHeader* ring_;
     char* data_;
     uint32_t tail_, head_, next_ = 0;
@@ -66,7 +68,7 @@ struct Record {
 };
 
 class RingReader {
-   public:
+  public:
     explicit RingReader(RingHeader* ring)
         : ring_(ring),
           data_(reinterpret_cast<char*>(ring) + 4096),
@@ -100,7 +102,7 @@ class RingReader {
     void release_early() { ring_->head.store(head_, std::memory_order_release); }
     bool has_more() const { return ring_->tail.load(std::memory_order_acquire) != head_; }
 
-   private:
+  private:
     RingHeader* ring_;
     const char* data_;
     uint32_t head_, tail_;

@@ -14,9 +14,13 @@ namespace weft {
 
 namespace {
 
-uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
+uint64_t round_up(uint64_t value, uint64_t step) {
+    return (value + step - 1) / step * step;
+}
 
-[[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+[[noreturn]] void fail(const char* what) {
+    throw std::system_error(errno, std::generic_category(), what);
+}
 
 char* map(int fd, uint64_t bytes) {
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
@@ -78,7 +82,7 @@ std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes) {
 std::unique_ptr<Segment> Segment::attach(int fd) {
     const int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (own < 0) fail("weft: cannot duplicate the segment's descriptor");
-    struct stat info {};
+    struct stat info{};
     if (fstat(own, &info) != 0 || uint64_t(info.st_size) < 4096) {
         close(own);
         throw std::runtime_error("weft: the descriptor is not a segment");

@@ -9,7 +9,7 @@
 namespace weft {
 
 class Segment {
-   public:
+  public:
     /// A new memfd with room for so many bytes of objects. Throws std::system_error.
     static std::unique_ptr<Segment> create(uint64_t arena_bytes);
     /// Maps an existing one; the descriptor is duplicated. Throws std::system_error or std::runtime_error.
@@ -48,7 +48,7 @@ class Segment {
     uint32_t open_ring(uint32_t from, uint32_t to);
     void close_ring(uint32_t from, uint32_t to);
 
-   private:
+  private:
     Segment(int fd, char* base, uint64_t bytes) : fd_(fd), base_(base), bytes_(bytes) {}
     template <class T>
     T* at(uint64_t offset) const {

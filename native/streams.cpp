@@ -17,7 +17,8 @@ void Core::on_stream_item(Cursor cursor) {
     Task* task = task_at(cookie);
     Stream* stream = task != nullptr && !task->returns.empty() ? stream_of(task->returns[0]) : nullptr;
     if (stream == nullptr || stream->closed || index != stream->received) {
-        for (Entry* inner : nested) drop_locked(inner);
+        for (Entry* inner : nested)
+            drop_locked(inner);
         if (value.where == Where::arena) arena_.remove(arena);
         return;
     }
@@ -39,7 +40,8 @@ void Core::on_stream_item(Cursor cursor) {
 void Core::wake_stream(Stream* stream) {
     if (stream == nullptr) return;
     stream->available.store(uint32_t(stream->items.size()), std::memory_order_release);
-    for (PyObject* callback : stream->callbacks) push_event({0xffff, {}, callback});
+    for (PyObject* callback : stream->callbacks)
+        push_event({0xffff, {}, callback});
     stream->callbacks.clear();
 }
 
@@ -60,7 +62,9 @@ Entry* Core::take_item(Entry* generator) {
 
 void Core::send_credit(Task* task, Stream* stream) {
     if (stream == nullptr || (stream->consumed == 0 && !stream->closed)) return;
-    const ProcessId to = task->lease != nullptr ? task->lease->worker : task->actor != nullptr ? task->actor->where : self_;
+    const ProcessId to = task->lease != nullptr   ? task->lease->worker
+                         : task->actor != nullptr ? task->actor->where
+                                                  : self_;
     if (to == self_) return;
     stream->credited = stream->consumed;
     struct {
@@ -77,7 +81,8 @@ void Core::close_stream(Entry* generator) {
     std::deque<Entry*> items = std::move(stream->items);
     stream->items.clear();
     stream->available.store(0);
-    for (Entry* item : items) drop_locked(item);
+    for (Entry* item : items)
+        drop_locked(item);
     if (Task* task = task_at(generator->cookie)) send_credit(task, stream);
 }
 
@@ -89,7 +94,9 @@ std::shared_ptr<Credit> Core::credit(ProcessId from, uint64_t cookie) {
     return place;
 }
 
-void Core::forget_credit(ProcessId from, uint64_t cookie) { credits_.erase({from.key(), cookie}); }
+void Core::forget_credit(ProcessId from, uint64_t cookie) {
+    credits_.erase({from.key(), cookie});
+}
 
 void Core::on_stream_credit(ProcessId from, Cursor cursor) {
     const uint64_t cookie = cursor.take<uint64_t>();

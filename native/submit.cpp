@@ -63,8 +63,10 @@ Task* Core::task_at(uint64_t cookie) {
 /// The task is over; its record and holds go.
 void Core::finish_task(Task* task) {
     ++task->generation;
-    for (Entry* entry : task->deps) drop_locked(entry);
-    for (Entry* entry : task->nested) drop_locked(entry);
+    for (Entry* entry : task->deps)
+        drop_locked(entry);
+    for (Entry* entry : task->nested)
+        drop_locked(entry);
     for (Entry* entry : task->returns) {
         entry->cookie = 0;
         drop_locked(entry);
@@ -91,7 +93,8 @@ void Core::finish_task(Task* task) {
 }
 
 void Core::fail_task(Task* task, std::string_view error) {
-    for (Entry* entry : task->returns) fail(entry, error);
+    for (Entry* entry : task->returns)
+        fail(entry, error);
     if ((task->flags & kStreaming) && !task->returns.empty()) wake_stream(stream_of(task->returns[0]));
     finish_task(task);
 }
@@ -101,7 +104,8 @@ void Core::fail_task(Task* task, std::string_view error) {
 void Core::submit(Task* task) {
     ++submitted_;
     task->header().cookie = task->cookie();
-    for (Entry* entry : task->returns) entry->cookie = task->cookie();
+    for (Entry* entry : task->returns)
+        entry->cookie = task->cookie();
     task->missing = 0;
     for (Entry* entry : task->deps) {
         if (entry->is_done()) continue;
@@ -135,7 +139,8 @@ void Core::enqueue(Task* task) {
         send_function(daemon_, task->function);
         const size_t start = out.size();
         out.append(task->record.data(), task->record.size());
-        for (Entry* entry : task->deps) pack_value(out, entry, daemon_);
+        for (Entry* entry : task->deps)
+            pack_value(out, entry, daemon_);
         reinterpret_cast<TaskHeader*>(out.data() + start)->cookie = task->cookie();
         send(daemon_, Kind::CREATE_ACTOR, out.data(), out.size());
         // Held until the actor is dead: a restart needs the arguments again.
@@ -199,12 +204,14 @@ void Core::send_function(ProcessId to, Function* function) {
 }
 
 void Core::write_task(ProcessId to, Task* task, Kind kind) {
-    for (Entry* entry : task->nested) lend_ref(entry, to);
+    for (Entry* entry : task->nested)
+        lend_ref(entry, to);
     if (task->deps.empty()) return send(to, kind, task->record.data(), task->record.size());
     static thread_local Buffer out;
     out.clear();
     out.append(task->record.data(), task->record.size());
-    for (Entry* entry : task->deps) pack_value(out, entry, to);
+    for (Entry* entry : task->deps)
+        pack_value(out, entry, to);
     send(to, kind, out.data(), out.size());
 }
 
@@ -243,7 +250,8 @@ void Core::on_refused(Cursor cursor) {
     refused->asked = 0;
     std::deque<Task*> queue = std::move(refused->queue);
     refused->queue.clear();
-    for (Task* task : queue) fail_task(task, refused->refusal);
+    for (Task* task : queue)
+        fail_task(task, refused->refusal);
 }
 
 void Core::lease_lost(Lease* lease, const std::string& reason) {
@@ -261,12 +269,13 @@ void Core::lease_lost(Lease* lease, const std::string& reason) {
                 fail_task(task, error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled"));
                 continue;
             }
-            fail_task(task, error_value(ErrorCode::worker_crashed,
-                                        "task " + task->name + " (attempt " +
-                                            std::to_string(task->header().attempt + 1) +
-                                            ") lost its worker: " + reason +
-                                            ". Its retries are used up (max_retries). If the worker was killed for "
-                                            "memory, ask for more with .options(memory=...)."));
+            fail_task(
+                task,
+                error_value(ErrorCode::worker_crashed,
+                            "task " + task->name + " (attempt " + std::to_string(task->header().attempt + 1) +
+                                ") lost its worker: " + reason +
+                                ". Its retries are used up (max_retries). If the worker was killed for "
+                                "memory, ask for more with .options(memory=...)."));
             continue;
         }
         shape->queue.push_front(task);
@@ -342,7 +351,8 @@ void Core::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
     // One error stands for all returns.
     if (status != Status::ok && reply.values == 1 && task->returns.size() > 1) {
         const std::string error(task->returns[0]->value.view());
-        for (size_t i = 1; i < task->returns.size(); ++i) fail(task->returns[i], error);
+        for (size_t i = 1; i < task->returns.size(); ++i)
+            fail(task->returns[i], error);
     }
     finish_task(task);
 }
@@ -371,10 +381,13 @@ void Core::on_handback(Cursor cursor) {
         back.push_back(task);
     }
     if (shape == nullptr) return;
-    for (auto it = back.rbegin(); it != back.rend(); ++it) (*it)->shape->queue.push_front(*it);
+    for (auto it = back.rbegin(); it != back.rend(); ++it)
+        (*it)->shape->queue.push_front(*it);
     pump_shape(shape);
 }
 
-void Core::ask_space(uint64_t bytes) { send(daemon_, Kind::NEED_SPACE, &bytes, sizeof bytes); }
+void Core::ask_space(uint64_t bytes) {
+    send(daemon_, Kind::NEED_SPACE, &bytes, sizeof bytes);
+}
 
 }  // namespace weft

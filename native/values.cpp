@@ -2,8 +2,8 @@
 /// with protocol 5, its buffers out of band, so that an array is copied once on the way in and never on the
 /// way out.
 ///
-/// A value starts with a tag. 'P' is followed by PickleHeader, the buffers' lengths, the pickle and the buffers,
-/// each at a multiple of 64 from the value's start.
+/// A value starts with a tag. 'P' is followed by PickleHeader, the buffers' lengths, the pickle and the
+/// buffers, each at a multiple of 64 from the value's start.
 #include <string>
 
 #include "copy.hpp"
@@ -31,7 +31,9 @@ PyObject* name_serialize;
 
 thread_local Nested* collecting = nullptr;
 
-size_t aligned(size_t at) { return (at + kAlign - 1) & ~(kAlign - 1); }
+size_t aligned(size_t at) {
+    return (at + kAlign - 1) & ~(kAlign - 1);
+}
 
 void add_tagged(Buffer& out, char tag, const void* data, size_t bytes) {
     char* at = out.extend(1 + bytes);
@@ -83,7 +85,8 @@ int encode_plain(PyObject* value, Buffer& out, int depth) {
         const auto size = uint32_t(count);
         add_tagged(out, is_tuple ? 't' : 'l', &size, sizeof size);
         for (Py_ssize_t i = 0; i < count; ++i)
-            if (const int done = encode_plain(PySequence_Fast_GET_ITEM(value, i), out, depth - 1); done != 1) return done;
+            if (const int done = encode_plain(PySequence_Fast_GET_ITEM(value, i), out, depth - 1); done != 1)
+                return done;
         return 1;
     }
     if (type == &PyDict_Type && depth == kPlainDepth) {
@@ -103,9 +106,10 @@ int encode_plain(PyObject* value, Buffer& out, int depth) {
 
 /// Buffers of a pickle, exported while they are written.
 class Views {
-   public:
+  public:
     ~Views() {
-        for (Py_buffer& view : views_) PyBuffer_Release(&view);
+        for (Py_buffer& view : views_)
+            PyBuffer_Release(&view);
     }
     bool open(PyObject* list) {
         const Py_ssize_t count = PyList_GET_SIZE(list);
@@ -119,13 +123,14 @@ class Views {
     }
     const std::vector<Py_buffer>& all() const { return views_; }
 
-   private:
+  private:
     std::vector<Py_buffer> views_;
 };
 
 size_t pickled_size(size_t pickle, const Views& views) {
     size_t at = sizeof(PickleHeader) + views.all().size() * sizeof(uint64_t) + pickle;
-    for (const Py_buffer& view : views.all()) at = aligned(at) + size_t(view.len);
+    for (const Py_buffer& view : views.all())
+        at = aligned(at) + size_t(view.len);
     return at;
 }
 
@@ -273,7 +278,8 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
     PickleHeader header;
     memcpy(&header, data, sizeof header);
     if (header.buffers == 0) {
-        Owned view(PyMemoryView_FromMemory(const_cast<char*>(data + sizeof header), Py_ssize_t(header.bytes), PyBUF_READ));
+        Owned view(PyMemoryView_FromMemory(const_cast<char*>(data + sizeof header), Py_ssize_t(header.bytes),
+                                           PyBUF_READ));
         if (!view) return nullptr;
         return PyObject_CallOneArg(pickle_loads, view.get());
     }
@@ -315,7 +321,8 @@ bool wait_for_answer(Core& core, const std::atomic<uint64_t>& answers, uint64_t 
     for (;;) {
         Core::Waited result;
         Py_BEGIN_ALLOW_THREADS;
-        result = core.wait_until([&] { return answers.load(std::memory_order_acquire) != before; }, -1, false);
+        result =
+            core.wait_until([&] { return answers.load(std::memory_order_acquire) != before; }, -1, false);
         Py_END_ALLOW_THREADS;
         if (result == Core::Waited::done) return true;
         if (result == Core::Waited::closed) {
@@ -328,9 +335,15 @@ bool wait_for_answer(Core& core, const std::atomic<uint64_t>& answers, uint64_t 
 
 }  // namespace
 
-Collecting::Collecting(Nested& nested) : before_(collecting) { collecting = &nested; }
-Collecting::~Collecting() { collecting = before_; }
-Nested* Collecting::current() { return collecting; }
+Collecting::Collecting(Nested& nested) : before_(collecting) {
+    collecting = &nested;
+}
+Collecting::~Collecting() {
+    collecting = before_;
+}
+Nested* Collecting::current() {
+    return collecting;
+}
 
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data) {
     for (int attempt = 0; attempt < 3; ++attempt) {
@@ -349,7 +362,8 @@ bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*&
         text = core.space_text;
     }
     raise_error(error_value(ErrorCode::out_of_memory,
-                            "no room for an object of " + std::to_string(bytes) + " bytes in the object store of " +
+                            "no room for an object of " + std::to_string(bytes) +
+                                " bytes in the object store of " +
                                 std::to_string(core.segment().header().arena_bytes) + " bytes. " + text));
     return false;
 }
@@ -383,7 +397,8 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
         Collecting scope(nested);
         Owned text(subject.text());
         PyObject* args[] = {session().host, value, text.get()};
-        Owned pair(text ? PyObject_VectorcallMethod(name_serialize, args, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
+        Owned pair(text ? PyObject_VectorcallMethod(name_serialize, args, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                                    nullptr)
                         : nullptr);
         if (!pair) return false;
         Views views;
@@ -447,10 +462,10 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena) {
                 continue;
             }
             case PinResult::lost:
-                return raise_error(error_value(
-                    ErrorCode::object_lost,
-                    "the object's memory is gone: the process that owned it died. Keep the owner alive, or return the "
-                    "object from a task."));
+                return raise_error(error_value(ErrorCode::object_lost,
+                                               "the object's memory is gone: the process that owned it died. "
+                                               "Keep the owner alive, or return the "
+                                               "object from a task."));
         }
     }
 }

@@ -11,7 +11,9 @@ int64_t deadline_after(double seconds) {
 }
 
 /// Whether this thread runs a task whose CPUs can be lent while it waits.
-bool lends(const Core& core) { return core.is_worker() && context != nullptr; }
+bool lends(const Core& core) {
+    return core.is_worker() && context != nullptr;
+}
 
 /// Ask for what others own. Returns whether anything is pending.
 bool start_fetching(Core& core, const std::vector<Entry*>& entries) {
@@ -54,7 +56,8 @@ bool collect(PyObject* list, std::vector<Entry*>& entries) {
     for (Py_ssize_t i = 0; i < count; ++i) {
         PyObject* item = PySequence_Fast_GET_ITEM(list, i);
         if (!is_ref(item)) {
-            PyErr_Format(PyExc_TypeError, "expected a list of ObjectRefs, but item %zd is a %s", i, Py_TYPE(item)->tp_name);
+            PyErr_Format(PyExc_TypeError, "expected a list of ObjectRefs, but item %zd is a %s", i,
+                         Py_TYPE(item)->tp_name);
             return false;
         }
         Entry* entry = entry_of(item);
@@ -66,7 +69,8 @@ bool collect(PyObject* list, std::vector<Entry*>& entries) {
 
 PyObject* timed_out(size_t pending, size_t count, double seconds) {
     char text[160];
-    snprintf(text, sizeof text, "get() waited %g s and %zu of %zu objects are still not there", seconds, pending, count);
+    snprintf(text, sizeof text, "get() waited %g s and %zu of %zu objects are still not there", seconds,
+             pending, count);
     return raise_error(error_value(ErrorCode::get_timed_out, text));
 }
 
@@ -94,7 +98,8 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
     uint64_t failures = core.failures.load(std::memory_order_acquire);
     bool failed = false;
     const auto all_done = [&] {
-        while (done < count && entries[done]->is_done()) ++done;
+        while (done < count && entries[done]->is_done())
+            ++done;
         if (done == count) return true;
         // One that failed ends the wait, even when an earlier one never comes.
         const uint64_t now = core.failures.load(std::memory_order_acquire);
@@ -106,7 +111,8 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
         return failed;
     };
     if (start_fetching(core, entries)) {
-        for (Entry* entry : entries) failed = failed || (entry->is_done() && entry->where == Where::error);
+        for (Entry* entry : entries)
+            failed = failed || (entry->is_done() && entry->where == Where::error);
         Owned kept(PyList_GetSlice(list, 0, PyList_GET_SIZE(list)));  // another thread may change the list
         if (!kept) return nullptr;
         if (!all_done() && !block(core, all_done, deadline_after(seconds)))
@@ -133,7 +139,8 @@ PyObject* py_put(PyObject*, PyObject* value) {
     Nested nested;
     Encoded encoded;
     if (!encode_value(*core, value, scratch, nested, core->self(), encoded, {})) {
-        for (Entry* entry : nested.entries) core->drop(entry);
+        for (Entry* entry : nested.entries)
+            core->drop(entry);
         return nullptr;
     }
     Entry* entry;
@@ -156,7 +163,8 @@ PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count) {
     const std::shared_ptr<Core> core = session().core;
     if (is_ref(args[0])) return get_one(*core, args[0], seconds);
     if (PyList_Check(args[0])) return get_many(*core, args[0], seconds);
-    PyErr_Format(PyExc_TypeError, "expected an ObjectRef or a list of them, but got a %s", Py_TYPE(args[0])->tp_name);
+    PyErr_Format(PyExc_TypeError, "expected an ObjectRef or a list of them, but got a %s",
+                 Py_TYPE(args[0])->tp_name);
     return nullptr;
 }
 
@@ -193,7 +201,8 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
     list = kept.get();
     const auto count_done = [&] {
         size_t done = 0;
-        for (Entry* entry : entries) done += entry->is_done() ? 1 : 0;
+        for (Entry* entry : entries)
+            done += entry->is_done() ? 1 : 0;
         return done;
     };
     size_t done = count_done();
@@ -202,7 +211,8 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
         uint64_t seen;
         {
             std::lock_guard lock(core->mutex());
-            for (Entry* entry : entries) entry->marked = true;
+            for (Entry* entry : entries)
+                entry->marked = true;
             seen = core->marked_done.load();
         }
         const auto enough = [&] {
@@ -213,7 +223,8 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
             return done >= size_t(wanted);
         };
         done = count_done();
-        if (done < size_t(wanted) && !block(*core, enough, deadline_after(seconds)) && PyErr_Occurred()) return nullptr;
+        if (done < size_t(wanted) && !block(*core, enough, deadline_after(seconds)) && PyErr_Occurred())
+            return nullptr;
     }
     Owned ready(PyList_New(0)), rest(PyList_New(0));
     if (!ready || !rest) return nullptr;
@@ -235,8 +246,11 @@ PyObject* py_next_item(PyObject*, PyObject* const* args, Py_ssize_t count) {
     const std::shared_ptr<Core> core = session().core;
     core->advance_epoch();
     Stream* stream = core->stream_of(generator);
-    if (stream == nullptr) return PyErr_SetString(PyExc_ValueError, "the ref is not of a generator task"), nullptr;
-    const auto done = [&] { return stream->available.load(std::memory_order_acquire) != 0 || generator->is_done(); };
+    if (stream == nullptr)
+        return PyErr_SetString(PyExc_ValueError, "the ref is not of a generator task"), nullptr;
+    const auto done = [&] {
+        return stream->available.load(std::memory_order_acquire) != 0 || generator->is_done();
+    };
     core->poll();
     if (!done() && !block(*core, done, deadline_after(seconds)))
         return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);

@@ -55,12 +55,12 @@ enum class Kind : uint16_t {
 constexpr uint16_t kMore = 1;
 
 enum TaskFlags : uint32_t {
-    kIsCreation = 1,     ///< makes an actor; the reply goes to the daemon
-    kIsMethod = 2,       ///< a call on this worker's actor
-    kSelfBorrow = 4,     ///< nested refs were not counted for the receiver, who must do so
-    kStreaming = 8,      ///< a generator: items are sent as they come
-    kRetryErrors = 16,   ///< an exception is worth another attempt
-    kUnordered = 32,     ///< a call that may overtake earlier ones of its caller
+    kIsCreation = 1,    ///< makes an actor; the reply goes to the daemon
+    kIsMethod = 2,      ///< a call on this worker's actor
+    kSelfBorrow = 4,    ///< nested refs were not counted for the receiver, who must do so
+    kStreaming = 8,     ///< a generator: items are sent as they come
+    kRetryErrors = 16,  ///< an exception is worth another attempt
+    kUnordered = 32,    ///< a call that may overtake earlier ones of its caller
 };
 
 /// A consumer's credit that says: stop.
@@ -120,7 +120,7 @@ static_assert(sizeof(PackedValue) == 16);
 
 /// A growing byte buffer.
 class Buffer {
-   public:
+  public:
     Buffer() = default;
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
@@ -146,7 +146,7 @@ class Buffer {
     }
     void clear() { size_ = 0; }
 
-   private:
+  private:
     void grow(size_t needed) {
         capacity_ = needed + needed / 2 + 256;
         data_ = static_cast<char*>(realloc(data_, capacity_));
@@ -158,7 +158,7 @@ class Buffer {
 
 /// An owned, immutable run of bytes; short ones need no allocation.
 class Blob {
-   public:
+  public:
     Blob() = default;
     Blob(const char* data, size_t bytes) { assign(data, bytes); }
     Blob(const Blob&) = delete;
@@ -184,7 +184,7 @@ class Blob {
     size_t size() const { return size_; }
     std::string_view view() const { return {data(), size_}; }
 
-   private:
+  private:
     size_t size_ = 0;
     union {
         char small_[24] = {};
@@ -194,7 +194,7 @@ class Blob {
 
 /// Reads a record front to back.
 class Cursor {
-   public:
+  public:
     Cursor(const char* data, size_t bytes) : at_(data), end_(data + bytes) {}
 
     template <class T>
@@ -213,7 +213,7 @@ class Cursor {
     std::string_view text(size_t bytes) { return {skip(bytes), bytes}; }
     size_t left() const { return size_t(end_ - at_); }
 
-   private:
+  private:
     const char* at_;
     const char* end_;
 };

@@ -37,28 +37,32 @@ struct Arguments {
     Arguments(const Arguments&) = delete;
     ~Arguments() { clear(); }
     void clear() {
-        for (PyObject* value : values) Py_DECREF(value);
+        for (PyObject* value : values)
+            Py_DECREF(value);
         values.clear();
     }
     PyObject* tuple() const {
         PyObject* tuple = PyTuple_New(Py_ssize_t(positional));
-        for (size_t i = 0; tuple && i < positional; ++i) PyTuple_SET_ITEM(tuple, Py_ssize_t(i), Py_NewRef(values[i]));
+        for (size_t i = 0; tuple && i < positional; ++i)
+            PyTuple_SET_ITEM(tuple, Py_ssize_t(i), Py_NewRef(values[i]));
         return tuple;
     }
     PyObject* dict() const {
         Owned dict(PyDict_New());
         for (size_t i = positional; dict && i < values.size(); ++i)
-            if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(names.get(), Py_ssize_t(i - positional)), values[i]) != 0)
+            if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(names.get(), Py_ssize_t(i - positional)),
+                               values[i]) != 0)
                 return nullptr;
         return dict.release();
     }
 };
 
 class Worker {
-   public:
+  public:
     explicit Worker(std::shared_ptr<Core> core) : core_(std::move(core)) {}
     ~Worker() {
-        for (auto& [key, function] : functions_) Py_DECREF(function);
+        for (auto& [key, function] : functions_)
+            Py_DECREF(function);
         Py_XDECREF(actor_);
     }
     int run();
@@ -66,7 +70,7 @@ class Worker {
     /// Whether the task on the main thread was cancelled.
     bool is_cancelled() const { return cancel_.load(std::memory_order_acquire); }
 
-   private:
+  private:
     void execute(Incoming& incoming);
     void fail(Frame& frame);
     void stream(Frame& frame, PyObject* result);
@@ -97,7 +101,8 @@ Worker* the_worker = nullptr;
 void drop_nested(Core& core, Frame& frame) {
     if (frame.nested.empty()) return;
     std::lock_guard lock(core.mutex());
-    for (Entry* entry : frame.nested) core.drop_locked(entry);
+    for (Entry* entry : frame.nested)
+        core.drop_locked(entry);
     frame.nested.clear();
 }
 
@@ -116,7 +121,8 @@ void reply_error(Core& core, Frame& frame, std::string_view error, Status status
 }
 
 void reply_cancelled(Core& core, Frame& frame) {
-    reply_error(core, frame, error_value(ErrorCode::cancelled, "task " + frame.name + " was cancelled while it ran"),
+    reply_error(core, frame,
+                error_value(ErrorCode::cancelled, "task " + frame.name + " was cancelled while it ran"),
                 Status::cancelled);
 }
 
@@ -133,7 +139,9 @@ std::pair<std::string, bool> dump_exception(const Frame& frame) {
     Owned pair(PyObject_VectorcallMethod(name_error, args, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
     if (!pair || !PyTuple_Check(pair.get()) || PyTuple_GET_SIZE(pair.get()) != 2) {
         PyErr_WriteUnraisable(error.get());
-        return {error_value(ErrorCode::worker_crashed, "task " + frame.name + " failed, and so did reporting why"), false};
+        return {error_value(ErrorCode::worker_crashed,
+                            "task " + frame.name + " failed, and so did reporting why"),
+                false};
     }
     PyObject* bytes = PyTuple_GET_ITEM(pair.get(), 0);
     const bool retry = PyObject_IsTrue(PyTuple_GET_ITEM(pair.get(), 1)) == 1;
@@ -179,11 +187,12 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
         sequence = Owned(PySequence_Fast(result, "a task with num_returns > 1 must return that many values"));
         if (!sequence) return false;
         if (PySequence_Fast_GET_SIZE(sequence.get()) != count) {
-            PyErr_Format(PyExc_ValueError, "task %s has num_returns=%d but returned %zd values", frame.name.c_str(),
-                         int(count), PySequence_Fast_GET_SIZE(sequence.get()));
+            PyErr_Format(PyExc_ValueError, "task %s has num_returns=%d but returned %zd values",
+                         frame.name.c_str(), int(count), PySequence_Fast_GET_SIZE(sequence.get()));
             return false;
         }
-        for (int i = 0; i < count; ++i) items.push_back(PySequence_Fast_GET_ITEM(sequence.get(), i));
+        for (int i = 0; i < count; ++i)
+            items.push_back(PySequence_Fast_GET_ITEM(sequence.get(), i));
     }
     static thread_local Buffer data, out;
     data.clear();
@@ -194,19 +203,23 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
                          {"result", count > 1 ? long(i) : -1, nullptr, frame.name}))
             continue;
         for (size_t k = 0; k <= i; ++k) {
-            for (Entry* entry : values[k].nested.entries) core.drop(entry);
-            if (k < i && values[k].encoded.where == Where::arena) core.arena().remove(values[k].encoded.arena);
+            for (Entry* entry : values[k].nested.entries)
+                core.drop(entry);
+            if (k < i && values[k].encoded.where == Where::arena)
+                core.arena().remove(values[k].encoded.arena);
         }
         return false;
     }
     out.clear();
     out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), took(frame), uint32_t(values.size()), 0});
     std::lock_guard lock(core.mutex());
-    for (const Returned& value : values) pack_encoded(core, out, data, value, frame.from);
+    for (const Returned& value : values)
+        pack_encoded(core, out, data, value, frame.from);
     ++core.tasks_run;
     core.send(frame.from, Kind::REPLY, out.data(), out.size());
     for (const Returned& value : values)
-        for (Entry* entry : value.nested.entries) core.drop_locked(entry);
+        for (Entry* entry : value.nested.entries)
+            core.drop_locked(entry);
     return true;
 }
 
@@ -223,15 +236,18 @@ void start_item(Buffer& out, const Frame& frame, uint32_t index) {
 bool send_item(Core& core, Frame& frame, uint32_t index, PyObject* value) {
     Buffer data, out;
     Returned item{};
-    if (!encode_value(core, value, data, item.nested, frame.from, item.encoded, {"item", long(index), nullptr, frame.name})) {
-        for (Entry* entry : item.nested.entries) core.drop(entry);
+    if (!encode_value(core, value, data, item.nested, frame.from, item.encoded,
+                      {"item", long(index), nullptr, frame.name})) {
+        for (Entry* entry : item.nested.entries)
+            core.drop(entry);
         return false;
     }
     start_item(out, frame, index);
     std::lock_guard lock(core.mutex());
     pack_encoded(core, out, data, item, frame.from);
     core.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
-    for (Entry* entry : item.nested.entries) core.drop_locked(entry);
+    for (Entry* entry : item.nested.entries)
+        core.drop_locked(entry);
     return true;
 }
 
@@ -244,7 +260,9 @@ void send_error_item(Core& core, Frame& frame, uint32_t index, std::string_view 
     core.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
 }
 
-uint32_t window_of(const Frame& frame) { return frame.header.window != 0 ? frame.header.window : kStreamWindow; }
+uint32_t window_of(const Frame& frame) {
+    return frame.header.window != 0 ? frame.header.window : kStreamWindow;
+}
 
 /// The stream ends with the exception that is set as its last item, or is tried again.
 void end_stream_with_exception(Core& core, Frame& frame, uint32_t index) {
@@ -277,7 +295,8 @@ std::unique_ptr<Frame> take_frame(PendingObject* pending) {
 /// 1 when more may be sent, 0 when the consumer must catch up first, -1 when it wants no more.
 long stream_room(const PendingObject* pending) {
     if (pending->credit->closed.load(std::memory_order_acquire)) return -1;
-    return pending->items - pending->credit->consumed.load(std::memory_order_acquire) < window_of(*pending->frame);
+    return pending->items - pending->credit->consumed.load(std::memory_order_acquire) <
+           window_of(*pending->frame);
 }
 
 PyObject* pending_item(PyObject* self, PyObject* value) {
@@ -334,8 +353,9 @@ PyObject* pending_cancelled(PyObject* self, PyObject*) {
 PyObject* pending_task(PyObject* self, PyObject*) {
     auto* pending = reinterpret_cast<PendingObject*>(self);
     if (pending->frame == nullptr) Py_RETURN_NONE;
-    return Py_BuildValue("(y#s#)", reinterpret_cast<const char*>(&pending->frame->header.task), Py_ssize_t(sizeof(Id)),
-                         pending->frame->name.data(), Py_ssize_t(pending->frame->name.size()));
+    return Py_BuildValue("(y#s#)", reinterpret_cast<const char*>(&pending->frame->header.task),
+                         Py_ssize_t(sizeof(Id)), pending->frame->name.data(),
+                         Py_ssize_t(pending->frame->name.size()));
 }
 
 void pending_dealloc(PyObject* self) {
@@ -470,14 +490,17 @@ PyObject* Worker::call(Frame& frame, Arguments& arguments) {
     if ((frame.header.flags & kIsMethod) == 0) {
         PyObject* function = load(frame.header.function);
         if (function == nullptr) return nullptr;
-        return PyObject_Vectorcall(function, arguments.values.data(), arguments.positional, arguments.names.get());
+        return PyObject_Vectorcall(function, arguments.values.data(), arguments.positional,
+                                   arguments.names.get());
     }
     PyObject*& method = method_names_[frame.header.function];
-    if (method == nullptr) method = PyUnicode_FromStringAndSize(frame.method.data(), Py_ssize_t(frame.method.size()));
+    if (method == nullptr)
+        method = PyUnicode_FromStringAndSize(frame.method.data(), Py_ssize_t(frame.method.size()));
     if (method == nullptr) return nullptr;
     std::vector<PyObject*> with_self{actor_};
     with_self.insert(with_self.end(), arguments.values.begin(), arguments.values.end());
-    return PyObject_VectorcallMethod(method, with_self.data(), arguments.positional + 1, arguments.names.get());
+    return PyObject_VectorcallMethod(method, with_self.data(), arguments.positional + 1,
+                                     arguments.names.get());
 }
 
 void Worker::create(Frame& frame, Arguments& arguments) {
@@ -563,9 +586,10 @@ void Worker::execute(Incoming& incoming) {
         }
         Owned call(reinterpret_cast<PyObject*>(pending));
         PyObject* all[] = {session().host, call.get(), method.get(), args.get(), kwargs.get()};
-        Owned started(args && kwargs && method
-                          ? PyObject_VectorcallMethod(name_start, all, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
-                          : nullptr);
+        Owned started(
+            args && kwargs && method
+                ? PyObject_VectorcallMethod(name_start, all, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
+                : nullptr);
         answered = false;
         if (!started) {
             PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
@@ -651,7 +675,8 @@ void Worker::stream(Frame& frame, PyObject* result) {
 void Worker::on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive) {
     if (const auto it = under_way.find({from.key(), cookie}); it != under_way.end()) {
         if (recursive) core_->cancel_children(it->second, force);
-        core_->push_event({uint16_t(Kind::CANCEL), std::string(reinterpret_cast<const char*>(&it->second), sizeof(Id))});
+        core_->push_event(
+            {uint16_t(Kind::CANCEL), std::string(reinterpret_cast<const char*>(&it->second), sizeof(Id))});
         return;
     }
     if (running_.cookie != cookie || running_.from != from) return;
@@ -680,9 +705,11 @@ int Worker::run() {
                 core_->tell_lending();
                 Core::Waited waited;
                 Py_BEGIN_ALLOW_THREADS;
-                waited = core_->wait_until([this] { return core_->has_incoming() || core_->exit_requested(); }, -1, false);
+                waited = core_->wait_until(
+                    [this] { return core_->has_incoming() || core_->exit_requested(); }, -1, false);
                 Py_END_ALLOW_THREADS;
-                if (waited == Core::Waited::interrupted && PyErr_CheckSignals() != 0) PyErr_WriteUnraisable(nullptr);
+                if (waited == Core::Waited::interrupted && PyErr_CheckSignals() != 0)
+                    PyErr_WriteUnraisable(nullptr);
                 continue;
             }
         }
@@ -712,7 +739,9 @@ PyObject* py_run_worker(PyObject*, PyObject*) {
     return PyLong_FromLong(status);
 }
 
-bool is_cancelled() { return the_worker != nullptr && the_worker->is_cancelled(); }
+bool is_cancelled() {
+    return the_worker != nullptr && the_worker->is_cancelled();
+}
 
 bool add_worker_types(PyObject* module) {
     pending_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&pending_spec));

@@ -46,7 +46,9 @@ class Host(Protocol):
     """What the core calls back. Every method runs with the GIL."""
 
     def serialize(self, value: object, what: str) -> tuple[bytes, list[Any]]:
-        """`what` names it for errors ("args[0] of task f"). Pickle with protocol 5: the bytes and the out-of-band buffers (anything with the buffer protocol)."""
+        """Pickle with protocol 5: the bytes, and the out-of-band buffers (anything with the buffer protocol).
+
+        `what` names the value for errors: "args[0] of task f"."""
     def deserialize(self, data: memoryview, buffers: list[memoryview]) -> object: ...
     def raise_error(self, error: bytes) -> NoReturn:
         """Raise what an error value holds (see `error_value`)."""
@@ -201,7 +203,9 @@ def send(kind: int, payload: bytes) -> None:
 def new_actor() -> ActorToken:
     """The token of an actor that this process owns; its id derives from the current task."""
 
-def create_actor(token: ActorToken, spec: bytes, class_key: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def create_actor(
+    token: ActorToken, spec: bytes, class_key: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Send the daemon the creation (messages.ActorSpec and the encoded call) once its arguments are ready."""
 
 def actor_token(actor: bytes) -> ActorToken:
