@@ -1,6 +1,5 @@
 /// `f.remote(...)`, `handle.method.remote(...)` and the creation of actors: one native call that encodes the
 /// arguments, makes the refs and sends one record.
-#include <structmember.h>
 
 #include <cstddef>
 

@@ -5,6 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #endif
 #include <Python.h>
+#include <structmember.h>
 
 #include <memory>
 

@@ -1,5 +1,4 @@
 /// ObjectRef and ActorToken: what Python holds of an entry.
-#include <structmember.h>
 
 #include <cstddef>
 
