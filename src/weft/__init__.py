@@ -73,7 +73,9 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ALIASES = {"ObjectID": "ObjectRef", "DynamicObjectRefGenerator": "ObjectRefGenerator"}
-_SUBMODULES = frozenset(("actor", "cloudpickle", "cluster_utils", "exceptions", "ids", "runtime_context", "util"))
+_SUBMODULES = frozenset(
+    ("actor", "cloudpickle", "cluster_utils", "exceptions", "ids", "runtime_context", "types", "util")
+)
 _LIBRARIES = frozenset(("data", "pandas", "rl", "serve", "train", "tune"))
 
 __all__ = [*sorted(_HOME_OF), *_ALIASES, "__version__", "exceptions", "util"]

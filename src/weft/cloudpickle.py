@@ -28,8 +28,8 @@ loads = serialize.loads
 
 
 def dumps(value: Any, protocol: int | None = None, buffer_callback: Any = None) -> bytes:
-    """The pickle of a value; protocol 5."""
-    return serialize.dumps(value)
+    """The pickle of a value; protocol 5. Large buffers are left out when there is a `buffer_callback` to take them."""
+    return serialize.dumps(value, buffer_callback)
 
 
 def dumps_debug(value: Any) -> bytes:

@@ -178,11 +178,24 @@ def _as_instance_of_cause(error: TaskError) -> TaskError:
         root = root.cause
     dual = error
     if root is not None and not isinstance(error, type(root)):
-        with contextlib.suppress(Exception):  # a final class, or one that can not be made without its __init__
+        try:
             dual = _instance(_dual_class(type(root)), root)
             dual._fill(error._story)
+        except Exception as failure:  # a final class, or one that can not be made without its __init__
+            _warn_of_single_class(root, failure)
     dual.__cause__ = getattr(cause, "__cause__", None)
     return dual
+
+
+def _warn_of_single_class(root: BaseException, failure: Exception) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "The class %s of what a task raised can not be subclassed (%s). This exception is raised as RayTaskError only. "
+        "You can use `ray_task_error.cause` to access the user exception.",
+        type(root).__qualname__,
+        failure,
+    )
 
 
 def _dual_class(cause_class: type) -> type:

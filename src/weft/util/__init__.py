@@ -23,7 +23,8 @@ _HOMES = {
     "register_serializer": "weft.engine.process.serialize",
 }
 _SUBMODULES = frozenset(
-    ("actor_pool", "check_serialize", "joblib", "mapping", "multiprocessing", "queue", "scheduling_strategies")
+    "accelerators actor_group actor_pool check_serialize joblib mapping multiprocessing queue "
+    "scheduling_strategies".split()
 )
 
 __all__ = [*sorted(_HOMES)]

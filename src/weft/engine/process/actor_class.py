@@ -21,6 +21,10 @@ from weft.engine.wire.messages import ActorSpec
 T = TypeVar("T")
 
 
+class ActorClassInheritanceException(TypeError):
+    """A class can not inherit from an actor class."""
+
+
 class ActorClass(Generic[T]):
     """A class whose instances are actors.
 
@@ -71,7 +75,7 @@ class ActorClass(Generic[T]):
         return getattr(self._cls, name)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
-        raise TypeError(
+        raise ActorClassInheritanceException(
             f"Inheriting from the actor class '{self.__name__}' is not possible. Inherit from the plain class and "
             f"make only the last one an actor, or use '{self.__name__}.__wrapped__' as the base."
         )

@@ -59,6 +59,7 @@ class ConcurrentCalls:
         """By task id: waiting in a group or under way."""
         self._idle_callback: Callable[[], Any] | None = None
         self._leaving = False
+        self._methods: dict[str, Any] = {}
         make: Any = ThreadGroup
         if definition.is_async:
             from weft.engine.process.async_group import AsyncGroup
@@ -79,13 +80,23 @@ class ConcurrentCalls:
             if self._leaving:
                 raise ActorExit(lifecycle.EXIT_TEXT)
             group = self._group(chosen or self._definition.group_of.get(name, DEFAULT_GROUP))
-            call = Call(native, name, getattr(self.instance, name), args, kwargs)
+            call = Call(native, name, self._method(name), args, kwargs)
         except BaseException as error:
             native.fail(error)
             return
         with self._lock:
             self._open[call.task[0]] = call
         group.submit(call)
+
+    def _method(self, name: str) -> Any:
+        """Of the class, bound; an attribute of the instance with the same name does not hide it."""
+        method = self._methods.get(name)
+        if method is None:
+            cls = type(self.instance)
+            found: Any = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+            method = found.__get__(self.instance, cls) if hasattr(found, "__get__") else getattr(self.instance, name)
+            self._methods[name] = method
+        return method
 
     def _group(self, name: str) -> Any:
         group = self._groups.get(name)

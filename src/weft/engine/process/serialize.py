@@ -13,16 +13,21 @@ Runs in drivers and workers on any thread.
 from __future__ import annotations
 
 import io
+import os
 import pickle
 from collections import ChainMap
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import cloudpickle
+
+from weft._native import ObjectRef
+from weft.exceptions import OutOfBandObjectRefSerializationError
 
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), range, slice, bytearray))
 _CONTAINERS = frozenset((list, tuple, set, frozenset))
 _MOST_ITEMS = 256
+_OUT_OF_BAND = "RAY_allow_out_of_band_object_ref_serialization"
 _ARROW_TYPES = frozenset(("Table", "RecordBatch", "ChunkedArray", "Schema", "Buffer"))
 
 _custom: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
@@ -44,11 +49,29 @@ def serialize(value: object) -> tuple[bytes, list[Any]]:
         return file.getvalue(), _contiguous(buffers)
 
 
-def dumps(value: object) -> bytes:
-    """The pickle with everything in it."""
+def dumps(value: object, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
+    """The pickle with everything in it, for what does not travel as a value of the engine: functions, exceptions.
+
+    Refs inside can not be counted; their objects are kept for good, or refused when the variable
+    RAY_allow_out_of_band_object_ref_serialization is "0"."""
+    refused = os.environ.get(_OUT_OF_BAND) == "0"
     with io.BytesIO() as file:
-        _Pickler(file, protocol=5).dump(value)
+        pickler: Any = _StrictPickler if refused else _Pickler
+        pickler(file, protocol=5, buffer_callback=buffer_callback).dump(value)
         return file.getvalue()
+
+
+def _refuse_ref(ref: ObjectRef[Any]) -> NoReturn:
+    raise OutOfBandObjectRefSerializationError(
+        f"{ref!r} would be pickled outside the engine (captured by a function, or by cloudpickle.dumps), where it can "
+        "not be counted. Pass it as an argument instead."
+    )
+
+
+class _StrictPickler(_Pickler):
+    """Refuses refs."""
+
+    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap({ObjectRef: _refuse_ref}, _Pickler.dispatch_table)
 
 
 def deserialize(data: Any, buffers: list[Any]) -> object:
