@@ -16,6 +16,14 @@ uint32_t phase(Phase p) {
     return uint32_t(p);
 }
 
+uint32_t phase_of(uint32_t state) {
+    return state & 0xff;
+}
+
+uint32_t held(Phase p, uint32_t slot) {
+    return phase(p) | (slot + 1) << kHolderShift;
+}
+
 /// Put an entry that this caller moved to reclaiming back on the free list.
 void retire(ObjectEntry& entry) {
     entry.owner.store(0, std::memory_order_relaxed);
@@ -64,7 +72,6 @@ bool Arena::claim(uint32_t count, Run& run) {
             const uint32_t first = at + 1 - count;
             if (claim_at(first, count)) {
                 header.granule_hint.store(at + 1, std::memory_order_relaxed);
-                header.used_granules.fetch_add(count, std::memory_order_relaxed);
                 run = {first, count};
                 return true;
             }
@@ -75,7 +82,6 @@ bool Arena::claim(uint32_t count, Run& run) {
 }
 
 void Arena::release(Run run) {
-    segment_.header().used_granules.fetch_sub(run.count, std::memory_order_relaxed);
     for (uint32_t i = 0; i < run.count; ++i)
         segment_.granule(run.first + i).store(0, std::memory_order_release);  // partner: claim_at
     // The next claim begins here: these pages are in memory, and likely in the cache.
@@ -90,7 +96,7 @@ uint32_t Arena::take_entry() {
         ObjectEntry& entry = segment_.object(index);
         uint32_t free = phase(Phase::free);
         if (entry.state.load(std::memory_order_relaxed) != free) continue;
-        if (!entry.state.compare_exchange_strong(free, phase(Phase::building))) continue;
+        if (!entry.state.compare_exchange_strong(free, held(Phase::building, self_.slot))) continue;
         header.object_hint.store(index + 1 < header.objects ? index + 1 : 0, std::memory_order_relaxed);
         return index;
     }
@@ -111,8 +117,8 @@ bool Arena::allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data
     entry.writer.store(self_.key(), std::memory_order_relaxed);
     entry.owner.store(owner.key(), std::memory_order_relaxed);
     entry.accepted.store(0, std::memory_order_relaxed);
-    entry.first_granule = run.first;
-    entry.granules = run.count;
+    entry.first_granule.store(run.first, std::memory_order_relaxed);
+    entry.granules.store(run.count, std::memory_order_relaxed);
     entry.bytes = bytes;
     ref = {index, entry.generation.load(std::memory_order_relaxed), bytes};
     data = segment_.granule_data(run.first);
@@ -126,7 +132,7 @@ void Arena::seal(const ArenaRef& ref, bool accepted) {
 }
 
 void Arena::abandon(const ArenaRef& ref) {
-    seal(ref, true);
+    seal(ref, false);  // still its writer's: it goes, should the writer die before the next line
     remove(ref);
 }
 
@@ -148,8 +154,7 @@ void Arena::try_reclaim(uint32_t index) {
     const bool in_arena = state == (phase(Phase::sealed) | kDeleted);
     if (!in_arena && state != (phase(Phase::spilled) | kDeleted)) return;
     if (!no_pins(entry)) return;  // whoever holds the last pin reclaims
-    if (!entry.state.compare_exchange_strong(state, phase(Phase::reclaiming))) return;
-    entry.writer.store(self_.key(), std::memory_order_release);
+    if (!entry.state.compare_exchange_strong(state, held(Phase::reclaiming, self_.slot))) return;
     const Run run{entry.first_granule, entry.granules};
     if (in_arena) {
         for (uint32_t i = 0; i < run.count; ++i)
@@ -220,8 +225,9 @@ void remove_objects_of(Segment& segment, ProcessId dead) {
         ObjectEntry& entry = segment.object(i);
         const uint32_t state = entry.state.load(std::memory_order_seq_cst);
         if (state == phase(Phase::free) || entry.owner.load() != dead.key()) continue;
-        if (state != phase(Phase::building) && state != phase(Phase::reclaiming))
-            entry.state.fetch_or(kDeleted);
+        // One that is deleted already may go, and come back as another's, at any moment.
+        if ((state & kDeleted) != 0 || state >> kHolderShift != 0) continue;
+        entry.state.fetch_or(kDeleted);
     }
 }
 
@@ -230,49 +236,50 @@ void reclaim_after_death(Segment& segment, ProcessId dead, bool unaccepted) {
     const uint64_t key = dead.key();
     const uint64_t bit = 1ULL << (dead.slot % 64);
     std::vector<bool> covered(header.granules, false);
-    uint64_t freed = 0;
     const auto free_granules = [&](const ObjectEntry& entry) {
         for (uint32_t g = 0; g < entry.granules; ++g)
             segment.granule(entry.first_granule + g).store(0, std::memory_order_release);
-        freed += entry.granules;
     };
     for (uint32_t i = 0; i < header.objects; ++i) {
         ObjectEntry& entry = segment.object(i);
+        // Also on one that is free: it may have died with a stale ref in its hand. Before the state is read:
+        // who deletes it now sees the pin gone, or is seen.
+        if (entry.pins[dead.slot / 64].load() & bit) entry.pins[dead.slot / 64].fetch_and(~bit);
+        const uint32_t generation = entry.generation.load(std::memory_order_seq_cst);
         uint32_t state = entry.state.load(std::memory_order_seq_cst);
         if (state == phase(Phase::free)) continue;
-        entry.pins[dead.slot / 64].fetch_and(~bit, std::memory_order_seq_cst);
+        if (state >> kHolderShift == dead.slot + 1) {
+            // Of what it was building nothing but its name is sure; the memory is in its name and is swept
+            // below.
+            if (phase_of(state) == phase(Phase::reclaiming)) free_granules(entry);
+            retire(entry);
+            continue;
+        }
+        if (phase_of(state) == phase(Phase::building)) continue;
         const bool wrote = entry.writer.load() == key;
-        if (wrote && (state & 0xff) == phase(Phase::building)) {
-            // Its memory is still claimed in the dead process's name and is swept below.
-            retire(entry);
-            continue;
-        }
-        if (wrote && state == phase(Phase::reclaiming)) {
-            retire(entry);
-            continue;
-        }
         if (wrote && unaccepted && entry.accepted.load() == 0)
             state = entry.state.fetch_or(kDeleted) | kDeleted;
         if ((state & kDeleted) != 0 && no_pins(entry)) {
             const bool in_arena = state == (phase(Phase::sealed) | kDeleted);
             const bool on_disk = state == (phase(Phase::spilled) | kDeleted);
             if ((in_arena || on_disk) &&
-                entry.state.compare_exchange_strong(state, phase(Phase::reclaiming))) {
+                entry.state.compare_exchange_strong(state, held(Phase::reclaiming, kDaemonSlot))) {
                 if (in_arena) free_granules(entry);
                 retire(entry);
                 continue;
             }
         }
-        if ((state & 0xff) != phase(Phase::spilled))
-            for (uint32_t g = 0; g < entry.granules; ++g)
-                covered[entry.first_granule + g] = true;
+        const uint32_t first = entry.first_granule, count = entry.granules;
+        // Whoever has reclaimed it meanwhile has put its own name on the memory first.
+        if (entry.generation.load(std::memory_order_seq_cst) != generation) continue;
+        for (uint32_t g = 0; g < count; ++g)
+            covered[first + g] = true;
     }
     for (uint32_t g = 0; g < header.granules; ++g) {
         uint32_t mine = dead.slot + 1;
-        if (covered[g] || segment.granule(g).load(std::memory_order_relaxed) != mine) continue;
-        if (segment.granule(g).compare_exchange_strong(mine, 0)) ++freed;
+        if (!covered[g] && segment.granule(g).load(std::memory_order_relaxed) == mine)
+            segment.granule(g).compare_exchange_strong(mine, 0);
     }
-    header.used_granules.fetch_sub(freed, std::memory_order_relaxed);
 }
 
 }  // namespace weft

@@ -65,7 +65,7 @@ class Arena {
     std::unordered_map<uint32_t, uint32_t> pins_;
 };
 
-/// Free what a dead process held: its pins, what it was building, what it had cached. By the daemon.
+/// Free what a dead process held: its pins, what it was building or reclaiming. By the daemon.
 /// What it wrote for an owner that has not accepted it goes too when `unaccepted`.
 void reclaim_after_death(Segment& segment, ProcessId dead, bool unaccepted);
 /// Delete all objects that a dead process owned. By the daemon.

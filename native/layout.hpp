@@ -72,23 +72,26 @@ enum class Phase : uint32_t {
     spilling = 3,    ///< the daemon is writing it to disk
     spilled = 4,     ///< only on disk
     restoring = 5,   ///< the daemon is reading it back
-    reclaiming = 6,  ///< its granules are going back, by `writer`
+    reclaiming = 6,  ///< its granules are going back
 };
+/// Above the phase while it is building or reclaiming: slot + 1 of who does it. In one word with the phase,
+/// so that a process that dies right after its compare-and-swap is known.
+constexpr uint32_t kHolderShift = 16;
 /// Flag beside the phase: the owner has no use for it; reclaimed when the last pin goes.
 constexpr uint32_t kDeleted = 0x100;
 
 /// One object in the arena.
 struct alignas(64) ObjectEntry {
-    /// A Phase and kDeleted. Partner of `pins`: a reader sets its pin, then reads `state`; a deleter or
-    /// spiller writes `state`, then reads `pins`. Both sequentially consistent.
+    /// A Phase, its holder and kDeleted. Partner of `pins`: a reader sets its pin, then reads `state`; a
+    /// deleter or spiller writes `state`, then reads `pins`. Both sequentially consistent.
     Shared<uint32_t> state;
     /// Grows each time the entry is freed; a stale reference is told by it.
     Shared<uint32_t> generation;
     Shared<uint64_t> owner;     ///< ProcessId key of who may delete it
     Shared<uint64_t> writer;    ///< ProcessId key of who wrote it
     Shared<uint32_t> accepted;  ///< 1 once the owner knows of it; else it dies with its writer
-    uint32_t first_granule;
-    uint32_t granules;
+    Shared<uint32_t> first_granule;
+    Shared<uint32_t> granules;  ///< 0 while it is spilled
     uint32_t reserved;
     uint64_t bytes;
     uint64_t file_offset;  ///< where it was spilled to
@@ -111,7 +114,6 @@ struct alignas(64) Header {
     /// Where the last search for free granules ended, so that the next begins there.
     alignas(64) Shared<uint32_t> granule_hint;
     Shared<uint32_t> object_hint;
-    Shared<uint64_t> used_granules;
 };
 
 }  // namespace weft

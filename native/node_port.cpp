@@ -167,10 +167,10 @@ bool NodePort::spill_one(uint32_t index, int file) {
     const uint32_t next = phase(moved ? Phase::spilled : Phase::sealed);
     uint32_t state = entry.state.load();
     const uint32_t first = entry.first_granule, count = entry.granules;
+    if (moved) entry.granules = 0;
     while (!entry.state.compare_exchange_weak(state, (state & kDeleted) | next)) {
     }
     if (moved) {
-        segment_->header().used_granules.fetch_sub(count);
         for (uint32_t g = 0; g < count; ++g)
             segment_->granule(first + g).store(0, std::memory_order_release);
         spilled_.push_back({index, generation, offset, entry.bytes});
@@ -271,7 +271,9 @@ std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> NodePort::largest_objects(
 
 NodePort::Statistics NodePort::statistics() const {
     const Header& header = segment_->header();
-    Statistics s{header.arena_bytes, header.used_granules.load() * kGranuleBytes, 0, 0, 0, 0};
+    Statistics s{header.arena_bytes, 0, 0, 0, 0, 0};
+    for (uint32_t g = 0; g < header.granules; ++g)
+        s.used_bytes += segment_->granule(g).load() != 0 ? kGranuleBytes : 0;
     for (uint32_t i = 0; i < header.objects; ++i) {
         const uint32_t state = segment_->object(i).state.load() & 0xff;
         s.objects += state != 0 ? 1 : 0;
