@@ -10,6 +10,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -140,6 +141,7 @@ class Child {
         pid_ = fork();
         if (pid_ < 0) fail(__FILE__, __LINE__, "fork");
         if (pid_ != 0) return;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         body();
         _exit(0);
     }
