@@ -178,8 +178,11 @@ class Core {
     // -- pump.cpp: rings, threads, waiting --
     using Predicate = std::function<bool()>;
     enum class Waited { done, timed_out, interrupted, closed };
-    /// Blocks until the predicate holds, pumping. Called without the GIL. `lend` as a task's get does.
-    Waited wait_until(const Predicate& done, int64_t deadline_ns, bool lend);
+    /// Blocks until the predicate holds, pumping. Called without the GIL. A task's get lends its CPUs when it
+    /// has waited for `lend_after_ns`; never when that is negative.
+    Waited wait_until(const Predicate& done, int64_t deadline_ns, int64_t lend_after_ns);
+    static constexpr int64_t kNeverLend = -1;
+    static constexpr int64_t kLendAtOnce = 0;
     /// Reads what has come, if nobody else is at it.
     void poll();
     bool has_mail() const { return has_ready(*segment_, segment_->bell(self_.slot)); }

@@ -327,6 +327,19 @@ NB_MODULE(_native, m) {
         const std::string value = error_value(ErrorCode(code), text);
         return nb::bytes(value.data(), value.size());
     });
+    m.def("put_error", [](nb::bytes error) {
+        Core& core = need();
+        Entry* entry;
+        {
+            std::lock_guard lock(core.mutex());
+            entry = core.new_entry(next_child(core).object(0xffff));
+            Core::hold(entry);
+            core.fail(entry, {error.c_str(), error.size()});
+        }
+        PyObject* ref = make_ref(ref_type, entry);
+        if (ref == nullptr) throw nb::python_error();
+        return nb::steal(ref);
+    });
     m.def("current_task", &current_task);
     m.def("set_current_task", &set_current_task);
     m.def("is_cancelled", &is_cancelled);

@@ -284,12 +284,13 @@ bool Core::spin(int64_t limit_ns) {
     return found;
 }
 
-Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, bool lend) {
+Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, int64_t lend_after_ns) {
     Doorbell& bell = segment_->bell(self_.slot);
     bool lent = false;
+    int64_t lend_at = lend_after_ns < 0 ? -1 : now_ns() + lend_after_ns;
     Waited result = Waited::done;
     const auto lend_once = [&] {
-        if (!lend || lent) return;
+        if (lend_at < 0 || lent || now_ns() < lend_at) return;
         lent = true;
         std::lock_guard lock(mutex_);
         send(daemon_, Kind::BLOCKED, nullptr, 0);
@@ -344,6 +345,10 @@ Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, bool l
             }
             if (deadline_ns >= 0) {
                 const int64_t left = std::max<int64_t>(0, deadline_ns - now_ns());
+                due = due < 0 ? left : std::min(due, left);
+            }
+            if (lend_at >= 0 && !lent) {
+                const int64_t left = std::max<int64_t>(0, lend_at - now_ns());
                 due = due < 0 ? left : std::min(due, left);
             }
             const uint32_t word = bell.waiter_word.load(std::memory_order_seq_cst);

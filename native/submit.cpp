@@ -359,7 +359,8 @@ void Core::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
 
 void Core::resend(Task* task) {
     if (task->actor != nullptr) {
-        task->actor->queue.push_back(task);
+        // In front: a later call may depend on this one.
+        task->actor->queue.push_front(task);
         return flush_actor(task->actor);
     }
     task->shape->queue.push_front(task);

@@ -321,8 +321,8 @@ bool wait_for_answer(Core& core, const std::atomic<uint64_t>& answers, uint64_t 
     for (;;) {
         Core::Waited result;
         Py_BEGIN_ALLOW_THREADS;
-        result =
-            core.wait_until([&] { return answers.load(std::memory_order_acquire) != before; }, -1, false);
+        result = core.wait_until([&] { return answers.load(std::memory_order_acquire) != before; }, -1,
+                                 Core::kNeverLend);
         Py_END_ALLOW_THREADS;
         if (result == Core::Waited::done) return true;
         if (result == Core::Waited::closed) {

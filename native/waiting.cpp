@@ -1,4 +1,6 @@
 /// put, get and wait.
+#include <algorithm>
+
 #include "py.hpp"
 
 namespace weft {
@@ -10,9 +12,13 @@ int64_t deadline_after(double seconds) {
     return now_ns() + int64_t(std::min(seconds, 1e9) * 1e9);
 }
 
-/// Whether this thread runs a task whose CPUs can be lent while it waits.
-bool lends(const Core& core) {
-    return core.is_worker() && context != nullptr;
+/// A value that another process has is here in microseconds: not worth giving the CPUs away for.
+constexpr int64_t kFetchingNs = 5'000'000;
+
+/// When a task that waits on this thread lends its CPUs.
+int64_t lend_after(const Core& core, bool fetching_only) {
+    if (!core.is_worker() || context == nullptr) return Core::kNeverLend;
+    return fetching_only ? kFetchingNs : Core::kLendAtOnce;
 }
 
 /// Ask for what others own. Returns whether anything is pending.
@@ -33,8 +39,8 @@ bool start_fetching(Core& core, const std::vector<Entry*>& entries) {
 
 /// Waits without the GIL; true when done, false when timed out (no exception) or with an exception set.
 template <class Done>
-bool block(Core& core, Done&& done, int64_t deadline) {
-    const bool lend = lends(core);
+bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false) {
+    const int64_t lend = lend_after(core, fetching_only);
     for (;;) {
         Core::Waited result;
         Py_BEGIN_ALLOW_THREADS;
@@ -82,7 +88,7 @@ PyObject* get_one(Core& core, PyObject* ref, double seconds) {
         core.poll();
         if (!entry->is_done()) {
             if (!entry->owned) start_fetching(core, {entry});
-            if (!block(core, [entry] { return entry->is_done(); }, deadline_after(seconds)))
+            if (!block(core, [entry] { return entry->is_done(); }, deadline_after(seconds), !entry->owned))
                 return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
         }
     }
@@ -115,7 +121,9 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
             failed = failed || (entry->is_done() && entry->where == Where::error);
         Owned kept(PyList_GetSlice(list, 0, PyList_GET_SIZE(list)));  // another thread may change the list
         if (!kept) return nullptr;
-        if (!all_done() && !block(core, all_done, deadline_after(seconds)))
+        const bool fetching_only =
+            std::all_of(entries.begin(), entries.end(), [](Entry* e) { return !e->owned || e->is_done(); });
+        if (!all_done() && !block(core, all_done, deadline_after(seconds), fetching_only))
             return PyErr_Occurred() ? nullptr : timed_out(count - done, count, seconds);
     }
     if (failed)

@@ -176,30 +176,46 @@ void pack_encoded(Core& core, Buffer& out, const Buffer& data, const Returned& v
         out.append(data.data() + value.at, value.encoded.bytes);
 }
 
+/// The values of a task that returns several: of a sequence or a generator, each owned. An exception in the
+/// midst of a generator is taken into `error` and stands for the rest. False with an exception set.
+bool take_returns(const Frame& frame, PyObject* result, std::vector<Owned>& items, std::string& error) {
+    const size_t count = frame.header.returns;
+    Owned iterator(PyObject_GetIter(result));
+    if (!iterator) return false;
+    const bool is_generator = PyGen_Check(result);
+    while (items.size() <= count) {
+        Owned item(PyIter_Next(iterator.get()));
+        if (item) {
+            items.push_back(std::move(item));
+            continue;
+        }
+        if (!PyErr_Occurred()) break;
+        if (!is_generator) return false;
+        error = dump_exception(frame).first;
+        return true;
+    }
+    if (items.size() == count) return true;
+    PyErr_Format(PyExc_ValueError, "task %s has num_returns=%d but returned %s%zd values", frame.name.c_str(),
+                 int(count), items.size() > count ? "at least " : "", Py_ssize_t(items.size()));
+    return false;
+}
+
 /// Answers with the results; false with an exception set when they cannot be encoded.
 bool reply_results(Core& core, Frame& frame, PyObject* result) {
     const uint16_t count = frame.header.returns;
-    std::vector<PyObject*> items;
-    Owned sequence;
+    std::vector<Owned> items;
+    std::string error;
     if (count == 1) {
-        items.push_back(result);
-    } else if (count > 1) {
-        sequence = Owned(PySequence_Fast(result, "a task with num_returns > 1 must return that many values"));
-        if (!sequence) return false;
-        if (PySequence_Fast_GET_SIZE(sequence.get()) != count) {
-            PyErr_Format(PyExc_ValueError, "task %s has num_returns=%d but returned %zd values",
-                         frame.name.c_str(), int(count), PySequence_Fast_GET_SIZE(sequence.get()));
-            return false;
-        }
-        for (int i = 0; i < count; ++i)
-            items.push_back(PySequence_Fast_GET_ITEM(sequence.get(), i));
+        items.emplace_back(Py_NewRef(result));
+    } else if (count > 1 && !take_returns(frame, result, items, error)) {
+        return false;
     }
     static thread_local Buffer data, out;
     data.clear();
     std::vector<Returned> values(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
         values[i].at = data.size();
-        if (encode_value(core, items[i], data, values[i].nested, frame.from, values[i].encoded,
+        if (encode_value(core, items[i].get(), data, values[i].nested, frame.from, values[i].encoded,
                          {"result", count > 1 ? long(i) : -1, nullptr, frame.name}))
             continue;
         for (size_t k = 0; k <= i; ++k) {
@@ -211,10 +227,15 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
         return false;
     }
     out.clear();
-    out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), took(frame), uint32_t(values.size()), 0});
+    out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), took(frame),
+                        uint32_t(error.empty() ? values.size() : count), 0});
     std::lock_guard lock(core.mutex());
     for (const Returned& value : values)
         pack_encoded(core, out, data, value, frame.from);
+    for (size_t i = values.size(); i < count && !error.empty(); ++i) {
+        out.add(PackedValue{Where::error, 0, error.size()});
+        out.append(error.data(), error.size());
+    }
     ++core.tasks_run;
     core.send(frame.from, Kind::REPLY, out.data(), out.size());
     for (const Returned& value : values)
@@ -653,7 +674,7 @@ void Worker::stream(Frame& frame, PyObject* result) {
         };
         while (!has_room()) {
             Py_BEGIN_ALLOW_THREADS;
-            core_->wait_until(has_room, -1, true);
+            core_->wait_until(has_room, -1, Core::kLendAtOnce);
             Py_END_ALLOW_THREADS;
             if (core_->is_closed() || (failed = PyErr_CheckSignals() != 0)) break;
         }
@@ -705,8 +726,9 @@ int Worker::run() {
                 core_->tell_lending();
                 Core::Waited waited;
                 Py_BEGIN_ALLOW_THREADS;
-                waited = core_->wait_until(
-                    [this] { return core_->has_incoming() || core_->exit_requested(); }, -1, false);
+                waited =
+                    core_->wait_until([this] { return core_->has_incoming() || core_->exit_requested(); }, -1,
+                                      Core::kNeverLend);
                 Py_END_ALLOW_THREADS;
                 if (waited == Core::Waited::interrupted && PyErr_CheckSignals() != 0)
                     PyErr_WriteUnraisable(nullptr);

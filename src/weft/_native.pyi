@@ -169,6 +169,9 @@ def export_function(key: int, payload: bytes) -> None:
     """Make a function or class known under `key` (a 64-bit hash); sent to each process that needs it, once."""
 
 def put(value: object) -> ObjectRef[Any]: ...
+def put_error(error: bytes) -> ObjectRef[Any]:
+    """A ref whose `get` raises what the error value holds."""
+
 def get(refs: Any, timeout_s: float = -1.0) -> Any:
     """One ref's value, or a list's values. Raises weft's GetTimeoutError through `raise_error`."""
 

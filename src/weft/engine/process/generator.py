@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from weft import _native
 from weft._native import ObjectRef
+from weft.engine.process import errors
 from weft.exceptions import GetTimeoutError, ObjectRefStreamEndOfStreamError
 
 DEFAULT_WINDOW = 256
