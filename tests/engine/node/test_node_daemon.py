@@ -313,7 +313,10 @@ def test_a_spilled_object_comes_back_even_if_others_must_go_first(node: Node) ->
     ((_, payload),) = of_kind(node.record(node.driver, kinds.RESTORE, kinds.PROCESS_BODY.pack(5, 2)), kinds.RESTORED)
     assert payload == kinds.RESTORED_BODY.pack(5, 2, 1, 0)
     ((_, payload),) = of_kind(node.record(node.driver, kinds.RESTORE, kinds.PROCESS_BODY.pack(500, 2)), kinds.RESTORED)
-    assert payload[:16] == kinds.RESTORED_BODY.pack(500, 2, 0, 0) and b"no room" in payload
+    assert (
+        payload[:16] == kinds.RESTORED_BODY.pack(500, 2, 0, 0)
+        and b"a spilled object does not fit back: the object store is full" in payload
+    )
 
 
 # ---- requests --------------------------------------------------------------------------------------

@@ -42,7 +42,10 @@ class Spilling:
             why = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
         if freed:
             return kinds.SPACE_BODY.pack(freed)
-        return kinds.SPACE_BODY.pack(0) + self._story(wanted, why or self._why_nothing_was_freed()).encode()
+        return (
+            kinds.SPACE_BODY.pack(0)
+            + self._story(f"{_size(wanted)} do not fit", why or self._why_nothing_was_freed()).encode()
+        )
 
     def restore(self, payload: bytes) -> bytes:
         """The body of the RESTORED record that answers a RESTORE."""
@@ -53,7 +56,11 @@ class Spilling:
                 ok, why = self._port.restore(entry, generation, self._file())
         except OSError as error:
             ok, why = False, f"reading it back failed: {error.strerror or error}"
-        text = "" if ok else self._story(0, why)
+        text = ""
+        if not ok and "room" in why:
+            text = self._story("a spilled object does not fit back", self._why_nothing_was_freed())
+        elif not ok:
+            text = f"a spilled object can not be brought back: {why}"
         return kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode()
 
     def close(self) -> None:
@@ -78,15 +85,14 @@ class Spilling:
             return f"the disk of {temporary_folder()} is full too (set TMPDIR to another)"
         return "everything in it is in use, so nothing can be spilled to disk"
 
-    def _story(self, wanted: int, why: str) -> str:
+    def _story(self, what: str, why: str) -> str:
         known = self._port.statistics()
         largest = "; ".join(
             f"{_size(size)} of {self._name_of_slot(owner)}" + (f", read by {pins}" if pins else "")
             for size, owner, pins in self._port.largest_objects(NAMED_HOLDERS)
         )
-        asked = f"{_size(wanted)} do not fit: " if wanted else ""
         used = f"{_size(known['used_bytes'])} of {_size(known['arena_bytes'])} are in use"
-        return f"{asked}the object store is full ({used}), and {why}. The largest objects: {largest or 'none'}."
+        return f"{what}: the object store is full ({used}), and {why}. The largest objects: {largest or 'none'}."
 
 
 def _size(count: int) -> str:
