@@ -74,7 +74,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ALIASES = {"ObjectID": "ObjectRef", "DynamicObjectRefGenerator": "ObjectRefGenerator"}
 _SUBMODULES = frozenset(
-    ("actor", "cloudpickle", "cluster_utils", "exceptions", "ids", "runtime_context", "types", "util")
+    ("actor", "cloudpickle", "cluster_utils", "exceptions", "ids", "runtime_context", "runtime_env", "types", "util")
 )
 _LIBRARIES = frozenset(("data", "pandas", "rl", "serve", "train", "tune"))
 

@@ -363,6 +363,18 @@ class ActorDiedError(ActorError):
         self.cause = cause
 
 
+class ActorRuntimeEnvSetupError(RuntimeEnvSetupError, ActorDiedError):
+    """The actor is dead because its runtime environment could not be made."""
+
+    def __init__(self, error_message: str = "", actor_id: str | None = None) -> None:
+        ActorDiedError.__init__(self, error_message, actor_id)
+        self.error_message = error_message
+        self.actor_init_failed = True
+
+    def __str__(self) -> str:
+        return f"The actor died: its runtime environment could not be set up.\n{self.error_message}".rstrip()
+
+
 class ActorUnavailableError(ActorError):
     """The actor does not answer now; it may later. The call may or may not have run."""
 

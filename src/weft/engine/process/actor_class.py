@@ -40,7 +40,7 @@ class ActorClass(Generic[T]):
     def __init__(self, cls: type[T], given: Mapping[str, Any]) -> None:
         options.validate(given, "actors")
         self._cls = cls
-        self._given = dict(given)
+        self._given = options.settled(given)
         self._adopt()
 
     def _adopt(self) -> None:
@@ -151,7 +151,7 @@ class ActorCreation:
             max_restarts=chosen.max_restarts,
             max_task_retries=chosen.max_task_retries,
             max_concurrency=self._max_concurrency,
-            runtime_env=chosen.runtime_env,
+            runtime_env=export.effective_env(chosen.runtime_env),
             strategy=chosen.strategy,
             handle=named_actors.dump_handle(actor, description) if chosen.name else b"",
             get_if_exists=chosen.get_if_exists,

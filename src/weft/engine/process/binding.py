@@ -7,24 +7,35 @@ numeric library, so the thread limits set here are seen by the BLAS libraries th
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import types
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from weft.engine.process import context_state, output
 from weft.engine.wire.messages import BindJob
+
+if TYPE_CHECKING:
+    from weft.engine.process.runtime_env.installed import Installed
 
 _THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OWN_PREFIX = "WEFT_"
 
 
-def bind(job: BindJob) -> None:
-    """Take on the job's environment. The driver's variables win over what the daemon was started with."""
-    env = json.loads(job.runtime_env) if job.runtime_env else {}
-    set_environment({**job.environment, **env.get("env_vars", {})})
-    limit_threads(job.num_cpus, {**job.environment, **env.get("env_vars", {})})
+def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str, str] | None = None) -> None:
+    """Take on the job's environment. The driver's variables win over what the daemon was started with.
+
+    `packages` are the runtime environment's, `variables` those that this process was executed with. Raises what the
+    runtime environment's set-up raises, last: all else is done by then."""
+    if variables is None:
+        variables = job.environment
+        if job.runtime_env:
+            from weft.engine.process.runtime_env import apply
+
+            variables = apply.variables(variables, job.runtime_env)
+        set_environment(variables)
+    limit_threads(job.num_cpus, variables)
     show_gpus(job.gpu_ids)
     set_paths(job.sys_path, job.cwd)
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -32,6 +43,10 @@ def bind(job: BindJob) -> None:
     state.job, state.driver_pid, state.namespace = job.job, job.driver_pid, job.namespace
     state.num_cpus, state.gpu_ids, state.runtime_env = job.num_cpus, list(job.gpu_ids), job.runtime_env
     output.install()
+    if job.runtime_env:
+        from weft.engine.process.runtime_env import apply
+
+        apply.enter(job.runtime_env, packages)
 
 
 def set_environment(wanted: Mapping[str, str]) -> None:

@@ -6,7 +6,6 @@ Ids are given as hexadecimal text by the `get_...` methods, as id objects by the
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from typing import Any
 
@@ -127,8 +126,10 @@ class RuntimeContext:
 
     @property
     def runtime_env(self) -> dict[str, Any]:
-        env: dict[str, Any] = json.loads(self.get_runtime_env_string())
-        return env
+        """The environment that this process runs in, a `RuntimeEnv`: what was asked for, over what it inherits."""
+        from weft.engine.process.runtime_env.runtime_env import RuntimeEnv
+
+        return RuntimeEnv.deserialize(self.get_runtime_env_string())
 
     @property
     def gcs_address(self) -> str:

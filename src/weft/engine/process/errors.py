@@ -21,12 +21,19 @@ from weft.exceptions import ActorDiedError, TaskError, UnserializableException, 
 WORKER_CRASHED, ACTOR_DIED, OWNER_DIED, OBJECT_LOST, CANCELLED = 1, 2, 3, 4, 5
 NODE_LOST, ACTOR_UNAVAILABLE, OUT_OF_MEMORY, GET_TIMED_OUT = 6, 7, 8, 9
 
+ENV_FAILED, ACTOR_ENV_FAILED = 20, 21
+"""The runtime environment of a task, or of an actor, could not be made."""
+
 _ENGINE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LONGEST_CHAIN = 16
 
 
 class ActorExit(SystemExit):
     """Ends an actor on purpose; raised by `exit_actor()`."""
+
+
+class SetupFailure(exceptions.RuntimeEnvSetupError):
+    """Raised in place of what a worker was to run, whose runtime environment could not be made."""
 
 
 # ---- in the process that fails ---------------------------------------------------------------------
@@ -37,6 +44,8 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     if isinstance(error, ActorExit):
         return bytes((ord("S"), ACTOR_DIED)) + str(error).encode(), False
     died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
+    if isinstance(error, SetupFailure):
+        return bytes((ord("S"), ACTOR_ENV_FAILED if died else ENV_FAILED)) + error.error_message.encode(), False
     text = format_remote(error)
     story = {
         "function_name": name,
@@ -168,6 +177,10 @@ def system_error(code: int, text: str) -> BaseException:
         return exceptions.WorkerCrashedError(text)
     if code == ACTOR_DIED:
         return ActorDiedError(text)
+    if code == ENV_FAILED:
+        return exceptions.RuntimeEnvSetupError(text)
+    if code == ACTOR_ENV_FAILED:
+        return exceptions.ActorRuntimeEnvSetupError(text)
     if code == OWNER_DIED:
         return exceptions.OwnerDiedError(call_site=text)
     if code == OBJECT_LOST:

@@ -15,7 +15,7 @@ import warnings
 from typing import Any
 
 from weft import _native
-from weft.engine.process import culprit, rpc, serialize
+from weft.engine.process import context_state, culprit, rpc, serialize
 from weft.engine.process.options import Placement
 from weft.engine.wire.messages import DefineShape
 from weft.exceptions import WeftError
@@ -63,12 +63,22 @@ def export(payload: bytes) -> int:
     return key
 
 
+def effective_env(asked: str) -> str:
+    """What runs with this environment inherits from what this process runs in."""
+    if not asked:
+        return context_state.state.runtime_env
+    from weft.engine.process.runtime_env.effective import effective
+
+    return effective(asked)
+
+
 def define_shape(placement: Placement, name: str) -> int:
     """The number of what a lease for it must hold; told to the daemon at its first use in a session."""
     global _session
+    runtime_env = effective_env(placement.runtime_env)
     key = (
         tuple(sorted(placement.resources.items())),
-        placement.runtime_env,
+        runtime_env,
         tuple(sorted(placement.strategy.items())),
     )
     with _lock:
@@ -78,6 +88,6 @@ def define_shape(placement: Placement, name: str) -> int:
         shape = _shapes.get(key)
         if shape is None:
             shape = len(_shapes) + 1
-            rpc.send(DefineShape(shape, placement.resources, placement.runtime_env, placement.strategy, name))
+            rpc.send(DefineShape(shape, placement.resources, runtime_env, placement.strategy, name))
             _shapes[key] = shape
     return shape

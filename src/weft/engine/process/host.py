@@ -16,7 +16,7 @@ from weft.engine.process import context_state, culprit, errors, lifecycle, rpc
 from weft.engine.process import serialize as values
 from weft.engine.process.logs import LogPrinter
 from weft.engine.wire.messages import BindJob, ExitProcess, LogLines, Reply, Warn
-from weft.exceptions import WeftError
+from weft.exceptions import RuntimeEnvSetupError, WeftError
 
 CANCEL = 70
 """The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
@@ -109,13 +109,29 @@ class WorkerHost(Host):
     def __init__(self) -> None:
         super().__init__()
         self._calls: Any = None
+        self._unfit = ""
+        """Why nothing can run here: the runtime environment could not be made."""
 
     def bind_job(self, payload: bytes) -> None:
+        self.bind(msgspec.msgpack.decode(payload, type=BindJob))
+
+    def bind(self, job: BindJob, packages: Any = None, variables: Any = None, failure: str = "") -> None:
+        """Whatever fails, fails each function that is to be loaded here."""
         from weft.engine.process import binding
 
-        binding.bind(msgspec.msgpack.decode(payload, type=BindJob))
+        try:
+            if failure:
+                job.runtime_env = ""
+            binding.bind(job, packages, variables)
+        except RuntimeEnvSetupError as error:
+            failure = error.error_message
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        self._unfit = failure
 
     def load_function(self, payload: bytes) -> Any:
+        if self._unfit:
+            raise errors.SetupFailure(self._unfit)
         return values.loads(payload)
 
     def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.engine.process.option_checks import resource_amount
-from weft.engine.process.options import canonical_env
+from weft.engine.process.options import canonical_env, settled
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "num_cpus": (int, float),
@@ -79,7 +79,7 @@ class InitOptions:
             labels=values.get("labels", {}),
             object_store_bytes=None if memory is None else int(memory),
             namespace=values.get("namespace", ""),
-            runtime_env=canonical_env(values.get("runtime_env")),
+            runtime_env=canonical_env(settled(values, of_job=True).get("runtime_env")),
             log_to_driver=values.get("log_to_driver", True),
             ignore_reinit_error=values.get("ignore_reinit_error", False),
             given=dict(given),

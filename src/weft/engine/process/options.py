@@ -199,21 +199,29 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """`.options(...)` over `@remote(...)`: the later wins; metadata and environment variables are joined."""
-    merged = {**base, **override}
+    merged = {**base, **settled(override)}
     for name in ("_metadata", "_labels"):
         if base.get(name) and override.get(name):
             merged[name] = {**base[name], **override[name]}
     return merged
 
 
+def settled(given: Mapping[str, Any], of_job: bool = False) -> dict[str, Any]:
+    """With the runtime environment in its normal form, which means the same in every process."""
+    if not given.get("runtime_env"):
+        return dict(given)
+    from weft.engine.process.runtime_env.validation import normalise
+
+    return {**given, "runtime_env": normalise(given["runtime_env"], of_job)}
+
+
 def canonical_env(env: Mapping[str, Any] | None) -> str:
-    """A runtime environment as JSON that is equal for equal environments; empty for none."""
+    """A runtime environment in its normal form as JSON that is equal for equal ones; empty for none."""
     if not env:
         return ""
-    try:
-        return json.dumps(env, sort_keys=True, separators=(",", ":"))
-    except TypeError as error:
-        raise TypeError(f"runtime_env must be made of JSON values, but got {dict(env)!r}: {error}") from None
+    from weft.engine.process.runtime_env.merge import canonical
+
+    return canonical(env)
 
 
 def strategy_of(given: Mapping[str, Any]) -> dict[str, str | int | bool]:

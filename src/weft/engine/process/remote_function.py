@@ -79,7 +79,7 @@ class RemoteFunction(Generic[P, R]):
         check_function(function)
         options.validate(given, "tasks")
         self._function = function
-        self._given = dict(given)
+        self._given = options.settled(given)
         self._adopt()
 
     def _adopt(self) -> None:

@@ -105,15 +105,19 @@ def _attach(options: InitOptions) -> None:
             slot=attachment.slot,
             generation=attachment.generation,
             driver_pid=os.getpid(),
-            runtime_env=options.runtime_env,
         )
         _current = Session(attachment, host, options)
+        if options.runtime_env:
+            from weft.engine.process.runtime_env.effective import effective
+
+            context_state.state.runtime_env = effective(options.runtime_env)
         rpc.send(_hello(options))
     except BaseException:
         _current = None
         if _native.is_attached():
             _native.detach()
         attachment.close()
+        _drop_copies()
         raise
 
 
@@ -148,7 +152,7 @@ def _hello(options: InitOptions) -> DriverHello:
         environment=dict(os.environ),
         namespace=context_state.state.namespace,
         log_to_driver=options.log_to_driver,
-        runtime_env=options.runtime_env,
+        runtime_env=context_state.state.runtime_env,
     )
 
 
@@ -165,8 +169,16 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
             _native.detach()
         rpc.fail_all()
         session.attachment.close()
+        _drop_copies()
         session.host.logs.flush()
         context_state.reset()
+
+
+def _drop_copies() -> None:
+    """The folders that were copied for runtime environments go with the job."""
+    folders = sys.modules.get("weft.engine.process.runtime_env.folders")
+    if folders is not None:
+        folders.release()
 
 
 def _show_last_output(session: Session) -> None:

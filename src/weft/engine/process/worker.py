@@ -8,11 +8,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from weft import _native
 from weft.engine.process import binding as binding  # the zygote's fork has it loaded
 from weft.engine.process import context_state, lifecycle, output
 from weft.engine.process.host import WorkerHost
+from weft.engine.wire.messages import BindJob
+
+if TYPE_CHECKING:
+    from weft.engine.process.runtime_env.installed import Installed
 
 
 class Cancelled(KeyboardInterrupt):
@@ -25,7 +32,18 @@ def _interrupt(signum: int, frame: object) -> None:
         raise Cancelled("the task was cancelled")
 
 
-def main(segment_fd: int, event_fd: int, slot: int, generation: int) -> int:
+@dataclass(frozen=True)
+class Birth:
+    """What a worker is bound to from the start (`runtime_env.launch`); others are told by a record."""
+
+    job: BindJob
+    packages: Installed | None = None
+    variables: Mapping[str, str] | None = None
+    failure: str = ""
+    """Why its runtime environment could not be made."""
+
+
+def main(segment_fd: int, event_fd: int, slot: int, generation: int, birth: Birth | None = None) -> int:
     """Be the worker of that slot until it is told to end; the exit status.
 
     SIGINT is the driver's: Ctrl-C reaches the whole foreground group, and the driver decides what it means."""
@@ -37,6 +55,8 @@ def main(segment_fd: int, event_fd: int, slot: int, generation: int) -> int:
     from weft.engine.process import refs
 
     refs.install()
+    if birth is not None:
+        host.bind(birth.job, birth.packages, birth.variables, birth.failure)
     try:
         status = _native.run_worker()
     except BaseException as error:
