@@ -201,6 +201,22 @@ void Arena::unpin(const ArenaRef& ref) {
     if (entry.state.load(std::memory_order_seq_cst) & kDeleted) try_reclaim(ref.entry);
 }
 
+bool Arena::import_entry(uint64_t bytes, ProcessId owner, ArenaRef& ref) {
+    std::lock_guard lock(mutex_);
+    const uint32_t index = take_entry();
+    if (index == segment_.header().objects) return false;
+    ObjectEntry& entry = segment_.object(index);
+    entry.writer.store(self_.key(), std::memory_order_relaxed);
+    entry.owner.store(owner.key(), std::memory_order_relaxed);
+    entry.accepted.store(1, std::memory_order_relaxed);
+    entry.first_granule = 0;
+    entry.granules = 0;
+    entry.bytes = bytes;
+    ref = {index, entry.generation.load(std::memory_order_relaxed), bytes};
+    entry.state.store(phase(Phase::spilled), std::memory_order_seq_cst);
+    return true;
+}
+
 bool Arena::claim_run(uint32_t granules, uint32_t& first) {
     std::lock_guard lock(mutex_);
     Run run{};

@@ -43,6 +43,8 @@ class Arena {
     PinResult pin(const ArenaRef& ref, char*& data);
     void unpin(const ArenaRef& ref);
 
+    /// An entry without memory: the object's bytes are elsewhere. False when no entry is free.
+    bool import_entry(uint64_t bytes, ProcessId owner, ArenaRef& ref);
     /// Memory without an entry, for the daemon's restores.
     bool claim_run(uint32_t granules, uint32_t& first);
     void release_run(uint32_t first, uint32_t granules);

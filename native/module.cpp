@@ -11,6 +11,7 @@
 
 #include "node_port.hpp"
 #include "py.hpp"
+#include "translate.hpp"
 
 namespace nb = nanobind;
 
@@ -275,6 +276,61 @@ nb::dict port_statistics(const NodePort& port) {
     return out;
 }
 
+// ---- records between nodes -------------------------------------------------------------------------
+
+/// (processes, objects) that a record names, in its order.
+nb::tuple names_in(int kind, nb::bytes payload) {
+    std::string record(payload.c_str(), payload.size());
+    nb::list processes, objects;
+    const bool whole = walk_names(
+        Kind(kind), record.data(), record.size(),
+        [&](ProcessId& id) { processes.append(nb::make_tuple(id.slot, id.generation)); },
+        [&](ArenaRef& arena) { objects.append(nb::make_tuple(arena.entry, arena.generation, arena.bytes)); });
+    if (!whole) throw nb::value_error("the record is cut short");
+    return nb::make_tuple(processes, objects);
+}
+
+/// The record with other names in the same places.
+nb::bytes rename_in(int kind, nb::bytes payload, const std::vector<std::pair<uint32_t, uint32_t>>& processes,
+                    const std::vector<std::pair<uint32_t, uint32_t>>& objects) {
+    std::string record(payload.c_str(), payload.size());
+    size_t p = 0, o = 0;
+    const bool whole = walk_names(
+        Kind(kind), record.data(), record.size(),
+        [&](ProcessId& id) {
+            if (p < processes.size()) id = {processes[p].first, processes[p].second};
+            ++p;
+        },
+        [&](ArenaRef& arena) {
+            if (o < objects.size()) arena = {objects[o].first, objects[o].second, arena.bytes};
+            ++o;
+        });
+    if (!whole || p != processes.size() || o != objects.size())
+        throw nb::value_error("the record does not name that many processes and objects");
+    return nb::bytes(record.data(), record.size());
+}
+
+nb::list take_outbound(NodePort& port) {
+    nb::list out;
+    for (const Outbound& r : port.take_outbound())
+        out.append(nb::make_tuple(r.proxy, r.from.slot, r.from.generation, int(r.kind),
+                                  nb::bytes(r.payload.data(), r.payload.size())));
+    return out;
+}
+
+nb::object begin_receiving(NodePort& port, uint32_t entry, uint32_t generation, uint64_t bytes) {
+    char* data = port.begin_receiving(entry, generation);
+    if (data == nullptr) return nb::none();
+    return nb::steal(PyMemoryView_FromMemory(data, Py_ssize_t(bytes), PyBUF_WRITE));
+}
+
+nb::object begin_sending(NodePort& port, uint32_t entry, uint32_t generation) {
+    uint64_t bytes = 0;
+    const char* data = port.begin_sending(entry, generation, bytes);
+    if (data == nullptr) return nb::none();
+    return nb::steal(PyMemoryView_FromMemory(const_cast<char*>(data), Py_ssize_t(bytes), PyBUF_READ));
+}
+
 template <class F>
 PyCFunction as_function(F* function) {
     return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
@@ -354,6 +410,8 @@ NB_MODULE(_native, m) {
         return stream != nullptr && stream->available.load(std::memory_order_acquire) != 0;
     });
     m.def("exit_worker", [] { need().request_exit(); });
+    m.def("names_in", &names_in);
+    m.def("rename_in", &rename_in);
     m.def("statistics", &statistics);
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
 
@@ -377,6 +435,32 @@ NB_MODULE(_native, m) {
         .def("statistics", &port_statistics)
         .def("spill", &NodePort::spill, nb::call_guard<nb::gil_scoped_release>())
         .def("restore", &NodePort::restore, nb::call_guard<nb::gil_scoped_release>())
+        .def("reserve_proxy",
+             [](NodePort& p) {
+                 const ProcessId id = p.reserve_proxy();
+                 return nb::make_tuple(id.slot, id.generation);
+             })
+        .def("is_proxy", &NodePort::is_proxy)
+        .def("take_outbound", &take_outbound)
+        .def(
+            "send_as",
+            [](NodePort& p, uint32_t proxy, uint32_t slot, uint32_t generation, int kind, nb::bytes payload) {
+                return p.send_as(proxy, {slot, generation}, Kind(kind), payload.c_str(), payload.size());
+            })
+        .def("proxy_forgets", [](NodePort& p, uint32_t proxy, uint32_t slot,
+                                 uint32_t generation) { p.proxy_forgets(proxy, {slot, generation}); })
+        .def("import_object",
+             [](NodePort& p, uint64_t bytes, uint32_t slot, uint32_t generation) {
+                 const ArenaRef ref = p.import_object(bytes, {slot, generation});
+                 return nb::make_tuple(ref.entry, ref.generation);
+             })
+        .def("begin_receiving", &begin_receiving)
+        .def("end_receiving", &NodePort::end_receiving)
+        .def("begin_sending", &begin_sending)
+        .def("end_sending", &NodePort::end_sending)
+        .def("exists", &NodePort::exists)
+        .def("accept", &NodePort::accept)
+        .def("remove", &NodePort::remove)
         .def("trim", &NodePort::trim)
         .def("largest_objects", &NodePort::largest_objects)
         .def("close", [](NodePort&) {});

@@ -52,6 +52,7 @@ NodePort::NodePort(uint64_t arena_bytes)
       event_fd_(make_event_fd()),
       arena_(*segment_, self_),
       channels_(*segment_, self_, event_fd_),
+      proxies_(*segment_, event_fd_),
       used_(kSlots, false) {
     used_[kDaemonSlot] = true;
     ProcessSlot& mine = segment_->slot(kDaemonSlot);
@@ -98,8 +99,9 @@ std::vector<Received> NodePort::drain() {
     bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
     do {
         take_ready(*segment_, bell, [this](uint32_t slot) { receive_from(slot); });
+        proxies_.drain(outbound_);
         bell.state.store(uint32_t(Bell::eventfd_sleeps), std::memory_order_seq_cst);  // partner: ring_bell
-    } while (has_ready(*segment_, bell));
+    } while (has_ready(*segment_, bell) | proxies_.sleep());
     return std::exchange(received_, {});
 }
 
@@ -112,6 +114,7 @@ std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {
         receive_from(dead.slot);
         channels_.forget(dead);
     }
+    proxies_.remove(dead.slot);
     if (slot.bell.spinning.exchange(0) != 0) segment_->header().spinners.fetch_sub(1);
     remove_objects_of(*segment_, dead);
     reclaim_after_death(*segment_, dead, false);
@@ -140,6 +143,67 @@ bool NodePort::release_slot(ProcessId dead) {
     reclaim_after_death(*segment_, dead, true);
     used_[dead.slot] = false;
     return true;
+}
+
+// ---- other nodes -----------------------------------------------------------------------------------
+
+ProcessId NodePort::reserve_proxy() {
+    const ProcessId proxy = reserve_slot();
+    proxies_.add(proxy);
+    return proxy;
+}
+
+ArenaRef NodePort::import_object(uint64_t bytes, ProcessId owner) {
+    ArenaRef ref;
+    if (!arena_.import_entry(bytes, owner, ref))
+        throw std::runtime_error("weft: the object table of this node is full");
+    return ref;
+}
+
+bool NodePort::exists(uint32_t entry, uint32_t generation) const {
+    return entry < segment_->header().objects && segment_->object(entry).generation.load() == generation;
+}
+
+char* NodePort::begin_receiving(uint32_t index, uint32_t generation) {
+    if (!exists(index, generation)) return nullptr;
+    ObjectEntry& entry = segment_->object(index);
+    const auto count = uint32_t((entry.bytes + kGranuleBytes - 1) / kGranuleBytes);
+    uint32_t first = 0;
+    if (!arena_.claim_run(count, first)) return nullptr;
+    uint32_t spilled = phase(Phase::spilled);
+    if (!entry.state.compare_exchange_strong(spilled, phase(Phase::restoring))) {
+        arena_.release_run(first, count);
+        return nullptr;
+    }
+    entry.first_granule = first;
+    entry.granules = count;
+    return segment_->granule_data(first);
+}
+
+void NodePort::end_receiving(uint32_t index, uint32_t generation, bool arrived) {
+    if (!exists(index, generation)) return;
+    ObjectEntry& entry = segment_->object(index);
+    if (!arrived) {
+        const uint32_t first = entry.first_granule, count = entry.granules;
+        entry.granules = 0;
+        arena_.release_run(first, count);
+    }
+    const uint32_t next = phase(arrived ? Phase::sealed : Phase::spilled);
+    uint32_t state = entry.state.load();
+    while (!entry.state.compare_exchange_weak(state, (state & kDeleted) | next)) {
+    }
+    arena_.reclaim_if_deleted(index);
+}
+
+const char* NodePort::begin_sending(uint32_t entry, uint32_t generation, uint64_t& bytes) {
+    if (!exists(entry, generation)) return nullptr;
+    char* data = nullptr;
+    bytes = segment_->object(entry).bytes;
+    return arena_.pin({entry, generation, bytes}, data) == PinResult::ok ? data : nullptr;
+}
+
+void NodePort::end_sending(uint32_t entry, uint32_t generation) {
+    arena_.unpin({entry, generation, 0});
 }
 
 // ---- spilling --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "channels.hpp"
+#include "proxies.hpp"
 
 namespace weft {
 
@@ -32,6 +33,31 @@ class NodePort {
     std::vector<ProcessId> mark_dead(ProcessId dead);
     bool release_slot(ProcessId dead);
 
+    // -- other nodes --
+    /// A slot that stands for a process of another node.
+    ProcessId reserve_proxy();
+    bool is_proxy(uint32_t slot) const { return proxies_.has(slot); }
+    /// What local processes sent to proxies, as of the last drain().
+    std::vector<Outbound> take_outbound() { return std::exchange(outbound_, {}); }
+    bool send_as(uint32_t proxy, ProcessId to, Kind kind, const void* data, size_t bytes) {
+        return proxies_.send_as(proxy, to, kind, data, bytes);
+    }
+    /// A local process that a proxy talked to is dead.
+    void proxy_forgets(uint32_t proxy, ProcessId dead) { proxies_.forget(proxy, dead); }
+    /// An entry for an object whose bytes are on another node; readers ask for it to be restored.
+    ArenaRef import_object(uint64_t bytes, ProcessId owner);
+    /// Memory to receive its bytes into, or null when there is no room (or it is gone, or here).
+    char* begin_receiving(uint32_t entry, uint32_t generation);
+    void end_receiving(uint32_t entry, uint32_t generation, bool arrived);
+    /// The bytes of an object of this node, pinned until end_sending; null when it is spilled or gone.
+    const char* begin_sending(uint32_t entry, uint32_t generation, uint64_t& bytes);
+    void end_sending(uint32_t entry, uint32_t generation);
+    /// Whether that object still exists, deleted or not.
+    bool exists(uint32_t entry, uint32_t generation) const;
+    /// The owner, on another node, knows of it now; or has no more use for it.
+    void accept(uint32_t entry, uint32_t generation) { arena_.accept({entry, generation, 0}); }
+    void remove(uint32_t entry, uint32_t generation) { arena_.remove({entry, generation, 0}); }
+
     uint64_t spill(uint64_t wanted_bytes, int file);
     std::pair<bool, std::string> restore(uint32_t entry, uint32_t generation, int file);
     /// Give the memory of free granules back to the system; how many bytes were looked at.
@@ -56,6 +82,8 @@ class NodePort {
     int event_fd_;
     Arena arena_;
     Channels channels_;
+    Proxies proxies_;
+    std::vector<Outbound> outbound_;
     std::vector<bool> used_;
     std::vector<Received> received_;
     std::vector<Spilled> spilled_;

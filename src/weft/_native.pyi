@@ -40,6 +40,39 @@ class NodePort:
         """(bytes, owner slot, pins) of the largest objects in the arena."""
     def close(self) -> None: ...
 
+    # -- other nodes: a process elsewhere has a slot here, a proxy, whose rings the daemon reads and writes --
+    def reserve_proxy(self) -> tuple[int, int]:
+        """A (slot, generation) that stands for a process of another node."""
+    def is_proxy(self, slot: int) -> bool: ...
+    def take_outbound(self) -> list[tuple[int, int, int, int, bytes]]:
+        """What local processes sent to proxies, as of the last drain: (proxy, slot, generation, kind, payload)."""
+    def send_as(self, proxy: int, slot: int, generation: int, kind: int, payload: bytes) -> bool:
+        """One record to a local process in the proxy's name; False when it is dead."""
+    def proxy_forgets(self, proxy: int, slot: int, generation: int) -> None:
+        """A local process that the proxy talked to is dead: its rings with the proxy go (as PEER_DETACHED says)."""
+    def import_object(self, size: int, slot: int, generation: int) -> tuple[int, int]:
+        """(entry, generation) for an object whose bytes are on another node, owned by that local process or proxy.
+
+        A reader asks for it with RESTORE."""
+    def begin_receiving(self, entry: int, generation: int, size: int) -> memoryview | None:
+        """Where to write the bytes of an imported object; None when there is no room, or it is gone, or here."""
+    def end_receiving(self, entry: int, generation: int, arrived: bool) -> None: ...
+    def begin_sending(self, entry: int, generation: int) -> memoryview | None:
+        """The bytes of an object, kept in place until end_sending; None when they are not in memory here."""
+    def end_sending(self, entry: int, generation: int) -> None: ...
+    def exists(self, entry: int, generation: int) -> bool:
+        """False once it was deleted and its entry freed."""
+    def accept(self, entry: int, generation: int) -> None:
+        """The owner, on another node, has learnt of it: it no longer dies with its writer."""
+    def remove(self, entry: int, generation: int) -> None:
+        """Nobody refers to it any more: free it once nobody reads it."""
+
+def names_in(kind: int, payload: bytes) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
+    """The processes (slot, generation) and objects (entry, generation, bytes) that a record names, in order."""
+
+def rename_in(kind: int, payload: bytes, processes: list[tuple[int, int]], objects: list[tuple[int, int]]) -> bytes:
+    """The record with those names in the same places, for another node's segment."""
+
 # ---- a driver's or a worker's end ------------------------------------------------------------------
 
 class Host(Protocol):
