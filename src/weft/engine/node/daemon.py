@@ -74,6 +74,8 @@ class NodeDaemon:
         )
         self._doors = Doors(self.loop, self.address, (port.segment_fd, port.event_fd), self._admit, self._driver_left)
         self._last_job = 0
+        self._has_environments = False
+        """Some worker has a runtime environment, so there may be folders made for it."""
         self._dead: dict[Process, None] = {}
         """Whose slots wait to be given back."""
         self._is_ticking = False
@@ -109,6 +111,7 @@ class NodeDaemon:
         self._doors.close()
         self._output.close_all()
         self._spilling.close()
+        self._sweep()
         self.loop.close()
 
     # ---- events in, instructions out ----
@@ -167,6 +170,7 @@ class NodeDaemon:
         self.port.send(*one.process, one.kind, one.payload)
 
     def _send_message(self, one: do.SendMessage) -> None:
+        self._has_environments |= one.bind and bool(getattr(one.message, "runtime_env", ""))
         self._send(one.process, one.message, kinds.BIND_JOB if one.bind else kinds.CONTROL)
 
     def _send(self, process: Process, message: Message, kind: int = kinds.CONTROL) -> None:
@@ -193,7 +197,16 @@ class NodeDaemon:
             why = error.strerror or str(error)
             self.loop.call_later(0, lambda: self._fork_failed(process, why))  # not in the middle of a batch
             return
+        if one.bind is not None:
+            self._has_environments = True
+            pipes.append(self._in_memory(_encode(one.bind)))
         self._zygote.fork(process, pipes)
+
+    def _in_memory(self, data: bytes) -> int:
+        """A descriptor to read it from: it may be longer than a command."""
+        fd = os.memfd_create("weft-binding")
+        os.write(fd, data)
+        return fd
 
     def _kill_worker(self, one: do.KillWorker) -> None:
         self._zygote.kill(one.process)
@@ -204,11 +217,19 @@ class NodeDaemon:
 
     def _end_job(self, one: do.EndJob) -> None:
         self._functions.end_job(one.job)
+        self._sweep()
         self.tables.delete(JOBS, str(one.job).encode())
 
     def _stop_node(self, one: do.StopNode) -> None:
         self.error = self.error or one.error
         self.loop.stop()
+
+    def _sweep(self) -> None:
+        """Remove folders that were made for runtime environments of jobs that are over."""
+        if self._has_environments:
+            from weft.engine.process.runtime_env import folders
+
+            folders.sweep()
 
     # ---- processes come and go ----
 

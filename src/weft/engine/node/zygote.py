@@ -27,7 +27,8 @@ import sys
 from collections.abc import Callable, Iterator
 
 FORK, KILL = 1, 2
-"""Commands: fork a worker for a slot (with its two output pipes), kill the worker of a slot."""
+"""Commands: fork a worker for a slot (with its two output pipes, and what it is bound to where that is known from the
+start), kill the worker of a slot."""
 FORKED, EXITED, FAILED = 3, 4, 5
 """Reports: a worker's pid; its exit status (negative: the signal); the errno for which it could not be forked."""
 COMMAND = struct.Struct("<BII")
@@ -88,7 +89,7 @@ class Zygote:
     def _obey(self) -> bool:
         """One command; False at the end of file."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._daemon, COMMAND.size, 2)
+            data, fds, _, _ = socket.recv_fds(self._daemon, COMMAND.size, 3)
         except ConnectionError:
             return False
         if not data:
@@ -125,11 +126,16 @@ class Zygote:
             self._daemon.close()
             os.close(self._wakeup_r)
             os.close(self._wakeup_w)
-            for number, fd in enumerate(pipes, start=1):
+            for number, fd in enumerate(pipes[:2], start=1):
                 os.dup2(fd, number)
                 os.close(fd)
             set_process_name("weft-worker")
-            status = self._worker_main(self._segment_fd, self._event_fd, *slot)
+            if len(pipes) > 2:
+                from weft.engine.process.runtime_env import launch
+
+                status = launch.run(pipes[2], self._segment_fd, self._event_fd, *slot)
+            else:
+                status = self._worker_main(self._segment_fd, self._event_fd, *slot)
         except BaseException as error:
             sys.__excepthook__(type(error), error, error.__traceback__)
         finally:

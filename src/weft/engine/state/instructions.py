@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from weft.engine.state.events import Process
-from weft.engine.wire.messages import Message
+from weft.engine.wire.messages import BindJob, Message
 
 WORKER_CRASHED = 1
 ACTOR_DIED = 2
@@ -32,6 +32,8 @@ class ForkWorker(Instruction, frozen=True):
     """Reserve a slot, answer SlotReserved (or SlotsExhausted), and have the zygote fork into it."""
 
     ticket: int
+    bind: BindJob | None = None
+    """What it is bound to from its birth; None for a worker that is told later."""
 
 
 class KillWorker(Instruction, frozen=True):

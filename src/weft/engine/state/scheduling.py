@@ -12,6 +12,7 @@ from weft.engine.state.demands import Demand, DemandKey, DemandQueue
 from weft.engine.state.events import Process
 from weft.engine.state.instructions import ForkWorker, Instruction, KillWorker, SendMessage, SendRecord
 from weft.engine.state.jobs import Job
+from weft.engine.state.launches import needs_launch
 from weft.engine.state.leases import LeaseTable
 from weft.engine.state.resources import UNIT, ResourcePool
 from weft.engine.state.workers import Binding, Place, Worker, WorkerPool
@@ -41,13 +42,15 @@ class Scheduler:
     def _schedule(self, out: list[Instruction]) -> None:
         """Serve what fits, ask leases back for what does not, and keep the store of workers filled."""
         lacking: set[DemandKey] = set()
+        someone_waits = False
         if self.demands.is_waiting:
             while (demand := self.demands.next_fitting(self.resources, lacking)) is not None:
                 if not self._place(demand, out):
                     lacking.add(demand.key)
+                    someone_waits |= not needs_launch(self.jobs[demand.job].runtime_env_for(demand.runtime_env))
             for lease in self.leases.ask_back(self.demands.pending(), self.resources):
                 out.append(SendRecord(lease.holder, kinds.LEASE_REVOKE, kinds.LEASE_BODY.pack(lease.id)))
-        for ticket in self.workers.top_up(bool(lacking)):
+        for ticket in self.workers.top_up(someone_waits):
             out.append(ForkWorker(ticket))
 
     def _place(self, demand: Demand, out: list[Instruction]) -> bool:
@@ -60,6 +63,8 @@ class Scheduler:
         worker = self.workers.choose(binding, isinstance(demand.key, bytes), demand.requester)
         if worker is None:
             self.resources.release(holding)
+            if needs_launch(binding.runtime_env) and (ticket := self.workers.launch(binding)):
+                out.append(ForkWorker(ticket, job.bind(binding, cpus)))
             return False
         place = Place.ACTOR if isinstance(demand.key, bytes) else Place.LEASED
         if self.workers.put_to_work(worker, place, binding, holding):

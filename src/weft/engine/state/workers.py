@@ -2,7 +2,8 @@
 
 Pure: no I/O, no clock. A worker is asked for by ticket; its slot is named at once and its process follows, and from the
 moment it has a slot it can be given work (records wait in its ring). It is bound at its first work to one job, one
-runtime environment, one set of GPUs and one number of threads, and afterwards serves only what matches.
+runtime environment, one set of GPUs and one number of threads, and afterwards serves only what matches. Where the
+environment needs a launch of its own (`launches`) the worker is bound when it is asked for.
 
 Before its first use the pool holds one worker a CPU. While anything runs it keeps `SPARE` unbound ones in store, so
 that nested work and actors start at once. More idle workers than both together are ended after a tick or two; idle
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from weft.engine.state.events import Process
+from weft.engine.state.launches import needs_launch
 from weft.engine.state.resources import Holding
 
 SPARE = 2
@@ -99,6 +101,8 @@ class WorkerPool:
         self.crashes_in_a_row = 0
         self._by_ticket: dict[int, Worker] = {}
         self._idle: dict[Binding | None, dict[int, Worker]] = {None: {}}
+        self._awaited: set[Binding] = set()
+        """Of workers that are bound from their birth and have no slot yet."""
         self._last_ticket = 0
         self._starting = self._requested = self._busy = 0
         self._was_used = False
@@ -125,17 +129,34 @@ class WorkerPool:
         self._requested += len(tickets)
         return tickets
 
+    def launch(self, binding: Binding) -> int:
+        """The ticket of a worker to be born bound to it; 0 when one is coming, or none may be asked for now."""
+        if self._is_exhausted or self._starting >= self.start_limit or binding in self._awaited:
+            return 0
+        self._last_ticket += 1
+        worker = self._by_ticket[self._last_ticket] = Worker(self._last_ticket)
+        worker.binding = binding
+        self._awaited.add(binding)
+        self._starting += 1
+        return worker.ticket
+
+    def _has_arrived(self, worker: Worker) -> None:
+        """It has its slot, or will never have one."""
+        if worker.binding is None:
+            self._requested -= 1
+        else:
+            self._awaited.discard(worker.binding)
+
     def slot_reserved(self, ticket: int, process: Process) -> None:
         worker = self._by_ticket[ticket]
-        self._requested -= 1
+        self._has_arrived(worker)
         worker.process = process
         self.by_process[process] = worker
         self._make_idle(worker)
 
     def slots_exhausted(self, ticket: int) -> None:
         """No worker is asked for again until a slot comes back."""
-        del self._by_ticket[ticket]
-        self._requested -= 1
+        self._has_arrived(self._by_ticket.pop(ticket))
         self._starting -= 1
         self._is_exhausted = True
 
@@ -155,7 +176,9 @@ class WorkerPool:
         """An idle worker for this work: one that is bound to the same, the last used first, or an unbound one.
 
         Never the requester itself, which may be idle while what it has submitted still waits."""
-        order = (None, binding) if prefer_unbound else (binding, None)
+        order: tuple[Binding | None, ...] = (None, binding) if prefer_unbound else (binding, None)
+        if needs_launch(binding.runtime_env):
+            order = (binding,)
         for key in order:
             if key is None and (store := self._idle[None]):
                 return next((worker for worker in store.values() if worker.forked), next(iter(store.values())))

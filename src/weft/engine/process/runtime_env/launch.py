@@ -11,7 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,15 +19,12 @@ import msgspec
 from weft.engine.process.runtime_env import apply, installed
 from weft.engine.process.runtime_env.installed import Installed
 from weft.engine.process.runtime_env.merge import parse
+from weft.engine.state.launches import AT_IMPORT, AT_START
 from weft.engine.wire.messages import BindJob
 from weft.exceptions import RuntimeEnvSetupError
 
 PROBE_TIMEOUT_S = 120
 _OWN_MODULES = frozenset(sys.stdlib_module_names)
-_STARTERS = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
-_THREADS = ("OMP_", "OPENBLAS_", "MKL_", "NUMEXPR_")
-
-Attach = Callable[[int, int, int, int], int]
 
 
 def run(binding_fd: int, segment_fd: int, event_fd: int, slot: int, generation: int) -> int:
@@ -61,9 +58,9 @@ def command_for(env: Mapping[str, Any], packages: Installed | None) -> list[str]
     if packages is not None and not loaded.isdisjoint(_top_levels(packages.site)):
         return [own]  # another version of what is loaded here already
     wanted = env.get("env_vars", {})
-    if any(name.startswith(_STARTERS) for name in wanted):
+    if any(name.startswith(AT_START) for name in wanted):
         return [own]
-    if "numpy" in loaded and any(name.startswith(_THREADS) for name in wanted):
+    if "numpy" in loaded and any(name.startswith(AT_IMPORT) for name in wanted):
         return [own]  # its libraries have counted their threads already
     return []
 
