@@ -105,9 +105,15 @@ void Core::actor_is_dead(ActorLink* to, const std::string& error) {
     to->creation = nullptr;
 }
 
-/// An argument of the constructor failed: the daemon never hears of the actor.
+/// An argument of the constructor failed: tell those who watch the actor through the daemon, too.
 void Core::fail_creation(Task* task, const std::string& error) {
-    actor_is_dead(link(task->header().actor), error);
+    ActorLink* to = link(task->header().actor);
+    Buffer out;
+    out.add(to->id);
+    out.add(uint64_t(0));
+    out.append(error.data(), error.size());
+    send(daemon_, Kind::ACTOR_CREATED, out.data(), out.size());
+    actor_is_dead(to, error);
 }
 
 }  // namespace weft

@@ -229,6 +229,7 @@ enum class ErrorCode : uint8_t {
     actor_unavailable = 7,
     out_of_memory = 8,
     get_timed_out = 9,
+    unschedulable = 10,
 };
 
 inline std::string error_value(ErrorCode code, std::string_view text) {

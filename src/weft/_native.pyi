@@ -251,7 +251,7 @@ def error_value(code: int, text: str) -> bytes:
     """An error value of the engine's own: b"S", the code, the text. Python's are b"P" and a pickle.
 
     Codes: 1 worker crashed, 2 actor died, 3 owner died, 4 object lost, 5 cancelled, 6 node lost,
-    7 actor unavailable, 8 out of memory, 9 get timed out."""
+    7 actor unavailable, 8 out of memory, 9 get timed out, 10 can never be placed."""
 
 def current_task() -> tuple[bytes, int, str, bytes]:
     """(task id, attempt, name, actor id or b"") of the calling thread."""

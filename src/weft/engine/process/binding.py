@@ -1,7 +1,7 @@
 """Makes a fresh worker a worker of one job: paths, folder, environment, devices, and its own `__main__`.
 
-Runs once in a worker, before its first function is loaded. The zygote has imported nothing of the user's and no
-numeric library, so the thread limits set here are seen by the BLAS libraries that load later.
+Runs once in a worker, before its first function is loaded. The zygote has imported nothing of the user's; BLAS
+libraries that load later see the thread limits set here, and numpy's, if it is loaded already, is told.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ def limit_threads(num_cpus: float, chosen: Mapping[str, str]) -> None:
     for name in _THREAD_LIMITS:
         if name not in chosen:
             os.environ[name] = str(max(1, int(num_cpus)))
+    if num_cpus >= 2 and "numpy" in sys.modules and not any(name in chosen for name in _THREAD_LIMITS):
+        from weft.engine.process import blas
+
+        blas.set_threads(int(num_cpus))
 
 
 def show_gpus(gpu_ids: list[int]) -> None:

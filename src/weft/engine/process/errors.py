@@ -19,7 +19,7 @@ from weft.engine.process import context_state
 from weft.exceptions import ActorDiedError, TaskError, UnserializableException, WeftError
 
 WORKER_CRASHED, ACTOR_DIED, OWNER_DIED, OBJECT_LOST, CANCELLED = 1, 2, 3, 4, 5
-NODE_LOST, ACTOR_UNAVAILABLE, OUT_OF_MEMORY, GET_TIMED_OUT = 6, 7, 8, 9
+NODE_LOST, ACTOR_UNAVAILABLE, OUT_OF_MEMORY, GET_TIMED_OUT, UNSCHEDULABLE = 6, 7, 8, 9, 10
 
 ENV_FAILED, ACTOR_ENV_FAILED = 20, 21
 """The runtime environment of a task, or of an actor, could not be made."""
@@ -193,6 +193,9 @@ def system_error(code: int, text: str) -> BaseException:
         return exceptions.ActorUnavailableError(text)
     if code == OUT_OF_MEMORY:
         return exceptions.ObjectStoreFullError(text)
+    if code == UNSCHEDULABLE:
+        kind = exceptions.ActorUnschedulableError if text.startswith("actor") else exceptions.TaskUnschedulableError
+        return kind(text)
     if code == GET_TIMED_OUT:
         return exceptions.GetTimeoutError(text)
     return exceptions.SystemFailureError(text)
