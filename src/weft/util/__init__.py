@@ -10,21 +10,31 @@ if TYPE_CHECKING:
     from weft.engine.process.serialize import register_serializer as register_serializer
     from weft.util.actor_pool import ActorPool as ActorPool
     from weft.util.check_serialize import inspect_serializability as inspect_serializability
+    from weft.util.debug import disable_log_once_globally as disable_log_once_globally
+    from weft.util.debug import enable_periodic_logging as enable_periodic_logging
+    from weft.util.debug import log_once as log_once
+    from weft.util.executor import Executor as Executor
     from weft.util.mapping import as_completed as as_completed
     from weft.util.mapping import map_unordered as map_unordered
+    from weft.util.progress_bar import progress as progress
 
 _HOMES = {
     "ActorPool": "weft.util.actor_pool",
+    "Executor": "weft.util.executor",
     "deregister_serializer": "weft.engine.process.serialize",
+    "disable_log_once_globally": "weft.util.debug",
+    "enable_periodic_logging": "weft.util.debug",
     "inspect_serializability": "weft.util.check_serialize",
+    "log_once": "weft.util.debug",
     "list_named_actors": "weft.engine.process.named_actors",
     "as_completed": "weft.util.mapping",
     "map_unordered": "weft.util.mapping",
+    "progress": "weft.util.progress_bar",
     "register_serializer": "weft.engine.process.serialize",
 }
 _SUBMODULES = frozenset(
-    "accelerators actor_group actor_pool check_serialize joblib mapping multiprocessing queue "
-    "scheduling_strategies".split()
+    "accelerators actor_group actor_pool annotations check_serialize debug executor iter joblib mapping "
+    "multiprocessing progress_bar queue scheduling_strategies state".split()
 )
 
 __all__ = [*sorted(_HOMES)]

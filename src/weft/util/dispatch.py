@@ -1,13 +1,17 @@
 """Jobs that wait for a free lane. Under the pools and executors of this package.
 
-A lane runs one job at a time: a pool's worker, or one of the places of an executor. So a job never waits behind a long
-one while another lane is free. Jobs move on whenever one is settled, by the first that notices: the core's callback
-thread, or any thread that waits for a result here, which waits in the engine and thereby lends its CPUs.
+A lane runs its jobs one after the other: a pool's worker, or one of the places of an executor. Jobs move on whenever
+one is settled, by the first that notices: the core's callback thread, or any thread that waits for a result here,
+which waits in the engine and thereby lends its CPUs.
 
-1. DIS-1: every job that was added is settled once, by `settle`, with a value or an error.
-2. DIS-2: a job's `is_settled` changes under the lock, so a waiter that looks under it misses nothing.
-3. DIS-3: no code of the user's runs under the lock, but for pickling a job's arguments; what may block runs on the
-   dispatcher's own thread, started at the first need.
+A lane that runs jobs in order may be given more than one, as many as it is expected to finish within a millisecond, so
+that short jobs do not wait for a thread of ours in between. When one takes longer after all while another lane is
+free, a waiter calls back what has not started.
+
+1. DIS-1: every job that was added is settled once, with a value or an error, unless it was withdrawn.
+2. DIS-2: a job is settled under the lock, so a waiter that looks under it misses nothing.
+3. DIS-3: no code of the user's runs under the lock but for pickling a job's arguments and unpickling its value; what
+   may block runs on the dispatcher's own thread, started at the first need.
 """
 
 from __future__ import annotations
@@ -18,35 +22,79 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import weft
 from weft import _native
+from weft.exceptions import ActorError, TaskCancelledError
 
-__all__ = ["Dispatcher", "Job", "Lane"]
+__all__ = ["Dispatcher", "Job", "Lane", "Pace"]
 
-_TICK_S = 0.05
+QUEUED_S = 0.001
+"""So much work is given to a lane at a time."""
+MOST_QUEUED = 64
+_CALL_BACK_S = 0.003
+"""A lane without progress for so long must share what it has not started."""
+_TICK_S = 0.02
 """A waiter with nothing under way looks again so often: another thread is about to say more."""
 
 
-class Job(Protocol):
-    is_settled: bool
+class Pace:
+    """How long jobs of one kind take. Starts pessimistic, and a slow job counts at once."""
+
+    __slots__ = ("job_s",)
+
+    def __init__(self) -> None:
+        self.job_s = QUEUED_S
+
+    def note(self, job_s: float) -> None:
+        self.job_s = job_s if job_s > self.job_s else (self.job_s + job_s) / 2
+
+    def depth(self) -> int:
+        """How many a lane may have."""
+        return max(1, min(MOST_QUEUED, int(QUEUED_S / (self.job_s + 1e-9))))
+
+
+class Job:
+    """What is to be run, and who is told of the outcome."""
+
+    __slots__ = ()
+    pace: Pace | None = None
+    """None: never queued behind another."""
 
     def settle(self, value: Any, error: BaseException | None) -> None:
-        """Under the lock: keep what came of it and set `is_settled`."""
+        """Under the lock: keep what came of it."""
 
     def announce(self) -> None:
-        """After the lock is given up, on the thread that settled it: tell whoever listens."""
+        """Afterwards, on the thread that settled it, without the lock: tell whoever listens."""
 
 
-class Lane(Protocol):
+class Lane:
+    """Runs jobs one after the other, in order when `is_ordered`."""
+
+    __slots__ = ("is_called_back", "progressed_s", "queued")
+    is_ordered = False
+
+    def __init__(self) -> None:
+        self.queued: dict[Any, Job] = {}
+        """By ref, in order of submission."""
+        self.progressed_s = 0.0
+        self.is_called_back = False
+
     def start(self, job: Any) -> Any:
         """Submit it; the ref of its outcome."""
+        raise NotImplementedError
 
-    def follow(self, error: BaseException | None) -> Lane:
-        """The lane that takes this one's place after a job; mostly itself."""
+    def ended(self, error: BaseException | None) -> None:
+        """One of its jobs is settled."""
+
+    def mark(self) -> Any:
+        """The ref whose end is worth waking up for: the only one, or the one that leaves half of the work."""
+        if len(self.queued) == 1 or self.is_called_back:
+            return next(iter(self.queued))
+        return list(self.queued)[len(self.queued) // 2]
 
 
 class Dispatcher:
@@ -55,9 +103,12 @@ class Dispatcher:
     def __init__(self, lanes: Iterable[Lane]) -> None:
         self.lock = threading.RLock()
         self._idle: deque[Lane] = deque(lanes)
+        self._lanes = len(self._idle)
         self._waiting: deque[Job] = deque()
-        self._running: dict[Any, tuple[Job, Lane]] = {}
-        self._settled_early: list[Job] = []
+        self._busy: dict[Lane, None] = {}
+        self._abandoned: BaseException | None = None
+        self._untold: deque[Job] = deque()
+        """Settled, and nobody has been told yet."""
         self._errands: queue.SimpleQueue[Callable[[], None] | None] | None = None
         self._thread: threading.Thread | None = None
 
@@ -67,30 +118,10 @@ class Dispatcher:
         with self.lock:
             self._waiting.extend(jobs)
             self._feed()
-        self._announce_early()
-
-    def _feed(self) -> None:
-        while self._waiting and self._idle:
-            job, lane = self._waiting.popleft(), self._idle.popleft()
-            try:
-                ref = lane.start(job)
-            except Exception as error:  # its arguments can not be pickled, or the session is over
-                self._idle.appendleft(lane)
-                self._settle_early(job, error)
-                continue
-            self._running[ref] = (job, lane)
-            _native.on_ready(ref, partial(self._ready, ref))
-
-    def abandon(self, error: BaseException) -> None:
-        """Settle all that has not started with this error."""
-        with self.lock:
-            jobs, self._waiting = self._waiting, deque()
-            for job in jobs:
-                self._settle_early(job, error)
-        self._announce_early()
+        self._tell()
 
     def withdraw(self, job: Job) -> bool:
-        """Take back a job that has not started; False when it has."""
+        """Take back a job that no lane has; False when one has."""
         with self.lock:
             try:
                 self._waiting.remove(job)
@@ -98,33 +129,111 @@ class Dispatcher:
                 return False
             return True
 
+    def abandon(self, error: BaseException) -> None:
+        """Settle all that no lane has with this error, also what comes back from lanes."""
+        with self.lock:
+            self._abandoned = error
+            jobs, self._waiting = self._waiting, deque()
+            for job in jobs:
+                self._settle(job, None, error)
+        self._tell()
+
+    def _feed(self) -> None:
+        while self._waiting and self._idle:
+            self._fill(self._idle.popleft())
+
+    def _fill(self, lane: Lane) -> None:
+        """Give a lane what it can take; afterwards it is idle or busy."""
+        started, ref = time.perf_counter(), None
+        share = -(-len(self._waiting) // self._lanes)
+        while self._waiting and len(lane.queued) < self._depth(lane, share):
+            job = self._waiting.popleft()
+            try:
+                ref = lane.start(job)
+            except Exception as error:  # its arguments can not be pickled, or the session is over
+                self._settle(job, None, error)
+                continue
+            lane.queued[ref] = job
+        if not lane.queued:
+            self._busy.pop(lane, None)
+            self._idle.append(lane)
+            return
+        if lane not in self._busy:
+            self._busy[lane] = None
+            lane.progressed_s = started
+        if ref is not None:
+            _native.on_ready(ref, partial(self._look, lane))
+
+    def _depth(self, lane: Lane, share: int) -> int:
+        pace = self._waiting[0].pace
+        if pace is None or not lane.is_ordered or lane.is_called_back:
+            return 1
+        return min(pace.depth(), share)
+
     # ---- outcomes ----
 
-    def _ready(self, ref: Any) -> None:
+    def _look(self, lane: Lane) -> None:
+        """Settle what a lane has finished, and give it more."""
         with self.lock:
-            entry = self._running.pop(ref, None)
-            if entry is None:
-                return
-            job, lane = entry
-            value, failure = None, None
-            try:
-                value = weft.get(ref)
-            except BaseException as error:
-                failure = error
-            self._idle.append(lane.follow(failure))
-            self._feed()
-            job.settle(value, failure)
-        job.announce()
-        self._announce_early()
+            self._collect(lane)
+        self._tell()
 
-    def _settle_early(self, job: Job, error: BaseException) -> None:
-        job.settle(None, error)
-        self._settled_early.append(job)
+    def _collect(self, lane: Lane) -> None:
+        done = []
+        for ref in lane.queued:
+            if ref.is_ready():
+                done.append(ref)
+            elif not lane.is_called_back:
+                break
+        if not done:
+            return
+        now = time.perf_counter()
+        pace = lane.queued[done[0]].pace
+        if pace is not None:
+            pace.note((now - lane.progressed_s) / len(done))
+        lane.progressed_s = now
+        unstarted: list[Job] = []
+        for ref in done:
+            if ref in lane.queued:
+                unstarted += self._take(lane, ref)
+        self._return(unstarted)
+        if not lane.queued:
+            lane.is_called_back = False
+        self._fill(lane)
+        self._feed()
 
-    def _announce_early(self) -> None:
-        while self._settled_early:
+    def _take(self, lane: Lane, ref: Any) -> list[Job]:
+        """Settle what the ref stands for; the jobs that turn out not to have been started."""
+        job = lane.queued.pop(ref)
+        value, failure = None, None
+        try:
+            value = weft.get(ref)
+        except BaseException as error:
+            failure = error
+        if lane.is_called_back and isinstance(failure, TaskCancelledError):
+            return [job]
+        unstarted: list[Job] = []
+        if isinstance(failure, ActorError):  # it runs in order, so what comes after this one was not started
+            unstarted, lane.queued = list(lane.queued.values()), {}
+        lane.ended(failure)
+        self._settle(job, value, failure)
+        return unstarted
+
+    def _return(self, jobs: Sequence[Job]) -> None:
+        if self._abandoned is None:
+            self._waiting.extendleft(reversed(jobs))
+            return
+        for job in jobs:
+            self._settle(job, None, self._abandoned)
+
+    def _settle(self, job: Job, value: Any, error: BaseException | None) -> None:
+        job.settle(value, error)
+        self._untold.append(job)
+
+    def _tell(self) -> None:
+        while self._untold:
             try:
-                job = self._settled_early.pop()
+                job = self._untold.popleft()
             except IndexError:
                 return
             job.announce()
@@ -136,25 +245,40 @@ class Dispatcher:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self.lock:
-                if is_done():
-                    return True
-                running = list(self._running)
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if running:
-                ready, _ = weft.wait(running, num_returns=1, timeout=left)
-                for ref in ready:
-                    self._ready(ref)
-            elif left != 0:
+                for lane in list(self._busy):
+                    self._collect(lane)
+                done = is_done()
+                marks = [] if done else [lane.mark() for lane in self._busy]
+                may_call_back = any(len(lane.queued) > 1 for lane in self._busy)
+            self._tell()
+            left = None if deadline is None else deadline - time.monotonic()
+            if done or (left is not None and left <= 0):
+                return done
+            if not marks:
                 time.sleep(_TICK_S if left is None else min(_TICK_S, left))
-            if left == 0 and not running:
-                return False
-            if left == 0:
-                with self.lock:
-                    return is_done()
+                continue
+            nap = min(left or _CALL_BACK_S, _CALL_BACK_S) if may_call_back else left
+            ready, _ = weft.wait(marks, num_returns=1, timeout=nap)
+            if not ready and may_call_back:
+                self._call_back()
+
+    def _call_back(self) -> None:
+        """Lanes are free while jobs wait behind a long one: fetch those."""
+        with self.lock:
+            if self._waiting or not self._idle:
+                return
+            now = time.perf_counter()
+            for lane in self._busy:
+                if len(lane.queued) > 1 and not lane.is_called_back and now - lane.progressed_s > _CALL_BACK_S:
+                    lane.is_called_back = True
+                    behind = list(lane.queued)[1:]
+                    for ref in behind:
+                        weft.cancel(ref)
+                    _native.on_ready(behind[0], partial(self._look, lane))
 
     def is_idle(self) -> bool:
         """Whether nothing waits or runs."""
-        return not self._waiting and not self._running
+        return not self._waiting and not self._busy
 
     # ---- what may block ----
 

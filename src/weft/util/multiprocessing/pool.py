@@ -18,36 +18,40 @@ from typing import Any, NoReturn
 
 import weft
 from weft.exceptions import ActorDiedError, ActorError
-from weft.util.dispatch import Dispatcher
+from weft.util.dispatch import Dispatcher, Lane, Pace
 from weft.util.multiprocessing.results import (
     ApplyResult,
     AsyncResult,
+    Call,
     Callback,
     Chunk,
     IMapIterator,
     IMapUnorderedIterator,
     MapResult,
 )
-from weft.util.multiprocessing.worker import APPLY, MAP, STARMAP, PoolWorker
-from weft.util.portable_function import pack
+from weft.util.multiprocessing.worker import APPLY, EACH, MAP, STARMAP, PoolWorker
+from weft.util.portable_function import Packed, pack
 
 __all__ = ["AsyncResult", "IMapIterator", "IMapUnorderedIterator", "Pool"]
 
 _ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
 _LAST_CALLS_S = 5.0
+_MOST_PACES = 64
 
 logger = logging.getLogger(__name__)
 
 
-class _Worker:
-    """A lane: the actor of the moment. Made when there is work for it, and anew after `max_tasks` chunks or a death."""
+class _Worker(Lane):
+    """The actor of the moment. Made when there is work for it, and anew after `max_tasks` chunks or a death."""
 
-    __slots__ = ("_actor_class", "_arguments", "_done", "_max_tasks", "actor", "submit")
+    __slots__ = ("_actor_class", "_arguments", "_done", "_max_tasks", "actor", "is_ordered", "submit")
 
     def __init__(self, actor_class: Any, arguments: tuple[Any, ...], max_tasks: int | None) -> None:
+        super().__init__()
         self._actor_class = actor_class
         self._arguments = arguments
         self._max_tasks = max_tasks
+        self.is_ordered = max_tasks is None  # else each chunk must find out whether it is the last
         self.actor: Any = None
         self.submit: Any = None
         self._done = 0
@@ -60,13 +64,12 @@ class _Worker:
     def start(self, chunk: Chunk) -> Any:
         if self.actor is None:
             self.spawn()
-        return self.submit(chunk.packed, chunk.kind, chunk.items)
+        return self.submit(chunk.call.packed, chunk.call.kind, chunk.items)
 
-    def follow(self, error: BaseException | None) -> _Worker:
+    def ended(self, error: BaseException | None) -> None:
         self._done += 1
         if self._done == self._max_tasks or isinstance(error, ActorError):
             self.actor = self.submit = None
-        return self
 
 
 class Pool:
@@ -95,9 +98,10 @@ class Pool:
             logger.warning("Pool ignores context=%r: its workers are always Weft's.", context)
         self._processes = _attach(processes, ray_address)
         arguments = (None if initializer is None else pack(initializer), tuple(initargs or ()))
-        actor_class = weft.remote(PoolWorker).options(**{"num_cpus": 0, **(ray_remote_args or {})})  # type: ignore[attr-defined]
+        actor_class = weft.remote(PoolWorker).options(**{"num_cpus": 0, **(ray_remote_args or {})})
         self._workers = [_Worker(actor_class, arguments, maxtasksperchild) for _ in range(self._processes)]
         self._dispatcher = Dispatcher(self._workers)
+        self._paces: dict[Packed, Pace] = {}
         self._reading: set[IMapIterator] = set()
         """Iterators whose source is not read to its end."""
         self._start(wait=initializer is not None)
@@ -138,7 +142,7 @@ class Pool:
         self._check_running()
         result = ApplyResult(self._dispatcher, callback, error_callback)
         items = (tuple(args or ()), dict(kwds or {}))
-        self._dispatcher.add([Chunk(pack(func), APPLY, items, result.chunk_settled, result.tell)])
+        self._dispatcher.add([Chunk(Call(pack(func), APPLY, None), items, result)])
         return result
 
     # ---- many calls ----
@@ -190,8 +194,14 @@ class Pool:
             chunksize = max(1, -(-len(items) // (4 * self._processes)))
         _check_chunksize(chunksize)
         result = MapResult(self._dispatcher, callback, error_callback)
-        self._dispatcher.add(result.make_chunks(pack(func), kind, items, chunksize))
+        self._dispatcher.add(result.make_chunks(self._call(func, kind), items, chunksize))
         return result
+
+    def _call(self, func: Callable[..., Any], kind: int) -> Call:
+        packed = pack(func)
+        if len(self._paces) > _MOST_PACES:
+            self._paces.clear()
+        return Call(packed, kind, self._paces.setdefault(packed, Pace()))
 
     def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = 1) -> IMapIterator:
         """The results in order, as they come."""
@@ -208,7 +218,7 @@ class Pool:
     ) -> IMapIterator:
         self._check_running()
         _check_chunksize(chunksize or 1)
-        results = kind(self._dispatcher, pack(func), iterable, chunksize or 1, self._processes)
+        results = kind(self._dispatcher, self._call(func, EACH), iterable, chunksize or 1, self._processes)
         self._reading = {other for other in self._reading if not other.is_exhausted}
         if not results.is_exhausted:
             self._reading.add(results)

@@ -11,43 +11,61 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from multiprocessing import TimeoutError
-from typing import Any
+from typing import Any, Protocol
 
-from weft.util.dispatch import Dispatcher
-from weft.util.multiprocessing.worker import EACH, Failed, chunks_of
+from weft.util.dispatch import Dispatcher, Job, Pace
+from weft.util.multiprocessing.worker import Failed, chunks_of
 from weft.util.portable_function import Packed
 
 __all__ = ["ApplyResult", "AsyncResult", "Chunk", "IMapIterator", "IMapUnorderedIterator", "MapResult"]
 
 Callback = Callable[[Any], object]
-LEAST_AHEAD = 64
-"""An imap over an iterator reads so many chunks ahead of what was taken from it, or eight a worker when that is more."""
 
 
-class Chunk:
-    """A job: some calls that one worker makes at a time. `owner` is told its outcome, under the dispatcher's lock."""
+class Call:
+    """What all chunks of a call have in common."""
 
-    __slots__ = ("_tell", "is_settled", "items", "kind", "on_settled", "packed", "value")
+    __slots__ = ("kind", "pace", "packed")
 
-    def __init__(
-        self, packed: Packed, kind: int, items: Any, on_settled: Callable[[Chunk], None], tell: Callable[[], None]
-    ) -> None:
+    def __init__(self, packed: Packed, kind: int, pace: Pace | None) -> None:
         self.packed = packed
         self.kind = kind
+        self.pace = pace
+
+
+class Owner(Protocol):
+    def chunk_settled(self, chunk: Chunk) -> None: ...
+    def chunk_announced(self) -> None: ...
+
+
+LEAST_AHEAD = 64
+"""An imap over an iterator reads so many chunks ahead of what was taken from it, or eight a worker if that is more."""
+
+
+class Chunk(Job):
+    """Some calls that one worker makes at a time; `owner` is a result or an iterator."""
+
+    __slots__ = ("call", "is_settled", "items", "owner", "value")
+
+    def __init__(self, call: Call, items: Any, owner: Owner) -> None:
+        self.call = call
         self.items = items
+        self.owner = owner
         self.is_settled = False
         self.value: Any = None
-        self.on_settled = on_settled
-        self._tell = tell
+
+    @property
+    def pace(self) -> Pace | None:  # type: ignore[override]
+        return self.call.pace
 
     def settle(self, value: Any, error: BaseException | None) -> None:
         self.value = value if error is None else Failed(error)
         self.is_settled = True
         self.items = None
-        self.on_settled(self)
+        self.owner.chunk_settled(self)
 
     def announce(self) -> None:
-        self._tell()
+        self.owner.chunk_announced()
 
 
 class ApplyResult:
@@ -60,6 +78,7 @@ class ApplyResult:
         self._value: Any = None
         self._error: BaseException | None = None
         self._is_complete = False
+        self._is_told = False
         self._is_ready = threading.Event() if callback or error_callback else None
 
     def ready(self) -> bool:
@@ -94,9 +113,10 @@ class ApplyResult:
             self._value = chunk.value
         self._is_complete = True
 
-    def tell(self) -> None:
+    def chunk_announced(self) -> None:
         """Run the callback, if there is one, on the dispatcher's thread."""
-        if self._is_complete and self._is_ready is not None:
+        if self._is_complete and self._is_ready is not None and not self._is_told:
+            self._is_told = True
             self._dispatcher.later(self._call_back)
 
     def _call_back(self) -> None:
@@ -117,26 +137,17 @@ AsyncResult = ApplyResult
 class MapResult(ApplyResult):
     """Of many calls, a list. It is complete when all chunks are; the first error counts."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        callback: Callback | None,
-        error_callback: Callback | None,
-    ) -> None:
+    def __init__(self, dispatcher: Dispatcher, callback: Callback | None, error_callback: Callback | None) -> None:
         super().__init__(dispatcher, callback, error_callback)
         self._chunks: list[Chunk] = []
         self._unsettled = 0
 
-    def make_chunks(self, packed: Packed, kind: int, items: Sequence[Any], size: int) -> list[Chunk]:
-        self._chunks = [
-            Chunk(packed, kind, part, self.chunk_settled, self._nothing_yet) for part in chunks_of(items, size)
-        ]
+    def make_chunks(self, call: Call, items: Sequence[Any], size: int) -> list[Chunk]:
+        self._chunks = [Chunk(call, part, self) for part in chunks_of(items, size)]
         self._unsettled = len(self._chunks)
-        if self._chunks:
-            self._chunks[-1]._tell = self.tell
-        else:
+        if not self._chunks:
             self._finish()
-            self.tell()
+            self.chunk_announced()
         return self._chunks
 
     def chunk_settled(self, chunk: Chunk) -> None:
@@ -145,7 +156,6 @@ class MapResult(ApplyResult):
         self._unsettled -= 1
         if not self._unsettled:
             self._finish()
-            chunk._tell = self.tell
 
     def _finish(self) -> None:
         if self._error is None:
@@ -153,18 +163,15 @@ class MapResult(ApplyResult):
         self._chunks = []
         self._is_complete = True
 
-    def _nothing_yet(self) -> None:
-        """Chunks before the last are not announced."""
-
 
 class IMapIterator:
     """Results in order. `next(timeout)` raises what that one call raised, and the one after it can be had still.
 
     Over an iterator it reads ahead so far and no further: an endless one is fine."""
 
-    def __init__(self, dispatcher: Dispatcher, packed: Packed, source: Any, size: int, lanes: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, call: Call, source: Any, size: int, lanes: int) -> None:
         self._dispatcher = dispatcher
-        self._packed = packed
+        self._call = call
         self._size = size
         self._current: Iterator[Any] = iter(())
         self._open: deque[Chunk] = deque()
@@ -224,7 +231,7 @@ class IMapIterator:
         return self._source is None
 
     def _make_chunk(self, part: Sequence[Any]) -> Chunk:
-        return Chunk(self._packed, EACH, part, self._settled, _nothing)
+        return Chunk(self._call, part, self)
 
     def _add(self, chunks: list[Chunk]) -> None:
         with self._dispatcher.lock:
@@ -248,8 +255,11 @@ class IMapIterator:
     def _has_next(self) -> bool:
         return self._open[0].is_settled
 
-    def _settled(self, chunk: Chunk) -> None:
+    def chunk_settled(self, chunk: Chunk) -> None:
         """In order there is nothing to do: the chunk has its place."""
+
+    def chunk_announced(self) -> None:
+        """Whoever waits looks by itself."""
 
 
 class IMapUnorderedIterator(IMapIterator):
@@ -261,9 +271,5 @@ class IMapUnorderedIterator(IMapIterator):
     def _has_next(self) -> bool:
         return bool(self._open)
 
-    def _settled(self, chunk: Chunk) -> None:
+    def chunk_settled(self, chunk: Chunk) -> None:
         self._open.append(chunk)
-
-
-def _nothing() -> None:
-    pass
