@@ -77,6 +77,9 @@ class AsyncGroup:
         self._signalled = False
         while self._incoming and len(self._running) < self._limit:
             call = self._incoming.popleft()
+            if call.is_cancelled:
+                self._calls.ended(call, None, None)
+                continue
             if not self._is_coroutine(call):
                 copy_context().run(_run_plain, call, self._calls)
                 continue

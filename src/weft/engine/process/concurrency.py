@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,10 @@ DEFAULT_GROUP = "_default"
 SYSTEM_GROUP = "_ray_system"
 ROOM_POLL_S = 0.001
 """How often a generator that is a window ahead of its consumer looks whether it may go on."""
+
+
+_MOST_EARLY_CANCELS = 10_000
+_EACH_ONCE = 32
 
 
 class Call:
@@ -57,6 +62,7 @@ class ConcurrentCalls:
         self._lock = threading.Lock()
         self._open: dict[bytes, Call] = {}
         """By task id: waiting in a group or under way."""
+        self._early_cancels: dict[bytes, bool] = {}
         self._idle_callback: Callable[[], Any] | None = None
         self._leaving = False
         self._methods: dict[str, Any] = {}
@@ -86,6 +92,7 @@ class ConcurrentCalls:
             return
         with self._lock:
             self._open[call.task[0]] = call
+            call.is_cancelled = self._early_cancels.pop(call.task[0], False)
         group.submit(call)
 
     def _method(self, name: str) -> Any:
@@ -127,10 +134,14 @@ class ConcurrentCalls:
         """A caller gave the call up: what waits is not started, a coroutine is cancelled, a thread can look."""
         with self._lock:
             call = self._open.get(task)
-        if call is not None:
-            call.is_cancelled = True
-            for group in self._groups.values():
-                group.cancel(call)
+            if call is None:  # its start is on its way on the main thread, or it was answered a moment ago
+                self._early_cancels[task] = True
+                if len(self._early_cancels) > _MOST_EARLY_CANCELS:
+                    del self._early_cancels[next(iter(self._early_cancels))]
+                return
+        call.is_cancelled = True
+        for group in list(self._groups.values()):
+            group.cancel(call)
 
     def is_cancelled(self, task: bytes) -> bool:
         call = self._open.get(task)
@@ -154,42 +165,51 @@ class ConcurrentCalls:
 
 
 class ThreadGroup:
-    """Up to `limit` threads, started as they are needed and kept, so that thread-local data lasts."""
+    """Up to `limit` threads, kept so that thread-local data lasts.
+
+    The longest idle one takes the next call. A small group first uses each of its threads once, so that as many
+    calls as the limit allows run on as many threads; a large one starts a thread only when all are busy."""
 
     def __init__(self, name: str, limit: int, calls: ConcurrentCalls) -> None:
         self._name = name
         self._limit = limit
         self._calls = calls
-        self._queue: SimpleQueue[Call] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        self._idle = 0
+        self._idle: deque[SimpleQueue[Call]] = deque()
+        """Each idle thread's own queue."""
+        self._waiting: deque[Call] = deque()
 
     def construct(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return cls(*args, **kwargs)
 
     def submit(self, call: Call) -> None:
         with self._lock:
-            if self._idle:
-                self._idle -= 1
-            elif self._threads < self._limit:
+            may_start = self._threads < self._limit
+            if self._idle and not (may_start and self._limit <= _EACH_ONCE):
+                self._idle.popleft().put(call)
+            elif may_start:
                 self._threads += 1
                 name = f"weft-{self._name.strip('_')}-{self._threads}"
-                threading.Thread(target=self._run, name=name, daemon=True).start()
-            self._queue.put(call)
+                threading.Thread(target=self._run, args=(call,), name=name, daemon=True).start()
+            else:
+                self._waiting.append(call)
 
     def cancel(self, call: Call) -> None:
         """Its thread sees the mark before it starts the call, or after."""
 
-    def _run(self) -> None:
+    def _run(self, call: Call) -> None:
+        mine: SimpleQueue[Call] = SimpleQueue()
         while True:
-            call = self._queue.get()
             _native.set_current_task(call.task[0], call.task[2])
             run_here(call, self._calls)
-            del call
             with self._lock:
-                if self._queue.empty():
-                    self._idle += 1
+                following = self._waiting.popleft() if self._waiting else None
+                if following is None:
+                    self._idle.append(mine)
+            del call  # or its arguments live until the next one
+            call = mine.get() if following is None else following
+            del following
 
 
 def run_here(call: Call, calls: ConcurrentCalls) -> None:
