@@ -1,4 +1,4 @@
-"""However a driver ends, and when its node is taken from it: it ends with what a person expects, and nothing remains."""
+"""However a driver ends, and when its node is taken from it: the end is what a person expects, nothing remains."""
 
 from __future__ import annotations
 
@@ -156,6 +156,29 @@ def test_a_driver_whose_other_thread_waits_can_end(tmp_path: Path) -> None:
     with MarkedRun(program, tmp_path) as run:
         assert run.line() == "working"
         run.note_sockets()
+        assert run.end() == 0, run.story()
+        run.assert_nothing_remains()
+
+
+@pytest.mark.xfail(strict=True, reason="api._get_slowly calls session.ensure(), which starts a new node")
+def test_a_get_that_a_shutdown_interrupts_starts_no_new_session(tmp_path: Path) -> None:
+    program = f"""{TASKS}
+    import threading
+    def wait():
+        try:
+            weft.get(forever.remote())
+        except Exception as error:
+            say(type(error).__name__)
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    weft.shutdown()
+    thread.join()
+    say('initialized' if weft.is_initialized() else 'not initialized')
+    """
+    with MarkedRun(program, tmp_path) as run:
+        run.line()
+        assert run.line() == "not initialized"
         assert run.end() == 0, run.story()
         run.assert_nothing_remains()
 

@@ -1,0 +1,158 @@
+"""A full arena: objects go to a file without a name, and come back as they were when they are wanted."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import weft
+from weft.engine.process import rpc
+from weft.exceptions import ObjectStoreFullError
+
+pytestmark = pytest.mark.usefixtures("small_store")
+HANG_S = 60.0
+MIB = 1 << 20
+SIZE = 4 * MIB
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true; counts of other processes arrive when they arrive."""
+    deadline = time.monotonic() + HANG_S
+    tick = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        tick.wait(0.005)
+    return True
+
+
+def arena() -> dict[str, int]:
+    statistics = rpc.request("statistics")
+    return {name: statistics[name] for name in ("used_bytes", "objects", "spilled_objects")}
+
+
+def array(fill: int, size: int = SIZE) -> Any:
+    return np.full(size, fill % 251, dtype=np.uint8)
+
+
+def is_filled(value: Any, fill: int, size: int = SIZE) -> bool:
+    return len(value) == size and bool((value == fill % 251).all())
+
+
+@weft.remote
+def make(fill: int) -> Any:
+    return array(fill)
+
+
+@weft.remote
+def first(values: Any) -> int:
+    """Of an array, or of a ref in a list."""
+    return int((weft.get(values[0]) if isinstance(values, list) else values)[0])
+
+
+@weft.remote
+def make_refs(count: int) -> list[Any]:
+    return [weft.put(array(number)) for number in range(count)]
+
+
+@pytest.fixture
+def small_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    weft.init(num_cpus=2, object_store_memory=64 * MIB)
+    try:
+        yield
+    finally:
+        weft.shutdown()
+    assert not list(tmp_path.iterdir()), "a spill file has no name"
+
+
+def test_what_does_not_fit_goes_to_disk_and_comes_back_as_it_was() -> None:
+    refs = [weft.put(array(fill, 8 * MIB)) for fill in range(24)]
+    assert arena()["spilled_objects"] > 0
+    for fill, ref in enumerate(refs):
+        assert is_filled(weft.get(ref), fill, 8 * MIB), fill
+    for fill, ref in reversed(list(enumerate(refs))):
+        assert is_filled(weft.get(ref), fill, 8 * MIB), fill
+
+
+def test_a_spilled_object_can_be_an_argument_or_a_nested_one() -> None:
+    refs = [weft.put(array(fill, 8 * MIB)) for fill in range(16)]
+    assert weft.get([first.remote(ref) for ref in refs]) == list(range(16))
+    assert weft.get([first.remote([ref]) for ref in refs]) == list(range(16))
+
+
+def test_results_of_tasks_and_puts_of_workers_are_spilled_too() -> None:
+    refs = [make.remote(fill) for fill in range(40)]
+    weft.wait(refs, num_returns=40, timeout=HANG_S)
+    nested = [weft.get(make_refs.remote(4)) for _ in range(5)]
+    assert all(is_filled(weft.get(ref), fill) for fill, ref in enumerate(refs))
+    assert all(is_filled(weft.get(ref), fill) for row in nested for fill, ref in enumerate(row))
+
+
+def test_memory_and_disk_come_back() -> None:
+    for _ in range(3):
+        refs = [weft.put(array(fill, 8 * MIB)) for fill in range(16)]
+        del refs
+        assert until(lambda: arena() == {"used_bytes": 0, "objects": 0, "spilled_objects": 0}), arena()
+    daemon = psutil.Process(rpc.request("statistics")["daemon_pid"])
+    assert spill_bytes(daemon) < 200 * MIB, "the room of what was freed is used again"
+
+
+def test_what_is_being_read_stays_where_it_is() -> None:
+    view = weft.get(weft.put(array(3, 16 * MIB)))
+    refs = [weft.put(array(fill, 8 * MIB)) for fill in range(12)]
+    assert is_filled(view, 3, 16 * MIB)
+    assert is_filled(weft.get(refs[0]), 0, 8 * MIB)
+
+
+def test_a_store_full_of_what_is_being_read_names_the_largest_holders() -> None:
+    views = [weft.get(weft.put(array(fill, size * MIB))) for fill, size in enumerate((24, 16, 12))]
+    with pytest.raises(ObjectStoreFullError) as caught:
+        weft.put(array(9, 20 * MIB))
+    text = str(caught.value)
+    assert re.search(rf"24\.0 MiB of the driver \(pid {os.getpid()}\), read by 1", text), text
+    assert text.index("24.0 MiB of") < text.index("16.0 MiB of") < text.index("12.0 MiB of")
+    assert all(is_filled(view, fill, len(view)) for fill, view in enumerate(views))
+    del views
+    assert is_filled(weft.get(weft.put(array(9, 20 * MIB))), 9, 20 * MIB)
+
+
+def test_what_could_never_fit_is_refused() -> None:
+    with pytest.raises(ObjectStoreFullError, match=r"100\.0 MiB do not fit"):
+        weft.put(array(1, 100 * MIB))
+
+
+def test_a_task_whose_result_does_not_fit_fails_with_that_error() -> None:
+    @weft.remote
+    def too_large() -> Any:
+        return array(1, 100 * MIB)
+
+    with pytest.raises(ObjectStoreFullError):
+        weft.get(too_large.remote(), timeout=HANG_S)
+    assert weft.get(first.remote(array(4))) == 4
+
+
+def test_an_argument_that_does_not_fit_is_refused_at_the_call() -> None:
+    with pytest.raises(ObjectStoreFullError):
+        first.remote(array(1, 100 * MIB))
+    assert weft.get(first.remote(array(4))) == 4
+
+
+def spill_bytes(daemon: psutil.Process) -> int:
+    """How much disk the daemon's nameless file takes."""
+    total = 0
+    for number in os.listdir(f"/proc/{daemon.pid}/fd"):
+        path = f"/proc/{daemon.pid}/fd/{number}"
+        target = os.readlink(path)
+        if "memfd" not in target and target.endswith("(deleted)"):
+            total += os.stat(path).st_blocks * 512
+    return total
