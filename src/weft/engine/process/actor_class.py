@@ -121,6 +121,7 @@ class ActorCreation:
         self._check_order()
         self._check_arguments(args, kwargs)
         session.ensure()
+        export.effective_env(chosen.runtime_env)  # what fails, fails before a name is claimed
         description = self._describe()
         namespace = context_state.state.namespace if chosen.namespace is None else chosen.namespace
         key = self._export(description, namespace)

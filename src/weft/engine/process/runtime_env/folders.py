@@ -17,18 +17,18 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 _LOCK = ".lock"
 _held: dict[str, int] = {}
 """The job folders that this process holds, and the descriptors of their locks."""
 
 
-def root(variables: Mapping[str, str] = os.environ) -> str:
-    """The cache folder of a user with these variables. It may not exist yet."""
-    if chosen := variables.get("WEFT_CACHE_DIR"):
+def root() -> str:
+    """The cache folder. It may not exist yet."""
+    if chosen := os.environ.get("WEFT_CACHE_DIR"):
         return os.path.abspath(chosen)
-    home = variables.get("XDG_CACHE_HOME") or os.path.join(variables.get("HOME") or os.path.expanduser("~"), ".cache")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if _can_make(os.path.join(home, "weft")):
         return os.path.join(home, "weft")
     return os.path.join(tempfile.gettempdir(), f"weft-{os.getuid()}")
@@ -51,22 +51,21 @@ def job_folder(name: str) -> str:
     """The folder of that job, held by this process from now on."""
     with _alone() as jobs:
         path = os.path.join(jobs, name)
-        os.makedirs(path, 0o700, exist_ok=True)
+        make(path)
+        os.close(os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         _hold(path)
     return path
 
 
 def hold(path: str) -> None:
-    """Keep the job folder that `path` lies in; FileNotFoundError when it is gone."""
-    jobs = os.path.join(root(), "jobs") + os.sep
-    if path.startswith(jobs):
-        _hold(jobs + path[len(jobs) :].partition(os.sep)[0])
+    """Keep the job folder that a copy lies in; FileNotFoundError when it is gone."""
+    _hold(os.path.dirname(path))
 
 
 def _hold(folder: str) -> None:
     if folder in _held:
         return
-    fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_SH)
     if not os.path.exists(os.path.join(folder, _LOCK)):  # removed between the two
         os.close(fd)

@@ -71,8 +71,8 @@ def ensure(env: Mapping[str, Any], variables: Mapping[str, str], cwd: str) -> In
     RuntimeEnvSetupError with the installer's output. They stay while this process lives (and what it executes)."""
     if "pip" not in env and "uv" not in env:
         return None
-    home = os.path.join(folders.root(variables), "installed")
-    folders.make(folders.root(variables))
+    home = os.path.join(folders.root(), "installed")
+    folders.make(folders.root())
     folders.make(home)
     folder = os.path.join(home, key_of(env))
     began = time.time()
@@ -116,9 +116,8 @@ def _make(made: Installed, env: Mapping[str, Any], variables: Mapping[str, str],
     shutil.rmtree(made.folder, ignore_errors=True)
     venv.EnvBuilder(symlinks=True, with_pip=False).create(made.folder)
     parents = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
-    _write(
-        os.path.join(made.site, PARENT_LINK), f"import site; [site.addsitedir(path) for path in {list(parents)!r}]\n"
-    )
+    links = [f"import site; site.addsitedir({path!r})\n" for path in parents]
+    _write(os.path.join(made.site, PARENT_LINK), "".join(links))
     timeout_s = env.get("config", {}).get("setup_timeout_seconds", TIMEOUT_S)
     deadline = None if timeout_s == -1 else time.monotonic() + timeout_s
     for command in commands(made.python, env, variables):
