@@ -108,9 +108,9 @@ void Core::submit(Task* task) {
         entry->cookie = task->cookie();
     task->missing = 0;
     for (Entry* entry : task->deps) {
+        fetch(entry);  // which fails it at once when its owner is dead
         if (entry->is_done()) continue;
         ++task->missing;
-        fetch(entry);
         entry->more().dependents.push_back(task);
     }
     if (task->missing == 0) enqueue(task);
