@@ -1,0 +1,401 @@
+/// From a submission to its answer: leases, dependencies, retries, hand-backs. The test plays the daemon and
+/// the workers.
+#include "fake_node.hpp"
+
+using namespace weft;
+
+namespace {
+
+/// A driver and workers that are leased to it.
+struct Office {
+    FakeNode node;
+    std::unique_ptr<Core> driver = node.driver();
+    std::vector<std::unique_ptr<Core>> workers;
+    std::vector<uint64_t> leases;
+
+    explicit Office(int count) {
+        for (int i = 0; i < count; ++i)
+            workers.push_back(node.worker());
+    }
+    Core& worker(size_t i = 0) { return *workers.at(i); }
+    void lease(size_t i = 0, uint32_t shape = 0) { leases.push_back(node.grant(*driver, worker(i), shape)); }
+    std::string result(Entry* entry) {
+        std::string value = get(*driver, entry);
+        driver->drop(entry);
+        return value;
+    }
+};
+
+uint32_t word(const std::string& bytes, size_t i) {
+    uint32_t value = 0;
+    memcpy(&value, bytes.data() + 4 * i, 4);
+    return value;
+}
+
+}  // namespace
+
+TEST("a task goes to a leased worker and its answer comes back") {
+    Office office(1);
+    Entry* result = submit(*office.driver);
+    const Received asked = office.node.expect(Kind::LEASE_REQUEST);
+    CHECK(asked.from == office.driver->self());
+    CHECK_EQ(word(asked.payload, 0), 0u);
+    CHECK_EQ(word(asked.payload, 1), 1u);
+    office.lease();
+    settle(*office.driver);
+    const Task_ task = next_task(office.worker());
+    CHECK(task.from == office.driver->self());
+    CHECK_EQ(task.header.attempt, 0u);
+    reply(office.worker(), task, {"seven"});
+    CHECK_EQ(office.result(result), "seven");
+    CHECK_EQ(owned(*office.driver), 0u);
+    CHECK_EQ(office.driver->counters().pending, 0u);
+}
+
+TEST("the function's code reaches a worker before its first task, once") {
+    Office office(2);
+    Entry* a = submit(*office.driver);
+    Entry* b = submit(*office.driver);
+    office.lease(0);
+    office.lease(1);
+    settle(*office.driver);
+    for (size_t i = 0; i < 2; ++i) {
+        const Task_ task = next_task(office.worker(i));
+        std::lock_guard lock(office.worker(i).mutex());
+        CHECK_EQ(office.worker(i).definitions().at(7), "code");
+        CHECK_EQ(task.header.function, 7u);
+    }
+    office.driver->drop(a);
+    office.driver->drop(b);
+}
+
+TEST("many tasks run on few workers and each answer finds its own") {
+    Office office(2);
+    constexpr int kTasks = 3000;
+    std::vector<Entry*> results;
+    for (int i = 0; i < kTasks; ++i)
+        results.push_back(submit(*office.driver));
+    office.lease(0);
+    office.lease(1);
+    std::vector<std::thread> threads;
+    std::atomic<int> left{kTasks};
+    for (size_t w = 0; w < 2; ++w) {
+        threads.emplace_back([&, w] {
+            Core& worker = office.worker(w);
+            while (left.load() > 0) {
+                if (worker.wait_until([&] { return worker.has_incoming() || left.load() <= 0; },
+                                      now_us() * 1000 + 20'000'000,
+                                      Core::kNeverLend) == Core::Waited::interrupted)
+                    continue;
+                if (!worker.has_incoming()) continue;
+                const Task_ task = next_task(worker);
+                reply(worker, task, {std::to_string(task.header.task.high)});
+                if (left.fetch_sub(1) == 1)
+                    for (auto& other : office.workers)
+                        other->request_exit();
+            }
+        });
+    }
+    for (Entry* result : results) {
+        const uint64_t high = result->id.high;
+        CHECK_EQ(office.result(result), std::to_string(high));
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    CHECK_EQ(owned(*office.driver), 0u);
+    CHECK_EQ(office.driver->counters().submitted, uint64_t(kTasks));
+}
+
+TEST("a task waits for its dependencies and is sent their values") {
+    Office office(1);
+    Entry* there = put(*office.driver, "there");
+    Entry* later = pending(*office.driver);
+    Entry* result = submit(*office.driver, {.deps = {there, later, there}});
+    office.lease();
+    settle(*office.driver);
+    CHECK(!office.worker().has_mail());
+    {
+        std::lock_guard lock(office.driver->mutex());
+        office.driver->complete(later, Where::inlined, "later", 5, {});
+    }
+    const Task_ task = next_task(office.worker());
+    CHECK(task.deps == std::vector<std::string>({"there", "later", "there"}));
+    reply(office.worker(), task, {"ok"});
+    office.driver->drop(there);
+    office.driver->drop(later);
+    CHECK_EQ(office.result(result), "ok");
+    CHECK_EQ(owned(*office.driver), 0u);
+}
+
+TEST("a chain of tasks runs link by link") {
+    Office office(1);
+    Entry* last = put(*office.driver, "0");
+    for (int i = 0; i < 50; ++i) {
+        Entry* next = submit(*office.driver, {.deps = {last}});
+        office.driver->drop(last);
+        last = next;
+    }
+    office.lease();
+    settle(*office.driver);
+    for (int i = 0; i < 50; ++i) {
+        const Task_ task = next_task(office.worker());
+        CHECK_EQ(task.deps.at(0), std::to_string(i));
+        reply(office.worker(), task, {std::to_string(i + 1)});
+        settle(*office.driver);
+    }
+    CHECK_EQ(office.result(last), "50");
+    CHECK_EQ(owned(*office.driver), 0u);
+}
+
+TEST("a dependency that failed fails what waits for it, and what waits for that") {
+    Office office(1);
+    Entry* bad = pending(*office.driver);
+    Entry* first = submit(*office.driver, {.deps = {bad}});
+    Entry* second = submit(*office.driver, {.deps = {first, bad}, .returns = 1});
+    {
+        std::lock_guard lock(office.driver->mutex());
+        office.driver->fail(bad, "broken");
+    }
+    office.driver->drop(bad);
+    CHECK_EQ(office.result(first), "!broken");
+    CHECK_EQ(office.result(second), "!broken");
+    CHECK_EQ(owned(*office.driver), 0u);
+    CHECK_EQ(office.driver->counters().pending, 0u);
+}
+
+TEST("a task whose dependency's owner is dead already fails at once") {
+    Office office(1);
+    Entry* lost;
+    {
+        std::unique_ptr<Core> owner = office.node.driver();
+        std::lock_guard lock(office.driver->mutex());
+        lost = office.driver->borrow(Id{9, 9}.object(1), owner->self(), false, 1);
+        Core::hold(lost);
+    }
+    office.node.port.mark_dead(lost->owner);
+    Entry* result = submit(*office.driver, {.deps = {lost}});
+    CHECK(get(*office.driver, result).find("died") != std::string::npos);
+    office.driver->drop(result);
+    office.driver->drop(lost);
+    CHECK_EQ(office.driver->counters().pending, 0u);
+    CHECK_EQ(borrowed(*office.driver), 0u);
+}
+
+TEST("several results of one task arrive together, and one error stands for all") {
+    Office office(1);
+    const std::vector<Entry*> good = submit_many(*office.driver, {.returns = 3});
+    const std::vector<Entry*> bad = submit_many(*office.driver, {.returns = 3});
+    office.lease();
+    settle(*office.driver);
+    reply(office.worker(), next_task(office.worker()), {"a", "b", "c"});
+    settle(*office.driver);
+    reply(office.worker(), next_task(office.worker()), {"no"}, Status::failed);
+    std::string all;
+    for (Entry* entry : good)
+        all += office.result(entry);
+    for (Entry* entry : bad)
+        all += office.result(entry);
+    CHECK_EQ(all, "abc!no!no!no");
+    CHECK_EQ(owned(*office.driver), 0u);
+}
+
+TEST("a result that nobody waits for any more is dropped when it comes") {
+    Office office(1);
+    office.driver->drop(submit(*office.driver));
+    office.lease();
+    settle(*office.driver);
+    CHECK_EQ(owned(*office.driver), 1u);  // the task's
+    reply(office.worker(), next_task(office.worker()), {"unheard"});
+    EVENTUALLY(owned(*office.driver) == 0);
+}
+
+TEST("a task whose worker dies is tried again elsewhere, as often as it may") {
+    Office office(3);
+    Entry* result = submit(*office.driver, {.retries = 1});
+    office.lease(0);
+    settle(*office.driver);
+    CHECK_EQ(next_task(office.worker(0)).header.attempt, 0u);
+    office.node.kill(office.workers[0]);
+    settle(*office.driver);
+    CHECK(office.node.expect(Kind::PEER_DETACHED).from == office.driver->self());
+    office.lease(1);
+    settle(*office.driver);
+    CHECK_EQ(next_task(office.worker(1)).header.attempt, 1u);
+    office.node.kill(office.workers[1]);
+    const std::string error = office.result(result);
+    CHECK(error.find("lost its worker") != std::string::npos && error.find("attempt 2") != std::string::npos);
+    CHECK_EQ(owned(*office.driver), 0u);
+    CHECK_EQ(office.driver->counters().leases, 0u);
+}
+
+TEST("an answer that the dead worker had published still counts") {
+    Office office(1);
+    Entry* result = submit(*office.driver);
+    office.lease();
+    settle(*office.driver);
+    const Task_ task = next_task(office.worker());
+    {
+        // The driver is not looking: the answer and the news of the death are there before it does.
+        std::lock_guard busy(office.driver->mutex());
+        reply(office.worker(), task, {"last words"});
+        office.node.kill(office.workers[0]);
+    }
+    CHECK_EQ(office.result(result), "last words");
+}
+
+TEST("what was queued behind a task on a dead worker has not run and costs no retry") {
+    Office office(2);
+    Entry* first = submit(*office.driver);
+    office.lease(0);
+    settle(*office.driver);
+    reply(office.worker(), next_task(office.worker()), {"short"});  // now it is known to be short
+    CHECK_EQ(office.result(first), "short");
+    std::vector<Entry*> results;
+    for (int i = 0; i < 5; ++i)
+        results.push_back(submit(*office.driver));
+    settle(*office.driver);
+    next_task(office.worker());
+    office.node.kill(office.workers[0]);
+    CHECK(get(*office.driver, results[0]).find("lost its worker") != std::string::npos);
+    office.lease(1);
+    settle(*office.driver);
+    for (int i = 1; i < 5; ++i) {
+        const Task_ task = next_task(office.worker(1));
+        CHECK_EQ(task.header.attempt, 0u);
+        CHECK_EQ(task.header.task.high, results[size_t(i)]->id.high);  // in their order
+        reply(office.worker(1), task, {"done"});
+        settle(*office.driver);
+    }
+    for (Entry* entry : results)
+        office.result(entry);
+    CHECK_EQ(owned(*office.driver), 0u);
+}
+
+TEST("an error that is worth a retry is tried again until the retries are used up") {
+    Office office(1);
+    Entry* result = submit(*office.driver, {.retries = 2, .flags = kRetryErrors});
+    office.lease();
+    for (uint16_t attempt = 0; attempt < 3; ++attempt) {
+        settle(*office.driver);
+        const Task_ task = next_task(office.worker());
+        CHECK_EQ(task.header.attempt, attempt);
+        reply(office.worker(), task, {"again " + std::to_string(attempt)}, Status::retry);
+    }
+    CHECK_EQ(office.result(result), "!again 2");
+    CHECK_EQ(owned(*office.driver), 0u);
+}
+
+TEST("what a blocked worker hands back runs elsewhere") {
+    Office office(2);
+    Entry* first = submit(*office.driver);
+    office.lease(0);
+    settle(*office.driver);
+    reply(office.worker(), next_task(office.worker()), {"short"});
+    office.result(first);
+    std::vector<Entry*> results;
+    for (int i = 0; i < 4; ++i)
+        results.push_back(submit(*office.driver));
+    settle(*office.driver);
+    const Task_ running = next_task(office.worker(0));
+    {
+        // It waits for something itself, and says so.
+        std::thread waits([&] {
+            office.worker(0).wait_until([] { return false; }, now_us() * 1000 + 50'000'000,
+                                        Core::kLendAtOnce);
+        });
+        office.node.expect(Kind::BLOCKED);
+        waits.join();
+        office.node.expect(Kind::UNBLOCKED);
+    }
+    CHECK(!office.worker(0).has_incoming());
+    settle(*office.driver);
+    CHECK(!office.worker(0).has_mail());  // nothing is pushed to it before it answers
+    office.lease(1);
+    settle(*office.driver);
+    for (int i = 1; i < 4; ++i) {
+        const Task_ task = next_task(office.worker(1));
+        CHECK_EQ(task.header.task.high, results[size_t(i)]->id.high);
+        reply(office.worker(1), task, {"elsewhere"});
+        settle(*office.driver);
+    }
+    reply(office.worker(0), running, {"at last"});
+    CHECK_EQ(office.result(results[0]), "at last");
+    for (int i = 1; i < 4; ++i)
+        CHECK_EQ(office.result(results[size_t(i)]), "elsewhere");
+    CHECK_EQ(owned(*office.driver), 0u);
+}
+
+TEST("a revoked lease goes back when its work is done") {
+    Office office(1);
+    Entry* result = submit(*office.driver);
+    office.lease();
+    settle(*office.driver);
+    const Task_ task = next_task(office.worker());
+    office.node.revoke(*office.driver, office.leases[0]);
+    settle(*office.driver);
+    CHECK(!office.node.has(Kind::LEASE_RETURN));
+    Entry* next = submit(*office.driver);
+    settle(*office.driver);
+    CHECK(!office.worker().has_mail());  // no more for this one
+    reply(office.worker(), task, {"done"});
+    CHECK_EQ(office.result(result), "done");
+    const Received returned = office.node.expect(Kind::LEASE_RETURN);
+    CHECK(memcmp(returned.payload.data(), &office.leases[0], 8) == 0);
+    CHECK_EQ(office.driver->counters().leases, 0u);
+    office.driver->drop(next);
+}
+
+TEST("an idle lease goes back by itself") {
+    Office office(1);
+    Entry* result = submit(*office.driver);
+    office.lease();
+    settle(*office.driver);
+    reply(office.worker(), next_task(office.worker()), {"done"});
+    CHECK_EQ(office.result(result), "done");
+    office.node.expect(Kind::LEASE_RETURN);
+    CHECK_EQ(office.driver->counters().leases, 0u);
+}
+
+TEST("a shape that no node can hold fails its tasks, those that wait and those to come") {
+    Office office(1);
+    Entry* waiting = submit(*office.driver, {.shape = 3});
+    Entry* behind = submit(*office.driver, {.deps = {waiting}, .shape = 3});
+    office.node.refuse(*office.driver, 3, "too large");
+    CHECK_EQ(office.result(waiting), "!too large");
+    CHECK_EQ(office.result(behind), "!too large");
+    CHECK_EQ(office.result(submit(*office.driver, {.shape = 3})), "!too large");
+    CHECK_EQ(owned(*office.driver), 0u);
+}
+
+TEST("a task can be cancelled wherever it is") {
+    Office office(1);
+    const auto cancel = [&](Entry* entry) {
+        std::lock_guard lock(office.driver->mutex());
+        return office.driver->cancel(entry, false, false);
+    };
+    Entry* never = pending(*office.driver);
+    Entry* waits = submit(*office.driver, {.deps = {never}});
+    Entry* queued = submit(*office.driver);
+    Entry* behind = submit(*office.driver, {.deps = {queued}});
+    CHECK(cancel(waits) == Core::Cancelled::done);
+    CHECK(cancel(queued) == Core::Cancelled::done);
+    CHECK(get(*office.driver, behind).find("cancelled") != std::string::npos);
+    Entry* running = submit(*office.driver);
+    office.lease();
+    settle(*office.driver);
+    const Task_ task = next_task(office.worker());
+    uint64_t asked = 0;
+    {
+        std::lock_guard lock(office.worker().mutex());
+        office.worker().on_cancel = [&](ProcessId, uint64_t cookie, bool, bool) { asked = cookie; };
+    }
+    CHECK(cancel(running) == Core::Cancelled::asked);
+    wait_until(office.worker(), [&] { return asked == task.header.cookie; });
+    reply(office.worker(), task, {"stopped"}, Status::cancelled);
+    CHECK_EQ(get(*office.driver, running), "!stopped");
+    CHECK(cancel(running) == Core::Cancelled::too_late);
+    for (Entry* entry : {never, waits, queued, behind, running})
+        office.driver->drop(entry);
+    CHECK_EQ(owned(*office.driver), 0u);
+    CHECK_EQ(office.driver->counters().pending, 0u);
+}
