@@ -170,6 +170,21 @@ struct CoreEvent {
     PyObject* callback = nullptr;
 };
 
+/// An object's story so far, as this process knows it.
+struct Explanation {
+    std::string state;
+    std::string task;
+    bool is_owned = true, owner_alive = true;
+    ProcessId owner, worker;
+    Id actor;
+    uint64_t bytes = 0;
+    size_t borrowers = 0, holds = 0, ahead = 0, leases = 0;
+    uint32_t attempt = 0;
+    int32_t retries_left = 0;
+    int64_t shape = -1;
+    std::vector<Id> waits_for;
+};
+
 class Core {
   public:
     Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker);
@@ -225,6 +240,9 @@ class Core {
     void submit_call(Task* task, Entry* actor);
     void submit_creation(Task* task);
     void ask_space(uint64_t bytes);
+
+    // -- explain.cpp --
+    Explanation explain(Entry* entry);
 
     // -- cancel.cpp --
     enum class Cancelled { done, asked, too_late };

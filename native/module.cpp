@@ -237,6 +237,44 @@ void set_current_task(nb::bytes task, nb::str name) {
     context = &own;
 }
 
+nb::bytes as_bytes(const Id& id) {
+    return nb::bytes(reinterpret_cast<const char*>(&id), sizeof id);
+}
+
+nb::dict explain(nb::handle ref) {
+    if (!is_ref(ref.ptr())) throw nb::type_error("explain wants an ObjectRef");
+    Entry* entry = entry_of(ref.ptr());
+    if (entry == nullptr) throw nb::python_error();
+    Core& core = need();
+    core.poll();
+    Explanation e;
+    {
+        std::lock_guard lock(core.mutex());
+        e = core.explain(entry);
+    }
+    nb::dict out;
+    out["state"] = e.state;
+    out["task"] = e.task;
+    out["is_owned"] = e.is_owned;
+    out["owner"] = nb::make_tuple(e.owner.slot, e.owner.generation);
+    out["owner_alive"] = e.owner_alive;
+    out["worker"] = nb::make_tuple(e.worker.slot, e.worker.generation);
+    out["actor"] = e.actor.is_nil() ? nb::bytes("", 0) : as_bytes(e.actor);
+    out["bytes"] = e.bytes;
+    out["borrowers"] = e.borrowers;
+    out["holds"] = e.holds;
+    out["ahead"] = e.ahead;
+    out["leases"] = e.leases;
+    out["attempt"] = e.attempt;
+    out["retries_left"] = e.retries_left;
+    out["shape"] = e.shape;
+    nb::list waits;
+    for (const Id& id : e.waits_for)
+        waits.append(as_bytes(id));
+    out["waits_for"] = waits;
+    return out;
+}
+
 nb::dict statistics() {
     const Core::Counters c = need().counters();
     nb::dict out;
@@ -412,6 +450,7 @@ NB_MODULE(_native, m) {
     m.def("exit_worker", [] { need().request_exit(); });
     m.def("names_in", &names_in);
     m.def("rename_in", &rename_in);
+    m.def("explain", &explain);
     m.def("statistics", &statistics);
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from weft.engine.process.cluster import nodes as nodes
     from weft.engine.process.context import get_gpu_ids as get_gpu_ids
     from weft.engine.process.context import get_runtime_context as get_runtime_context
+    from weft.engine.process.explain import explain as explain
     from weft.engine.process.generator import ObjectRefGenerator as ObjectRefGenerator
     from weft.engine.process.remote_function import RemoteFunction as RemoteFunction
     from weft.engine.process.session import init as init
@@ -64,6 +65,7 @@ _HOMES = {
     _PROCESS + "actor_class": "ActorClass",
     _PROCESS + "actor_handle": "ActorHandle",
     _PROCESS + "actor_description": "method",
+    _PROCESS + "explain": "explain",
     _PROCESS + "generator": "ObjectRefGenerator",
     _PROCESS + "remote_function": "RemoteFunction",
     _PROCESS + "cluster": "available_resources cluster_resources nodes",
@@ -74,7 +76,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ALIASES = {"ObjectID": "ObjectRef", "DynamicObjectRefGenerator": "ObjectRefGenerator"}
 _SUBMODULES = frozenset(
-    ("actor", "cloudpickle", "cluster_utils", "exceptions", "ids", "runtime_context", "runtime_env", "types", "util")
+    ("actor", "cloudpickle", "cluster_utils", "compat", "exceptions", "ids", "runtime_context", "runtime_env", "types", "util")
 )
 _LIBRARIES = frozenset(("data", "pandas", "rl", "serve", "train", "tune"))
 

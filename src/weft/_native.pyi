@@ -259,6 +259,9 @@ def current_task() -> tuple[bytes, int, str, bytes]:
 def set_current_task(task: bytes, name: str) -> None:
     """Adopt a task on another thread of a concurrent actor."""
 
+def explain(ref: ObjectRef[Any]) -> dict[str, Any]:
+    """What this process knows of an object: state, task, worker, what is ahead of it, bytes, holds…"""
+
 def statistics() -> dict[str, int]:
     """Counters of this process: tasks_submitted, tasks_run, objects_owned, objects_borrowed, pending_tasks,
     leases."""

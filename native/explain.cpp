@@ -1,0 +1,64 @@
+/// What this process knows of an object: for a person who asks why it is not there.
+#include <algorithm>
+
+#include "core.hpp"
+
+namespace weft {
+
+Explanation Core::explain(Entry* entry) {
+    Explanation out;
+    out.is_owned = entry->owned;
+    out.owner = entry->owner;
+    out.owner_alive = segment_->is_alive(entry->owner);
+    out.borrowers = entry->extra ? entry->extra->borrowers.size() : 0;
+    out.holds = entry->holds.load();
+    if (entry->is_done()) {
+        const bool failed = entry->state.load() == uint8_t(ObjectState::failed);
+        out.state = failed ? "failed" : entry->where == Where::arena ? "in the arena" : "inline";
+        out.bytes = entry->where == Where::arena ? entry->arena.bytes : entry->value.size();
+        return out;
+    }
+    if (!entry->owned) {
+        out.state = entry->fetching ? "asked of its owner" : "not asked for";
+        return out;
+    }
+    Task* task = entry->cookie == 0 ? nullptr : task_at(entry->cookie);
+    if (task == nullptr) {
+        out.state = "unknown";
+        return out;
+    }
+    out.task = task->name;
+    out.attempt = task->record.size() >= sizeof(TaskHeader) ? task->header().attempt + 1u : 1u;
+    out.retries_left = task->retries;
+    if (task->missing != 0) {
+        out.state = "waits for arguments";
+        for (const Entry* dep : task->deps)
+            if (!dep->is_done()) out.waits_for.push_back(dep->id);
+    } else if (task->actor != nullptr) {
+        const ActorLink& link = *task->actor;
+        const bool sent = std::find(link.flight.begin(), link.flight.end(), task) != link.flight.end();
+        out.actor = link.id;
+        out.ahead =
+            sent ? size_t(std::find(link.flight.begin(), link.flight.end(), task) - link.flight.begin())
+                 : size_t(std::find(link.queue.begin(), link.queue.end(), task) - link.queue.begin());
+        out.state = sent                                  ? "sent to its actor"
+                    : link.state == ActorLink::restarting ? "waits for its actor to restart"
+                    : link.state == ActorLink::up         ? "waits for an earlier call"
+                                                          : "waits for its actor to start";
+        out.worker = link.where;
+    } else if (task->lease != nullptr) {
+        const auto& flight = task->lease->flight;
+        out.ahead = size_t(std::find(flight.begin(), flight.end(), task) - flight.begin());
+        out.state = out.ahead == 0 ? "runs, or is about to" : "queued at a worker";
+        out.worker = task->lease->worker;
+    } else {
+        out.state = "waits for a worker";
+        out.shape = int64_t(task->shape->id);
+        out.ahead = size_t(std::find(task->shape->queue.begin(), task->shape->queue.end(), task) -
+                           task->shape->queue.begin());
+        out.leases = task->shape->leases.size();
+    }
+    return out;
+}
+
+}  // namespace weft
