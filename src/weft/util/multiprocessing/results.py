@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -126,6 +127,8 @@ class ApplyResult:
                 self._callback(self._value)
             elif self._error is not None and self._error_callback is not None:
                 self._error_callback(self._error)
+        except Exception:
+            traceback.print_exc()
         finally:
             self._callback = self._error_callback = None
             self._is_ready.set()
