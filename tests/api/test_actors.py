@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import weakref
 from typing import Any
@@ -246,6 +247,22 @@ def test_an_actor_can_end_itself() -> None:
     assert ended(pid)
     with pytest.raises(ActorDiedError):
         weft.get(quitter.pid.remote())
+
+
+def test_an_actor_that_calls_sys_exit_ends() -> None:
+    @weft.remote
+    class Quitter:
+        def pid(self) -> int:
+            return os.getpid()
+
+        def quit(self) -> None:
+            sys.exit()
+
+    quitter = Quitter.remote()
+    pid = weft.get(quitter.pid.remote())
+    with pytest.raises(ActorDiedError):
+        weft.get(quitter.quit.remote())
+    assert ended(pid)
 
 
 def test_exit_actor_outside_an_actor_is_an_error() -> None:

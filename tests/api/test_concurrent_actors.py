@@ -240,6 +240,26 @@ def test_an_async_actor_that_leaves_answers_what_is_under_way() -> None:
         weft.get(leaver.leave.remote())
 
 
+def test_an_async_actor_may_leave_from_a_task_of_its_own() -> None:
+    @weft.remote
+    class Leaver:
+        async def start(self) -> None:
+            self.task = asyncio.get_running_loop().create_task(self.leave())
+
+        async def leave(self) -> None:
+            weft.actor.exit_actor()
+
+    leaver = Leaver.remote()
+    weft.get(leaver.start.remote())
+
+    def ask_until_it_is_gone() -> None:
+        while True:
+            weft.get(leaver.__ray_ready__.remote())
+
+    with pytest.raises(RayActorError):
+        ask_until_it_is_gone()
+
+
 def test_a_constructor_may_start_tasks_on_the_loop() -> None:
     @weft.remote
     class Background:

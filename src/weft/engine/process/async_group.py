@@ -37,7 +37,11 @@ class AsyncGroup:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while True:
+            try:
+                self._loop.run_forever()
+            except SystemExit as error:  # of a task that the actor's own code has created; a call's is caught there
+                self._calls.leave(error)
 
     def construct(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """On the loop's thread, inside the loop, so that the constructor may create tasks."""

@@ -117,7 +117,7 @@ class ConcurrentCalls:
     def ended(self, call: Call, value: object, error: BaseException | None) -> None:
         """Answer the call (CON-2), then see whether somebody waits for the actor to be idle."""
         if isinstance(error, SystemExit):
-            self._leave(error)
+            self.leave(error)
         if call.is_cancelled:
             call.native.cancelled()
         elif error is None:
@@ -147,13 +147,13 @@ class ConcurrentCalls:
         call = self._open.get(task)
         return call is not None and call.is_cancelled
 
-    def _leave(self, error: SystemExit) -> None:
-        if not isinstance(error, ActorExit):
+    def leave(self, error: SystemExit) -> None:
+        """Code of the actor wants the process to end: for an orderly end, after every call is answered."""
+        if not lifecycle.is_orderly(error):
             lifecycle.leave(error)
             return
-        leaving = error
         self._leaving = True
-        self.when_idle(lambda: lifecycle.leave_idle(leaving))
+        self.when_idle(lifecycle.leave_for_good)
 
     def when_idle(self, callback: Callable[[], Any]) -> None:
         """Run it once every call is answered."""

@@ -41,8 +41,9 @@ class SetupFailure(exceptions.RuntimeEnvSetupError):
 
 def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tuple[bytes, bool]:
     """(error value, may be retried) of what the task or method `name` raised."""
-    if isinstance(error, ActorExit):
-        return bytes((ord("S"), ACTOR_DIED)) + str(error).encode(), False
+    if isinstance(error, SystemExit) and context_state.state.actor_id:
+        text = str(error) if isinstance(error, ActorExit) else f"The actor ended itself by sys.exit({error.code!r})"
+        return bytes((ord("S"), ACTOR_DIED)) + text.encode(), False
     died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
     if isinstance(error, SetupFailure):
         return bytes((ord("S"), ACTOR_ENV_FAILED if died else ENV_FAILED)) + error.error_message.encode(), False

@@ -37,17 +37,22 @@ def exit_actor() -> None:
     raise ActorExit(EXIT_TEXT)
 
 
+def is_orderly(error: SystemExit) -> bool:
+    """Whether an actor leaves on purpose: by `exit_actor()`, or by `sys.exit()` without an error."""
+    return bool(context_state.state.actor_id) and (isinstance(error, ActorExit) or error.code in (None, 0))
+
+
 def leave(error: SystemExit) -> None:
     """A task raised SystemExit: the process must end. An actor that leaves on purpose first answers this call."""
-    if isinstance(error, ActorExit):
-        leave_idle(error)
+    if is_orderly(error):
+        leave_for_good()
         return
     code = error.code
     end_now(code if isinstance(code, int) else 0 if code is None else 1)
 
 
-def leave_idle(error: ActorExit) -> None:
-    """End an actor for good, by its own wish."""
+def leave_for_good() -> None:
+    """End an actor by its own wish: it is not restarted."""
     global _leaving
     _leaving = True
     _stop_or_end()
