@@ -1,9 +1,11 @@
 """The native core's interface. One process attaches to one segment at a time; the state is the process's."""
 
-from collections.abc import Callable, Sequence
+from asyncio import Future as AsyncFuture
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # ---- the node daemon's end -------------------------------------------------------------------------
 
@@ -103,8 +105,12 @@ class Host(Protocol):
     def start_call(self, call: PendingCall, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run it on a thread or an event loop, then call.finish(value) or call.fail(error)."""
 
-class ObjectRef(Generic[T]):
-    """A reference to a value that exists or will."""
+class ObjectRef(Generic[T_co]):
+    """A reference to a value that exists or will. Awaitable; what needs asyncio is added by `process/refs.py`."""
+
+    def __await__(self) -> Generator[Any, None, T_co]: ...
+    def future(self) -> Future[T_co]: ...
+    def as_future(self) -> AsyncFuture[T_co]: ...
 
     def binary(self) -> bytes: ...
     def hex(self) -> str: ...

@@ -72,7 +72,7 @@ def _as_future(self: ObjectRef[Any], _internal: bool = False) -> asyncio.Future[
 
 
 async def _value(ref: ObjectRef[Any]) -> Any:
-    return await ref  # type: ignore[misc]
+    return await ref
 
 
 def _future(self: ObjectRef[Any]) -> concurrent.futures.Future[Any]:
