@@ -34,6 +34,7 @@ class Loop:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
+        self._writers: dict[int, Callable[[], None]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
         self._is_running = False
@@ -49,6 +50,15 @@ class Loop:
         """Must come before the descriptor is closed. Nothing happens when it is not watched."""
         if self._callbacks.pop(fd, None) is not None:
             self._epoll.unregister(fd)
+            self._writers.pop(fd, None)
+
+    def want_write(self, fd: int, callback: Callable[[], None] | None) -> None:
+        """Also call back whenever the watched descriptor takes more; None: no longer."""
+        if callback is None:
+            self._writers.pop(fd, None)
+        else:
+            self._writers[fd] = callback
+        self._epoll.modify(fd, _READABLE | (0 if callback is None else select.EPOLLOUT))
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         timer = Timer(call)
@@ -72,9 +82,11 @@ class Loop:
 
     def run_once(self, wait_s: float) -> None:
         """One round: what is ready within `wait_s` (without limit when negative), and the timers that are due."""
-        for fd, _ in self._epoll.poll(wait_s):
+        for fd, what in self._epoll.poll(wait_s):
+            if what & select.EPOLLOUT and (writer := self._writers.get(fd)) is not None:
+                writer()
             callback = self._callbacks.get(fd)
-            if callback is not None:  # not unwatched by one before it
+            if callback is not None and what & _READABLE:  # not unwatched by one before it
                 callback()
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:

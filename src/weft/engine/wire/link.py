@@ -1,0 +1,281 @@
+"""One connection between two node daemons: frames and bulk bytes over TCP, without blocking, in the daemon's loop.
+
+A frame is a header (u32 bytes, u8 type, 3 zero) and its body: a message of `link_messages`, or a chunk of an object
+(u32 transfer, u64 offset, then raw bytes, received straight into where they belong). Messages go before chunks, and
+one chunk is read from its object only when the socket has room, so a large object delays nothing for long.
+
+Nothing is decoded before the handshake of `auth` is over. Whatever is wrong with what comes ends the link, with a
+reason. Runs in the daemon's thread.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from weft.engine.node.loop import Loop, Timer
+from weft.engine.wire import link_messages
+from weft.engine.wire.auth import Handshake, Refused
+from weft.engine.wire.link_messages import AnyMessage
+
+HEADER = struct.Struct("<IB3x")
+CHUNK_HEAD = struct.Struct("<IQ")
+MESSAGE, CHUNK = 1, 2
+CHUNK_BYTES = 1 << 20
+LARGEST_MESSAGE = 1 << 30
+HANDSHAKE_S = 10.0
+_READ_BYTES = 256 << 10
+_SOCKET_BYTES = 4 << 20
+_ROUNDS = 16
+"""Reads in a row before the loop's other descriptors have their turn."""
+
+
+class Sending(Protocol):
+    """An object on its way out."""
+
+    transfer: int
+    data: memoryview
+
+    def finish(self) -> None:
+        """All of it is in the socket, or the link is gone."""
+
+
+class Link:
+    """A link, from the connected (or connecting) socket to its end. `on_ready` is called once it can be trusted."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        connection: socket.socket,
+        token: bytes,
+        accepts: bool,
+        on_ready: Callable[[Link], None],
+        on_message: Callable[[Link, AnyMessage], None],
+        on_closed: Callable[[Link, str], None],
+        chunk_target: Callable[[Link, int, int, int], memoryview | None],
+        on_chunk: Callable[[Link, int, int, int], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = connection
+        self._on_ready = on_ready
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._chunk_target = chunk_target
+        """Of (link, transfer, offset, bytes): where they belong; None to throw them away."""
+        self._on_chunk = on_chunk
+        self._handshake: Handshake | None = Handshake(token, accepts)
+        self._out: collections.deque[memoryview] = collections.deque()
+        self._bulk: collections.deque[tuple[Sending, int]] = collections.deque()
+        self._buffer = bytearray()
+        self._chunk: tuple[int, int, int, memoryview | None, int] | None = None
+        """(transfer, offset, bytes, target, received) of the chunk that is coming in."""
+        self._wants_write = False
+        self.is_closed = False
+        self.peer = 0
+        """The number of the node at the other end, once it has said so; 0 is the head's, so ask `is_peer`."""
+        self.is_peer = False
+        self.last_heard = 0
+        self._deadline: Timer | None = loop.call_later(HANDSHAKE_S, self._too_slow)
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
+        loop.watch(connection.fileno(), self._read)
+        if not accepts:
+            self._send_handshake()
+
+    # ---- out ----
+
+    def send(self, message: AnyMessage) -> None:
+        """In order, as soon as the socket takes it. Nothing happens once the link is closed."""
+        if self.is_closed:
+            return
+        body = link_messages.encode(message)
+        self._out.append(memoryview(HEADER.pack(len(body), MESSAGE) + body))
+        if not self._wants_write:
+            self._flush()
+
+    def send_bulk(self, sending: Sending) -> None:
+        if self.is_closed:
+            sending.finish()
+            return
+        self._bulk.append((sending, 0))
+        if not self._wants_write:
+            self._flush()
+
+    def close(self, reason: str = "") -> None:
+        """`on_closed` is called, once."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._loop.unwatch(self._socket.fileno())
+        self._socket.close()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for sending, _ in self._bulk:
+            sending.finish()
+        self._bulk.clear()
+        self._out.clear()
+        self._on_closed(self, reason)
+
+    def _send_handshake(self) -> None:
+        assert self._handshake is not None
+        if out := self._handshake.take_output():
+            self._out.append(memoryview(out))
+            if not self._wants_write:
+                self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._out or self._next_chunk():
+                data = self._out[0]
+                sent = self._socket.send(data)
+                if sent == len(data):
+                    self._out.popleft()
+                else:
+                    self._out[0] = data[sent:]
+            is_full = False
+        except BlockingIOError:
+            is_full = True
+        except OSError as error:
+            reason = str(error)
+            self._loop.call_later(0, lambda: self.close(reason))  # not in the middle of what led here
+            return
+        if is_full != self._wants_write:
+            self._wants_write = is_full
+            self._loop.want_write(self._socket.fileno(), self._flush if is_full else None)
+
+    def _next_chunk(self) -> bool:
+        """Put one more chunk in line; False when no object is on its way."""
+        if not self._bulk:
+            return False
+        sending, offset = self._bulk.popleft()
+        part = sending.data[offset : offset + CHUNK_BYTES]
+        self._out.append(
+            memoryview(HEADER.pack(CHUNK_HEAD.size + len(part), CHUNK) + CHUNK_HEAD.pack(sending.transfer, offset))
+        )
+        last = offset + len(part) >= len(sending.data)
+        # The last part is copied, so that the object need not be kept until the socket has taken it.
+        self._out.append(memoryview(bytes(part)) if last else part)
+        if last:
+            sending.finish()
+        else:
+            self._bulk.append((sending, offset + len(part)))
+        return True
+
+    # ---- in ----
+
+    def _read(self) -> None:
+        try:
+            for _ in range(_ROUNDS):
+                if self.is_closed:
+                    return
+                if self._chunk is not None and self._chunk[3] is not None:
+                    _, _, size, target, received = self._chunk
+                    assert target is not None
+                    count = self._socket.recv_into(target[received:size])
+                    if count == 0:
+                        return self.close("the other node closed the connection")
+                    self._received_chunk(count)
+                    continue
+                data = self._socket.recv(_READ_BYTES)
+                if not data:
+                    return self.close("the other node closed the connection")
+                if self._handshake is not None:
+                    data = self._shake(data)
+                self._buffer += data
+                self._take_frames()
+                if len(data) < _READ_BYTES:
+                    return
+        except BlockingIOError:
+            return
+        except Refused as error:
+            self._flush()
+            self.close(f"refused: {error}")
+        except (OSError, ValueError, struct.error, msgspec.MsgspecError) as error:
+            self.close(str(error) or repr(error))
+
+    def _shake(self, data: bytes) -> bytes:
+        assert self._handshake is not None
+        handshake = self._handshake
+        try:
+            rest = handshake.feed(data)
+        finally:
+            if out := handshake.take_output():
+                self._out.append(memoryview(out))
+                self._flush()
+        if handshake.is_done:
+            self._handshake = None
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+            self._on_ready(self)
+        return rest
+
+    def _take_frames(self) -> None:
+        at = 0
+        buffer = self._buffer
+        while not self.is_closed:
+            if self._chunk is not None:
+                at, is_whole = self._fill_chunk(at)
+                if not is_whole:
+                    break
+                continue
+            if len(buffer) - at < HEADER.size:
+                break
+            size, kind = HEADER.unpack_from(buffer, at)
+            if kind == CHUNK and CHUNK_HEAD.size <= size <= CHUNK_HEAD.size + CHUNK_BYTES:
+                if len(buffer) - at < HEADER.size + CHUNK_HEAD.size:
+                    break
+                transfer, offset = CHUNK_HEAD.unpack_from(buffer, at + HEADER.size)
+                at += HEADER.size + CHUNK_HEAD.size
+                count = size - CHUNK_HEAD.size
+                self._chunk = (transfer, offset, count, self._chunk_target(self, transfer, offset, count), 0)
+                continue
+            if kind != MESSAGE or size > LARGEST_MESSAGE:
+                raise ValueError(f"a frame of type {kind} with {size} bytes is not one of Weft's")
+            if len(buffer) - at < HEADER.size + size:
+                break
+            with memoryview(buffer) as view, view[at + HEADER.size : at + HEADER.size + size] as body:
+                message = link_messages.decode(body)
+            at += HEADER.size + size
+            self._on_message(self, message)
+        if at:
+            del self._buffer[:at]
+
+    def _fill_chunk(self, at: int) -> tuple[int, bool]:
+        """Move what is in the buffer to where the chunk belongs; the rest of it goes there directly.
+
+        Where the buffer goes on, and whether the chunk is whole."""
+        assert self._chunk is not None
+        _, _, size, target, received = self._chunk
+        count = min(size - received, len(self._buffer) - at)
+        if target is not None:
+            with memoryview(self._buffer) as view:
+                target[received : received + count] = view[at : at + count]
+        return at + count, self._received_chunk(count)
+
+    def _received_chunk(self, count: int) -> bool:
+        """Whether it is whole now."""
+        assert self._chunk is not None
+        transfer, offset, size, target, received = self._chunk
+        received += count
+        if received < size:
+            self._chunk = (transfer, offset, size, target, received)
+            return False
+        self._chunk = None
+        if target is not None:
+            target.release()
+            self._on_chunk(self, transfer, offset, size)
+        return True
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        self.close("refused: the handshake was not finished in time")

@@ -1,0 +1,218 @@
+"""What node daemons say to each other over a link. MessagePack arrays, tagged; never a pickle.
+
+A process is (node number, slot, generation), an object (node number, entry, generation, bytes), each in the segment of
+its own node. Slot 0 is a node's daemon.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from weft.engine.wire.messages import DriverHello
+
+GlobalProcess: TypeAlias = tuple[int, int, int]
+GlobalObject: TypeAlias = tuple[int, int, int, int]
+
+
+class LinkMessage(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """Base of all."""
+
+
+class Member(msgspec.Struct, array_like=True, frozen=True):
+    """A row of the node table."""
+
+    number: int
+    node_id: str
+    address: str
+    """Where its daemon listens for other nodes: host:port."""
+    local_address: str
+    """Where drivers of its machine find it."""
+    total: dict[str, float]
+    labels: dict[str, str]
+    is_alive: bool = True
+    death: str = ""
+
+
+# ---- membership ------------------------------------------------------------------------------------
+
+
+class JoinCluster(LinkMessage, frozen=True):
+    """A new node to the head; the head gives it its number."""
+
+    member: Member
+
+
+class Members(LinkMessage, frozen=True):
+    """The head to every node, at each change: the whole table. `you` is the receiver's number."""
+
+    you: int
+    members: list[Member]
+
+
+class PeerHello(LinkMessage, frozen=True):
+    """The first message between two nodes that are no head."""
+
+    number: int
+
+
+class Report(LinkMessage, frozen=True):
+    """What a node has free now (in 1/10,000), and how many demands wait there. Also its heartbeat."""
+
+    available: dict[str, int]
+    queued: int
+
+
+class Leaving(LinkMessage, frozen=True):
+    """The node ends because it was asked to."""
+
+
+class Ask(LinkMessage, frozen=True):
+    """A client (no node) asks: "nodes"."""
+
+    what: str
+
+
+class Answer(LinkMessage, frozen=True):
+    members: list[Member]
+    available: list[tuple[int, dict[str, int]]]
+
+
+# ---- processes -------------------------------------------------------------------------------------
+
+
+class Record(LinkMessage, frozen=True):
+    """One record from a process (or daemon) of the sender's node to one of the receiver's."""
+
+    from_slot: int
+    from_generation: int
+    to_slot: int
+    to_generation: int
+    kind: int
+    processes: list[GlobalProcess]
+    objects: list[GlobalObject]
+    payload: bytes
+
+
+class WatchProcess(LinkMessage, frozen=True):
+    """The sender has made a proxy for this process: tell it of its death."""
+
+    slot: int
+    generation: int
+
+
+class ProcessGone(LinkMessage, frozen=True):
+    slot: int
+    generation: int
+    reason: str
+    status: int
+
+
+class KillProcess(LinkMessage, frozen=True):
+    """End a worker of yours at once."""
+
+    slot: int
+    generation: int
+
+
+class JobInfo(LinkMessage, frozen=True):
+    """A job whose work comes to the receiver; once, before all that names it."""
+
+    job: int
+    driver: GlobalProcess
+    pid: int
+    hello: DriverHello | None
+
+
+class Guest(LinkMessage, frozen=True):
+    """A process that will ask the receiver's daemon for something, and the job it belongs to."""
+
+    slot: int
+    generation: int
+    job: int
+
+
+class WantPlace(LinkMessage, frozen=True):
+    """The head wants a worker for an actor; a LEASE_GRANT with this number answers. `wanted` 0: no longer."""
+
+    number: int
+    job: int
+    need: list[tuple[str, int]]
+    hold: list[tuple[str, int]]
+    runtime_env: str
+    wanted: int
+
+
+class Ping(LinkMessage, frozen=True):
+    """Answered by Pong once all that was sent before it has been handled."""
+
+    number: int
+
+
+class Pong(LinkMessage, frozen=True):
+    number: int
+
+
+# ---- objects ---------------------------------------------------------------------------------------
+
+
+class Imported(LinkMessage, frozen=True):
+    """The sender has an import of this object of yours: tell it when the object is gone."""
+
+    entry: int
+    generation: int
+
+
+class Gone(LinkMessage, frozen=True):
+    """An object of the sender's node exists no more."""
+
+    entry: int
+    generation: int
+
+
+class Free(LinkMessage, frozen=True):
+    """The owner, on the sender's node, has no use for this object of yours any more."""
+
+    entry: int
+    generation: int
+
+
+class Pull(LinkMessage, frozen=True):
+    """Send the bytes of this object in chunks that carry the transfer's number."""
+
+    transfer: int
+    entry: int
+    generation: int
+
+
+class PullFailed(LinkMessage, frozen=True):
+    transfer: int
+    reason: str
+
+
+AnyMessage: TypeAlias = (
+    JoinCluster
+    | Members
+    | PeerHello
+    | Report
+    | Leaving
+    | Ask
+    | Answer
+    | Record
+    | WatchProcess
+    | ProcessGone
+    | KillProcess
+    | JobInfo
+    | Guest
+    | WantPlace
+    | Ping
+    | Pong
+    | Imported
+    | Gone
+    | Free
+    | Pull
+    | PullFailed
+)
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(AnyMessage).decode
