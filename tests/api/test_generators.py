@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any
 
@@ -111,6 +112,20 @@ def test_a_generators_exception_is_its_last_item() -> None:
     assert weft.get(next(generator)) == 1
     assert isinstance(weft.get(next(generator)), ValueError)
     with pytest.raises(ValueError, match="the end"):
+        weft.get(next(generator))
+    with pytest.raises(StopIteration):
+        next(generator)
+
+
+def test_a_generator_whose_worker_dies_ends_with_that_error() -> None:
+    @weft.remote(max_retries=0)
+    def die() -> Any:
+        yield 1
+        os._exit(1)
+
+    generator = die.remote()
+    assert weft.get(next(generator)) == 1
+    with pytest.raises(weft.exceptions.WorkerCrashedError):
         weft.get(next(generator))
     with pytest.raises(StopIteration):
         next(generator)

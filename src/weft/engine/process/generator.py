@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process import errors
-from weft.exceptions import GetTimeoutError, ObjectRefStreamEndOfStreamError
+from weft.exceptions import GetTimeoutError, ObjectRefStreamEndOfStreamError, TaskError
 
 DEFAULT_WINDOW = 256
 NO_LIMIT = 0x7FFFFFFF
@@ -61,7 +60,14 @@ class ObjectRefGenerator:
             return item
         if self._ended:
             return None
-        item = _native.next_item(self._ref, timeout_s)
+        try:
+            item = _native.next_item(self._ref, timeout_s)
+        except Exception as error:
+            timed_out = isinstance(error, GetTimeoutError) and not isinstance(error, TaskError)
+            if timed_out or not self._ref.is_ready():
+                raise
+            self._ended = True
+            return self._ref  # the task failed as a whole: its error is the last item
         self._ended = item is None
         return item
 
