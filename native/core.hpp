@@ -266,6 +266,8 @@ class Core {
     void tell_lending();
     bool has_incoming() const { return incoming_.load(std::memory_order_acquire) != 0; }
     bool exit_requested() const { return exit_.load(std::memory_order_acquire); }
+    /// After a value was given by a thread other than the one that pumps: whoever waits looks again.
+    void wake_waiters();
     void request_exit();
 
     Segment& segment() { return *segment_; }

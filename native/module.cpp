@@ -376,6 +376,9 @@ PyCFunction as_function(F* function) {
 
 PyMethodDef hot_functions[] = {
     {"put", py_put, METH_O, "Store a value; its ref."},
+    {"promise", py_promise, METH_NOARGS, "The ref of a value that this process will give."},
+    {"keep_promise", as_function(py_keep_promise), METH_FASTCALL,
+     "keep_promise(ref, value, error): give a promise its value, or an error value that is not empty."},
     {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1): the value or the list of values."},
     {"wait", as_function(py_wait), METH_FASTCALL, "wait(refs, num_returns, timeout_s=-1): (ready, rest)."},
     {"next_item", as_function(py_next_item), METH_FASTCALL,

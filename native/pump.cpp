@@ -353,7 +353,7 @@ Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, int64_
             }
             const uint32_t word = bell.waiter_word.load(std::memory_order_seq_cst);
             bell.state.store(uint32_t(Bell::waiter_sleeps), std::memory_order_seq_cst);  // partner: ring_bell
-            if (has_ready(*segment_, bell) || closed_.load()) {
+            if (has_ready(*segment_, bell) || closed_.load() || done()) {  // partner: wake_waiters
                 bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
                 continue;
             }
@@ -563,6 +563,16 @@ bool Core::take_incoming(Incoming& out) {
     inbox_.pop_front();
     inbox_changed();
     return true;
+}
+
+void Core::wake_waiters() {
+    {
+        std::lock_guard lock(mutex_);
+        others_.notify_all();
+    }
+    Doorbell& bell = segment_->bell(self_.slot);
+    bell.waiter_word.fetch_add(1);
+    futex_wake(bell.waiter_word, 16);
 }
 
 void Core::request_exit() {

@@ -264,6 +264,10 @@ void Core::lease_lost(Lease* lease, const std::string& reason) {
         Task* task = *it;
         task->lease = nullptr;
         const bool ran = std::next(it) == flight.rend();
+        if (!shape->refusal.empty()) {  // its worker was ended with what it was placed in
+            fail_task(task, shape->refusal);
+            continue;
+        }
         if ((ran || task->cancelled) && !retry(task)) {
             if (task->cancelled) {
                 fail_task(task, error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled"));

@@ -162,6 +162,46 @@ PyObject* py_put(PyObject*, PyObject* value) {
     return make_ref(ref_type, entry);
 }
 
+PyObject* py_promise(PyObject*, PyObject*) {
+    Core* core = attached();
+    if (core == nullptr) return nullptr;
+    Entry* entry;
+    {
+        std::lock_guard lock(core->mutex());
+        entry = core->new_entry(next_child(*core).object(0xffff));
+        Core::hold(entry);
+    }
+    return make_ref(ref_type, entry);
+}
+
+PyObject* py_keep_promise(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 3 || !is_ref(args[0]) || !PyBytes_Check(args[2]))
+        return PyErr_SetString(PyExc_TypeError, "keep_promise(ref, value, error value)"), nullptr;
+    Core* core = attached();
+    Entry* entry = core != nullptr ? entry_of(args[0]) : nullptr;
+    if (entry == nullptr) return nullptr;
+    const std::string_view error(PyBytes_AS_STRING(args[2]), size_t(PyBytes_GET_SIZE(args[2])));
+    Buffer scratch;
+    Nested nested;
+    Encoded encoded;
+    if (error.empty() && !encode_value(*core, args[1], scratch, nested, core->self(), encoded, {})) {
+        for (Entry* inner : nested.entries)
+            core->drop(inner);
+        return nullptr;
+    }
+    {
+        std::lock_guard lock(core->mutex());
+        if (error.empty()) {
+            core->publish_inner(entry, std::move(nested.entries));
+            core->complete(entry, encoded.where, scratch.data(), encoded.bytes, encoded.arena);
+        } else {
+            core->fail(entry, error);
+        }
+    }
+    core->wake_waiters();
+    Py_RETURN_NONE;
+}
+
 PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count < 1 || count > 2) return PyErr_SetString(PyExc_TypeError, "get(refs, timeout_s=-1)"), nullptr;
     const double seconds = count == 2 ? PyFloat_AsDouble(args[1]) : -1;

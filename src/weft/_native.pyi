@@ -211,6 +211,12 @@ def put(value: object) -> ObjectRef[Any]: ...
 def put_error(error: bytes) -> ObjectRef[Any]:
     """A ref whose `get` raises what the error value holds."""
 
+def promise() -> ObjectRef[Any]:
+    """The ref of a value that this process gives later."""
+
+def keep_promise(ref: ObjectRef[Any], value: object, error: bytes) -> None:
+    """Give it: the value, or the error value when that is not empty. Only the first time counts."""
+
 def get(refs: Any, timeout_s: float = -1.0) -> Any:
     """One ref's value, or a list's values. Raises weft's GetTimeoutError through `raise_error`."""
 
