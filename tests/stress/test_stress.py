@@ -1,0 +1,184 @@
+"""Many drivers on one node, doing everything at once, while workers and now and then a driver are killed.
+
+WEFT_STRESS_SECONDS: how long; WEFT_STRESS_SEED: to see a failure again (threads and kills still fall as they fall).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+import psutil
+import pytest
+
+import weft
+from weft import _native
+from weft.engine.process import rpc
+
+SECONDS = float(os.environ.get("WEFT_STRESS_SECONDS", "8"))
+SEED = int(os.environ.get("WEFT_STRESS_SEED") or random.SystemRandom().randrange(1 << 30))
+DRIVERS = 3
+DRIVER_S = 20.0
+"""How long one driver works at most; then another one takes its place."""
+HANG_S = 120.0
+MOST_GROWTH_BYTES = 24 << 20
+PROGRAM = Path(__file__).parent / "stress_driver.py"
+
+
+@dataclass
+class Driver:
+    process: subprocess.Popen[str]
+    errors: IO[str]
+    seed: int
+    deadline: float
+    was_killed: bool = False
+
+    @classmethod
+    def start(cls, address: str, seed: int, seconds: float) -> Driver:
+        errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in `result`)
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), address, str(seed), str(seconds)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        return cls(process, errors, seed, time.monotonic() + seconds + HANG_S)
+
+    def kill(self) -> None:
+        self.was_killed = True
+        self.process.kill()
+
+    def result(self) -> dict[str, int]:
+        """After its end: how often it did what."""
+        assert self.process.stdout is not None
+        with self.process.stdout, self.errors:
+            output = self.process.stdout.read()
+            self.errors.seek(0)
+            errors = self.errors.read()[-8000:]
+        if self.was_killed and self.process.returncode == -signal.SIGKILL:
+            return {"killed": 1}
+        assert self.process.returncode == 0, f"driver with seed {self.seed}: {self.process.returncode}\n{errors}"
+        counts: dict[str, int] = json.loads(output.splitlines()[-1])
+        return counts
+
+
+class Storm:
+    """The drivers and the killing."""
+
+    def __init__(self, address: str, seconds: float) -> None:
+        self.address = address
+        self.rng = random.Random(SEED)
+        self.end = time.monotonic() + seconds
+        self.running: list[Driver] = []
+        self.counts: collections.Counter[str] = collections.Counter()
+
+    def run(self) -> collections.Counter[str]:
+        pause = threading.Event()
+        try:
+            while self.running or time.monotonic() < self.end:
+                self._start()
+                self._kill()
+                self._collect()
+                pause.wait(self.rng.uniform(0.02, 0.6))
+        finally:
+            for driver in self.running:
+                driver.process.kill()
+                driver.process.wait()
+        return self.counts
+
+    def _start(self) -> None:
+        left = self.end - time.monotonic()
+        while len(self.running) < DRIVERS and left > 0:
+            seconds = min(left, self.rng.uniform(1, DRIVER_S))
+            self.running.append(Driver.start(self.address, self.rng.randrange(1 << 30), seconds))
+
+    def _kill(self) -> None:
+        if time.monotonic() > self.end:
+            return  # what retries without end must come to an end
+        workers = [worker["pid"] for worker in rpc.request("workers") if worker["pid"] > 0]  # 0: about to be forked
+        if workers and self.rng.random() < 0.7:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.rng.choice(workers), signal.SIGKILL)
+            self.counts["workers killed"] += 1
+        if self.running and self.rng.random() < 0.03:
+            self.rng.choice(self.running).kill()
+
+    def _collect(self) -> None:
+        for driver in list(self.running):
+            if driver.process.poll() is not None:
+                self.running.remove(driver)
+                self.counts.update(driver.result())
+                self.counts["drivers"] += 1
+            elif time.monotonic() > driver.deadline:
+                driver.process.send_signal(signal.SIGUSR1)  # it shows its stacks
+                threading.Event().wait(1)
+                driver.process.kill()
+                driver.process.wait()
+                driver.errors.seek(0)
+                raise AssertionError(f"the driver with seed {driver.seed} hangs:\n{driver.errors.read()[-8000:]}")
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true."""
+    deadline = time.monotonic() + HANG_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        threading.Event().wait(0.05)
+    return True
+
+
+def state() -> dict[str, Any]:
+    """What must be the same before and after. Waiting workers do not count, nor do dead actors: the last are known."""
+    node = rpc.request("statistics")
+    daemon = psutil.Process(node["daemon_pid"])
+    mine = _native.statistics()
+    return {
+        **{name: node[name] for name in ("used_bytes", "objects", "spilled_objects", "leases", "jobs", "actors_alive")},
+        **{name: mine[name] for name in ("objects_owned", "objects_borrowed", "pending_tasks")},
+        "daemon's rows": {table: count for table, count in node["rows"].items() if table != "actors"},
+        "daemon's threads": daemon.num_threads(),
+        "daemon's descriptors besides two a worker": daemon.num_fds() - 2 * node["workers"],
+        "slots besides one a worker": node["slots_used"] - node["workers"],
+        "driver's threads": psutil.Process().num_threads(),
+        "driver's descriptors": psutil.Process().num_fds(),
+    }
+
+
+def own_bytes() -> dict[str, int]:
+    """Memory that nobody shares, of this process and of the daemon."""
+    daemon = rpc.request("statistics")["daemon_pid"]
+    return {
+        name: psutil.Process(pid).memory_full_info().uss for name, pid in (("driver", os.getpid()), ("daemon", daemon))
+    }
+
+
+@pytest.mark.timeout(SECONDS + 4 * HANG_S)
+def test_a_node_comes_back_to_its_baseline_after_a_storm(weft_session: ModuleType) -> None:
+    print(f"WEFT_STRESS_SEED={SEED} WEFT_STRESS_SECONDS={SECONDS:g}")
+    address = weft.get_runtime_context().gcs_address
+    Storm(address, min(3.0, SECONDS / 4)).run()  # every path has been walked once
+    assert until(lambda: state()["jobs"] == 1 and state()["leases"] == 0), state()
+    before, bytes_before = state(), own_bytes()
+    counts = Storm(address, SECONDS).run()
+    print(dict(counts))
+    assert until(lambda: state() == before), f"not at the baseline:\n{state()}\nbut before:\n{before}"
+    assert until(lambda: rpc.request("statistics")["workers"] <= 8), rpc.request("workers")
+    growth = {name: now - bytes_before[name] for name, now in own_bytes().items()}
+    print("growth of memory:", growth)
+    assert max(growth.values()) < MOST_GROWTH_BYTES, growth
