@@ -5,7 +5,6 @@ The class itself does not: a handle can be used where the class can not be impor
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -46,6 +45,8 @@ class ActorDescription(NamedTuple):
         """Raises AttributeError that names the class and what was probably meant."""
         known = self.methods.get(name)
         if known is None:
+            import difflib
+
             near = [] if name.startswith("__") else difflib.get_close_matches(name, [*self.methods], n=3)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise AttributeError(f"The actor class {self.class_name!r} has no method {name!r}.{hint}")

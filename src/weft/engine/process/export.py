@@ -15,7 +15,7 @@ import warnings
 from typing import Any
 
 from weft import _native
-from weft.engine.process import context_state, culprit, rpc, serialize
+from weft.engine.process import context_state, rpc, serialize
 from weft.engine.process.options import Placement
 from weft.engine.wire.messages import DefineShape
 from weft.exceptions import WeftError
@@ -37,6 +37,8 @@ def pickle_definition(value: object, subject: str) -> bytes:
     except Exception as error:
         # An actor's definition is a wrapper; the part that a person knows is the class in it.
         known = getattr(value, "cls", value)
+        from weft.engine.process import culprit
+
         raise culprit.explain(known, getattr(known, "__name__", "f"), f" captured by {subject}", error) from error
     check_size(len(payload), subject)
     return payload

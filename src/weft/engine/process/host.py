@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from weft.engine.process import context_state, culprit, errors, lifecycle, rpc
+from weft.engine.process import context_state, errors, lifecycle, rpc
 from weft.engine.process import serialize as values
 from weft.engine.process.logs import LogPrinter
 from weft.engine.wire.messages import BindJob, ExitProcess, LogLines, Reply, Warn
@@ -37,6 +37,8 @@ class Host:
         except WeftError:
             raise
         except Exception as error:
+            from weft.engine.process import culprit
+
             root, _, rest = what.partition(" ")
             raise culprit.explain(value, root or "value", f" {rest}" if rest else "", error) from error
 
