@@ -37,6 +37,8 @@ from weft.engine.wire import kinds
 from weft.engine.wire.messages import ActorSpec
 
 REMEMBERED = 10_000
+NODE_LOST = -1000
+"""Stands for the exit status of a process whose node is gone."""
 _RESTARTING, _DEAD = 0, 1
 
 
@@ -143,14 +145,17 @@ class ActorTable:
 
     # ---- placing ----
 
-    def placed(self, actor: Actor, worker: Process, pid: int, out: list[Instruction]) -> None:
+    def placed(
+        self, actor: Actor, worker: Process, pid: int, out: list[Instruction], has_creation: bool = False
+    ) -> None:
         """A worker was chosen and bound: send it the creation, then tell the watchers."""
         actor.stage = Stage.STARTING
         actor.worker = worker
         actor.pid = pid
         self._of_worker[worker] = actor
-        out.append(SendFunction(worker, actor.spec.class_key))
-        out.append(SendRecord(worker, kinds.TASK, actor.record))
+        if not has_creation:
+            out.append(SendFunction(worker, actor.spec.class_key))
+            out.append(SendRecord(worker, kinds.TASK, actor.record))
         for process, shown in actor.watchers:
             out.append(_up(actor, process, shown))
         self._write(actor, out)
@@ -328,7 +333,7 @@ class ActorTable:
 
 
 def _how(status: int, reason: str) -> str:
-    if status == 0:
+    if status in (0, NODE_LOST):
         return reason
     return f"its process {'was ' if status < 0 else ''}{how_ended(status)}"
 

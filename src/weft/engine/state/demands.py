@@ -18,7 +18,7 @@ Invariants (`DemandQueue.check`):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 from weft.engine.state.events import Process
@@ -34,8 +34,8 @@ class Demand:
     """One wish, and what has been given to it so far."""
 
     __slots__ = (
-        "age", "depth", "held", "hold", "job", "key", "last_grant", "need", "order", "requester", "runtime_env",
-        "wanted",
+        "age", "away", "depth", "held", "hold", "is_actor", "is_local", "job", "key", "last_grant", "need", "order",
+        "requester", "runtime_env", "strategy", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,17 @@ class Demand:
         self.order = 0
         self.age = 0
         """Ticks since the last grant."""
+        self.is_actor = isinstance(key, bytes)
+        """A worker for good, not a lease that is given back."""
+        self.strategy: Mapping[str, str | int | bool] = {}
+        self.is_local = True
+        """Whether this node may serve it: it is large enough, and the one that is meant."""
+        self.away = 0
+        """So many of what it wants are left to other nodes, even if there is room here (a spread one)."""
+
+    @property
+    def waits_here(self) -> bool:
+        return self.is_local and self.wanted > self.away
 
     @property
     def insists(self) -> bool:
@@ -103,6 +114,11 @@ class DemandQueue:
             self._unqueue(demand)
         self._served[demand.job] = self._clock
 
+    def served_elsewhere(self, key: DemandKey) -> None:
+        """Another node gave it one."""
+        if (demand := self.by_key.get(key)) is not None and demand.wanted:
+            self.want(demand, demand.wanted - 1)
+
     def gave_back(self, key: DemandKey) -> None:
         """One of what it holds came back."""
         if (demand := self.by_key.get(key)) is not None:
@@ -122,10 +138,12 @@ class DemandQueue:
         self._served.pop(job, None)
 
     def pending(self) -> Iterator[Demand]:
-        """All that wait, in the order in which they would be served."""
+        """All that wait for this node, in the order in which they would be served."""
         jobs = sorted(self._pending, key=lambda job: self._served.get(job, 0))
         for queue in [self._pending[job] for job in jobs]:
-            yield from queue.values() if len(queue) == 1 else sorted(queue.values(), key=_rank)
+            for demand in queue.values() if len(queue) == 1 else sorted(queue.values(), key=_rank):
+                if demand.waits_here:
+                    yield demand
 
     def next_fitting(self, pool: ResourcePool, unplaceable: Collection[DemandKey] = ()) -> Demand | None:
         """The one to serve now. `unplaceable` fit but lack a worker; what they need is kept for them."""

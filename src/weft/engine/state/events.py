@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from weft.engine.state.resources import Amounts
 from weft.engine.wire.messages import ActorSpec, DefineShape, DriverHello
 
 Process: TypeAlias = tuple[int, int]
@@ -159,3 +160,53 @@ class ActorKillRequested(Event, frozen=True):
     process: Process
     actor: bytes
     no_restart: bool
+
+
+# ---- other nodes: their processes have slots here, too ----------------------------------------------
+
+
+class JobLearnt(Event, frozen=True):
+    """Work of a job whose driver is on another node will come."""
+
+    driver: Process
+    job: int
+    pid: int
+    hello: DriverHello | None
+
+
+class GuestJoined(Event, frozen=True):
+    """A process of another node will ask for leases, actors or answers here."""
+
+    process: Process
+    job: int
+
+
+class ServedElsewhere(Event, frozen=True):
+    """Another node gave this process a lease of its shape."""
+
+    process: Process
+    shape: int
+
+
+class PlaceWanted(Event, frozen=True):
+    """The node that keeps the actors wants a worker for one of them; `wanted` 0: no longer."""
+
+    process: Process
+    number: int
+    job: int
+    need: Amounts
+    hold: Amounts
+    runtime_env: str
+    wanted: int
+
+
+class ActorPlacedElsewhere(Event, frozen=True):
+    """Another node's worker has been sent the actor's creation."""
+
+    actor: bytes
+    worker: Process
+    pid: int
+
+
+class NodesChanged(Event, frozen=True):
+    """The view of the cluster has changed: what could not be placed may be now."""

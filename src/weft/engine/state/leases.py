@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from weft.engine.state.demands import Demand, DemandKey, DemandQueue
 from weft.engine.state.events import Process
 from weft.engine.state.resources import CPU, ResourcePool
-from weft.engine.state.workers import Worker
+from weft.engine.state.workers import Place, Worker
 
 CONSIDERED = 16
 """How many waiting demands are looked at when leases are asked back; the others' turn comes."""
@@ -45,11 +45,12 @@ class LeaseTable:
         self.by_id: dict[int, Lease] = {}
         self._by_ticket: dict[int, Lease] = {}
         self._groups: dict[DemandKey, dict[int, Lease]] = {}
-        self._last_id = 0
+        self.last_id = 0
+        """In a cluster it begins elsewhere on each node, so that no two leases have one number."""
 
     def grant(self, demand: Demand, worker: Worker) -> Lease:
-        self._last_id += 1
-        lease = Lease(self._last_id, demand.key, demand.requester, worker)
+        self.last_id += 1
+        lease = Lease(self.last_id, demand.key, demand.requester, worker)
         self.by_id[lease.id] = lease
         self._by_ticket[worker.ticket] = lease
         self._groups.setdefault(demand.key, {})[lease.id] = lease
@@ -125,7 +126,9 @@ class LeaseTable:
             suitable = [
                 lease
                 for lease in self._groups[key].values()
-                if not (lease.is_asked_back or lease.worker.lent or lease.id in taken) and _holds_any(lease, short)
+                if not (lease.is_asked_back or lease.worker.lent or lease.id in taken)
+                and _holds_any(lease, short)
+                and lease.worker.place is not Place.ACTOR
             ]
             if suitable and (best is None or (-count, suitable[0].id) < best):
                 best = (-count, suitable[0].id)

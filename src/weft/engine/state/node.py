@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from weft.engine.state import events as ev
 from weft.engine.state.actors import Stage
+from weft.engine.state.cluster import Strategy
 from weft.engine.state.demands import Demand
 from weft.engine.state.events import Process
 from weft.engine.state.instructions import (
@@ -27,6 +28,7 @@ from weft.engine.state.instructions import (
     EndJob,
     Fault,
     Instruction,
+    KillWorker,
     SendFault,
     SendMessage,
     SendRecord,
@@ -44,12 +46,13 @@ from weft.engine.wire.messages import ExitProcess, Warn
 class Shape:
     """What one process calls by a number: what a lease of it needs, or why it can not be."""
 
-    __slots__ = ("amounts", "refusal", "runtime_env")
+    __slots__ = ("amounts", "refusal", "runtime_env", "strategy")
 
-    def __init__(self, amounts: Amounts, runtime_env: str, refusal: str) -> None:
+    def __init__(self, amounts: Amounts, runtime_env: str, refusal: str, strategy: Strategy) -> None:
         self.amounts = amounts
         self.runtime_env = runtime_env
         self.refusal = refusal
+        self.strategy = strategy
 
 
 class NodeState(Scheduler):
@@ -82,6 +85,12 @@ class NodeState(Scheduler):
             ev.ActorWatched: self._actor_watched,
             ev.ActorDropped: self._actor_dropped,
             ev.ActorKillRequested: self._actor_kill_requested,
+            ev.JobLearnt: self._job_learnt,
+            ev.GuestJoined: self._guest_joined,
+            ev.ServedElsewhere: self._served_elsewhere,
+            ev.PlaceWanted: self._place_wanted,
+            ev.ActorPlacedElsewhere: self._actor_placed_elsewhere,
+            ev.NodesChanged: self._nodes_changed,
         }
 
     def handle(self, event: ev.Event) -> list[Instruction]:
@@ -103,12 +112,26 @@ class NodeState(Scheduler):
         amounts: Amounts = ()
         try:
             amounts = to_amounts(given.resources)
-            refusal = self.resources.misfit(amounts)
+            refusal = self._misfit(amounts)
         except ValueError as error:
             refusal = str(error)
         if refusal:
             refusal = _refusal(f"task {given.name}" if given.name else "the task", refusal)
-        self._shapes[event.process, given.shape] = Shape(amounts, given.runtime_env, refusal)
+        self._shapes[event.process, given.shape] = Shape(amounts, given.runtime_env, refusal, given.strategy)
+
+    def _misfit(self, amounts: Amounts) -> str:
+        """Why it can never be placed; a cluster may grow, so there it can."""
+        return self.resources.misfit(amounts) if self.cluster is None else ""
+
+    def _settle_place(self, demand: Demand, strategy: Strategy) -> str:
+        """Whether this node may serve it; why none can, for good."""
+        if self.cluster is None or (isinstance(demand.key, tuple) and demand.key[0] in self.guests):
+            return ""
+        demand.strategy = strategy
+        demand.is_local = self.cluster.own.number in self.cluster.allowed(demand.need, strategy)
+        if strategy.get("kind") == "spread" and len(self.cluster.nodes) > 1:
+            demand.away = 1 << 30  # until it is planned
+        return self.cluster.refusal(strategy)
 
     def _lease_requested(self, event: ev.LeaseRequested, out: list[Instruction]) -> None:
         key = (event.process, event.shape)
@@ -124,6 +147,10 @@ class NodeState(Scheduler):
                 return
             depth = worker.depth if worker is not None else 0
             demand = Demand(key, job.id, event.process, depth, shape.amounts, shape.amounts, shape.runtime_env)
+            if refusal := self._settle_place(demand, shape.strategy):
+                head = kinds.PROCESS_BODY.pack(event.shape, 0)
+                out.append(SendFault(event.process, kinds.SHAPE_REFUSED, head, Fault(UNSCHEDULABLE, refusal)))
+                return
         self.demands.want(demand, event.wanted)
         self._schedule(out)
 
@@ -133,7 +160,7 @@ class NodeState(Scheduler):
             return
         self.leases.end(lease)
         self.demands.gave_back(lease.group)
-        if lease.worker.place is Place.LEASED:
+        if lease.worker.place in (Place.LEASED, Place.ACTOR):
             self._release(lease.worker)
             self.workers.give_back(lease.worker)
             if (binding := lease.worker.binding) is not None and not self.jobs[binding.job].is_driver_alive:
@@ -203,6 +230,7 @@ class NodeState(Scheduler):
         self._end_what_it_held(process, event.reason, out)
         if self.workers.crashes_in_a_row >= CRASHES_IN_A_ROW:
             out.append(StopNode(f"{CRASHES_IN_A_ROW} workers in a row ended before their first task: {event.reason}"))
+        self.guests.pop(process, None)
         job = self.drivers.pop(process, None)
         if job is not None:
             self._driver_left(job, out)
@@ -237,6 +265,8 @@ class NodeState(Scheduler):
             return
         if any(actor.job == job_id and actor.stage is not Stage.DEAD for actor in self.actors.by_id.values()):
             return
+        if any(self._is_actor_of(worker, job_id) for worker in self.workers):
+            return
         workers = [worker for worker in self.workers if worker.binding is not None and worker.binding.job == job_id]
         for worker in workers:
             self._kill(worker, out)
@@ -244,6 +274,16 @@ class NodeState(Scheduler):
             del self.jobs[job_id]
             self.demands.job_ended(job_id)
             out.append(EndJob(job_id))
+
+    def _is_actor_of(self, worker: Worker, job_id: int) -> bool:
+        """Whether it is a living actor that another node keeps: that node ends it."""
+        lease = self.leases.of_worker(worker)
+        return (
+            lease is not None
+            and worker.place is Place.ACTOR
+            and worker.binding is not None
+            and worker.binding.job == job_id
+        )
 
     def _ticked(self, event: ev.Ticked, out: list[Instruction]) -> None:
         self.demands.tick()
@@ -269,7 +309,9 @@ class NodeState(Scheduler):
         if job is None or (actor := self.actors.create(event, job.id, out)) is None:
             return
         try:
-            refusal = self.resources.misfit(self._actor_amounts(actor.id)[0])
+            refusal = self._misfit(self._actor_amounts(actor.id)[0])
+            if self.cluster is not None:
+                refusal = self.cluster.refusal(actor.spec.strategy)
         except ValueError as error:
             refusal = str(error)
         if refusal:
@@ -290,7 +332,9 @@ class NodeState(Scheduler):
         owner = self.workers.by_process.get(actor.owner)
         depth = owner.depth if owner is not None else 0
         # The demand is the actor's own: it outlives the process that asked when the actor is detached.
-        self.demands.want(Demand(actor_id, actor.job, (0, 0), depth, need, hold, actor.spec.runtime_env), 1)
+        demand = Demand(actor_id, actor.job, (0, 0), depth, need, hold, actor.spec.runtime_env)
+        self._settle_place(demand, actor.spec.strategy)
+        self.demands.want(demand, 1)
 
     def _actor_name_claimed(self, event: ev.ActorNameClaimed, out: list[Instruction]) -> None:
         self.actors.claim(event)
@@ -315,7 +359,7 @@ class NodeState(Scheduler):
         self.actors.watch(event.process, event.actor, out, owner)
 
     def _is_alive(self, process: Process) -> bool:
-        return process in self.drivers or process in self.workers.by_process
+        return process in self.drivers or process in self.workers.by_process or process in self.guests
 
     def _actor_dropped(self, event: ev.ActorDropped, out: list[Instruction]) -> None:
         known = self.actors.find(event.actor)
@@ -334,17 +378,61 @@ class NodeState(Scheduler):
         elif event.no_restart:
             self._kill_actor(event.actor, "was killed by weft.kill()", out)
         elif actor is not None and actor.worker is not None:
-            self._kill(self.workers.by_process[actor.worker], out)
+            self._kill_process(actor.worker, out)
         self._schedule(out)
+
+    def _kill_process(self, process: Process, out: list[Instruction]) -> None:
+        """A worker of this node or of another."""
+        if (worker := self.workers.by_process.get(process)) is not None:
+            self._kill(worker, out)
+        else:
+            out.append(KillWorker(process))
 
     def _kill_actor(self, actor_id: bytes, why: str, out: list[Instruction]) -> None:
         known = self.actors.find(actor_id)
         if (actor := self.actors.end(actor_id, why, out)) is not None and actor.worker is not None:
-            self._kill(self.workers.by_process[actor.worker], out)
+            self._kill_process(actor.worker, out)
         if known is not None:
             self.demands.cancel(known.id)
             if actor is None:
                 self._wind_up(known.job, out)
+
+    # ---- other nodes ----
+
+    def _job_learnt(self, event: ev.JobLearnt, out: list[Instruction]) -> None:
+        if event.job not in self.jobs:
+            job = self.jobs[event.job] = self.drivers[event.driver] = Job(
+                ev.DriverJoined(event.driver, event.job, event.pid)
+            )
+            job.hello = event.hello
+
+    def _guest_joined(self, event: ev.GuestJoined, out: list[Instruction]) -> None:
+        self.guests[event.process] = event.job
+
+    def _served_elsewhere(self, event: ev.ServedElsewhere, out: list[Instruction]) -> None:
+        self.demands.served_elsewhere((event.process, event.shape))
+
+    def _place_wanted(self, event: ev.PlaceWanted, out: list[Instruction]) -> None:
+        key = (event.process, event.number)
+        demand = self.demands.by_key.get(key)
+        if demand is None:
+            if not event.wanted or event.job not in self.jobs:
+                return
+            demand = Demand(key, event.job, event.process, 0, event.need, event.hold, event.runtime_env)
+            demand.is_actor = True
+        self.demands.want(demand, event.wanted)
+        self._schedule(out)
+
+    def _actor_placed_elsewhere(self, event: ev.ActorPlacedElsewhere, out: list[Instruction]) -> None:
+        actor = self.actors.find(event.actor)
+        if actor is None or actor.stage is not Stage.PENDING:
+            out.append(KillWorker(event.worker))
+            return
+        self.demands.cancel(actor.id)
+        self.actors.placed(actor, event.worker, event.pid, out, has_creation=True)
+
+    def _nodes_changed(self, event: ev.NodesChanged, out: list[Instruction]) -> None:
+        self._schedule(out)
 
     def check(self) -> None:
         """Assert the invariants of all parts and of the whole."""
@@ -357,8 +445,9 @@ class NodeState(Scheduler):
             is_leased = self.leases.of_worker(worker) is not None
             actor = self.actors.of_worker(worker.process)
             if worker.place is not Place.ENDING:
-                assert is_leased == (worker.place is Place.LEASED), f"NOD-2: worker {worker.process}"
-                assert (actor is not None) == (worker.place is Place.ACTOR), f"NOD-2: worker {worker.process}"
+                is_actor = worker.place is Place.ACTOR
+                assert is_leased == (worker.place is Place.LEASED) or is_actor, f"NOD-2: worker {worker.process}"
+                assert (actor is not None or is_leased) == is_actor or not is_actor, f"NOD-2: worker {worker.process}"
         for lease in self.leases.by_id.values():
             assert lease.worker.process in self.workers.by_process, f"NOD-2: lease {lease.id} of a dead worker"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.engine.state.actors import ActorTable
+from weft.engine.state.cluster import ClusterView
 from weft.engine.state.demands import Demand, DemandKey, DemandQueue
 from weft.engine.state.events import Process
 from weft.engine.state.instructions import ForkWorker, Instruction, KillWorker, SendMessage, SendRecord
@@ -31,11 +32,17 @@ class Scheduler:
         self.actors = ActorTable()
         self.jobs: dict[int, Job] = {}
         self.drivers: dict[Process, Job] = {}
+        self.guests: dict[Process, int] = {}
+        """Processes of other nodes, and their jobs."""
+        self.cluster: ClusterView | None = None
+        """The other nodes; None where there can be none."""
 
     def job_of(self, process: Process) -> Job | None:
         """The job that a driver or a bound worker belongs to."""
         if (job := self.drivers.get(process)) is not None:
             return job
+        if (guest := self.guests.get(process)) is not None:
+            return self.jobs.get(guest)
         worker = self.workers.by_process.get(process)
         return self.jobs.get(worker.binding.job) if worker is not None and worker.binding is not None else None
 
@@ -60,13 +67,13 @@ class Scheduler:
         job = self.jobs[demand.job]
         cpus = holding.cpu / UNIT or 1.0
         binding = Binding(job.id, job.runtime_env_for(demand.runtime_env), holding.gpu_ids, max(1, int(cpus)))
-        worker = self.workers.choose(binding, isinstance(demand.key, bytes), demand.requester)
+        worker = self.workers.choose(binding, demand.is_actor, demand.requester)
         if worker is None:
             self.resources.release(holding)
             if needs_launch(binding.runtime_env) and (ticket := self.workers.launch(binding)):
                 out.append(ForkWorker(ticket, job.bind(binding, cpus)))
             return False
-        place = Place.ACTOR if isinstance(demand.key, bytes) else Place.LEASED
+        place = Place.ACTOR if demand.is_actor else Place.LEASED
         if self.workers.put_to_work(worker, place, binding, holding):
             out.append(SendMessage(worker.process, job.bind(binding, cpus), bind=True))
         for other in self.workers.idle_on_gpus(holding.gpu_ids):
@@ -79,7 +86,7 @@ class Scheduler:
             self.actors.placed(self.actors.by_id[demand.key], worker.process, worker.pid, out)
         else:
             lease = self.leases.grant(demand, worker)
-            grant = kinds.LEASE_GRANT_BODY.pack(lease.id, demand.key[1], *worker.process, 0)
+            grant = kinds.LEASE_GRANT_BODY.pack(lease.id, demand.key[1], *worker.process, worker.pid)
             out.append(SendRecord(demand.requester, kinds.LEASE_GRANT, grant))
         return True
 

@@ -1,0 +1,182 @@
+"""What a node knows of the others, and which of them it asks for what it can not take itself.
+
+Pure: no I/O, no clock. Every node has the whole picture, from the others' reports, and so is a global scheduler of its
+own. A report may be old by the time it is used: then what was asked for waits in the other node's queue, and the next
+report lets it be asked for elsewhere.
+
+>>> matches_labels({"zone": "in(a,b)", "disk": "!hdd"}, {"zone": "a"})
+True
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from weft.engine.state.resources import UNIT, Amounts
+
+Strategy = Mapping[str, "str | int | bool"]
+Free = dict[int, dict[str, int]]
+
+
+class NodeView:
+    """One node, as its last report has it. Amounts are in 1/10,000."""
+
+    __slots__ = ("available", "is_alive", "labels", "node_id", "number", "queued", "total")
+
+    def __init__(self, number: int, node_id: str, labels: Mapping[str, str], total: Mapping[str, int]) -> None:
+        self.number = number
+        self.node_id = node_id
+        self.labels = {"ray.io/node_id": node_id, **labels}
+        self.total = dict(total)
+        self.available = dict(total)
+        self.queued = 0
+        self.is_alive = True
+
+    def could_hold(self, need: Amounts) -> bool:
+        return all(self.total.get(name, 0) >= amount for name, amount in need)
+
+
+class ClusterView:
+    """All nodes that can be asked, this one included."""
+
+    def __init__(self, own: NodeView) -> None:
+        self.own = own
+        self.nodes: dict[int, NodeView] = {own.number: own}
+        self._turn = 0
+
+    def allowed(self, need: Amounts, strategy: Strategy) -> list[int]:
+        """The nodes that may ever serve it, the preferred ones alone where there are such."""
+        nodes = [node for node in self.nodes.values() if node.is_alive and node.could_hold(need)]
+        kind = strategy.get("kind")
+        if kind == "node_affinity":
+            meant = [node.number for node in nodes if node.node_id == strategy["node_id"]]
+            if meant or not (strategy.get("soft") or strategy.get("spill_on_unavailable")):
+                return meant
+        elif kind == "node_label":
+            nodes = [node for node in nodes if _fulfils(str(strategy.get("hard", "{}")), node.labels)]
+            preferred = [node for node in nodes if _fulfils(str(strategy.get("soft_labels", "{}")), node.labels)]
+            nodes = preferred or nodes
+        if (selector := strategy.get("labels")) is not None:
+            nodes = [node for node in nodes if matches_labels(json.loads(str(selector)), node.labels)]
+        return [node.number for node in nodes]
+
+    def refusal(self, strategy: Strategy) -> str:
+        """Why it can never be placed in this cluster, however it grows; empty when it may."""
+        if strategy.get("kind") == "node_affinity" and not strategy.get("soft"):
+            wanted = strategy["node_id"]
+            if not any(node.node_id == wanted and node.is_alive for node in self.nodes.values()):
+                return f"the node {wanted} that it is bound to is not alive"
+        return ""
+
+    def free(self) -> Free:
+        """What is free where, to be used up while planning."""
+        return {node.number: dict(node.available) for node in self.nodes.values() if node.is_alive}
+
+    def plan(
+        self, need: Amounts, wanted: int, strategy: Strategy, asked: Mapping[int, int], free: Free
+    ) -> tuple[dict[int, int], bool, int]:
+        """How many to ask each other node for, whether this one may serve it too, and how many are left to others.
+
+        `asked` is what has been asked for and not been granted. What is planned is taken from `free`."""
+        allowed = self.allowed(need, strategy)
+        others = [number for number in allowed if number != self.own.number]
+        is_local = self.own.number in allowed
+        if strategy.get("kind") == "spread" and others:
+            return self._spread(wanted, allowed, asked, is_local)
+        left = wanted - (_take(free[self.own.number], need, wanted) if is_local else 0)
+        plan: dict[int, int] = {}
+        if left > 0 and others:
+            left -= self._ask_where_free(need, left, others, free, plan)
+        for number in others:  # what waits there may go on waiting
+            if (waiting := min(left, asked.get(number, 0) - plan.get(number, 0))) > 0:
+                plan[number] = plan.get(number, 0) + waiting
+                left -= waiting
+        if left > 0 and others and not is_local:
+            others.sort(key=lambda number: self.nodes[number].queued)
+            for index, number in enumerate(others):
+                share = left // len(others) + (index < left % len(others))
+                if share:
+                    plan[number] = plan.get(number, 0) + share
+        return plan, is_local, 0
+
+    def _ask_where_free(self, need: Amounts, left: int, others: list[int], free: Free, plan: dict[int, int]) -> int:
+        """One at a time from where most is free; how many in all."""
+        total = 0
+        room = {number: _fits(free[number], need, left) for number in others}
+        while total < left:
+            best = max(others, key=lambda number: (room[number], -self.nodes[number].queued))
+            if room[best] <= 0:
+                break
+            room[best] -= 1
+            plan[best] = plan.get(best, 0) + 1
+            total += 1
+        for number, count in plan.items():
+            _take(free[number], need, count)
+        return total
+
+    def _spread(
+        self, wanted: int, allowed: list[int], asked: Mapping[int, int], is_local: bool
+    ) -> tuple[dict[int, int], bool, int]:
+        """Evenly, beginning with another node each time; what has been asked for stays where it is."""
+        plan = {number: count for number, count in asked.items() if number in allowed and count}
+        fresh = wanted - sum(plan.values())
+        while fresh < 0:
+            number = max(plan, key=lambda number: plan[number])
+            plan[number] -= 1
+            fresh += 1
+        if not plan:
+            for _ in range(fresh):
+                self._turn += 1
+                number = allowed[self._turn % len(allowed)]
+                plan[number] = plan.get(number, 0) + 1
+        plan.pop(self.own.number, None)
+        return plan, is_local, sum(plan.values())
+
+
+def _fits(free: Mapping[str, int], need: Amounts, most: int) -> int:
+    """How many of it fit into what is free."""
+    return max(0, min([most, *(free.get(name, 0) // amount for name, amount in need if amount)]))
+
+
+def _take(free: dict[str, int], need: Amounts, most: int) -> int:
+    count = _fits(free, need, most)
+    for name, amount in need:
+        free[name] = free.get(name, 0) - amount * count
+    return count
+
+
+def _fulfils(conditions: str, labels: Mapping[str, str]) -> bool:
+    """Conditions as scheduling_strategies writes them: {key: [word, values]}."""
+    for key, (word, values) in json.loads(conditions).items():
+        has = key in labels
+        is_in = has and labels[key] in values
+        if not {"in": is_in, "not_in": not is_in, "exists": has, "does_not_exist": not has}[word]:
+            return False
+    return True
+
+
+def matches_labels(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """A label selector: {key: "value", "!value", "in(a,b)" or "!in(a,b)"}."""
+    for key, condition in selector.items():
+        negated = condition.startswith("!")
+        text = condition.removeprefix("!")
+        values = [value.strip() for value in text[3:-1].split(",")] if text.startswith("in(") else [text]
+        if (labels.get(key) in values) == negated:
+            return False
+    return True
+
+
+def no_node_can(what: str, need: Amounts, strategy: Strategy, nodes: Mapping[int, NodeView]) -> str:
+    """The warning for work that no node of the cluster, as it is now, can ever hold."""
+    wanted = ", ".join(f"{amount / UNIT:g} {name}" for name, amount in need) or "nothing"
+    bound = f" with {dict(strategy)}" if strategy else ""
+    largest = "; ".join(
+        f"node {node.node_id[:8]} has " + ", ".join(f"{node.total.get(name, 0) / UNIT:g} {name}" for name, _ in need)
+        for node in nodes.values()
+        if node.is_alive
+    )
+    return (
+        f"{what} waits for a node that does not exist: it asks for {wanted}{bound}, and no node can hold that "
+        f"({largest}). It will run once such a node joins; otherwise ask for less."
+    )
