@@ -127,11 +127,13 @@ def _make(made: Installed, env: Mapping[str, Any], variables: Mapping[str, str],
 
 
 def commands(python: str, env: Mapping[str, Any], variables: Mapping[str, str]) -> list[list[str]]:
-    """What installs the packages into the environment of `python`, in this order."""
+    """What installs the packages into the environment of `python`, in this order.
+
+    With -I, so that a pip.py in the user's folder is not taken for pip."""
     quiet = ["--disable-pip-version-check", "--no-input"]
     if "pip" in env:
         fields = env["pip"]
-        pip = [python, "-m", "pip"]
+        pip = [python, "-I", "-m", "pip"]
         made = [[*pip, "install", *quiet, f"pip{fields['pip_version']}"]] if fields.get("pip_version") else []
         made.append([*pip, "install", *quiet, *fields.get("pip_install_options", ()), *_requirements(fields)])
         return made + ([[*pip, "check"]] if fields["pip_check"] else [])
@@ -139,8 +141,8 @@ def commands(python: str, env: Mapping[str, Any], variables: Mapping[str, str]) 
     made = []
     uv = [shutil.which("uv", path=variables.get("PATH")) or ""]
     if fields.get("uv_version") or not uv[0]:
-        made.append([python, "-m", "pip", "install", *quiet, f"uv{fields.get('uv_version', '')}"])
-        uv = [python, "-m", "uv"]
+        made.append([python, "-I", "-m", "pip", "install", *quiet, f"uv{fields.get('uv_version', '')}"])
+        uv = [python, "-I", "-m", "uv"]
     # uv does not count what the node's own Python has as installed; what is asked for is installed with all it needs.
     options = fields.get("uv_pip_install_options", ())
     made.append([*uv, "pip", "install", "--python", python, *options, *_requirements(fields)])

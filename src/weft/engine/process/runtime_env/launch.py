@@ -25,6 +25,8 @@ from weft.exceptions import RuntimeEnvSetupError
 
 PROBE_TIMEOUT_S = 120
 _OWN_MODULES = frozenset(sys.stdlib_module_names)
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_SCRIPT = (os.path.join(_HERE, "launched.py"), _HERE[: -len("/weft/engine/process/runtime_env")])
 
 
 def run(binding_fd: int, segment_fd: int, event_fd: int, slot: int, generation: int) -> int:
@@ -39,6 +41,8 @@ def run(binding_fd: int, segment_fd: int, event_fd: int, slot: int, generation: 
         variables = apply.variables(job.environment, job.runtime_env)
         packages = installed.ensure(env, variables, job.cwd)
         if command := command_for(env, packages):
+            if "py_executable" in env:
+                _probe(command, variables, env.get("working_dir") or job.cwd)
             numbers = (binding_fd, segment_fd, event_fd, slot, generation)
             _execute(command, variables, env.get("working_dir") or job.cwd, packages, numbers)
     except RuntimeEnvSetupError as error:
@@ -73,30 +77,27 @@ def _top_levels(site: str) -> set[str]:
 def _execute(
     command: list[str], variables: dict[str, str], folder: str, packages: Installed | None, numbers: tuple[int, ...]
 ) -> None:
-    """Replace this process. Returns never; RuntimeEnvSetupError when the command is no Python that can be a worker."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    package_folder = here[: -len("/weft/engine/process/runtime_env")]
-    script = os.path.join(here, "launched.py")
+    """Replace this process. Returns never; RuntimeEnvSetupError when the command can not be executed."""
     site = packages.folder if packages is not None else "-"
     if os.path.isdir(folder):
         os.chdir(folder)
-    _probe([*command, script, package_folder], variables)
     for fd in numbers[:3]:
         os.set_inheritable(fd, True)
-    arguments = [*command, script, package_folder, site, *map(str, numbers)]
+    arguments = [*command, *_SCRIPT, site, *map(str, numbers)]
     try:
         os.execvpe(arguments[0], arguments, variables)
     except OSError as error:
         raise RuntimeEnvSetupError(f"py_executable {' '.join(command)!r} could not be executed: {error}") from None
 
 
-def _probe(command: list[str], variables: dict[str, str]) -> None:
+def _probe(command: list[str], variables: dict[str, str], folder: str) -> None:
     """Whether it can import what a worker needs. A worker that dies at its start could not say why."""
-    shown = " ".join(command[:-2])
+    shown = " ".join(command)
     try:
         done = subprocess.run(
-            command,
+            [*command, *_SCRIPT],
             env=variables,
+            cwd=folder if os.path.isdir(folder) else None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
