@@ -46,9 +46,12 @@ Entry* Core::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens) {
 }
 
 void Core::drop(Entry* entry) {
-    if (entry->holds.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    // The last one goes under the mutex: who sees none there knows that nobody else is about to act on it.
+    uint32_t holds = entry->holds.load(std::memory_order_relaxed);
+    while (holds > 1)
+        if (entry->holds.compare_exchange_weak(holds, holds - 1, std::memory_order_acq_rel)) return;
     std::lock_guard lock(mutex_);
-    if (entry->holds.load(std::memory_order_acquire) == 0) release_entry(entry);
+    drop_locked(entry);
 }
 
 void Core::drop_locked(Entry* entry) {
