@@ -110,10 +110,8 @@ std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {
     if (slot.generation.load() != dead.generation || slot.alive.exchange(0) == 0) return {};
     // Partner: Channels::write opens a ring, then looks at `alive`.
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (channels_.knows(dead)) {
-        receive_from(dead.slot);
-        channels_.forget(dead);
-    }
+    receive_from(dead.slot);  // also if it was its first word
+    channels_.forget(dead);
     proxies_.remove(dead.slot);
     if (slot.bell.spinning.exchange(0) != 0) segment_->header().spinners.fetch_sub(1);
     remove_objects_of(*segment_, dead);

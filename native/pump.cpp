@@ -207,10 +207,8 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
 
 void Core::peer_died(ProcessId dead, std::string_view reason_view) {
     const std::string reason(reason_view);
-    if (channels_.knows(dead)) {
-        drain_peer(dead.slot);  // what it had published still counts
-        channels_.forget(dead);
-    }
+    drain_peer(dead.slot);  // what it had published still counts, also if it was its first word
+    channels_.forget(dead);
     std::vector<Lease*> lost;
     for (auto& [id, lease] : leases_)
         if (lease->worker == dead) lost.push_back(lease.get());
@@ -219,14 +217,18 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
 
     std::vector<Entry*> orphans, unborrowed;
     for (auto& [id, entry] : table_) {
-        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor)
+        // Each is held meanwhile: what follows from one may end another.
+        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor) {
+            hold(entry);
             orphans.push_back(entry);
+        }
         if (!entry->extra) continue;
         std::erase(entry->extra->wanters, dead);
         if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) == 0)
             continue;
         if (!entry->extra->borrowers.empty()) continue;
         --lent_out_;
+        hold(entry);
         unborrowed.push_back(entry);
     }
     for (Entry* entry : orphans) {
@@ -237,9 +239,10 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
                          "object " + std::string(id) + " is lost: the process that owned it died (" + reason +
                              ") before its value was known here. Return it from a task of a longer-lived "
                              "process, or put it there."));
+        drop_locked(entry);
     }
     for (Entry* entry : unborrowed)
-        if (entry->holds.load() == 0) release_entry(entry);
+        drop_locked(entry);
     for (auto& [key, credit] : credits_)
         if (key.first == dead.key()) credit->closed.store(true);
     std::erase_if(inbox_, [&](const Incoming& in) { return in.from == dead; });
@@ -524,9 +527,14 @@ void Core::daemon_lost() {
                     if (!entry->is_done()) fail(entry, error);
         std::vector<Entry*> pending;
         for (auto& [id, entry] : table_)
-            if (!entry->is_done() && !entry->is_actor) pending.push_back(entry);
-        for (Entry* entry : pending)
+            if (!entry->is_done() && !entry->is_actor) {
+                hold(entry);  // one that fails may end another
+                pending.push_back(entry);
+            }
+        for (Entry* entry : pending) {
             fail(entry, error);
+            drop_locked(entry);
+        }
         space_freed = 0;
         space_text = "the node daemon ended";
         ++space_answers;
