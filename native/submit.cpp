@@ -137,11 +137,9 @@ void Core::enqueue(Task* task) {
         out.add(uint32_t(task->spec.size()));
         out.append(task->spec.data(), task->spec.size());
         send_function(daemon_, task->function);
-        const size_t start = out.size();
         out.append(task->record.data(), task->record.size());
         for (Entry* entry : task->deps)
             pack_value(out, entry, daemon_);
-        reinterpret_cast<TaskHeader*>(out.data() + start)->cookie = task->cookie();
         send(daemon_, Kind::CREATE_ACTOR, out.data(), out.size());
         // Held until the actor is dead: a restart needs the arguments again.
         return;
