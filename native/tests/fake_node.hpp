@@ -109,6 +109,54 @@ class FakeNode {
     uint64_t lease_ = 0;
 };
 
+/// A process that says and hears exactly what the test wants.
+class Puppet {
+  public:
+    explicit Puppet(FakeNode& node)
+        : id(node.port.reserve_slot()),
+          segment_(Segment::attach(node.port.segment_fd())),
+          channels_(*segment_, id, node.port.event_fd()) {}
+
+    template <class... Parts>
+    void say(ProcessId to, Kind kind, const Parts&... parts) {
+        Buffer out;
+        (out.add(parts), ...);
+        CHECK(channels_.send(to, kind, out.data(), out.size()));
+    }
+    /// The next record of that kind from that process; others are skipped.
+    std::string hear(ProcessId from, Kind kind) {
+        std::string got;
+        bool came = false;
+        EVENTUALLY((listen(from), came = take(kind, got)));
+        return got;
+    }
+    bool has_heard(ProcessId from, Kind kind) {
+        listen(from);
+        return std::any_of(heard_.begin(), heard_.end(), [&](const auto& r) { return r.first == kind; });
+    }
+
+    const ProcessId id;
+
+  private:
+    void listen(ProcessId from) {
+        channels_.receive(from.slot, [&](ProcessId, Kind kind, const char* data, size_t bytes) {
+            heard_.emplace_back(kind, std::string(data, bytes));
+        });
+    }
+    bool take(Kind kind, std::string& out) {
+        const auto it =
+            std::find_if(heard_.begin(), heard_.end(), [&](const auto& r) { return r.first == kind; });
+        if (it == heard_.end()) return false;
+        out = std::move(it->second);
+        heard_.erase(it);
+        return true;
+    }
+
+    std::unique_ptr<Segment> segment_;
+    Channels channels_;
+    std::vector<std::pair<Kind, std::string>> heard_;
+};
+
 // ---- what a driver does ----------------------------------------------------------------------------
 
 struct Call {

@@ -384,7 +384,7 @@ TEST("a task can be cancelled wherever it is") {
     office.lease();
     settle(*office.driver);
     const Task_ task = next_task(office.worker());
-    uint64_t asked = 0;
+    std::atomic<uint64_t> asked{0};
     {
         std::lock_guard lock(office.worker().mutex());
         office.worker().on_cancel = [&](ProcessId, uint64_t cookie, bool, bool) { asked = cookie; };
