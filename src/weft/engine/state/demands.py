@@ -2,8 +2,9 @@
 
 Pure: no I/O, no clock. A demand is one process's wish for leases of one shape, or one actor's for a place.
 
-The order: jobs take turns, grant by grant. Inside a job the demand that holds least goes first, then the one served
-longest ago, then the most deeply nested, then the oldest. Holding least first keeps a recursion from filling the
+The order: jobs take turns, grant by grant. Inside a job the higher priority goes first (and before all of them who
+has waited for `PATIENCE_TICKS`), then the demand that holds least, then the one served longest ago, then the most deeply
+nested, then the oldest. Holding least first keeps a recursion from filling the
 node with parents that all wait for children; nested first makes it go depth-first.
 
 A demand that holds nothing yet and does not fit makes the ones behind it wait for the same resources, or a task of
@@ -18,14 +19,15 @@ Invariants (`DemandQueue.check`):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from weft.engine.state.events import Process
 from weft.engine.state.resources import Amounts, ResourcePool
 
-DemandKey: TypeAlias = tuple[Process, int] | bytes
-"""(process, its shape) for leases, the actor's id for an actor."""
+DemandKey: TypeAlias = tuple[Process, int] | bytes | str
+"""(process, its shape) for leases, the actor's id for an actor, a placement group's id in hexadecimal for the group."""
 
 PATIENCE_TICKS = 10
 
@@ -34,8 +36,8 @@ class Demand:
     """One wish, and what has been given to it so far."""
 
     __slots__ = (
-        "age", "away", "depth", "held", "hold", "is_actor", "is_local", "job", "key", "last_grant", "need", "order",
-        "requester", "runtime_env", "strategy", "wanted",
+        "age", "away", "captures", "depth", "draws_from", "group", "held", "hold", "is_actor", "is_local", "job", "key",
+        "last_grant", "need", "order", "parts", "priority", "requester", "runtime_env", "strategy", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +66,28 @@ class Demand:
         """Whether this node may serve it: it is large enough, and the one that is meant."""
         self.away = 0
         """So many of what it wants are left to other nodes, even if there is room here (a spread one)."""
+        self.priority = 0
+        self.group = b""
+        """The placement group in whose bundles it is to be."""
+        self.captures = False
+        self.draws_from: Sequence[ResourcePool] | None = None
+        """The pools of those bundles, none while the group is not placed; None: the node's own."""
+        self.parts: tuple[Amounts, ...] = ()
+        """Of a placement group's own demand: its bundles."""
+
+    def pool(self, node: ResourcePool) -> ResourcePool | None:
+        """Where one grant fits now."""
+        if self.draws_from is not None:
+            return next((pool for pool in self.draws_from if not pool.shortage(self.need)), None)
+        return None if self.shortage(node) else node
+
+    def shortage(self, pool: ResourcePool) -> tuple[str, ...]:
+        return pool.shortage_of_all(self.parts) if self.parts else pool.shortage(self.need)
+
+    @property
+    def rank_of_priority(self) -> float:
+        """Least first. Who has waited too long goes before all priorities, so none starves."""
+        return -math.inf if self.age >= PATIENCE_TICKS else -self.priority
 
     @property
     def waits_here(self) -> bool:
@@ -74,8 +98,8 @@ class Demand:
         return self.held == 0 and self.age // PATIENCE_TICKS % 2 == 0
 
 
-def _rank(demand: Demand) -> tuple[int, int, int, int]:
-    return (demand.held, demand.last_grant, -demand.depth, demand.order)
+def _rank(demand: Demand) -> tuple[float, int, int, int, int]:
+    return (demand.rank_of_priority, demand.held, demand.last_grant, -demand.depth, demand.order)
 
 
 class DemandQueue:
@@ -148,16 +172,40 @@ class DemandQueue:
     def next_fitting(self, pool: ResourcePool, unplaceable: Collection[DemandKey] = ()) -> Demand | None:
         """The one to serve now. `unplaceable` fit but lack a worker; what they need is kept for them."""
         kept: set[str] = set()
+        kept_in: dict[bytes, set[str]] = {}
         for demand in self.pending():
+            if demand.draws_from is not None:
+                if self._fits_in_group(demand, unplaceable, kept_in.setdefault(demand.group, set())):
+                    return demand
+                continue
             if kept and any(name in kept for name, _ in demand.need):
                 continue
             if demand.key in unplaceable:
                 kept.update(name for name, _ in demand.need)
-            elif not (short := pool.shortage(demand.need)):
+            elif not (short := demand.shortage(pool)):
                 return demand
             elif demand.insists:
                 kept.update(short)
         return None
+
+    def _fits_in_group(self, demand: Demand, unplaceable: Collection[DemandKey], kept: set[str]) -> bool:
+        """The same within a placement group: what is kept there is kept from that group's demands alone."""
+        assert demand.draws_from is not None
+        if any(name in kept for name, _ in demand.need):
+            return False
+        if demand.key in unplaceable:
+            kept.update(name for name, _ in demand.need)
+            return False
+        shortages = [pool.shortage(demand.need) for pool in demand.draws_from]
+        if not all(shortages):
+            return True
+        if demand.insists:
+            kept.update(name for short in shortages for name in short)
+        return False
+
+    def of_group(self, group: bytes) -> list[Demand]:
+        """All that are to be in that placement group."""
+        return [demand for demand in self.by_key.values() if demand.group == group]
 
     def tick(self) -> None:
         for queue in self._pending.values():

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from weft.engine.state.resources import Amounts
-from weft.engine.wire.messages import ActorSpec, DefineShape, DriverHello
+from weft.engine.wire.messages import ActorSpec, CreateGroup, DefineShape, DriverHello
 
 Process: TypeAlias = tuple[int, int]
 """A process of the segment: (slot, generation)."""
@@ -160,6 +160,26 @@ class ActorKillRequested(Event, frozen=True):
     process: Process
     actor: bytes
     no_restart: bool
+
+
+# ---- placement groups ------------------------------------------------------------------------------
+
+
+class GroupRequested(Event, frozen=True):
+    process: Process
+    spec: CreateGroup
+
+
+class GroupRemovalRequested(Event, frozen=True):
+    process: Process
+    group: bytes
+
+
+class GroupWatched(Event, frozen=True):
+    """It wants to be told what becomes of the group."""
+
+    process: Process
+    group: bytes
 
 
 # ---- other nodes: their processes have slots here, too ----------------------------------------------

@@ -14,6 +14,8 @@ WORKER_CRASHED = 1
 ACTOR_DIED = 2
 ACTOR_UNAVAILABLE = 7
 UNSCHEDULABLE = 10
+GROUP_REMOVED = 22
+ACTOR_GROUP_REMOVED = 23
 """Codes of the engine's own error values (see `_native.error_value`)."""
 
 

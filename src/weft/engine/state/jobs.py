@@ -29,9 +29,7 @@ class Job:
 
     def bind(self, binding: Binding, num_cpus: float) -> BindJob:
         """A worker's first message."""
-        hello = self.hello
-        if hello is None:
-            return BindJob(self.id, self.pid, [], "", {}, "", num_cpus, list(binding.gpu_ids), binding.runtime_env)
+        hello = self.hello or DriverHello(self.pid, [], "", {}, "")
         return BindJob(
             job=self.id,
             driver_pid=hello.pid,
@@ -42,4 +40,6 @@ class Job:
             num_cpus=num_cpus,
             gpu_ids=list(binding.gpu_ids),
             runtime_env=binding.runtime_env,
+            placement_group=binding.group,
+            captures=binding.captures,
         )

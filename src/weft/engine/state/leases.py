@@ -28,14 +28,15 @@ CONSIDERED = 16
 class Lease:
     """One process's right to push tasks to one worker."""
 
-    __slots__ = ("group", "holder", "id", "is_asked_back", "worker")
+    __slots__ = ("group", "holder", "id", "is_asked_back", "priority", "worker")
 
-    def __init__(self, lease: int, group: DemandKey, holder: Process, worker: Worker) -> None:
+    def __init__(self, lease: int, group: DemandKey, holder: Process, worker: Worker, priority: int = 0) -> None:
         self.id = lease
         self.group = group
         self.holder = holder
         self.worker = worker
         self.is_asked_back = False
+        self.priority = priority
 
 
 class LeaseTable:
@@ -50,7 +51,7 @@ class LeaseTable:
 
     def grant(self, demand: Demand, worker: Worker) -> Lease:
         self.last_id += 1
-        lease = Lease(self.last_id, demand.key, demand.requester, worker)
+        lease = Lease(self.last_id, demand.key, demand.requester, worker, demand.priority)
         self.by_id[lease.id] = lease
         self._by_ticket[worker.ticket] = lease
         self._groups.setdefault(demand.key, {})[lease.id] = lease
@@ -75,6 +76,8 @@ class LeaseTable:
         free = dict(pool.available)
         counts: dict[DemandKey, int] = {}
         for lease in self.by_id.values():
+            if lease.worker.pool is not pool:
+                continue
             if lease.is_asked_back:
                 _add(free, lease)
             else:
@@ -83,13 +86,17 @@ class LeaseTable:
         for number, demand in enumerate(waiting):
             if number == CONSIDERED or not counts:
                 break
+            if demand.draws_from is not None and pool not in demand.draws_from:
+                continue
             if demand.need and (demand.held or demand.insists):
-                chosen += self._ask_back_for(demand, free, counts)
+                chosen += self._ask_back_for(demand, pool, free, counts)
         for lease in chosen:
             lease.is_asked_back = True
         return chosen
 
-    def _ask_back_for(self, demand: Demand, free: dict[str, int], counts: dict[DemandKey, int]) -> list[Lease]:
+    def _ask_back_for(
+        self, demand: Demand, pool: ResourcePool, free: dict[str, int], counts: dict[DemandKey, int]
+    ) -> list[Lease]:
         """Simulate grants out of what is free and comes back; take victims while that makes the shares more even."""
         chosen: list[Lease] = []
         tentative: list[Lease] = []
@@ -97,7 +104,7 @@ class LeaseTable:
         for _ in range(demand.wanted):
             while short := [name for name, amount in demand.need if free.get(name, 0) < amount]:
                 taken = {lease.id for lease in chosen + tentative}
-                if (victim := self._victim(demand, mine, short, counts, taken)) is None:
+                if (victim := self._victim(demand, pool, mine, short, counts, taken)) is None:
                     for lease in tentative:  # not enough for one grant: in vain
                         counts[lease.group] = counts.get(lease.group, 0) + 1
                         _add(free, lease, -1)
@@ -115,18 +122,31 @@ class LeaseTable:
         return chosen
 
     def _victim(
-        self, demand: Demand, mine: int, short: list[str], counts: dict[DemandKey, int], taken: set[int]
+        self,
+        demand: Demand,
+        pool: ResourcePool,
+        mine: int,
+        short: list[str],
+        counts: dict[DemandKey, int],
+        taken: set[int],
     ) -> Lease | None:
-        """The newest suitable lease of the group that holds most; the group whose lease is oldest on a tie."""
+        """The newest suitable lease of the group that holds most; the group whose lease is oldest on a tie.
+
+        Any lease of a lower priority will do, and none of a higher one."""
         best: tuple[int, int] | None = None
         chosen = None
         for key, count in counts.items():
-            if key == demand.key or count < (1 if mine == 0 else mine + 2):
+            if key == demand.key or count < 1:
+                continue
+            priority = next(iter(self._groups[key].values())).priority
+            least = 1 if mine == 0 or priority < demand.priority else mine + 2
+            if count < least or -priority < demand.rank_of_priority:
                 continue
             suitable = [
                 lease
                 for lease in self._groups[key].values()
-                if not (lease.is_asked_back or lease.worker.lent or lease.id in taken)
+                if lease.worker.pool is pool
+                and not (lease.is_asked_back or lease.worker.lent or lease.id in taken)
                 and _holds_any(lease, short)
                 and lease.worker.place is not Place.ACTOR
             ]

@@ -22,6 +22,7 @@ from weft.engine.state.actors import Stage
 from weft.engine.state.cluster import Strategy
 from weft.engine.state.demands import Demand
 from weft.engine.state.events import Process
+from weft.engine.state.grouping import GroupScheduler
 from weft.engine.state.instructions import (
     ACTOR_DIED,
     UNSCHEDULABLE,
@@ -36,7 +37,6 @@ from weft.engine.state.instructions import (
 )
 from weft.engine.state.jobs import Job
 from weft.engine.state.resources import Amounts, at_least, to_amounts
-from weft.engine.state.scheduling import Scheduler
 from weft.engine.state.stuck import WARN_AFTER_TICKS, why_stuck
 from weft.engine.state.workers import CRASHES_IN_A_ROW, Place, Worker
 from weft.engine.wire import kinds
@@ -55,7 +55,7 @@ class Shape:
         self.strategy = strategy
 
 
-class NodeState(Scheduler):
+class NodeState(GroupScheduler):
     """One node's local scheduler, worker pool and actors."""
 
     def __init__(
@@ -85,6 +85,9 @@ class NodeState(Scheduler):
             ev.ActorWatched: self._actor_watched,
             ev.ActorDropped: self._actor_dropped,
             ev.ActorKillRequested: self._actor_kill_requested,
+            ev.GroupRequested: self._group_requested,
+            ev.GroupRemovalRequested: self._group_removal_requested,
+            ev.GroupWatched: self._group_watched,
             ev.JobLearnt: self._job_learnt,
             ev.GuestJoined: self._guest_joined,
             ev.ServedElsewhere: self._served_elsewhere,
@@ -123,15 +126,21 @@ class NodeState(Scheduler):
         """Why it can never be placed; a cluster may grow, so there it can."""
         return self.resources.misfit(amounts) if self.cluster is None else ""
 
-    def _settle_place(self, demand: Demand, strategy: Strategy) -> str:
+    def _settle_place(self, demand: Demand, strategy: Strategy, what: str = "the task") -> Fault | None:
         """Whether this node may serve it; why none can, for good."""
-        if self.cluster is None or (isinstance(demand.key, tuple) and demand.key[0] in self.guests):
-            return ""
+        if (fault := self._settle_group(demand, strategy)) is not None:
+            return fault
+        if self.cluster is None:
+            refusal = self._strategy_refusal(demand.need, strategy)
+            return Fault(UNSCHEDULABLE, f"{what} can not be placed: {refusal}.") if refusal else None
+        if isinstance(demand.key, tuple) and demand.key[0] in self.guests:
+            return None
         demand.strategy = strategy
         demand.is_local = self.cluster.own.number in self.cluster.allowed(demand.need, strategy)
         if strategy.get("kind") == "spread" and len(self.cluster.nodes) > 1:
             demand.away = 1 << 30  # until it is planned
-        return self.cluster.refusal(strategy)
+        refusal = self.cluster.refusal(strategy)
+        return Fault(UNSCHEDULABLE, refusal) if refusal else None
 
     def _lease_requested(self, event: ev.LeaseRequested, out: list[Instruction]) -> None:
         key = (event.process, event.shape)
@@ -147,9 +156,9 @@ class NodeState(Scheduler):
                 return
             depth = worker.depth if worker is not None else 0
             demand = Demand(key, job.id, event.process, depth, shape.amounts, shape.amounts, shape.runtime_env)
-            if refusal := self._settle_place(demand, shape.strategy):
+            if (fault := self._settle_place(demand, shape.strategy)) is not None:
                 head = kinds.PROCESS_BODY.pack(event.shape, 0)
-                out.append(SendFault(event.process, kinds.SHAPE_REFUSED, head, Fault(UNSCHEDULABLE, refusal)))
+                out.append(SendFault(event.process, kinds.SHAPE_REFUSED, head, fault))
                 return
         self.demands.want(demand, event.wanted)
         self._schedule(out)
@@ -171,14 +180,14 @@ class NodeState(Scheduler):
         worker = self.workers.by_process.get(event.process)
         if worker is not None and worker.holding is not None and not worker.lent:
             worker.lent = True
-            self.resources.lend_cpu(worker.holding)
+            (worker.pool or self.resources).lend_cpu(worker.holding)
             self._schedule(out)
 
     def _worker_unblocked(self, event: ev.WorkerUnblocked, out: list[Instruction]) -> None:
         worker = self.workers.by_process.get(event.process)
         if worker is not None and worker.holding is not None and worker.lent:
             worker.lent = False
-            self.resources.take_back_cpu(worker.holding)
+            (worker.pool or self.resources).take_back_cpu(worker.holding)
 
     def _worker_lent(self, event: ev.WorkerLent, out: list[Instruction]) -> None:
         if (worker := self.workers.by_process.get(event.process)) is not None:
@@ -226,12 +235,13 @@ class NodeState(Scheduler):
         for peer in told:
             out.append(SendRecord(peer, kinds.PEER_DIED, death))
         if (reborn := self.actors.worker_died(process, event.status, event.reason, out)) is not None:
-            self._want_place_for(reborn.id)
+            self._want_place_for(reborn.id, out)
         self._end_what_it_held(process, event.reason, out)
         if self.workers.crashes_in_a_row >= CRASHES_IN_A_ROW:
             out.append(StopNode(f"{CRASHES_IN_A_ROW} workers in a row ended before their first task: {event.reason}"))
         self.guests.pop(process, None)
         job = self.drivers.pop(process, None)
+        self._end_groups_of(process, job, out)
         if job is not None:
             self._driver_left(job, out)
         if worker is not None and worker.binding is not None:
@@ -289,7 +299,9 @@ class NodeState(Scheduler):
         self.demands.tick()
         for demand in self.demands.pending():
             if demand.age == WARN_AFTER_TICKS and (text := why_stuck(demand, self.resources, self.workers)):
-                out.append(SendMessage(self.jobs[demand.job].driver, Warn(text)))
+                if (job := self.jobs.get(demand.job)) is not None:
+                    out.append(SendMessage(job.driver, Warn(text)))
+        self._refuse_unknown_groups(out)
         for worker in self.workers.tick(self._may_end):
             self._let_go(worker, "it was idle and there are enough others", out)
         self._schedule(out)
@@ -310,14 +322,12 @@ class NodeState(Scheduler):
             return
         try:
             refusal = self._misfit(self._actor_amounts(actor.id)[0])
-            if self.cluster is not None:
-                refusal = self.cluster.refusal(actor.spec.strategy)
         except ValueError as error:
             refusal = str(error)
         if refusal:
             self.actors.fail(actor, Fault(UNSCHEDULABLE, _refusal(str(actor), refusal)), out)
             return
-        self._want_place_for(actor.id)
+        self._want_place_for(actor.id, out)
         self._schedule(out)
 
     def _actor_amounts(self, actor_id: bytes) -> tuple[Amounts, Amounts]:
@@ -326,15 +336,17 @@ class NodeState(Scheduler):
         hold = to_amounts(spec.resources)
         return at_least(hold, to_amounts(spec.placement_resources)), hold
 
-    def _want_place_for(self, actor_id: bytes) -> None:
+    def _want_place_for(self, actor_id: bytes, out: list[Instruction]) -> None:
         actor = self.actors.by_id[actor_id]
         need, hold = self._actor_amounts(actor_id)
         owner = self.workers.by_process.get(actor.owner)
         depth = owner.depth if owner is not None else 0
         # The demand is the actor's own: it outlives the process that asked when the actor is detached.
         demand = Demand(actor_id, actor.job, (0, 0), depth, need, hold, actor.spec.runtime_env)
-        self._settle_place(demand, actor.spec.strategy)
-        self.demands.want(demand, 1)
+        if (fault := self._settle_place(demand, actor.spec.strategy, str(actor))) is not None:
+            self.actors.fail(actor, fault, out)
+        else:
+            self.demands.want(demand, 1)
 
     def _actor_name_claimed(self, event: ev.ActorNameClaimed, out: list[Instruction]) -> None:
         self.actors.claim(event)
@@ -397,6 +409,9 @@ class NodeState(Scheduler):
             if actor is None:
                 self._wind_up(known.job, out)
 
+    def _end_actor(self, actor_id: bytes, out: list[Instruction]) -> None:
+        self._kill_actor(actor_id, "was ended", out)
+
     # ---- other nodes ----
 
     def _job_learnt(self, event: ev.JobLearnt, out: list[Instruction]) -> None:
@@ -440,7 +455,11 @@ class NodeState(Scheduler):
         self.leases.check(self.demands)
         self.workers.check()
         self.actors.check()
-        self.resources.check([(w.holding, w.lent) for w in self.workers if w.holding is not None])
+        self.groups.check()
+        held = [(w.pool, w.holding, w.lent) for w in self.workers if w.holding is not None and w.pool is not None]
+        self.bundles.check(held)
+        reserved = [(holding, False) for holding in self.bundles.holdings()]
+        self.resources.check(reserved + [(holding, lent) for pool, holding, lent in held if pool is self.resources])
         for worker in self.workers:
             is_leased = self.leases.of_worker(worker) is not None
             actor = self.actors.of_worker(worker.process)

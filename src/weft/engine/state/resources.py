@@ -59,6 +59,19 @@ def at_least(one: Amounts, other: Amounts) -> Amounts:
     return tuple(sorted(merged.items()))
 
 
+def total_of(parts: Sequence[Amounts]) -> Amounts:
+    """The sum, resource by resource.
+
+    >>> total_of([(("CPU", 10000),), (("CPU", 5000), ("disk", 1))])
+    (('CPU', 15000), ('disk', 1))
+    """
+    merged: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part:
+            merged[name] = merged.get(name, 0) + amount
+    return tuple(sorted(merged.items()))
+
+
 class Holding(msgspec.Struct, frozen=True):
     """What one lease or actor holds."""
 
@@ -86,7 +99,19 @@ class ResourcePool:
         self.available: dict[str, int] = dict(self.total)
         if len(gpu_ids) * UNIT != self.total.get(GPU, 0):
             raise ValueError(f"{self.total.get(GPU, 0) / UNIT:g} GPUs, but {len(gpu_ids)} device ids")
-        self._free_share: dict[int, int] = dict.fromkeys(gpu_ids, UNIT)
+        self._share: dict[int, int] = dict.fromkeys(gpu_ids, UNIT)
+        """How much of each device is this pool's."""
+        self._free_share = dict(self._share)
+
+    @classmethod
+    def within(cls, holding: Holding) -> ResourcePool:
+        """What is held, to be given out again in parts."""
+        pool = cls({})
+        pool.total = dict(holding.amounts)
+        pool.available = dict(holding.amounts)
+        pool._share = dict(holding.devices)
+        pool._free_share = dict(holding.devices)
+        return pool
 
     def misfit(self, wanted: Amounts) -> str:
         """Why this node could never hold so much, even when idle; empty when it could."""
@@ -106,6 +131,25 @@ class ResourcePool:
             if available.get(name, 0) < amount or (name == GPU and self._devices_for(amount) is None):
                 short = (*short, name)
         return short
+
+    def shortage_of_all(self, parts: Sequence[Amounts]) -> tuple[str, ...]:
+        """The same for several at once: each device share must fit too."""
+        if short := self.shortage_of_sum(total_of(parts)):
+            return short
+        free = dict(self._free_share)
+        try:
+            for part in parts:
+                if (amount := dict(part).get(GPU, 0)) and (devices := self._devices_for(amount)) is None:
+                    return (GPU,)
+                elif amount:
+                    for device, share in devices or ():
+                        self._free_share[device] -= share
+        finally:
+            self._free_share = free
+        return ()
+
+    def shortage_of_sum(self, wanted: Amounts) -> tuple[str, ...]:
+        return tuple(name for name, amount in wanted if self.available.get(name, 0) < amount)
 
     def acquire(self, wanted: Amounts, need: Amounts | None = None) -> Holding | None:
         """Take `wanted` if `need` (at least as much; the same when left out) is free now, else None."""
@@ -150,7 +194,7 @@ class ResourcePool:
     def check(self, holdings: Sequence[tuple[Holding, bool]]) -> None:
         """Assert the invariants, given all holdings with whether their CPU is lent."""
         expected = dict(self.total)
-        shares = dict.fromkeys(self._free_share, UNIT)
+        shares = dict(self._share)
         for holding, lent in holdings:
             for name, amount in holding.amounts:
                 expected[name] -= 0 if lent and name == CPU else amount

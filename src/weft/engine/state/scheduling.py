@@ -55,30 +55,44 @@ class Scheduler:
                 if not self._place(demand, out):
                     lacking.add(demand.key)
                     someone_waits |= not needs_launch(self.jobs[demand.job].runtime_env_for(demand.runtime_env))
-            for lease in self.leases.ask_back(self.demands.pending(), self.resources):
+            asked = self.leases.ask_back(self.demands.pending(), self.resources)
+            for pool in self._bundle_pools():
+                asked += self.leases.ask_back((d for d in self.demands.pending() if d.draws_from is not None), pool)
+            for lease in asked:
                 out.append(SendRecord(lease.holder, kinds.LEASE_REVOKE, kinds.LEASE_BODY.pack(lease.id)))
         for ticket in self.workers.top_up(someone_waits):
             out.append(ForkWorker(ticket))
 
     def _place(self, demand: Demand, out: list[Instruction]) -> bool:
         """Give the demand a worker; False when there is none yet."""
-        holding = self.resources.acquire(demand.hold, demand.need)
-        assert holding is not None
+        if isinstance(demand.key, str):
+            return self._place_group(demand, out)
+        pool = demand.pool(self.resources)
+        holding = pool.acquire(demand.hold, demand.need) if pool is not None else None
+        assert pool is not None and holding is not None
         job = self.jobs[demand.job]
         cpus = holding.cpu / UNIT or 1.0
-        binding = Binding(job.id, job.runtime_env_for(demand.runtime_env), holding.gpu_ids, max(1, int(cpus)))
+        binding = Binding(
+            job.id,
+            job.runtime_env_for(demand.runtime_env),
+            holding.gpu_ids,
+            max(1, int(cpus)),
+            demand.group.hex(),
+            demand.captures,
+        )
         worker = self.workers.choose(binding, demand.is_actor, demand.requester)
         if worker is None:
-            self.resources.release(holding)
+            pool.release(holding)
             if needs_launch(binding.runtime_env) and (ticket := self.workers.launch(binding)):
                 out.append(ForkWorker(ticket, job.bind(binding, cpus)))
             return False
         place = Place.ACTOR if demand.is_actor else Place.LEASED
-        if self.workers.put_to_work(worker, place, binding, holding):
+        if self.workers.put_to_work(worker, place, binding, holding, pool):
             out.append(SendMessage(worker.process, job.bind(binding, cpus), bind=True))
         for other in self.workers.idle_on_gpus(holding.gpu_ids):
             if not other.lends:
                 self._let_go(other, "another worker uses its GPU", out)
+        self._drawn(worker)
         worker.depth = demand.depth + 1
         self.demands.granted(demand)
         if isinstance(demand.key, bytes):
@@ -91,10 +105,21 @@ class Scheduler:
         return True
 
     def _release(self, worker: Worker) -> None:
-        if worker.holding is not None:
-            self.resources.release(worker.holding, worker.lent)
-            worker.holding = None
+        if worker.holding is not None and worker.pool is not None:
+            worker.pool.release(worker.holding, worker.lent)
+            worker.holding = worker.pool = None
             worker.lent = False
+
+    # ---- placement groups, which `grouping.GroupScheduler` knows ----
+
+    def _place_group(self, demand: Demand, out: list[Instruction]) -> bool:
+        raise NotImplementedError
+
+    def _bundle_pools(self) -> Sequence[ResourcePool]:
+        return ()
+
+    def _drawn(self, worker: Worker) -> None:
+        """It was put to work with what it holds of its pool."""
 
     def _kill(self, worker: Worker, out: list[Instruction]) -> None:
         self.workers.end(worker)

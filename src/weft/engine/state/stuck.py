@@ -14,10 +14,12 @@ WARN_AFTER_TICKS = 10
 
 def why_stuck(demand: Demand, pool: ResourcePool, workers: WorkerPool) -> str:
     """A warning, or nothing when it only has to wait for tasks to end."""
+    if demand.draws_from is not None:
+        return ""
     left = dict(pool.total)
     actors = 0
     for worker in workers:
-        if worker.place is Place.ACTOR and worker.holding is not None:
+        if worker.pool is pool and worker.place is Place.ACTOR and worker.holding is not None:
             actors += 1
             for name, amount in worker.holding.amounts:
                 left[name] -= amount
@@ -28,7 +30,7 @@ def why_stuck(demand: Demand, pool: ResourcePool, workers: WorkerPool) -> str:
         f"{amount / UNIT:g} {name} (of {pool.total.get(name, 0) / UNIT:g}, {left.get(name, 0) / UNIT:g} are not held)"
         for name, amount in short
     )
-    what = "an actor" if isinstance(demand.key, bytes) else "a task"
+    what = "an actor" if demand.is_actor else "a placement group" if demand.parts else "a task"
     return (
         f"{what} has waited for {WARN_AFTER_TICKS} s for {wanted}: {actors} living actors hold the rest and keep it "
         "while they live. End some of them, let them ask for less, or start the node with more."

@@ -27,7 +27,7 @@ import msgspec
 
 from weft.engine.state.events import Process
 from weft.engine.state.launches import needs_launch
-from weft.engine.state.resources import Holding
+from weft.engine.state.resources import Holding, ResourcePool
 
 SPARE = 2
 CRASHES_IN_A_ROW = 10
@@ -54,6 +54,10 @@ class Binding(msgspec.Struct, frozen=True):
     runtime_env: str = ""
     gpu_ids: tuple[int, ...] = ()
     threads: int = 1
+    group: str = ""
+    """The placement group that its work is in."""
+    captures: bool = False
+    """Whether what its work submits is in that group too."""
 
 
 class Worker:
@@ -69,6 +73,7 @@ class Worker:
         "lent",
         "pid",
         "place",
+        "pool",
         "process",
         "ticket",
     )
@@ -81,6 +86,8 @@ class Worker:
         self.place = Place.REQUESTED
         self.binding: Binding | None = None
         self.holding: Holding | None = None
+        self.pool: ResourcePool | None = None
+        """Where what it holds is from: the node's, or a bundle's."""
         self.lent = False
         """Its task is blocked and others may use its CPU."""
         self.lends = False
@@ -187,7 +194,7 @@ class WorkerPool:
                     return worker
         return None
 
-    def put_to_work(self, worker: Worker, place: Place, binding: Binding, holding: Holding) -> bool:
+    def put_to_work(self, worker: Worker, place: Place, binding: Binding, holding: Holding, pool: ResourcePool) -> bool:
         """Lease it or make it an actor; whether it was unbound before."""
         self._was_used = True
         self._busy += 1
@@ -196,6 +203,7 @@ class WorkerPool:
         worker.binding = binding
         worker.place = place
         worker.holding = holding
+        worker.pool = pool
         worker.lent = False
         return was_unbound
 
@@ -237,6 +245,11 @@ class WorkerPool:
             for binding, store in self._idle.items()
             if binding is not None and not set(binding.gpu_ids).isdisjoint(gpu_ids)
             for worker in store.values()
+        ]
+
+    def idle_of_group(self, group: str) -> list[Worker]:
+        return [
+            w for key, store in self._idle.items() if key is not None and key.group == group for w in store.values()
         ]
 
     def idle_of_job(self, job: int) -> list[Worker]:

@@ -70,6 +70,31 @@ class KillActor(Message):
     no_restart: bool = True
 
 
+class CreateGroup(Message):
+    """A placement group: bundles of resources to be set aside, and how they may be spread over nodes."""
+
+    group: bytes
+    bundles: list[dict[str, float]]
+    strategy: str = "PACK"
+    name: str = ""
+    namespace: str = ""
+    detached: bool = False
+    labels: list[dict[str, str]] = []
+    """For each bundle what the labels of its node must be; empty for no wish."""
+    same_label: str = ""
+    """All bundles go to nodes that have the same value of this label."""
+
+
+class RemoveGroup(Message):
+    group: bytes
+
+
+class WatchGroup(Message):
+    """Answered by GroupChanged, now if the group is placed or removed, and whenever that changes."""
+
+    group: bytes
+
+
 class Request(Message):
     """A question that wants one Reply; `method` is a name in `engine/node/requests.py`."""
 
@@ -102,6 +127,18 @@ class BindJob(Message):
     num_cpus: float = 1
     gpu_ids: list[int] = []
     runtime_env: str = ""
+    placement_group: str = ""
+    """The id (hexadecimal) of the placement group that its work is in."""
+    captures: bool = False
+    """Whether what its work submits is in that group too."""
+
+
+class GroupChanged(Message):
+    """To its creator and its watchers, but not to who removed it."""
+
+    group: bytes
+    state: str
+    """As in placement_group_table: "CREATED", "RESCHEDULING", "REMOVED"."""
 
 
 class LogLines(Message):
