@@ -7,6 +7,7 @@ PYTHON ?= python3
 BENCH_CASES ?=
 BENCH_ROUNDS ?= 1
 STRESS_SECONDS ?= 600
+KILL_ROUNDS ?= 100
 RAY_VERSION := 2.60.0
 
 venv := .venv
@@ -50,8 +51,9 @@ test: build  ## the whole test suite
 	@$(python) -m pytest -q tests
 
 .PHONY: stress
-stress: build  ## the long stress test; STRESS_SECONDS=600
-	@WEFT_STRESS_SECONDS=$(STRESS_SECONDS) $(python) -m pytest -q -s --timeout=0 tests/stress
+stress: build  ## the long stress test and the kills; STRESS_SECONDS=600 KILL_ROUNDS=100
+	@WEFT_STRESS_SECONDS=$(STRESS_SECONDS) $(python) -m pytest -q -s tests/stress
+	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(python) -m pytest -q tests/faults/test_kill_anything.py
 
 .PHONY: check
 check: $(venv)/.tools  ## ruff, mypy, clang-format
