@@ -95,12 +95,12 @@ void Core::actor_is_dead(ActorLink* to, const std::string& error) {
     to->death = error;
     std::deque<Task*> queue = std::move(to->queue);
     to->queue.clear();
-    for (Task* task : queue) {
-        // One that still waits for dependencies must not be found by them any more.
+    // Those that still wait for dependencies, maybe for each other, must not be found by them any more.
+    for (Task* task : queue)
         for (Entry* entry : task->deps)
             if (entry->extra) std::erase(entry->extra->dependents, task);
+    for (Task* task : queue)
         fail_task(task, error);
-    }
     if (to->creation != nullptr) finish_task(to->creation);
     to->creation = nullptr;
 }

@@ -301,8 +301,8 @@ void Core::on_reply(Cursor cursor) {
     if (ActorLink* link = task->actor) {
         if (!link->flight.empty() && link->flight.front() == task)
             link->flight.pop_front();
-        else
-            std::erase(link->flight, task);
+        else if (std::erase(link->flight, task) == 0)
+            return;  // of an incarnation that was given up; the call waits for the next one
         return settle(task, reply, cursor);
     }
     Lease* lease = task->lease;
