@@ -395,11 +395,11 @@ class ActorUnschedulableError(WeftError):
         return f"The actor is not schedulable: {self.error_message}"
 
 
-class ActorPlacementGroupRemoved(WeftError):
-    """The actor's placement group was removed."""
+class ActorPlacementGroupRemoved(ActorDiedError):
+    """The actor's placement group was removed, and the actor with it."""
 
-    def __str__(self) -> str:
-        return super().__str__() or "The actor's placement group was removed."
+    def __init__(self, cause: str | None = None, actor_id: str | None = None) -> None:
+        super().__init__(cause or "The actor's placement group was removed.", actor_id)
 
 
 class ActorAlreadyExistsError(ValueError, WeftError):

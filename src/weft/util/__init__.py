@@ -16,9 +16,21 @@ if TYPE_CHECKING:
     from weft.util.executor import Executor as Executor
     from weft.util.mapping import as_completed as as_completed
     from weft.util.mapping import map_unordered as map_unordered
+    from weft.util.placement_group import PlacementGroup as PlacementGroup
+    from weft.util.placement_group import get_current_placement_group as get_current_placement_group
+    from weft.util.placement_group import get_placement_group as get_placement_group
+    from weft.util.placement_group import placement_group as placement_group
+    from weft.util.placement_group import placement_group_table as placement_group_table
+    from weft.util.placement_group import remove_placement_group as remove_placement_group
     from weft.util.progress_bar import progress as progress
 
 _HOMES = {
+    "PlacementGroup": "weft.util.placement_group",
+    "get_current_placement_group": "weft.util.placement_group",
+    "get_placement_group": "weft.util.placement_group",
+    "placement_group": "weft.util.placement_group",
+    "placement_group_table": "weft.util.placement_group",
+    "remove_placement_group": "weft.util.placement_group",
     "ActorPool": "weft.util.actor_pool",
     "Executor": "weft.util.executor",
     "deregister_serializer": "weft.engine.process.serialize",

@@ -51,6 +51,7 @@ class NodeDaemon:
         self.port = port
         self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit)
         self.node_id = os.urandom(16).hex()
+        self.state.own.name(self.node_id, config.labels)
         started_ms = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
         self.address = f"@weft-{os.getuid()}-{started_ms:011x}{self.node_id[:6]}"
         self.tables = MemoryTables()

@@ -13,10 +13,21 @@ import msgspec
 from weft.engine.state import events as ev
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
-from weft.engine.wire.messages import ActorSpec, DefineShape, DriverHello, KillActor, Request
+from weft.engine.wire.messages import (
+    ActorSpec,
+    CreateGroup,
+    DefineShape,
+    DriverHello,
+    KillActor,
+    RemoveGroup,
+    Request,
+    WatchGroup,
+)
 
 _LENGTH = struct.Struct("<I")
-_messages = msgspec.msgpack.Decoder(DefineShape | DriverHello | KillActor | Request)
+_messages = msgspec.msgpack.Decoder(
+    DefineShape | DriverHello | KillActor | CreateGroup | RemoveGroup | WatchGroup | Request
+)
 _specs = msgspec.msgpack.Decoder(ActorSpec)
 
 
@@ -34,6 +45,12 @@ def _control(process: Process, payload: bytes) -> ev.Event | Request | None:
         return ev.ShapeDefined(process, message)
     if isinstance(message, DriverHello):
         return ev.DriverGreeted(process, message)
+    if isinstance(message, CreateGroup):
+        return ev.GroupRequested(process, message)
+    if isinstance(message, RemoveGroup):
+        return ev.GroupRemovalRequested(process, message.group)
+    if isinstance(message, WatchGroup):
+        return ev.GroupWatched(process, message.group)
     return ev.ActorKillRequested(process, message.actor, message.no_restart)
 
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from weft import _native
 from weft.engine.control.tables import KV, MemoryTables
 from weft.engine.state import events as ev
@@ -19,7 +21,7 @@ from weft.engine.state.actors import Stage
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
-from weft.engine.wire.messages import Reply, Request
+from weft.engine.wire.messages import CreateGroup, Reply, Request
 
 IP = "127.0.0.1"
 
@@ -170,6 +172,30 @@ class Requests:
     def _namespace_of(self, process: Process) -> str:
         job = self._state.job_of(process)
         return job.hello.namespace if job is not None and job.hello is not None else ""
+
+    # ---- placement groups ----
+
+    def _do_create_group(self, process: Process, params: dict[str, Any]) -> None:
+        """One with a name, which must be free."""
+        spec = msgspec.convert(params["spec"], CreateGroup)
+        if self._state.groups.find_named(spec.namespace, spec.name) is not None:
+            raise ValueError(
+                f"The placement group name '{spec.name}' is already taken in namespace '{spec.namespace}'. Choose "
+                "another name, or use get_placement_group()."
+            )
+        self._feed(ev.GroupRequested(process, spec))
+
+    def _do_get_group(self, process: Process, params: dict[str, Any]) -> dict[str, object] | None:
+        """By its name or its id."""
+        groups = self._state.groups
+        if "name" in params:
+            group = groups.find_named(params["namespace"], params["name"])
+        else:
+            group = groups.by_id.get(params["group"])
+        return self._state.group_row(group) if group is not None else None
+
+    def _do_list_groups(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
+        return self._state.group_rows()
 
     # ---- keys and values ----
 

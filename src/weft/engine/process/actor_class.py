@@ -153,7 +153,7 @@ class ActorCreation:
             max_task_retries=chosen.max_task_retries,
             max_concurrency=self._max_concurrency,
             runtime_env=export.effective_env(chosen.runtime_env),
-            strategy=chosen.strategy,
+            strategy=export.effective_strategy(chosen.strategy),
             handle=named_actors.dump_handle(actor, description) if chosen.name else b"",
             get_if_exists=chosen.get_if_exists,
         )

@@ -48,6 +48,7 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
     state = context_state.state
     state.job, state.driver_pid, state.namespace = job.job, job.driver_pid, job.namespace
     state.num_cpus, state.gpu_ids, state.runtime_env = job.num_cpus, list(job.gpu_ids), job.runtime_env
+    state.placement_group, state.captures_child_tasks = job.placement_group, job.captures
     output.install()
     if job.runtime_env:
         from weft.engine.process.runtime_env import apply

@@ -13,7 +13,7 @@ from weft import _native
 from weft.engine.process import cluster, context_state, current, session
 from weft.engine.process.context_state import state
 from weft.engine.process.session_context import session_name
-from weft.ids import ActorID, JobID, NodeID, TaskID, WorkerID
+from weft.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 
 
 def get_runtime_context() -> RuntimeContext:
@@ -46,7 +46,8 @@ class RuntimeContext:
         return state.actor_id.hex() if state.actor_id else None
 
     def get_placement_group_id(self) -> str | None:
-        return None
+        """None outside a placement group."""
+        return state.placement_group or None
 
     def get_session_name(self) -> str:
         return session_name(self.get_node_id())
@@ -137,7 +138,7 @@ class RuntimeContext:
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:
-        return False
+        return state.captures_child_tasks
 
     @property
     def worker(self) -> RuntimeContext:
@@ -174,6 +175,11 @@ class RuntimeContext:
     def task_id(self) -> TaskID | None:
         _retired("task_id")
         return self._task_id()
+
+    @property
+    def current_placement_group_id(self) -> PlacementGroupID | None:
+        _retired("placement_group_id")
+        return PlacementGroupID(bytes.fromhex(state.placement_group)) if state.placement_group else None
 
     @property
     def actor_id(self) -> ActorID | None:

@@ -25,6 +25,9 @@ class ProcessState:
     num_cpus: float = 0.0
     gpu_ids: list[int] = field(default_factory=list)
     runtime_env: str = ""
+    placement_group: str = ""
+    """The id (hexadecimal) of the group that this worker's tasks are in."""
+    captures_child_tasks: bool = False
     actor_id: bytes = b""
     actor_instance: Any = None
     actor_definition: Any = None

@@ -23,6 +23,8 @@ NODE_LOST, ACTOR_UNAVAILABLE, OUT_OF_MEMORY, GET_TIMED_OUT, UNSCHEDULABLE = 6, 7
 
 ENV_FAILED, ACTOR_ENV_FAILED = 20, 21
 """The runtime environment of a task, or of an actor, could not be made."""
+GROUP_REMOVED, ACTOR_GROUP_REMOVED = 22, 23
+"""The placement group of a task, or of an actor, was removed."""
 
 _ENGINE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LONGEST_CHAIN = 16
@@ -182,6 +184,10 @@ def system_error(code: int, text: str) -> BaseException:
         return exceptions.RuntimeEnvSetupError(text)
     if code == ACTOR_ENV_FAILED:
         return exceptions.ActorRuntimeEnvSetupError(text)
+    if code == GROUP_REMOVED:
+        return exceptions.TaskPlacementGroupRemoved(text)
+    if code == ACTOR_GROUP_REMOVED:
+        return exceptions.ActorPlacementGroupRemoved(text)
     if code == OWNER_DIED:
         return exceptions.OwnerDiedError(call_site=text)
     if code == OBJECT_LOST:

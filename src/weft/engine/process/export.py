@@ -74,14 +74,31 @@ def effective_env(asked: str) -> str:
     return effective(asked)
 
 
+def effective_strategy(asked: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+    """What a task submits is in the task's placement group, if that captures child tasks and nothing else was asked."""
+    if asked.get("kind") == "default":
+        return {name: value for name, value in asked.items() if name != "kind"}
+    state = context_state.state
+    if "kind" in asked or not state.captures_child_tasks:
+        return asked
+    inherited: dict[str, str | int | bool] = {
+        "kind": "placement_group",
+        "group": state.placement_group,
+        "bundle": -1,
+        "capture_child_tasks": True,
+    }
+    return {**asked, **inherited}
+
+
 def define_shape(placement: Placement, name: str) -> int:
     """The number of what a lease for it must hold; told to the daemon at its first use in a session."""
     global _session
     runtime_env = effective_env(placement.runtime_env)
+    strategy = effective_strategy(placement.strategy)
     key = (
         tuple(sorted(placement.resources.items())),
         runtime_env,
-        tuple(sorted(placement.strategy.items())),
+        tuple(sorted(strategy.items())),
     )
     with _lock:
         if _session != _native.session():
@@ -90,6 +107,6 @@ def define_shape(placement: Placement, name: str) -> int:
         shape = _shapes.get(key)
         if shape is None:
             shape = len(_shapes) + 1
-            rpc.send(DefineShape(shape, placement.resources, runtime_env, placement.strategy, name))
+            rpc.send(DefineShape(shape, placement.resources, runtime_env, strategy, name))
             _shapes[key] = shape
     return shape

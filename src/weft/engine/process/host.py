@@ -15,12 +15,12 @@ import msgspec
 from weft.engine.process import context_state, errors, lifecycle, rpc
 from weft.engine.process import serialize as values
 from weft.engine.process.logs import LogPrinter
-from weft.engine.wire.messages import BindJob, ExitProcess, LogLines, Reply, Warn
+from weft.engine.wire.messages import BindJob, ExitProcess, GroupChanged, LogLines, Reply, Warn
 from weft.exceptions import RuntimeEnvSetupError, WeftError
 
 CANCEL = 70
 """The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
-_events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess)
+_events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged)
 
 
 class Host:
@@ -58,6 +58,10 @@ class Host:
             self.logs.show(message.pid, message.stream, message.lines)
         elif isinstance(message, Warn):
             self.warn(message.text)
+        elif isinstance(message, GroupChanged):
+            from weft.engine.process import placement
+
+            placement.changed(message)
         else:
             self.exit_process(message)
 

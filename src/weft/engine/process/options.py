@@ -13,8 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any
 
+from weft.engine.process import group_options as groups
 from weft.engine.process.option_checks import (
     backpressure,
     concurrency_groups,
@@ -161,7 +163,7 @@ def task_options(given: Mapping[str, Any]) -> TaskOptions:
     return TaskOptions(
         resources=held,
         runtime_env=canonical_env(given.get("runtime_env")),
-        strategy=strategy_of(given),
+        strategy=strategy_of(given, held),
         name=given.get("name") or "",
         num_returns=1 if returns is None else returns,
         max_retries=_or(given.get("max_retries"), DEFAULT_MAX_RETRIES),
@@ -178,12 +180,12 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
     if given.get("get_if_exists") and not given.get("name"):
         raise ValueError("The actor name must be specified to use `get_if_exists`.")
     held = _resources(given, default_cpus=0.0)
-    nothing_asked = given.get("num_cpus") is None
+    needed = {**held, "CPU": 1.0} if given.get("num_cpus") is None else held
     return ActorOptions(
         resources=held,
-        placement_resources={**held, "CPU": 1.0} if nothing_asked else held,
+        placement_resources=needed,
         runtime_env=canonical_env(given.get("runtime_env")),
-        strategy=strategy_of(given),
+        strategy=strategy_of(given, needed),
         name=_actor_name(given.get("name")),
         namespace=given.get("namespace"),
         detached=given.get("lifetime") == "detached",
@@ -224,19 +226,20 @@ def canonical_env(env: Mapping[str, Any] | None) -> str:
     return canonical(env)
 
 
-def strategy_of(given: Mapping[str, Any]) -> dict[str, str | int | bool]:
-    """The scheduling strategy as the node daemon reads it; empty for the default one."""
+def strategy_of(given: Mapping[str, Any], needed: Mapping[str, float] = MappingProxyType({})) -> dict[str, str | int | bool]:
+    """The scheduling strategy as the node daemon reads it; empty for the default one. `needed` is what must fit.
+
+    {"kind": "default"} is one that was asked for: what captures child tasks leaves it alone."""
+    wire = groups.strategy_of(given, needed)
     strategy = given.get("scheduling_strategy")
-    wire: dict[str, str | int | bool] = {}
     if isinstance(strategy, str):
         if strategy not in ("DEFAULT", "SPREAD"):
             raise ValueError(
                 "scheduling_strategy must be 'DEFAULT', 'SPREAD' or an object of weft.util.scheduling_strategies, "
                 f"but got {strategy!r}"
             )
-        if strategy == "SPREAD":
-            wire["kind"] = "spread"
-    elif strategy is not None:
+        wire["kind"] = "spread" if strategy == "SPREAD" else "default"
+    elif strategy is not None and not wire:
         if not hasattr(strategy, "to_wire"):
             raise TypeError(
                 f"The type of keyword 'scheduling_strategy' must be str or a strategy, but received type "

@@ -40,17 +40,15 @@ class BundlePools:
         self._node = node
         self._bundles: dict[int, Bundle] = {}
         """By the identity of their pools."""
+        self._of_group: dict[bytes, list[Bundle]] = {}
+        """Those that were not given up."""
         self._lists: dict[bytes, dict[int, list[ResourcePool]]] = {}
-
-    @property
-    def pools(self) -> list[ResourcePool]:
-        return [bundle.pool for bundle in self._bundles.values() if not bundle.is_given_up]
 
     def holdings(self) -> list[Holding]:
         return [bundle.holding for bundle in self._bundles.values()]
 
     def list_of(self, group: bytes, index: int) -> list[ResourcePool]:
-        """The pools of a bundle, or with a negative index of all bundles here; filled and emptied as they come and go."""
+        """The pools of a bundle, or with a negative index of all bundles here. It is kept up to date."""
         return self._lists.setdefault(group, {}).setdefault(max(index, -1), [])
 
     def reserve(self, group: bytes, bundles: Mapping[int, Amounts]) -> bool:
@@ -65,6 +63,7 @@ class BundlePools:
         for index, holding in taken.items():
             bundle = Bundle(group, index, holding)
             self._bundles[id(bundle.pool)] = bundle
+            self._of_group.setdefault(group, []).append(bundle)
             self.list_of(group, index).append(bundle.pool)
             self.list_of(group, -1).append(bundle.pool)
         return True
@@ -73,13 +72,13 @@ class BundlePools:
         """Nothing can be placed in its bundles any more; what is not in use goes back to the node."""
         for pools in self._lists.pop(group, {}).values():
             pools.clear()
-        for bundle in [bundle for bundle in self._bundles.values() if bundle.group == group]:
+        for bundle in self._of_group.pop(group, ()):
             bundle.is_given_up = True
             self._free_if_unused(bundle)
 
     def forget_lists(self, group: bytes) -> None:
         """Nobody waits for a group that was never heard of."""
-        if not any(bundle.group == group for bundle in self._bundles.values()):
+        if group not in self._of_group:
             self._lists.pop(group, None)
 
     def drawn(self, pool: ResourcePool) -> None:

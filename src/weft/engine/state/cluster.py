@@ -33,6 +33,11 @@ class NodeView:
         self.queued = 0
         self.is_alive = True
 
+    def name(self, node_id: str, labels: Mapping[str, str]) -> None:
+        """Its id and labels, when they are known later."""
+        self.node_id = node_id
+        self.labels = {"ray.io/node_id": node_id, **labels}
+
     def could_hold(self, need: Amounts) -> bool:
         return all(self.total.get(name, 0) >= amount for name, amount in need)
 

@@ -3,9 +3,9 @@
 Pure: no I/O, no clock. A demand is one process's wish for leases of one shape, or one actor's for a place.
 
 The order: jobs take turns, grant by grant. Inside a job the higher priority goes first (and before all of them who
-has waited for `PATIENCE_TICKS`), then the demand that holds least, then the one served longest ago, then the most deeply
-nested, then the oldest. Holding least first keeps a recursion from filling the
-node with parents that all wait for children; nested first makes it go depth-first.
+has waited for `PATIENCE_TICKS`), then the demand that holds least, then the one served longest ago, then the most
+deeply nested, then the oldest. Holding least first keeps a recursion from filling the node with parents that all wait
+for children; nested first makes it go depth-first.
 
 A demand that holds nothing yet and does not fit makes the ones behind it wait for the same resources, or a task of
 four CPUs would never run beside a stream of tasks of one. It insists only in every other spell of
@@ -80,6 +80,12 @@ class Demand:
         if self.draws_from is not None:
             return next((pool for pool in self.draws_from if not pool.shortage(self.need)), None)
         return None if self.shortage(node) else node
+
+    def may_draw_from(self, pool: ResourcePool) -> bool:
+        """`pool` is the node's or a bundle's; the node's is nobody's bundle."""
+        if self.draws_from is None:
+            return not pool.is_bundle
+        return any(pool is one for one in self.draws_from)
 
     def shortage(self, pool: ResourcePool) -> tuple[str, ...]:
         return pool.shortage_of_all(self.parts) if self.parts else pool.shortage(self.need)

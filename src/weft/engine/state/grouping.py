@@ -29,7 +29,7 @@ from weft.engine.state.instructions import (
 )
 from weft.engine.state.jobs import Job
 from weft.engine.state.placement import Group, GroupState, GroupTable, choose_nodes
-from weft.engine.state.resources import UNIT, Amounts, ResourcePool, total_of
+from weft.engine.state.resources import UNIT, Amounts, total_of
 from weft.engine.state.scheduling import Scheduler
 from weft.engine.state.workers import Place, Worker
 from weft.engine.wire import kinds
@@ -197,9 +197,6 @@ class GroupScheduler(Scheduler):
                 self.bundles.forget_lists(demand.group)
 
     # ---- drawing ----
-
-    def _bundle_pools(self) -> Sequence[ResourcePool]:
-        return self.bundles.pools
 
     def _drawn(self, worker: Worker) -> None:
         if worker.pool is not None and worker.pool is not self.resources:

@@ -86,7 +86,7 @@ class LeaseTable:
         for number, demand in enumerate(waiting):
             if number == CONSIDERED or not counts:
                 break
-            if demand.draws_from is not None and pool not in demand.draws_from:
+            if not demand.may_draw_from(pool):
                 continue
             if demand.need and (demand.held or demand.insists):
                 chosen += self._ask_back_for(demand, pool, free, counts)

@@ -298,9 +298,9 @@ class NodeState(GroupScheduler):
     def _ticked(self, event: ev.Ticked, out: list[Instruction]) -> None:
         self.demands.tick()
         for demand in self.demands.pending():
-            if demand.age == WARN_AFTER_TICKS and (text := why_stuck(demand, self.resources, self.workers)):
-                if (job := self.jobs.get(demand.job)) is not None:
-                    out.append(SendMessage(job.driver, Warn(text)))
+            text = why_stuck(demand, self.resources, self.workers) if demand.age == WARN_AFTER_TICKS else ""
+            if text and demand.job in self.jobs:
+                out.append(SendMessage(self.jobs[demand.job].driver, Warn(text)))
         self._refuse_unknown_groups(out)
         for worker in self.workers.tick(self._may_end):
             self._let_go(worker, "it was idle and there are enough others", out)
@@ -312,6 +312,7 @@ class NodeState(GroupScheduler):
             actor.owner == worker.process and actor.stage is not Stage.DEAD and not actor.spec.detached
             for actor in self.actors.by_id.values()
         )
+        owns_actors = owns_actors or worker.process in self.owners_elsewhere
         return not worker.lends and not owns_actors and not self.leases.held_by(worker.process)
 
     # ---- actors ----

@@ -1,7 +1,7 @@
 """Placement groups: bundles of resources set aside together, and which node gets which bundle.
 
-Pure: no I/O, no clock. `choose_nodes` is a function of bundles and nodes alone; `GroupTable` keeps every group's life and
-says who is told. Who sets the bundles aside on a node is `bundles.BundlePools`; `grouping` joins them to a node's state.
+Pure: no I/O, no clock. `choose_nodes` is a function of bundles and nodes alone; `GroupTable` keeps every group's life
+and says who is told. `bundles.BundlePools` sets the bundles aside on a node; `grouping` joins both to a node's state.
 
     PENDING -> CREATED -> REMOVED
        ^----------'  RESCHEDULING: a node with some of its bundles is gone, and these look for another

@@ -99,6 +99,7 @@ class ResourcePool:
         self.available: dict[str, int] = dict(self.total)
         if len(gpu_ids) * UNIT != self.total.get(GPU, 0):
             raise ValueError(f"{self.total.get(GPU, 0) / UNIT:g} GPUs, but {len(gpu_ids)} device ids")
+        self.is_bundle = False
         self._share: dict[int, int] = dict.fromkeys(gpu_ids, UNIT)
         """How much of each device is this pool's."""
         self._free_share = dict(self._share)
@@ -107,6 +108,7 @@ class ResourcePool:
     def within(cls, holding: Holding) -> ResourcePool:
         """What is held, to be given out again in parts."""
         pool = cls({})
+        pool.is_bundle = True
         pool.total = dict(holding.amounts)
         pool.available = dict(holding.amounts)
         pool._share = dict(holding.devices)

@@ -14,7 +14,7 @@ from weft.engine.state.events import Process
 from weft.engine.state.instructions import ForkWorker, Instruction, KillWorker, SendMessage, SendRecord
 from weft.engine.state.jobs import Job
 from weft.engine.state.launches import needs_launch
-from weft.engine.state.leases import LeaseTable
+from weft.engine.state.leases import Lease, LeaseTable
 from weft.engine.state.resources import UNIT, ResourcePool
 from weft.engine.state.workers import Binding, Place, Worker, WorkerPool
 from weft.engine.wire import kinds
@@ -36,6 +36,8 @@ class Scheduler:
         """Processes of other nodes, and their jobs."""
         self.cluster: ClusterView | None = None
         """The other nodes; None where there can be none."""
+        self.owners_elsewhere: set[Process] = set()
+        """Processes of this node whose actors another node keeps."""
 
     def job_of(self, process: Process) -> Job | None:
         """The job that a driver or a bound worker belongs to."""
@@ -55,13 +57,20 @@ class Scheduler:
                 if not self._place(demand, out):
                     lacking.add(demand.key)
                     someone_waits |= not needs_launch(self.jobs[demand.job].runtime_env_for(demand.runtime_env))
-            asked = self.leases.ask_back(self.demands.pending(), self.resources)
-            for pool in self._bundle_pools():
-                asked += self.leases.ask_back((d for d in self.demands.pending() if d.draws_from is not None), pool)
-            for lease in asked:
+            for lease in self._ask_back():
                 out.append(SendRecord(lease.holder, kinds.LEASE_REVOKE, kinds.LEASE_BODY.pack(lease.id)))
         for ticket in self.workers.top_up(someone_waits):
             out.append(ForkWorker(ticket))
+
+    def _ask_back(self) -> list[Lease]:
+        """For what still waits: from the node's pool, and from the bundles of those that are in a placement group."""
+        if not self.demands.is_waiting:
+            return []
+        asked = self.leases.ask_back(self.demands.pending(), self.resources)
+        pools = {id(pool): pool for demand in self.demands.pending() for pool in demand.draws_from or ()}
+        for pool in pools.values():
+            asked += self.leases.ask_back(self.demands.pending(), pool)
+        return asked
 
     def _place(self, demand: Demand, out: list[Instruction]) -> bool:
         """Give the demand a worker; False when there is none yet."""
@@ -114,9 +123,6 @@ class Scheduler:
 
     def _place_group(self, demand: Demand, out: list[Instruction]) -> bool:
         raise NotImplementedError
-
-    def _bundle_pools(self) -> Sequence[ResourcePool]:
-        return ()
 
     def _drawn(self, worker: Worker) -> None:
         """It was put to work with what it holds of its pool."""
