@@ -22,6 +22,8 @@ import weft
 from weft.util import Executor
 from weft.util.multiprocessing import Pool
 
+SHORTEST_S = 1.0
+"""Short cases are repeated for so long."""
 CHUNK_SIZES = (None, 100, 10, 1)
 
 
@@ -36,8 +38,11 @@ def seconds(run: Callable[[], Any]) -> float:
 
 
 def best(runs: tuple[Callable[[], Any], Callable[[], Any]], rounds: int) -> tuple[float, float]:
-    pairs = [(seconds(runs[0]), seconds(runs[1])) for _ in range(rounds + 1)][1:]
-    return min(first for first, _ in pairs), min(second for _, second in pairs)
+    pairs = []
+    began = time.perf_counter()
+    while len(pairs) <= rounds or time.perf_counter() - began < SHORTEST_S:
+        pairs.append((seconds(runs[0]), seconds(runs[1])))
+    return min(first for first, _ in pairs[1:]), min(second for _, second in pairs[1:])
 
 
 def report(what: str, theirs_s: float, ours_s: float) -> None:

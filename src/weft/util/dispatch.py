@@ -22,7 +22,8 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -74,7 +75,7 @@ class Job:
 class Lane:
     """Runs jobs one after the other, in order when `is_ordered`."""
 
-    __slots__ = ("is_called_back", "progressed_s", "queued")
+    __slots__ = ("is_called_back", "is_watched", "progressed_s", "queued")
     is_ordered = False
 
     def __init__(self) -> None:
@@ -82,6 +83,8 @@ class Lane:
         """By ref, in order of submission."""
         self.progressed_s = 0.0
         self.is_called_back = False
+        self.is_watched = True
+        """Whether the core will call when the last of them is done; else a pumping thread looks after it."""
 
     def start(self, job: Any) -> Any:
         """Submit it; the ref of its outcome."""
@@ -102,15 +105,18 @@ class Dispatcher:
 
     def __init__(self, lanes: Iterable[Lane]) -> None:
         self.lock = threading.RLock()
-        self._idle: deque[Lane] = deque(lanes)
+        self._idle: list[Lane] = list(lanes)
         self._lanes = len(self._idle)
         self._waiting: deque[Job] = deque()
         self._busy: dict[Lane, None] = {}
+        self._pumping: dict[int, int] = {}
+        """Threads that look after what they fill themselves, by id: how often they have entered."""
         self._abandoned: BaseException | None = None
         self._untold: deque[Job] = deque()
         """Settled, and nobody has been told yet."""
         self._errands: queue.SimpleQueue[Callable[[], None] | None] | None = None
         self._thread: threading.Thread | None = None
+        self._leave: weakref.finalize[Any, Any] | None = None
 
     # ---- jobs in ----
 
@@ -140,7 +146,7 @@ class Dispatcher:
 
     def _feed(self) -> None:
         while self._waiting and self._idle:
-            self._fill(self._idle.popleft())
+            self._fill(self._idle.pop())  # the one that ran last: it may still be awake
 
     def _fill(self, lane: Lane) -> None:
         """Give a lane what it can take; afterwards it is idle or busy."""
@@ -162,7 +168,9 @@ class Dispatcher:
             self._busy[lane] = None
             lane.progressed_s = started
         if ref is not None:
-            _native.on_ready(ref, partial(self._look, lane))
+            lane.is_watched = threading.get_ident() not in self._pumping
+            if lane.is_watched:
+                _native.on_ready(ref, partial(self._look, lane))
 
     def _depth(self, lane: Lane, share: int) -> int:
         pace = self._waiting[0].pace
@@ -240,9 +248,33 @@ class Dispatcher:
 
     # ---- waiting ----
 
+    @contextmanager
+    def pumping(self) -> Iterator[None]:
+        """This thread is about to wait for what it adds, so the core's callback thread need not be woken for it."""
+        me = threading.get_ident()
+        with self.lock:
+            self._pumping[me] = self._pumping.get(me, 0) + 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._pumping[me] -= 1
+                if not self._pumping[me]:
+                    del self._pumping[me]
+                    self._watch()
+
+    def _watch(self) -> None:
+        for lane in self._busy:
+            if not lane.is_watched:
+                lane.is_watched = True
+                _native.on_ready(next(reversed(lane.queued)), partial(self._look, lane))
+
     def wait(self, is_done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Until `is_done()`, which is asked under the lock, or for so long; whether it is."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self.pumping():
+            return self._wait(is_done, None if timeout_s is None else time.monotonic() + timeout_s)
+
+    def _wait(self, is_done: Callable[[], bool], deadline: float | None) -> bool:
         while True:
             with self.lock:
                 for lane in list(self._busy):
@@ -291,17 +323,20 @@ class Dispatcher:
                     target=_run_errands, args=(self._errands,), name="weft-callbacks", daemon=True
                 )
                 self._thread.start()
-                weakref.finalize(self, self._errands.put, None).atexit = False
+                self._leave = weakref.finalize(self, self._errands.put, None)
+                self._leave.atexit = False
             self._errands.put(errand)
 
-    def stop(self) -> None:
-        """End the dispatcher's thread after what it was given, and wait for that."""
+    def stop(self, wait: bool = True) -> None:
+        """End the dispatcher's thread after what it was given, and wait for that. More to run starts another."""
         with self.lock:
             thread, errands = self._thread, self._errands
             self._thread = self._errands = None
+            if self._leave is not None:
+                self._leave.detach()
         if thread is not None and errands is not None:
             errands.put(None)
-            if thread is not threading.current_thread():
+            if wait and thread is not threading.current_thread():
                 thread.join()
 
 

@@ -96,7 +96,7 @@ class Executor(concurrent.futures.Executor):
             self._dispatcher.abandon(concurrent.futures.CancelledError())
         if wait:
             self._dispatcher.wait(self._dispatcher.is_idle)
-            self._dispatcher.stop()
+        self._dispatcher.stop(wait)
 
     def _task_of(self, fn: Callable[..., Any]) -> Any:
         """A function's own task, so that the engine learns how long it takes."""
@@ -162,15 +162,13 @@ class _Call(Job):
 
     def _finish(self) -> None:
         future, error = self.future, self.error
-        if future.cancelled():
-            return
         if isinstance(error, concurrent.futures.CancelledError):
             future.cancel_now()
         elif error is not None:
             future.set_exception(error)
         else:
             future.set_result(self.value)
-        self.value = self.error = None
+        self.value = self.error = future.job = None  # no cycle stays
 
 
 class _TaskFuture(Future[Any]):

@@ -128,7 +128,8 @@ class Pool:
 
     def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> Any:
         """`func(*args, **kwds)` in a worker; its value."""
-        return self.apply_async(func, args, kwds).get()
+        with self._dispatcher.pumping():
+            return self.apply_async(func, args, kwds).get()
 
     def apply_async(
         self,
@@ -149,7 +150,8 @@ class Pool:
 
     def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
         """The results, in order. `chunksize` calls go to a worker at a time; by default each gets four chunks."""
-        values: list[Any] = self.map_async(func, iterable, chunksize).get()
+        with self._dispatcher.pumping():
+            values: list[Any] = self.map_async(func, iterable, chunksize).get()
         return values
 
     def map_async(
@@ -166,7 +168,8 @@ class Pool:
         self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: int | None = None
     ) -> list[Any]:
         """As `map`, with an iterable of arguments for each call."""
-        values: list[Any] = self.starmap_async(func, iterable, chunksize).get()
+        with self._dispatcher.pumping():
+            values: list[Any] = self.starmap_async(func, iterable, chunksize).get()
         return values
 
     def starmap_async(

@@ -202,10 +202,11 @@ class IMapIterator:
                 if isinstance(value, Failed):
                     raise value.error
                 return value
-            self.pull()
+            if self._source is not None:
+                self.pull()
             if not self._untaken:
                 raise StopIteration
-            if not self._dispatcher.wait(self._has_next, timeout):
+            if not self._has_next() and not self._dispatcher.wait(self._has_next, timeout):
                 raise TimeoutError
             with self._dispatcher.lock:
                 chunk = self._open.popleft()
