@@ -19,6 +19,20 @@ SMALLEST_STORE_BYTES = 64 << 20
 GPU_FOLDER = "/proc/driver/nvidia/gpus"
 
 
+class ClusterConfig(msgspec.Struct, frozen=True):
+    """How a node takes part in a cluster."""
+
+    launcher_fd: int
+    """An inherited socket: the token comes from it, and what was started goes back (`launch_cluster`)."""
+    head: str = ""
+    """The head's host:port; empty for the head itself."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    """Where to listen for other nodes; 0 for any port."""
+    is_leashed: bool = False
+    """Whether the node ends when the launcher's end of the socket closes."""
+
+
 class NodeConfig(msgspec.Struct, frozen=True):
     """A node's start-up arguments, passed to it as JSON."""
 
@@ -27,6 +41,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     resources: dict[str, float] = {}
     object_store_bytes: int | None = None
     labels: dict[str, str] = {}
+    cluster: ClusterConfig | None = None
     founder_fd: int = -1
     """The inherited socket of the driver that starts it and that it ends with; -1 for none."""
 
@@ -54,9 +69,10 @@ def decide(config: NodeConfig, ip: str = "127.0.0.1") -> NodeOffer:
         "memory": int(memory * TASK_MEMORY_SHARE),
         "object_store_memory": store,
         f"node:{ip}": 1.0,
-        "node:__internal_head__": 1.0,
         **config.resources,
     }
+    if config.cluster is None or not config.cluster.head:
+        total["node:__internal_head__"] = 1.0
     if gpu_ids:
         total["GPU"] = len(gpu_ids)
     prestart = max(1, min(math.ceil(cpus), max(usable_cpus(), 2)))

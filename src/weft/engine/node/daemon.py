@@ -17,6 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -39,6 +40,9 @@ from weft.engine.state.workers import how_ended
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import LogLines, Message, Request
 
+if TYPE_CHECKING:
+    from weft.engine.cluster.shell import ClusterShell
+
 TICK_S = 1.0
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -46,20 +50,29 @@ _encode = msgspec.msgpack.Encoder().encode
 class NodeDaemon:
     """One node's daemon, from start to end."""
 
-    def __init__(self, config: NodeConfig, offer: NodeOffer, port: _native.NodePort, zygote: socket.socket) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        offer: NodeOffer,
+        port: _native.NodePort,
+        zygote: socket.socket,
+        address_suffix: str = "",
+    ) -> None:
         self.loop = Loop()
         self.port = port
         self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit)
         self.node_id = os.urandom(16).hex()
         self.state.own.name(self.node_id, config.labels)
         started_ms = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
-        self.address = f"@weft-{os.getuid()}-{started_ms:011x}{self.node_id[:6]}"
+        self.address = f"@weft-{os.getuid()}-{started_ms:011x}{self.node_id[:6]}{address_suffix}"
         self.tables = MemoryTables()
+        self.cluster: ClusterShell | None = None
+        """Its part in a cluster, where there is one."""
         self.error = ""
         """Why the node ended, when it was not asked to."""
-        self._functions = FunctionTable(self.tables)
+        self.functions = FunctionTable(self.tables)
         self._output = WorkerOutput(self.loop, self._deliver_output)
-        self._spilling = Spilling(port, self._name_of_slot)
+        self.spilling = Spilling(port, self._name_of_slot)
         self._requests = Requests(
             self.state,
             port,
@@ -69,12 +82,13 @@ class NodeDaemon:
             self.address,
             self.feed,
             self._output.flush,
+            lambda: [] if self.cluster is None else self.cluster.rows(),
         )
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
         )
         self._doors = Doors(self.loop, self.address, (port.segment_fd, port.event_fd), self._admit, self._driver_left)
-        self._last_job = 0
+        self.last_job = 0
         self._has_environments = False
         """Some worker has a runtime environment, so there may be folders made for it."""
         self._dead: dict[Process, None] = {}
@@ -108,10 +122,12 @@ class NodeDaemon:
 
     def close(self) -> None:
         """Let everything go; a zygote that still lives ends its workers when it sees the socket's end."""
+        if self.cluster is not None:
+            self.cluster.close()
         self._zygote.close()
         self._doors.close()
         self._output.close_all()
-        self._spilling.close()
+        self.spilling.close()
         self._sweep()
         self.loop.close()
 
@@ -129,6 +145,8 @@ class NodeDaemon:
                     self._carriers[type(instruction)](instruction)
         finally:
             self._is_feeding = False
+        if self.cluster is not None:
+            self.cluster.changed()
         if not self._is_ticking and (self._dead or self.state.wants_ticks):
             self._is_ticking = True
             self.loop.call_later(TICK_S, self._tick)
@@ -137,11 +155,14 @@ class NodeDaemon:
         """Handle all records that have come."""
         for slot, generation, kind, payload in self.port.drain():
             try:
-                self._handle_record((slot, generation), kind, payload)
+                if self.cluster is None or not self.cluster.takes((slot, generation), kind, payload):
+                    self.handle_record((slot, generation), kind, payload)
             except (ValueError, struct.error, msgspec.MsgspecError) as error:
                 print(f"weft: a malformed record (kind {kind}) of slot {slot}: {error}", file=sys.stderr, flush=True)
+        if self.cluster is not None:
+            self.cluster.forward(self.port.take_outbound())
 
-    def _handle_record(self, process: Process, kind: int, payload: bytes) -> None:
+    def handle_record(self, process: Process, kind: int, payload: bytes) -> None:
         event = intake.decode(process, kind, payload)
         if isinstance(event, ev.Event):
             self.feed(event)
@@ -149,20 +170,20 @@ class NodeDaemon:
             self._send(process, self._requests.answer(process, event))
         elif kind == kinds.FUNCTION:
             if (job := self.state.job_of(process)) is not None:
-                self._functions.keep(job.id, payload)
+                self.functions.keep(job.id, payload)
         elif kind == kinds.PEER_DETACHED:
-            self._release(kinds.PROCESS_BODY.unpack(payload))
+            self.release(kinds.PROCESS_BODY.unpack(payload))
         elif kind == kinds.NEED_SPACE:
-            self.port.send(*process, kinds.SPACE, self._spilling.need_space(payload))
+            self.port.send(*process, kinds.SPACE, self.spilling.need_space(payload))
         elif kind == kinds.RESTORE:
-            self.port.send(*process, kinds.RESTORED, self._spilling.restore(payload))
+            self.port.send(*process, kinds.RESTORED, self.spilling.restore(payload))
         else:
             raise ValueError("not a record for the daemon")
 
     def _tick(self) -> None:
         self._is_ticking = False
         for process in list(self._dead):
-            self._release(process)
+            self.release(process)
         self.feed(ev.Ticked())
 
     # ---- carrying out ----
@@ -174,6 +195,13 @@ class NodeDaemon:
         self._has_environments |= one.bind and bool(getattr(one.message, "runtime_env", ""))
         self._send(one.process, one.message, kinds.BIND_JOB if one.bind else kinds.CONTROL)
 
+    def stop(self, error: str) -> None:
+        self._stop_node(do.StopNode(error))
+
+    def send(self, process: Process, message: Message) -> None:
+        """One message to a process."""
+        self._send(process, message)
+
     def _send(self, process: Process, message: Message, kind: int = kinds.CONTROL) -> None:
         self.port.send(*process, kind, _encode(message))
 
@@ -181,7 +209,7 @@ class NodeDaemon:
         self.port.send(*one.process, one.kind, one.head + _native.error_value(one.fault.code, one.fault.text))
 
     def _send_function(self, one: do.SendFunction) -> None:
-        record = self._functions.find(one.key)
+        record = self.functions.find(one.key)
         if record is not None:
             self.port.send(*one.process, kinds.FUNCTION, record)
 
@@ -210,14 +238,19 @@ class NodeDaemon:
         return fd
 
     def _kill_worker(self, one: do.KillWorker) -> None:
-        self._zygote.kill(one.process)
+        if self.cluster is None or not self.cluster.kill(one.process):
+            self.kill_worker(one.process)
+
+    def kill_worker(self, process: Process) -> None:
+        """A process of this node."""
+        self._zygote.kill(process)
 
     def _record_actor(self, one: do.RecordActor) -> None:
         row = _encode({**one.row, "state": one.state})
         self.tables.write([Put(ACTORS, one.actor, row) if one.state else Delete(ACTORS, one.actor)])
 
     def _end_job(self, one: do.EndJob) -> None:
-        self._functions.end_job(one.job)
+        self.functions.end_job(one.job)
         self._sweep()
         self.tables.delete(JOBS, str(one.job).encode())
 
@@ -236,40 +269,43 @@ class NodeDaemon:
 
     def _admit(self, pid: int, is_founder: bool) -> handshake.Welcome:
         process = self.port.reserve_slot()
-        self._last_job += 1
-        self.feed(ev.DriverJoined(process, self._last_job, pid, is_founder))
-        self.tables.put(JOBS, str(self._last_job).encode(), _encode({"pid": pid, "is_founder": is_founder}))
-        return handshake.Welcome(*process, self._last_job, self.node_id, self.address)
+        self.last_job += 1
+        self.feed(ev.DriverJoined(process, self.last_job, pid, is_founder))
+        self.tables.put(JOBS, str(self.last_job).encode(), _encode({"pid": pid, "is_founder": is_founder}))
+        address = self.address if self.cluster is None else self.cluster.cluster_address
+        return handshake.Welcome(*process, self.last_job, self.node_id, address)
 
     def _driver_left(self, process: Process, how: str) -> None:
         if process == (0, 0):
             self._stop_node(do.StopNode())
         else:
-            self._died(process, how, -9)
+            self.died(process, how, -9)
 
     def _worker_forked(self, process: Process, pid: int) -> None:
         self.feed(ev.WorkerForked(process, pid))
 
     def _worker_exited(self, process: Process, pid: int, status: int) -> None:
-        self._died(process, f"{how_ended(status)} (pid {pid})", status)
+        self.died(process, f"{how_ended(status)} (pid {pid})", status)
 
     def _fork_failed(self, process: Process, why: str) -> None:
-        self._died(process, f"its process could not be forked: {why}", 1)
+        self.died(process, f"its process could not be forked: {why}", 1)
 
     def _zygote_lost(self) -> None:
         self._stop_node(do.StopNode("the zygote died, and with it every worker"))
 
-    def _died(self, process: Process, reason: str, status: int) -> None:
+    def died(self, process: Process, reason: str, status: int) -> None:
         self.drain()
         peers = tuple(peer for peer in self.port.mark_dead(*process) if peer[0] != 0)
         self.drain()
         self._output.close(process)
         self._dead[process] = None
+        if self.cluster is not None:
+            self.cluster.process_died(process, reason, status)
         self.feed(ev.ProcessDied(process, reason, peers, status))
         if not peers:
-            self._release(process)
+            self.release(process)
 
-    def _release(self, process: Process) -> None:
+    def release(self, process: Process) -> None:
         if process in self._dead and self.port.release_slot(*process):
             del self._dead[process]
             self.feed(ev.SlotReleased())

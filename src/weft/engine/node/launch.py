@@ -69,7 +69,7 @@ class Attachment:
 
     def daemon_log(self) -> str:
         """The end of what our daemon has written, for error messages; empty when there is nothing."""
-        return _read_log(self.log_fd) if self.log_fd >= 0 and not self.is_closed else ""
+        return read_log(self.log_fd) if self.log_fd >= 0 and not self.is_closed else ""
 
 
 class StartingNode:
@@ -83,7 +83,7 @@ class StartingNode:
             with theirs:
                 handshake.ask(self._socket)
                 self._process = subprocess.Popen(
-                    _command(msgspec.structs.replace(config, founder_fd=theirs.fileno())),
+                    command(msgspec.structs.replace(config, founder_fd=theirs.fileno())),
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=self._log_fd,
@@ -112,7 +112,7 @@ class StartingNode:
         """Its exit status and what it wrote."""
         self._socket.close()
         status = None if self._process is None else _end(self._process, at_once)
-        log = _read_log(self._log_fd)
+        log = read_log(self._log_fd)
         os.close(self._log_fd)
         return status, log
 
@@ -181,7 +181,7 @@ def find_nodes() -> list[str]:
     return sorted(found, reverse=True)  # a name begins with the time of its node's start
 
 
-def _command(config: NodeConfig) -> list[str]:
+def command(config: NodeConfig) -> list[str]:
     if not sys.executable:
         raise RuntimeError("a node can not be started: this Python does not know its own executable (sys.executable)")
     package_folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -234,7 +234,7 @@ def _ends_within(pid: int, timeout_s: float) -> bool:
         os.close(pid_fd)
 
 
-def _read_log(fd: int) -> str:
+def read_log(fd: int) -> str:
     size = os.fstat(fd).st_size
     return os.pread(fd, _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES)).decode("utf-8", "replace")
 

@@ -48,6 +48,8 @@ def serve(config: NodeConfig) -> int:
         ours.close()
         if founder is not None:
             founder.close()
+        if config.cluster is not None:
+            os.close(config.cluster.launcher_fd)
         zygote.main(theirs, port.segment_fd, port.event_fd, daemon_pid)
     theirs.close()
     return _serve_as_daemon(config, offer, port, ours, founder, zygote_pid)
@@ -65,10 +67,17 @@ def _serve_as_daemon(
 
     zygote.set_process_name("weft-node")
     raise_descriptor_limit()
-    daemon = NodeDaemon(config, offer, port, ours)
+    entry = None
+    if config.cluster is not None:
+        from weft.engine.cluster.entry import Entry
+
+        entry = Entry(config.cluster)
+    daemon = NodeDaemon(config, offer, port, ours, entry.suffix if entry is not None else "")
     try:
         daemon.loop.on_signal(signal.SIGTERM, daemon.loop.stop)
         daemon.start(founder)
+        if entry is not None:
+            entry.join(daemon, config, offer)
         gc.enable()
         gc.freeze()
         daemon.loop.run()

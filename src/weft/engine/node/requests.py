@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from weft.engine.state.actors import Stage
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
+from weft.engine.wire.link_messages import Member
 from weft.engine.wire.messages import CreateGroup, Reply, Request
 
 IP = "127.0.0.1"
@@ -39,6 +40,7 @@ class Requests:
         address: str,
         feed: Callable[[ev.Event], None],
         flush_output: Callable[[], None],
+        members: Callable[[], list[tuple[Member, dict[str, float]]]],
     ) -> None:
         self._state = state
         self._port = port
@@ -48,6 +50,8 @@ class Requests:
         self._address = address
         self._feed = feed
         self._flush_output = flush_output
+        self._members = members
+        """The nodes of the cluster and what they have free, this one first; none where there is no cluster."""
         self._started_s = time.time()
 
     def answer(self, process: Process, request: Request) -> Reply:
@@ -62,31 +66,39 @@ class Requests:
     # ---- the node ----
 
     def _do_nodes(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
-        return [
-            {
-                "NodeID": self._node_id,
-                "Alive": True,
-                "NodeManagerAddress": IP,
-                "NodeManagerHostname": socket.gethostname(),
-                "NodeManagerPort": 0,
-                "ObjectManagerPort": 0,
-                "ObjectStoreSocketName": "",
-                "RayletSocketName": self._address,
-                "MetricsExportPort": 0,
-                "NodeName": IP,
-                "RuntimeEnvAgentPort": 0,
-                "DeathReason": 0,
-                "DeathReasonMessage": "",
-                "alive": True,
-                "Resources": to_floats(self._state.resources.total),
-                "Labels": {"ray.io/node_id": self._node_id, **self._labels},
-            }
-        ]
+        if members := self._members():
+            return [self._node_row(member) for member, _ in members]
+        total = to_floats(self._state.resources.total)
+        return [self._node_row(Member(0, self._node_id, f"{IP}:0", self._address, total, self._labels))]
+
+    def _node_row(self, member: Member) -> dict[str, object]:
+        return {
+            "NodeID": member.node_id,
+            "Alive": member.is_alive,
+            "NodeManagerAddress": member.address.rpartition(":")[0],
+            "NodeManagerHostname": socket.gethostname(),
+            "NodeManagerPort": int(member.address.rpartition(":")[2]),
+            "ObjectManagerPort": 0,
+            "ObjectStoreSocketName": "",
+            "RayletSocketName": member.local_address,
+            "MetricsExportPort": 0,
+            "NodeName": member.address.rpartition(":")[0],
+            "RuntimeEnvAgentPort": 0,
+            "DeathReason": 0 if member.is_alive else 2,
+            "DeathReasonMessage": member.death,
+            "alive": member.is_alive,
+            "Resources": member.total if member.is_alive else {},
+            "Labels": {"ray.io/node_id": member.node_id, **member.labels},
+        }
 
     def _do_cluster_resources(self, process: Process, params: dict[str, Any]) -> dict[str, float]:
+        if members := self._members():
+            return _sum(member.total for member, _ in members if member.is_alive)
         return to_floats(self._state.resources.total)
 
     def _do_available_resources(self, process: Process, params: dict[str, Any]) -> dict[str, float]:
+        if members := self._members():
+            return _sum(free for member, free in members if member.is_alive)
         return {name: max(0.0, amount) for name, amount in to_floats(self._state.resources.available).items()}
 
     def _do_assigned_resources(self, process: Process, params: dict[str, Any]) -> dict[str, float]:
@@ -217,6 +229,14 @@ class Requests:
         prefix = _kv_key({"key": params.get("prefix", b""), "namespace": params.get("namespace", "")})
         skip = len(prefix) - len(_as_bytes(params.get("prefix", b"")))
         return [key[skip:] for key, _ in self._tables.scan(KV, prefix)]
+
+
+def _sum(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for one in amounts:
+        for name, amount in one.items():
+            total[name] = total.get(name, 0.0) + max(0.0, amount)
+    return total
 
 
 def _kv_key(params: dict[str, Any]) -> bytes:

@@ -47,6 +47,13 @@ class Spilling:
             + self._story(f"{_size(wanted)} do not fit", why or self._why_nothing_was_freed()).encode()
         )
 
+    def make_room(self, wanted: int) -> bool:
+        """Whether something was freed."""
+        try:
+            return self._port.spill(wanted, self._file()) > 0
+        except OSError:
+            return False
+
     def restore(self, payload: bytes) -> bytes:
         """The body of the RESTORED record that answers a RESTORE."""
         entry, generation = kinds.PROCESS_BODY.unpack_from(payload)

@@ -125,13 +125,20 @@ def _find_or_start(options: InitOptions) -> Any:
     from weft.engine.node import launch
 
     if options.address == "auto":
-        found = launch.find_nodes()
+        from weft.engine.cluster.launch import newest
+
+        found = newest()
         if not found:
             raise ConnectionError(
                 "Could not find any running Weft node on this machine for address='auto'. Leave the address out to "
                 "start one."
             )
-        return launch.join_node(found[0])
+        return launch.join_node(found)
+    if ":" in options.address:
+        from weft.engine.cluster.launch import is_cluster_address, local_node
+
+        if is_cluster_address(options.address):
+            return launch.join_node(local_node(options.address))
     if options.address:
         return launch.join_node(options.address)
     return launch.start_node(

@@ -1,0 +1,199 @@
+"""Asks other nodes for what this one can not give: leases for its processes, and (on the head) places for actors.
+
+Runs in the daemon's thread; `state.cluster` decides whom to ask. A lease is asked for in the name of the process that
+will hold it, with the records that the process itself would send to its own daemon; only grants come back through here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from weft.engine.state import events as ev
+from weft.engine.state.cluster import no_node_can
+from weft.engine.state.demands import Demand, DemandKey
+from weft.engine.state.events import Process
+from weft.engine.state.node import NodeState
+from weft.engine.state.resources import to_floats
+from weft.engine.state.stuck import WARN_AFTER_TICKS
+from weft.engine.wire import kinds
+from weft.engine.wire import link_messages as lm
+from weft.engine.wire.messages import DefineShape, Warn
+
+_encode = msgspec.msgpack.Encoder().encode
+SendRecord = Callable[[int, Process, int, bytes], bool]
+"""(node, process, kind, payload): a record to that node's daemon in the process's name."""
+
+
+class Asking:
+    """What is asked for, where."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        feed: Callable[[ev.Event], None],
+        send_record: SendRecord,
+        send: Callable[[int, lm.AnyMessage], bool],
+        tell_job: Callable[[int, int], None],
+        warn: Callable[[Process, Warn], None],
+    ) -> None:
+        self._state = state
+        self._feed = feed
+        self._send_record = send_record
+        self._send = send
+        self._tell_job = tell_job
+        self._warn = warn
+        self.asked: dict[DemandKey, dict[int, int]] = {}
+        self._defined: set[tuple[int, Process, int]] = set()
+        self._places: dict[int, tuple[bytes, int]] = {}
+        """(actor, node) by the number of what is asked."""
+        self._numbers = itertools.count(1)
+        self.creating: dict[bytes, Process] = {}
+        """Actors whose creation is on its way to a worker elsewhere."""
+        self._warned: set[DemandKey] = set()
+
+    def plan(self) -> None:
+        """Ask for what waits now; take back what is no longer wanted."""
+        view = self._state.cluster
+        if view is None:
+            return
+        view.own.available = dict(self._state.resources.available)
+        free = view.free()
+        has_changed = False
+        wanted: set[DemandKey] = set()
+        for demand in self._waiting():
+            key = demand.key
+            wanted.add(key)
+            plan, is_local, away = view.plan(demand.need, demand.wanted, demand.strategy, self.asked.get(key, {}), free)
+            has_changed |= (is_local, away) != (demand.is_local, demand.away)
+            demand.is_local, demand.away = is_local, away
+            self._ask(demand, plan)
+            if demand.age >= WARN_AFTER_TICKS and not is_local and not plan and key not in self._warned:
+                self._warned.add(key)
+                what = "an actor" if isinstance(key, bytes) else "a task"
+                text = no_node_can(what, demand.need, demand.strategy, view.nodes)
+                self._warn(self._state.jobs[demand.job].driver, Warn(text))
+        for key in [key for key in self.asked if key not in wanted]:
+            self._withdraw(key)
+        if has_changed:
+            self._feed(ev.NodesChanged())
+
+    def _waiting(self) -> list[Demand]:
+        """The demands of this node's own processes and actors that want more."""
+        return [
+            demand
+            for demand in self._state.demands.by_key.values()
+            if demand.wanted
+            and not getattr(demand, "group", b"")
+            and not isinstance(demand.key, str)
+            and demand.key not in self.creating
+            and (isinstance(demand.key, bytes) or demand.key[0] not in self._state.guests)
+            and not (demand.is_actor and isinstance(demand.key, tuple))
+        ]
+
+    def _ask(self, demand: Demand, plan: dict[int, int]) -> None:
+        before = self.asked.get(demand.key, {})
+        if plan == before:
+            return
+        for node in {*plan, *before}:
+            count = plan.get(node, 0)
+            if count != before.get(node, 0):
+                if isinstance(demand.key, bytes):
+                    self._ask_place(demand, node, count)
+                else:
+                    self._ask_leases(demand, node, count)
+        if plan:
+            self.asked[demand.key] = plan
+        else:
+            self.asked.pop(demand.key, None)
+
+    def _ask_leases(self, demand: Demand, node: int, count: int) -> None:
+        assert isinstance(demand.key, tuple)
+        process, shape = demand.key
+        if (node, process, shape) not in self._defined:
+            self._defined.add((node, process, shape))
+            definition = DefineShape(shape, to_floats(demand.need), demand.runtime_env)
+            self._send_record(node, process, kinds.CONTROL, _encode(definition))
+        self._send_record(node, process, kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(shape, count))
+
+    def _ask_place(self, demand: Demand, node: int, count: int) -> None:
+        assert isinstance(demand.key, bytes)
+        if count == 0:
+            for number in [n for n, (actor, at) in self._places.items() if (actor, at) == (demand.key, node)]:
+                del self._places[number]
+                self._send(node, lm.WantPlace(number, demand.job, [], [], "", 0))
+            return
+        number = next(self._numbers)
+        self._places[number] = (demand.key, node)
+        self._tell_job(node, demand.job)
+        self._send(
+            node,
+            lm.WantPlace(number, demand.job, list(demand.need), list(demand.hold), demand.runtime_env, 1),
+        )
+
+    def _withdraw(self, key: DemandKey) -> None:
+        for node in self.asked.pop(key):
+            if isinstance(key, bytes):
+                for number in [n for n, (actor, at) in self._places.items() if (actor, at) == (key, node)]:
+                    del self._places[number]
+                    self._send(node, lm.WantPlace(number, 0, [], [], "", 0))
+            elif isinstance(key, tuple):
+                self._send_record(node, key[0], kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(key[1], 0))
+
+    # ---- answers ----
+
+    def granted(self, node: int, process: Process, shape: int) -> None:
+        """A lease of another node for a process of this one."""
+        self._one_came((process, shape), node)
+        self._feed(ev.ServedElsewhere(process, shape))
+
+    def place_found(self, node: int, number: int, worker: Process) -> bytes | None:
+        """The actor that the worker is for; None when it is wanted no more."""
+        actor, _ = self._places.pop(number, (b"", 0))
+        if not actor:
+            return None
+        self._one_came(actor, node)
+        demand = self._state.demands.by_key.get(actor)
+        if demand is None or not demand.wanted or actor in self.creating:
+            return None
+        self.creating[actor] = worker
+        demand.is_local = False  # it has its place
+        return actor
+
+    def _one_came(self, key: DemandKey, node: int) -> None:
+        if (asked := self.asked.get(key)) is not None and node in asked:
+            asked[node] -= 1
+            if asked[node] <= 0:
+                del asked[node]
+            if not asked:
+                del self.asked[key]
+
+    # ---- ends ----
+
+    def node_gone(self, node: int) -> None:
+        for key in list(self.asked):
+            self.asked[key].pop(node, None)
+            if not self.asked[key]:
+                del self.asked[key]
+        self._defined = {known for known in self._defined if known[0] != node}
+        for number in [number for number, (_, at) in self._places.items() if at == node]:
+            del self._places[number]
+
+    def process_gone(self, process: Process) -> None:
+        for key in [key for key in self.asked if isinstance(key, tuple) and key[0] == process]:
+            del self.asked[key]  # its death tells the other nodes
+        self._defined = {known for known in self._defined if known[1] != process}
+        self._warned = {key for key in self._warned if not (isinstance(key, tuple) and key[0] == process)}
+
+    def worker_gone(self, worker: Process) -> None:
+        """A proxy died; if it was to be an actor, the actor needs another place."""
+        for actor in [actor for actor, chosen in self.creating.items() if chosen == worker]:
+            del self.creating[actor]
+
+    def queued(self) -> int:
+        return sum(demand.wanted for demand in self._local_demands())
+
+    def _local_demands(self) -> Iterable[Demand]:
+        return (demand for demand in self._state.demands.by_key.values() if demand.waits_here)

@@ -1,0 +1,73 @@
+"""How a node daemon comes into its cluster: the token from its launcher, a port, the head; then it says that it is up.
+
+Runs in the daemon. The launcher's socket stays open where the node is to end with its launcher.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.engine.cluster.membership import address_of, listen
+from weft.engine.node.config import ClusterConfig, NodeConfig, NodeOffer
+from weft.engine.wire.link_messages import Member
+
+if TYPE_CHECKING:
+    from weft.engine.node.daemon import NodeDaemon
+
+LARGEST = 4096
+HEAD_MARK, NODE_MARK = "+h", "+n"
+
+
+class NodeUp(msgspec.Struct, frozen=True):
+    """What the launcher hears."""
+
+    node_id: str
+    address: str
+    """Where this node listens for others."""
+    cluster: str
+    """Where the head does."""
+    local_address: str
+
+
+class Entry:
+    """From the start to the first sign of life."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._launcher = socket.socket(fileno=config.launcher_fd)
+        self._token = self._launcher.recv(LARGEST)
+        if not self._token:
+            raise RuntimeError("the launcher gave no token")
+        self._listener = listen(config.host, config.port)
+        self._address = address_of(self._listener)
+        self.suffix = f"+{config.head or self._address}{NODE_MARK if config.head else HEAD_MARK}"
+        """Of the node's local address, so that drivers of this machine find the cluster's nodes."""
+
+    def join(self, daemon: NodeDaemon, config: NodeConfig, offer: NodeOffer) -> None:
+        """Begin; the node is up, and the launcher told, once it has a number and its links."""
+        from weft.engine.cluster.shell import ClusterShell
+
+        own = Member(0, daemon.node_id, self._address, daemon.address, offer.total, config.labels)
+        shell = ClusterShell(daemon, self._listener, self._token, self._config.head, own)
+        daemon.cluster = shell
+        shell.on_joined = lambda: self._say_up(daemon, shell.cluster_address)
+        daemon.loop.watch(self._launcher.fileno(), lambda: self._launcher_left(daemon))
+        shell.start()
+
+    def _say_up(self, daemon: NodeDaemon, cluster: str) -> None:
+        up = NodeUp(daemon.node_id, self._address, cluster, daemon.address)
+        try:
+            self._launcher.send(msgspec.json.encode(up))
+        except OSError:
+            return self._launcher_left(daemon)
+
+    def _launcher_left(self, daemon: NodeDaemon) -> None:
+        if self._launcher.fileno() < 0:
+            return
+        daemon.loop.unwatch(self._launcher.fileno())
+        self._launcher.close()
+        if self._config.is_leashed:
+            daemon.stop("")

@@ -1,0 +1,170 @@
+"""Starts the nodes of a cluster on this machine, and finds those that run; for drivers, tests and the command line.
+
+A node gets its token over an inherited socket, never by an argument or a variable that others could read. A leashed
+node ends when whoever started it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+
+import msgspec
+
+from weft.engine.cluster.entry import HEAD_MARK, NODE_MARK, NodeUp
+from weft.engine.node import launch
+from weft.engine.node.config import ClusterConfig, NodeConfig
+from weft.engine.wire import link_messages as lm
+from weft.engine.wire.auth import Handshake
+from weft.engine.wire.link import HEADER, MESSAGE
+
+START_TIMEOUT_S = 60.0
+ASK_TIMEOUT_S = 10.0
+
+
+def new_token() -> bytes:
+    return secrets.token_hex(32).encode()
+
+
+@dataclass(eq=False)
+class RunningNode:
+    """A node that this process has started."""
+
+    up: NodeUp
+    process: subprocess.Popen[bytes]
+    leash: socket.socket
+    log_fd: int
+
+    def end(self, gracefully: bool = True, timeout_s: float = 10.0) -> None:
+        """End it, and wait for it. Not gracefully: as if its machine had failed."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM if gracefully else signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout_s)
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+        self.leash.close()
+        if self.log_fd >= 0:
+            os.close(self.log_fd)
+            self.log_fd = -1
+
+    def release(self) -> None:
+        """Let it run on without this process."""
+        self.leash.close()
+
+    def log(self) -> str:
+        return launch.read_log(self.log_fd) if self.log_fd >= 0 else ""
+
+
+def start(config: NodeConfig, token: bytes, cluster: ClusterConfig, log_fd: int | None = None) -> RunningNode:
+    """Start a node and wait until it is in its cluster. RuntimeError, with what it wrote, when it does not come up."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    log = os.memfd_create("weft-daemon-log") if log_fd is None else log_fd
+    with theirs:
+        ours.send(token)
+        whole = msgspec.structs.replace(config, cluster=msgspec.structs.replace(cluster, launcher_fd=theirs.fileno()))
+        process = subprocess.Popen(
+            launch.command(whole),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    ready, _, _ = select.select([ours], [], [], START_TIMEOUT_S)
+    answer = b""
+    if ready:
+        with contextlib.suppress(OSError):
+            answer = ours.recv(1 << 16)
+    if not answer:
+        ours.close()
+        if not ready:
+            process.kill()
+        status = process.wait()
+        text = launch.read_log(log)
+        if log_fd is None:
+            os.close(log)
+        raise RuntimeError(f"the node could not be started: it ended with status {status}.\n{text}".rstrip())
+    return RunningNode(msgspec.json.decode(answer, type=NodeUp), process, ours, log)
+
+
+# ---- finding ---------------------------------------------------------------------------------------
+
+
+def normal(address: str) -> str:
+    """host:port with the host as daemons write it.
+
+    >>> normal("localhost:6379")
+    '127.0.0.1:6379'
+    """
+    host, _, port = address.rpartition(":")
+    return f"{'127.0.0.1' if host in ('localhost', '') else host}:{port}"
+
+
+def is_cluster_address(address: str) -> bool:
+    _, colon, port = address.rpartition(":")
+    return bool(colon) and port.isdigit() and not address.startswith("@")
+
+
+def cluster_of(local_address: str) -> str:
+    """The head's address of a node's cluster; empty for a node of its own."""
+    return local_address.partition("+")[2].rpartition("+")[0]
+
+
+def local_node(cluster: str) -> str:
+    """The local address of this machine's node of that cluster, the head where it is here; ConnectionError."""
+    wanted = normal(cluster)
+    found = [name for name in launch.find_nodes() if cluster_of(name) == wanted]
+    if not found:
+        running = ", ".join(sorted({name for name in map(cluster_of, launch.find_nodes()) if name})) or "none"
+        raise ConnectionError(
+            f"no node of the cluster {cluster} runs on this machine as this user. A driver attaches to a node of its "
+            f"own machine: start one with `weft start --address {cluster}`. Clusters with a node here: {running}"
+        )
+    heads = [name for name in found if name.endswith(HEAD_MARK)]
+    return heads[0] if heads else found[-1]
+
+
+def newest() -> str | None:
+    """The local address of the newest running node, its cluster's head where that is here; None when there is none."""
+    found = launch.find_nodes()
+    if not found:
+        return None
+    return local_node(cluster_of(found[0])) if found[0].endswith((HEAD_MARK, NODE_MARK)) else found[0]
+
+
+# ---- asking ----------------------------------------------------------------------------------------
+
+
+def ask_nodes(address: str, token: bytes) -> lm.Answer:
+    """The cluster's table, from any of its nodes. ConnectionError or Refused when it can not be had."""
+    host, _, port = normal(address).rpartition(":")
+    with socket.create_connection((host, int(port)), ASK_TIMEOUT_S) as connection:
+        handshake = Handshake(token, accepts=False)
+        connection.sendall(handshake.take_output())
+        data = b""
+        while not handshake.is_done:
+            data = handshake.feed(_receive(connection))
+            connection.sendall(handshake.take_output())
+        body = lm.encode(lm.Ask("nodes"))
+        connection.sendall(HEADER.pack(len(body), MESSAGE) + body)
+        while len(data) < HEADER.size or len(data) < HEADER.size + HEADER.unpack_from(data)[0]:
+            data += _receive(connection)
+        answer = lm.decode(data[HEADER.size : HEADER.size + HEADER.unpack_from(data)[0]])
+    if not isinstance(answer, lm.Answer):
+        raise ConnectionError(f"the node at {address} answered with a {type(answer).__name__}")
+    return answer
+
+
+def _receive(connection: socket.socket) -> bytes:
+    data = connection.recv(1 << 16)
+    if not data:
+        raise ConnectionError("the node closed the connection")
+    return data

@@ -1,0 +1,261 @@
+"""Objects that are known on more nodes than one: imports, exports, pulls.
+
+Runs in the daemon's thread. The node that has the bytes is the object's *origin*. Elsewhere it is an import: an entry
+without memory until a reader wants it; then the bytes are pulled into it, and it is an object like any other. The
+import on the owner's node decides over the object's life, the others follow the origin.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TypeAlias
+
+from weft import _native
+from weft.engine.node.loop import Loop
+from weft.engine.node.spilling import Spilling
+from weft.engine.state.events import Process
+from weft.engine.wire import kinds
+from weft.engine.wire import link_messages as lm
+from weft.engine.wire.link import Link
+from weft.engine.wire.link_messages import GlobalObject
+
+SWEEP_S = 0.1
+DAEMON: Process = (0, 1)
+Entry: TypeAlias = tuple[int, int]
+"""(entry, generation) of this node's object table."""
+
+
+class Import:
+    """One object whose bytes are, or were, on another node."""
+
+    __slots__ = ("has_bytes", "is_owned", "origin", "pull", "waiting")
+
+    def __init__(self, origin: GlobalObject, is_owned: bool) -> None:
+        self.origin = origin
+        self.is_owned = is_owned
+        """Its owner is a process of this node."""
+        self.has_bytes = False
+        """They came once; since then they are here, in the arena or in the spill file."""
+        self.pull = 0
+        """The transfer that brings them, 0 for none."""
+        self.waiting: list[Process] = []
+
+
+class Pull:
+    """A transfer to this node."""
+
+    __slots__ = ("entry", "is_begun", "node", "received", "size", "view")
+
+    def __init__(self, entry: Entry, size: int, node: int) -> None:
+        self.entry = entry
+        self.size = size
+        self.node = node
+        self.received = 0
+        self.is_begun = False
+        self.view: memoryview | None = None
+
+
+class Outgoing:
+    """A transfer from this node; see `wire.link.Sending`."""
+
+    def __init__(self, port: _native.NodePort, transfer: int, entry: Entry, data: memoryview) -> None:
+        self._port = port
+        self._entry = entry
+        self.transfer = transfer
+        self.data = data
+
+    def finish(self) -> None:
+        self._port.end_sending(*self._entry)
+
+
+class Objects:
+    """All imports and exports of a node."""
+
+    def __init__(
+        self,
+        port: _native.NodePort,
+        loop: Loop,
+        spilling: Spilling,
+        number: int,
+        send: Callable[[int, lm.AnyMessage], bool],
+    ) -> None:
+        self._port = port
+        self._loop = loop
+        self._spilling = spilling
+        self.number = number
+        self._send = send
+        """To the node of that number; False when there is no link to it."""
+        self.imports: dict[Entry, Import] = {}
+        self._by_origin: dict[tuple[int, int, int], Entry] = {}
+        self.exports: dict[Entry, set[int]] = {}
+        self._pulls: dict[int, Pull] = {}
+        self._numbers = itertools.count(1)
+        self._is_sweeping = False
+
+    # ---- names ----
+
+    def to_global(self, entry: int, generation: int, size: int) -> GlobalObject:
+        known = self.imports.get((entry, generation))
+        if known is not None:
+            return known.origin
+        if self._port.exists(entry, generation):
+            self._port.accept(entry, generation)
+        return (self.number, entry, generation, size)
+
+    def to_local(self, name: GlobalObject, owner: Process) -> Entry:
+        """This node's entry for it. `owner`: a process of this node, or the daemon when the owner is elsewhere."""
+        node, entry, generation, size = name
+        if node == self.number:
+            return (entry, generation)
+        origin = (node, entry, generation)
+        known = self._by_origin.get(origin)
+        if known is not None and self._port.exists(*known):
+            return known
+        made = self._port.import_object(size, *owner)
+        self.imports[made] = Import(name, owner != DAEMON)
+        self._by_origin[origin] = made
+        self._send(node, lm.Imported(entry, generation))
+        self._sweep_later()
+        return made
+
+    # ---- bytes come in ----
+
+    def restore(self, process: Process, payload: bytes) -> bool:
+        """A reader wants it; False when it is no import, or its bytes are on this node already."""
+        entry: Entry = kinds.PROCESS_BODY.unpack_from(payload)
+        wanted = self.imports.get(entry)
+        if wanted is None or wanted.has_bytes:
+            return False
+        wanted.waiting.append(process)
+        if not wanted.pull:
+            self._pull(entry, wanted)
+        return True
+
+    def _pull(self, entry: Entry, wanted: Import) -> None:
+        node, theirs, generation, size = wanted.origin
+        wanted.pull = next(self._numbers)
+        self._pulls[wanted.pull] = Pull(entry, size, node)
+        if not self._send(node, lm.Pull(wanted.pull, theirs, generation)):
+            self._lost(wanted.pull)
+
+    def chunk_target(self, transfer: int, offset: int, size: int) -> memoryview | None:
+        """Where a chunk belongs; None when nobody wants it any more."""
+        pull = self._pulls.get(transfer)
+        if pull is None:
+            return None
+        if not pull.is_begun:
+            view = self._port.begin_receiving(*pull.entry, pull.size)
+            while view is None and self._port.exists(*pull.entry) and self._spilling.make_room(pull.size):
+                view = self._port.begin_receiving(*pull.entry, pull.size)
+            if view is None:
+                self.pull_failed(transfer, f"there is no room for its {pull.size} bytes in this node's object store")
+                return None
+            pull.is_begun, pull.view = True, view
+        assert pull.view is not None
+        if offset + size > pull.size:
+            self.pull_failed(transfer, "more bytes came than it has")
+            return None
+        return pull.view[offset : offset + size]
+
+    def chunk_came(self, transfer: int, size: int) -> None:
+        pull = self._pulls.get(transfer)
+        if pull is None:
+            return
+        pull.received += size
+        if pull.received >= pull.size:
+            self._end_pull(transfer, "")
+
+    def pull_refused(self, transfer: int) -> None:
+        """The node that had it has it no more."""
+        if transfer in self._pulls:
+            self._lost(transfer)
+
+    def pull_failed(self, transfer: int, reason: str) -> None:
+        if transfer in self._pulls:
+            self._end_pull(transfer, f"an object of another node can not be read: {reason}")
+
+    def _lost(self, transfer: int) -> None:
+        """Its bytes are gone for good: the readers find the entry gone when they look again."""
+        pull = self._pulls[transfer]
+        self._port.remove(*pull.entry)
+        self._end_pull(transfer, "", is_lost=True)
+
+    def _end_pull(self, transfer: int, error: str, is_lost: bool = False) -> None:
+        pull = self._pulls.pop(transfer)
+        if pull.view is not None:
+            pull.view.release()
+            pull.view = None
+        if pull.is_begun:
+            self._port.end_receiving(*pull.entry, not error and not is_lost)
+        wanted = self.imports.get(pull.entry)
+        if wanted is None:
+            return
+        wanted.pull = 0
+        wanted.has_bytes = not error and not is_lost
+        answer = kinds.RESTORED_BODY.pack(*pull.entry, int(not error), 0) + error.encode()
+        for process in wanted.waiting:
+            self._port.send(*process, kinds.RESTORED, answer)
+        wanted.waiting.clear()
+
+    # ---- bytes go out ----
+
+    def send_bytes(self, link: Link, message: lm.Pull) -> None:
+        entry = (message.entry, message.generation)
+        data = self._port.begin_sending(*entry) if self._port.exists(*entry) else None
+        if data is None and self._port.exists(*entry):
+            self._spilling.restore(kinds.PROCESS_BODY.pack(*entry))
+            data = self._port.begin_sending(*entry)
+        if data is None:
+            link.send(lm.PullFailed(message.transfer, "it is not in its node's object store any more"))
+        else:
+            link.send_bulk(Outgoing(self._port, message.transfer, entry, data))
+
+    # ---- ends ----
+
+    def was_imported(self, node: int, message: lm.Imported) -> None:
+        entry = (message.entry, message.generation)
+        if self._port.exists(*entry):
+            self.exports.setdefault(entry, set()).add(node)
+            self._sweep_later()
+        else:
+            self._send(node, lm.Gone(*entry))
+
+    def is_gone(self, node: int, message: lm.Gone) -> None:
+        """The origin's entry is gone: so is the import."""
+        entry = self._by_origin.get((node, message.entry, message.generation))
+        if entry is not None and (known := self.imports.get(entry)) is not None:
+            known.is_owned = False
+            self._port.remove(*entry)
+
+    def free(self, message: lm.Free) -> None:
+        if self._port.exists(message.entry, message.generation):
+            self._port.remove(message.entry, message.generation)
+
+    def node_gone(self, node: int) -> None:
+        for transfer, pull in list(self._pulls.items()):
+            if pull.node == node:
+                self._lost(transfer)
+        for nodes in self.exports.values():
+            nodes.discard(node)
+
+    def _sweep_later(self) -> None:
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._is_sweeping = False
+        exists = self._port.exists
+        for entry in [entry for entry in self.imports if not exists(*entry)]:
+            known = self.imports.pop(entry)
+            node, theirs, generation, _ = known.origin
+            if self._by_origin.get((node, theirs, generation)) == entry:
+                del self._by_origin[node, theirs, generation]
+            if known.is_owned:
+                self._send(node, lm.Free(theirs, generation))
+        for entry in [entry for entry in self.exports if not exists(*entry)]:
+            for node in self.exports.pop(entry):
+                self._send(node, lm.Gone(*entry))
+        if self.imports or self.exports:
+            self._sweep_later()

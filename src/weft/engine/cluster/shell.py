@@ -1,0 +1,436 @@
+"""A node's part in its cluster: passes records on, asks for leases, answers the other daemons.
+
+Runs in the daemon's thread, and only where there is a cluster: a node of its own has none of this. See
+docs/design/0002-cluster.md for what travels and why.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.engine.cluster.asking import Asking
+from weft.engine.cluster.membership import HEAD, Membership, address_of
+from weft.engine.cluster.names import Names, names_in, rename_in
+from weft.engine.cluster.objects import DAEMON, Objects
+from weft.engine.node.loop import Timer
+from weft.engine.state import events as ev
+from weft.engine.state.actors import NODE_LOST
+from weft.engine.state.cluster import ClusterView, NodeView
+from weft.engine.state.events import Process
+from weft.engine.state.resources import to_amounts, to_floats
+from weft.engine.wire import kinds
+from weft.engine.wire import link_messages as lm
+from weft.engine.wire.link import Link
+from weft.engine.wire.link_messages import GlobalProcess, Member
+from weft.engine.wire.messages import DefineShape, DriverHello, KillActor, Request, Warn
+
+if TYPE_CHECKING:
+    from weft.engine.node.daemon import NodeDaemon
+
+LEASE_SHIFT = 40
+JOB_SHIFT = 16
+PLAN_S = 0.003
+"""Work that is done sooner is not worth another node."""
+REPORT_S = 0.005
+HEARTBEAT_S = 1.0
+REPLY, STREAM_ITEM = 64, 71
+_FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, kinds.ACTOR_CREATED, kinds.FUNCTION))
+_HEAD_METHODS = frozenset(
+    "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys".split()
+)
+_LOOKED_AT = _FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL}
+_messages = msgspec.msgpack.Decoder(DefineShape | DriverHello | KillActor | Request)
+
+
+class ClusterShell:
+    """One daemon's links to all others and what goes over them."""
+
+    def __init__(self, daemon: NodeDaemon, listener: socket.socket, token: bytes, head: str, own: Member) -> None:
+        self._daemon = daemon
+        self._port = daemon.port
+        self._state = daemon.state
+        self._loop = daemon.loop
+        self.cluster_address = head or address_of(listener)
+        self.error = ""
+        self.on_joined: Callable[[], None] = lambda: None
+        self._watchers: dict[Process, set[int]] = {}
+        """Which nodes have a proxy for a process of this one."""
+        self._told_jobs: set[tuple[int, int]] = set()
+        self._told_guests: set[tuple[int, Process]] = set()
+        self._pings: dict[int, tuple[bytes, GlobalProcess, int]] = {}
+        self._last_ping = 0
+        self._planned: Timer | None = None
+        self._reported: tuple[dict[str, int], int] | None = None
+        self._report_timer: Timer | None = None
+        self.members = Membership(
+            daemon.loop,
+            listener,
+            token,
+            head,
+            own,
+            self._joined,
+            self._linked,
+            self._received,
+            self._node_gone,
+            self._lost,
+            lambda _, transfer, offset, size: self.objects.chunk_target(transfer, offset, size),
+            lambda _, transfer, __, size: self.objects.chunk_came(transfer, size),
+        )
+        self.names = Names(self._port, own.number, self._proxy_made)
+        self.objects = Objects(self._port, daemon.loop, daemon.spilling, own.number, self.members.send)
+        self.asking = Asking(
+            self._state, daemon.feed, self._send_to_daemon, self.members.send, self._tell_job, self._warn
+        )
+        self._handlers: dict[type[lm.LinkMessage], Any] = {
+            lm.Record: self._record_came,
+            lm.Report: self._report_came,
+            lm.WatchProcess: self._watch_came,
+            lm.ProcessGone: self._gone_came,
+            lm.KillProcess: self._kill_came,
+            lm.JobInfo: self._job_came,
+            lm.Guest: self._guest_came,
+            lm.WantPlace: self._want_place_came,
+            lm.Ping: lambda link, message: link.send(lm.Pong(message.number)),
+            lm.Pong: self._pong_came,
+            lm.Imported: lambda link, message: self.objects.was_imported(link.peer, message),
+            lm.Gone: lambda link, message: self.objects.is_gone(link.peer, message),
+            lm.Free: lambda _, message: self.objects.free(message),
+            lm.Pull: self.objects.send_bytes,
+            lm.PullFailed: lambda _, message: self.objects.pull_refused(message.transfer),
+            lm.Ask: self._ask_came,
+        }
+
+    @property
+    def is_head(self) -> bool:
+        return self.members.is_head
+
+    def start(self) -> None:
+        self.members.start()
+
+    def close(self) -> None:
+        self.members.close()
+
+    # ---- nodes ----
+
+    def _joined(self) -> None:
+        own = self.members.own
+        self.names.number = self.objects.number = own.number
+        self._state.leases.last_id = own.number << LEASE_SHIFT
+        self._daemon.last_job = own.number << JOB_SHIFT
+        view = NodeView(own.number, own.node_id, own.labels, dict(self._state.resources.total))
+        self._state.cluster = ClusterView(view)
+        for number in self.members.links:
+            if (member := self.members.members.get(number)) is not None:
+                self._linked(member)
+        self._heartbeat()
+        self.on_joined()
+
+    def _linked(self, member: Member) -> None:
+        cluster = self._state.cluster
+        if cluster is None or member.number in cluster.nodes or member.number not in self.members.links:
+            return
+        cluster.nodes[member.number] = NodeView(
+            member.number, member.node_id, member.labels, dict(to_amounts(member.total))
+        )
+        self._report(to=member.number)
+        self.changed()
+
+    def _node_gone(self, number: int, reason: str) -> None:
+        if self._state.cluster is not None:
+            self._state.cluster.nodes.pop(number, None)
+        self.asking.node_gone(number)
+        self._told_jobs = {told for told in self._told_jobs if told[0] != number}
+        self._told_guests = {told for told in self._told_guests if told[0] != number}
+        for watching in self._watchers.values():
+            watching.discard(number)
+        self.objects.node_gone(number)
+        known = self.members.members.get(number)
+        name = f"node {known.node_id[:8]} at {known.address}" if known is not None else "its node"
+        for process in [proxy for proxy in self.names.proxies if proxy[0] == number]:
+            self._proxy_died(process, f"{name} died: {reason}", NODE_LOST)
+        self.changed()
+
+    def _lost(self, reason: str) -> None:
+        self.error = reason
+        self._daemon.stop(reason)
+
+    def _report_came(self, link: Link, message: lm.Report) -> None:
+        cluster = self._state.cluster
+        if cluster is not None and (view := cluster.nodes.get(link.peer)) is not None:
+            view.available, view.queued = message.available, message.queued
+            self._plan_later()
+
+    def changed(self) -> None:
+        """Something has happened on this node: others may have to be told, or asked."""
+        if self._report_timer is None:
+            self._report_timer = self._loop.call_later(REPORT_S, self._report_if_changed)
+        if self._state.demands.is_waiting or self.asking.asked:
+            self._plan_later()
+
+    def _plan_later(self) -> None:
+        if self._planned is None:
+            self._planned = self._loop.call_later(PLAN_S, self._plan)
+
+    def _plan(self) -> None:
+        self._planned = None
+        if self._state.demands.is_waiting or self.asking.asked:
+            self.asking.plan()
+
+    def _report_if_changed(self) -> None:
+        self._report_timer = None
+        if (dict(self._state.resources.available), self.asking.queued()) != self._reported:
+            self._report()
+
+    def _report(self, to: int | None = None) -> None:
+        self._reported = (dict(self._state.resources.available), self.asking.queued())
+        message = lm.Report(*self._reported)
+        if to is None:
+            self.members.broadcast(message)
+        else:
+            self.members.send(to, message)
+
+    def _heartbeat(self) -> None:
+        self._report()
+        self._plan_later()
+        self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+
+    # ---- records of local processes ----
+
+    def takes(self, process: Process, kind: int, payload: bytes) -> bool:
+        """Whether a record to this daemon is another node's affair, and has been passed on."""
+        if kind not in _LOOKED_AT or self.names.is_proxy(process):
+            return False
+        if kind == kinds.RESTORE:
+            return self.objects.restore(process, payload)
+        if kind == kinds.LEASE_RETURN:
+            node = kinds.LEASE_BODY.unpack_from(payload)[0] >> LEASE_SHIFT
+            if node == self.names.number:
+                return False
+            self._send_to_daemon(node, process, kind, payload)
+            return True
+        if self.is_head:
+            return False
+        if kind == kinds.CONTROL:
+            message = _messages.decode(payload)
+            is_theirs = isinstance(message, KillActor) or (
+                isinstance(message, Request) and message.method in _HEAD_METHODS
+            )
+            if not is_theirs:
+                return False
+        if kind == kinds.CREATE_ACTOR:
+            self._state.owners_elsewhere.add(process)
+        return self._send_to_daemon(HEAD, process, kind, payload)
+
+    def forward(self, outbound: list[tuple[int, int, int, int, bytes]]) -> None:
+        """What local processes, and this daemon, have sent to proxies."""
+        for proxy, slot, generation, kind, payload in outbound:
+            if slot == 0 and kind == kinds.PEER_DIED:
+                dead: Process = kinds.PROCESS_BODY.unpack_from(payload)
+                self._port.proxy_forgets(proxy, *dead)
+                self._daemon.release(dead)
+                continue
+            if not self._port.is_proxy(proxy):
+                continue
+            node, *to = self.names.of_proxy(proxy)
+            self._pass_on(node, (slot, generation), (to[0], to[1]), kind, payload)
+
+    def _pass_on(self, node: int, sender: Process, to: Process, kind: int, payload: bytes) -> bool:
+        processes, objects = names_in(kind, payload)
+        return self.members.send(
+            node,
+            lm.Record(
+                *sender,
+                *to,
+                kind,
+                [self.names.to_global(process) for process in processes],
+                [self.objects.to_global(*entry) for entry in objects],
+                payload,
+            ),
+        )
+
+    def _send_to_daemon(self, node: int, process: Process, kind: int, payload: bytes) -> bool:
+        """A record to another daemon in a local process's name."""
+        if node not in self.members.links:
+            return False
+        if (node, process) not in self._told_guests and (job := self._state.job_of(process)) is not None:
+            self._told_guests.add((node, process))
+            self._tell_job(node, job.id)
+            self.members.send(node, lm.Guest(*process, job.id))
+        return self._pass_on(node, process, DAEMON, kind, payload)
+
+    def _tell_job(self, node: int, job_id: int) -> None:
+        job = self._state.jobs.get(job_id)
+        if job is None or (node, job_id) in self._told_jobs:
+            return
+        self._told_jobs.add((node, job_id))
+        driver = self.names.to_global(job.driver) if job.is_driver_alive else (self.names.number, *DAEMON)
+        if driver[0] != node:
+            self.members.send(node, lm.JobInfo(job_id, driver, job.pid, job.hello))
+
+    # ---- records of other nodes ----
+
+    def _received(self, link: Link, message: lm.AnyMessage) -> None:
+        try:
+            self._handlers[type(message)](link, message)
+        except RuntimeError as error:  # no slot, ring or entry is free
+            print(f"weft: a {type(message).__name__} was dropped: {error}", file=sys.stderr, flush=True)
+
+    def _record_came(self, link: Link, message: lm.Record) -> None:
+        to: Process = (message.to_slot, message.to_generation)
+        if to[0] != 0 and not self._is_here(to):
+            return
+        kind = message.kind
+        owner = to if kind in (REPLY, STREAM_ITEM) else DAEMON
+        payload = rename_in(
+            kind,
+            message.payload,
+            [self.names.to_local(name) for name in message.processes],
+            [self.objects.to_local(name, owner) for name in message.objects],
+        )
+        sender = (link.peer, message.from_slot, message.from_generation)
+        if message.from_slot == 0:
+            self._daemon_says(link.peer, to, kind, payload)
+        elif to[0] == 0:
+            self._daemon.handle_record(self.names.to_local(sender), kind, payload)
+        else:
+            self._port.send_as(self.names.to_local(sender)[0], *to, kind, payload)
+
+    def _daemon_says(self, node: int, to: Process, kind: int, payload: bytes) -> None:
+        """A record that another daemon sends to a process of this node, or to this daemon."""
+        if kind == kinds.LEASE_GRANT:
+            lease, shape, slot, generation, pid = kinds.LEASE_GRANT_BODY.unpack(payload)
+            if to[0] == 0:
+                self._place_came(node, lease, shape, (slot, generation), pid)
+                return
+            self.asking.granted(node, to, shape)
+        elif kind == kinds.SHAPE_REFUSED:
+            return  # its report was old; the next plan asks elsewhere
+        if to[0] != 0:
+            self._port.send(*to, kind, payload)
+        elif kind == kinds.LEASE_RETURN:
+            self._daemon.feed(
+                ev.LeaseReturned(self.names.to_local((node, *DAEMON)), kinds.LEASE_BODY.unpack(payload)[0])
+            )
+
+    def _is_here(self, process: Process) -> bool:
+        return process in self._state.drivers or process in self._state.workers.by_process
+
+    def _job_came(self, link: Link, message: lm.JobInfo) -> None:
+        self._told_jobs.add((link.peer, message.job))
+        self._daemon.feed(ev.JobLearnt(self.names.to_local(message.driver), message.job, message.pid, message.hello))
+
+    def _guest_came(self, link: Link, message: lm.Guest) -> None:
+        process = self.names.to_local((link.peer, message.slot, message.generation))
+        self._daemon.feed(ev.GuestJoined(process, message.job))
+
+    # ---- actors ----
+
+    def _want_place_came(self, link: Link, message: lm.WantPlace) -> None:
+        process = self.names.to_local((link.peer, *DAEMON))
+        self._daemon.feed(
+            ev.PlaceWanted(
+                process,
+                message.number,
+                message.job,
+                tuple(message.need),
+                tuple(message.hold),
+                message.runtime_env,
+                message.wanted,
+            )
+        )
+
+    def _place_came(self, node: int, lease: int, number: int, worker: Process, pid: int) -> None:
+        """Another node has a worker for an actor: send it the creation. The watchers hear when it has arrived."""
+        actor_id = self.asking.place_found(node, number, worker)
+        actor = None if actor_id is None else self._state.actors.by_id.get(actor_id)
+        name = self.names.to_global(worker)
+        if actor is None:
+            self._pass_on(node, DAEMON, DAEMON, kinds.LEASE_RETURN, kinds.LEASE_BODY.pack(lease))
+            return
+        if (function := self._daemon.functions.find(actor.spec.class_key)) is not None:
+            self._pass_on(node, DAEMON, name[1:], kinds.FUNCTION, function)
+        self._pass_on(node, DAEMON, name[1:], kinds.TASK, actor.record)
+        self._last_ping += 1
+        self._pings[self._last_ping] = (actor.id, name, pid)
+        self.members.send(node, lm.Ping(self._last_ping))
+
+    def _pong_came(self, link: Link, message: lm.Pong) -> None:
+        actor, name, pid = self._pings.pop(message.number, (b"", (0, 0, 0), 0))
+        worker = self.names.proxies.get(name)
+        if self.asking.creating.pop(actor, None) is not None and worker is not None:
+            self._daemon.feed(ev.ActorPlacedElsewhere(actor, worker, pid))
+
+    def kill(self, process: Process) -> bool:
+        """Whether it is another node's worker, which that node has been told to end."""
+        if not self.names.is_proxy(process):
+            return False
+        node, slot, generation = self.names.to_global(process)
+        self.members.send(node, lm.KillProcess(slot, generation))
+        return True
+
+    def _kill_came(self, link: Link, message: lm.KillProcess) -> None:
+        process = (message.slot, message.generation)
+        if process in self._state.workers.by_process:
+            self._daemon.kill_worker(process)
+
+    # ---- deaths ----
+
+    def _proxy_made(self, name: GlobalProcess) -> None:
+        node, slot, generation = name
+        if not self.members.send(node, lm.WatchProcess(slot, generation)):
+            self._loop.call_later(0, lambda: self._proxy_died(name, "its node is gone", NODE_LOST))
+
+    def _watch_came(self, link: Link, message: lm.WatchProcess) -> None:
+        process = (message.slot, message.generation)
+        if process[0] == 0:
+            return
+        if self._is_here(process):
+            self._watchers.setdefault(process, set()).add(link.peer)
+        else:
+            link.send(lm.ProcessGone(*process, "it had died before it was reached", -9))
+
+    def process_died(self, process: Process, reason: str, status: int) -> None:
+        """A process of this node, or a proxy, is dead."""
+        for node in self._watchers.pop(process, ()):
+            self.members.send(node, lm.ProcessGone(*process, reason, status))
+        self.asking.process_gone(process)
+        self.asking.worker_gone(process)
+        self._state.owners_elsewhere.discard(process)
+        self._told_guests = {told for told in self._told_guests if told[1] != process}
+
+    def _gone_came(self, link: Link, message: lm.ProcessGone) -> None:
+        self._proxy_died((link.peer, message.slot, message.generation), message.reason, message.status)
+
+    def _proxy_died(self, name: GlobalProcess, reason: str, status: int) -> None:
+        if name not in self.names.proxies:
+            return
+        process = self.names.proxies[name]
+        self._daemon.drain()  # what was sent to it goes nowhere, but names it
+        self.names.gone(name)
+        self._daemon.died(process, reason, status)
+
+    # ---- for people ----
+
+    def _warn(self, driver: Process, message: Warn) -> None:
+        self._daemon.send(driver, message)
+
+    def _ask_came(self, link: Link, message: lm.Ask) -> None:
+        cluster = self._state.cluster
+        views = [] if cluster is None else list(cluster.nodes.values())
+        if cluster is not None:
+            cluster.own.available = dict(self._state.resources.available)
+        link.send(lm.Answer(list(self.members.members.values()), [(view.number, view.available) for view in views]))
+
+    def rows(self) -> list[tuple[Member, dict[str, float]]]:
+        """Every node, living or dead, this one first, with what it has free."""
+        cluster = self._state.cluster
+        if cluster is None:
+            return []
+        cluster.own.available = dict(self._state.resources.available)
+        members = sorted(self.members.members.values(), key=lambda m: (m.number != self.names.number, m.number))
+        return [(m, to_floats(cluster.nodes[m.number].available) if m.number in cluster.nodes else {}) for m in members]
