@@ -60,6 +60,8 @@ class ClusterShell:
         self.on_joined: Callable[[], None] = lambda: None
         self._watchers: dict[Process, set[int]] = {}
         """Which nodes have a proxy for a process of this one."""
+        self._killed: set[Process] = set()
+        """Workers that will be dead in a moment: they get no more records of other nodes."""
         self._told_jobs: set[tuple[int, int]] = set()
         self._told_guests: set[tuple[int, Process]] = set()
         self._pings: dict[int, tuple[bytes, GlobalProcess, int]] = {}
@@ -282,7 +284,7 @@ class ClusterShell:
 
     def _record_came(self, link: Link, message: lm.Record) -> None:
         to: Process = (message.to_slot, message.to_generation)
-        if to[0] != 0 and not self._is_here(to):
+        if to[0] != 0 and (to in self._killed or not self._is_here(to)):
             return
         kind = message.kind
         owner = to if kind in (REPLY, STREAM_ITEM) else DAEMON
@@ -376,6 +378,7 @@ class ClusterShell:
     def _kill_came(self, link: Link, message: lm.KillProcess) -> None:
         process = (message.slot, message.generation)
         if process in self._state.workers.by_process:
+            self._killed.add(process)
             self._daemon.kill_worker(process)
 
     # ---- deaths ----
@@ -401,6 +404,7 @@ class ClusterShell:
         self.asking.process_gone(process)
         self.asking.worker_gone(process)
         self._state.owners_elsewhere.discard(process)
+        self._killed.discard(process)
         self._told_guests = {told for told in self._told_guests if told[1] != process}
 
     def _gone_came(self, link: Link, message: lm.ProcessGone) -> None:
