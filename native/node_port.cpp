@@ -138,6 +138,9 @@ bool NodePort::release_slot(ProcessId dead) {
         segment_->close_ring(dead.slot, i);
         segment_->close_ring(i, dead.slot);
     }
+    // It may have died between taking a block and naming it in the directory.
+    for (uint32_t b = 0; b < kRingBlocks; ++b)
+        if (segment_->block_owner(b).load() >> 32 == dead.slot + 1) segment_->block_owner(b).store(0);
     reclaim_after_death(*segment_, dead, true);
     used_[dead.slot] = false;
     return true;

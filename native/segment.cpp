@@ -122,8 +122,13 @@ uint32_t Segment::open_ring(uint32_t from, uint32_t to) {
 }
 
 void Segment::close_ring(uint32_t from, uint32_t to) {
-    const uint32_t existing = ring_of(from, to).exchange(0);
-    if (existing != 0) block_owner(existing - 1).store(0, std::memory_order_release);
+    const uint32_t existing = ring_of(from, to).load(std::memory_order_acquire);
+    if (existing == 0) return;
+    // If it is this ring's still: who died in here before may have freed it. The directory last: a slot is
+    // not used again while a ring names it.
+    uint64_t owner = (uint64_t(from + 1) << 32) | (to + 1);
+    block_owner(existing - 1).compare_exchange_strong(owner, 0);
+    ring_of(from, to).store(0);
 }
 
 }  // namespace weft
