@@ -10,6 +10,7 @@ True
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -315,6 +316,9 @@ class _CallableModule(types.ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> PlacementGroup:
         return placement_group(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _CallableModule
