@@ -25,9 +25,13 @@ class Channels {
     bool knows(ProcessId id) const { return peers_[id.slot] && peers_[id.slot]->id == id; }
     /// Give up both rings with a dead process.
     void forget(ProcessId dead);
-    /// Peers that turned out dead when they were first reached.
-    bool has_found_dead() const { return !found_dead_.empty(); }
-    std::vector<ProcessId> take_found_dead() { return std::exchange(found_dead_, {}); }
+    /// Peers that turned out dead when they were first reached. Can be asked without the lock; this process's
+    /// own doorbell rings when there is one.
+    bool has_found_dead() const { return any_found_dead_.load(std::memory_order_acquire); }
+    std::vector<ProcessId> take_found_dead() {
+        any_found_dead_.store(false, std::memory_order_relaxed);
+        return std::exchange(found_dead_, {});
+    }
 
     /// Calls handle(from, kind, data, bytes) for each record that `slot` has published; how many.
     /// `handle` may send, and may forget `slot` itself.
@@ -56,6 +60,7 @@ class Channels {
     int event_fd_;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::vector<ProcessId> found_dead_;
+    std::atomic<bool> any_found_dead_{false};
 };
 
 template <class Handle>
