@@ -276,6 +276,9 @@ TEST("who reaches a process while it dies learns of it, or whoever buries it see
         const bool sent = mine.send(b, Kind::VALUE, "x", 1);
         meet(2 * n);
         CHECK(!sent || mine.has_found_dead() || saw_ring.load());
+        CHECK_EQ(mine.has_found_dead(), has_ready(*house.segment, house.segment->bell(a.slot)));
+        take_ready(*house.segment, house.segment->bell(a.slot),
+                   [&](uint32_t slot) { CHECK_EQ(slot, a.slot); });
         for (const ProcessId& dead : mine.take_found_dead())
             CHECK(dead == b);
         mine.forget(b);
