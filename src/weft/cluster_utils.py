@@ -45,6 +45,13 @@ class ClusterNode:
     def is_alive(self) -> bool:
         return self._running.process.poll() is None
 
+    def any_processes_alive(self) -> bool:
+        return self.is_alive()
+
+    def remaining_processes_alive(self) -> bool:
+        """Whether its daemon runs; the zygote and the workers never outlive it."""
+        return self.is_alive()
+
     def log(self) -> str:
         """The end of what its daemon has written."""
         return self._running.log()

@@ -1,0 +1,116 @@
+"""Nodes that end, are killed, or come later."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import THERE, TwoNodes
+
+import weft
+from weft.cluster_utils import Cluster
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@weft.remote
+class Resident:
+    def node_id(self) -> str:
+        return weft.get_runtime_context().get_node_id()
+
+
+def test_tasks_and_actors_of_a_killed_node_go_on_elsewhere(two_nodes: TwoNodes) -> None:
+    @weft.remote(max_retries=2, num_cpus=2)
+    def slow() -> str:
+        time.sleep(1.5)
+        return weft.get_runtime_context().get_node_id()
+
+    actor = Resident.options(max_restarts=1, max_task_retries=1, **THERE).remote()
+    assert weft.get(actor.node_id.remote()) == two_nodes.other.node_id
+    running = slow.remote()
+    time.sleep(0.5)
+    third = two_nodes.cluster.add_node(num_cpus=2, resources={"there": 1})
+    two_nodes.cluster.remove_node(two_nodes.other, allow_graceful=False)
+    assert weft.get(actor.node_id.remote(), timeout=20) == third.node_id
+    assert weft.get(running, timeout=20) == third.node_id
+    alive = {node["NodeID"]: node["Alive"] for node in weft.nodes()}
+    assert alive[two_nodes.other.node_id] is False
+    assert sum(alive.values()) == 2
+
+
+def test_objects_of_a_killed_node_are_lost_but_copies_stay(two_nodes: TwoNodes) -> None:
+    @weft.remote(max_retries=0)
+    def make() -> Any:
+        return np.ones(300_000)
+
+    lost, read = make.options(**THERE).remote(), make.options(**THERE).remote()
+    assert weft.get(read).sum() == 300_000
+    weft.wait([lost])
+    two_nodes.cluster.remove_node(two_nodes.other, allow_graceful=False)
+    assert weft.get(read).sum() == 300_000
+    with pytest.raises(weft.exceptions.ObjectLostError):
+        weft.get(lost, timeout=10)
+
+
+def test_an_actor_without_restarts_dies_with_its_node(two_nodes: TwoNodes) -> None:
+    actor = Resident.options(**THERE).remote()
+    weft.get(actor.node_id.remote())
+    two_nodes.cluster.remove_node(two_nodes.other)
+    with pytest.raises(weft.exceptions.ActorDiedError):
+        weft.get(actor.node_id.remote(), timeout=10)
+
+
+def test_work_waits_for_a_node_that_can_hold_it(two_nodes: TwoNodes) -> None:
+    @weft.remote(resources={"later": 1})
+    def late() -> str:
+        return weft.get_runtime_context().get_node_id()
+
+    waiting = late.remote()
+    actor = Resident.options(resources={"later": 1}).remote()
+    assert weft.wait([waiting], timeout=0.5)[0] == []
+    node = two_nodes.cluster.add_node(num_cpus=1, resources={"later": 2})
+    assert weft.get(waiting, timeout=20) == node.node_id
+    assert weft.get(actor.node_id.remote(), timeout=20) == node.node_id
+
+
+def test_a_driver_may_be_attached_to_any_node_that_is_left(two_nodes: TwoNodes) -> None:
+    weft.shutdown()
+    weft.init(address="auto")
+    assert len([node for node in weft.nodes() if node["Alive"]]) == 2
+
+
+def test_the_jobs_of_a_driver_end_with_it_on_every_node(two_nodes: TwoNodes) -> None:
+    Resident.options(**THERE, name="attached").remote()
+    detached = Resident.options(**THERE, name="detached", lifetime="detached", namespace="kept").remote()
+    weft.get(detached.node_id.remote())
+    weft.shutdown()
+    weft.init(address=two_nodes.cluster.address, namespace="kept")
+    assert weft.get(weft.get_actor("detached").node_id.remote(), timeout=10) == two_nodes.other.node_id
+    deadline = time.monotonic() + 10
+    while weft.available_resources()["there"] != 9 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert weft.available_resources()["there"] == 9
+    weft.kill(weft.get_actor("detached"))
+
+
+def test_a_cluster_can_be_built_twice() -> None:
+    for _ in range(2):
+        cluster = Cluster()
+        assert cluster.address == ""
+        head = cluster.add_node(num_cpus=1)
+        others = [cluster.add_node(num_cpus=1) for _ in range(2)]
+        cluster.wait_for_nodes()
+        assert cluster.head_node is head
+        assert list(cluster.worker_nodes) == others
+        cluster.remove_node(others[0])
+        cluster.wait_for_nodes()
+        assert cluster.list_all_nodes() == [head, others[1]]
+        cluster.shutdown()
+        assert cluster.list_all_nodes() == []
+
+
+def test_without_a_node_here_there_is_a_clear_error() -> None:
+    with pytest.raises(ConnectionError, match=r"no node of the cluster 127\.0\.0\.1:1 runs on this machine"):
+        weft.init(address="127.0.0.1:1")

@@ -1,0 +1,329 @@
+"""Tasks, objects and actors over two nodes that stay alive."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import THERE, TwoNodes
+
+import weft
+from weft.engine.process import rpc
+
+BIG = 300_000
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@weft.remote
+def node_id() -> str:
+    return weft.get_runtime_context().get_node_id()
+
+
+@weft.remote
+def make(count: int, value: float = 1.0) -> Any:
+    return np.full(count, value)
+
+
+@weft.remote
+def total(array: Any) -> float:
+    return float(array.sum())
+
+
+@weft.remote
+class Counter:
+    def __init__(self, start: Any = 0) -> None:
+        self.value = int(np.sum(start))
+
+    def add(self, count: int = 1) -> int:
+        self.value += count
+        return self.value
+
+    def node_id(self) -> str:
+        return weft.get_runtime_context().get_node_id()
+
+    def statistics(self) -> dict[str, Any]:
+        return rpc.request("statistics")
+
+
+@weft.remote
+def statistics() -> dict[str, Any]:
+    return rpc.request("statistics")
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 10) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_a_task_runs_where_its_resources_are(shared_two_nodes: TwoNodes) -> None:
+    assert weft.get(node_id.options(**THERE).remote()) == shared_two_nodes.other.node_id
+    assert weft.get(node_id.options(resources={"node:__internal_head__": 0.1}).remote()) == (
+        shared_two_nodes.cluster.head_node.node_id
+    )
+
+
+def test_tasks_spill_over_to_the_other_node(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def busy() -> str:
+        time.sleep(0.5)
+        return weft.get_runtime_context().get_node_id()
+
+    start = time.monotonic()
+    assert len(set(weft.get([busy.remote() for _ in range(6)]))) == 2
+    assert time.monotonic() - start < 2.5
+
+
+def test_nested_tasks_cross_back(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def outer() -> list[str]:
+        here = node_id.options(resources={"node:__internal_head__": 0.1})
+        return weft.get([here.remote(), node_id.options(**THERE).remote()])
+
+    head = shared_two_nodes.cluster.head_node.node_id
+    assert weft.get(outer.options(**THERE).remote()) == [head, shared_two_nodes.other.node_id]
+
+
+def test_large_results_and_arguments_are_pulled(shared_two_nodes: TwoNodes) -> None:
+    made = make.options(**THERE).remote(BIG, 2.0)
+    assert weft.get(made).sum() == 2.0 * BIG
+    assert weft.get(total.options(**THERE).remote(made)) == 2.0 * BIG
+    assert weft.get(total.remote(made)) == 2.0 * BIG
+    assert weft.get(total.options(**THERE).remote(weft.put(np.ones(BIG)))) == BIG
+
+
+def test_an_object_made_there_is_not_moved_for_a_task_there(shared_two_nodes: TwoNodes) -> None:
+    made = make.options(**THERE).remote(BIG)
+    before = rpc.request("statistics")["used_bytes"]
+    assert weft.get(total.options(**THERE).remote(made)) == BIG
+    assert rpc.request("statistics")["used_bytes"] == before
+
+
+def test_refs_inside_values_are_borrowed_across_nodes(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def make_refs() -> list[Any]:
+        return [weft.put(np.ones(BIG)), weft.put("small")]
+
+    @weft.remote
+    def read(refs: list[Any]) -> list[Any]:
+        return [float(weft.get(refs[0]).sum()), weft.get(refs[1])]
+
+    big, small = weft.get(make_refs.options(**THERE).remote())
+    assert weft.get(big).sum() == BIG
+    assert weft.get(small) == "small"
+    assert weft.get(read.options(**THERE).remote([big, small])) == [BIG, "small"]
+    own = weft.put(np.ones(BIG))
+    assert weft.get(read.options(**THERE).remote([own, weft.put("mine")])) == [BIG, "mine"]
+
+
+def test_a_task_waits_for_an_argument_that_the_other_node_is_making(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def slow() -> Any:
+        time.sleep(0.3)
+        return np.ones(BIG)
+
+    @weft.remote
+    def outer(refs: list[Any]) -> float:
+        return weft.get(total.options(**THERE).remote(refs[0]))
+
+    made_here = slow.options(resources={"node:__internal_head__": 0.1}).remote()
+    assert weft.get(outer.options(**THERE).remote([made_here])) == BIG
+
+
+def test_a_generator_streams_across_nodes(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def produce() -> Any:
+        for index in range(6):
+            yield np.full(BIG if index % 2 else 10, index)
+
+    items = [int(weft.get(ref)[0]) for ref in produce.options(**THERE).remote()]
+    assert items == list(range(6))
+
+
+def test_errors_come_back(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def fail() -> None:
+        raise KeyError("there")
+
+    with pytest.raises(KeyError, match="there"):
+        weft.get(fail.options(**THERE).remote())
+
+
+def test_a_task_there_is_cancelled(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def forever() -> None:
+        while True:
+            time.sleep(0.01)
+
+    ref = forever.options(**THERE).remote()
+    time.sleep(0.5)
+    weft.cancel(ref)
+    with pytest.raises(weft.exceptions.TaskCancelledError):
+        weft.get(ref, timeout=10)
+
+
+def test_actors_there_keep_the_order_of_calls(shared_two_nodes: TwoNodes) -> None:
+    actor = Counter.options(**THERE).remote(5)
+    assert weft.get([actor.add.remote() for _ in range(100)]) == list(range(6, 106))
+    assert weft.get(actor.node_id.remote()) == shared_two_nodes.other.node_id
+
+
+def test_an_actors_large_argument_is_pulled(shared_two_nodes: TwoNodes) -> None:
+    actor = Counter.options(**THERE).remote(weft.put(np.ones(BIG, dtype=np.int64)))
+    assert weft.get(actor.add.remote(0)) == BIG
+
+
+def test_a_named_actor_is_found_from_every_node(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def add_by_name() -> int:
+        return weft.get(weft.get_actor("shared counter").add.remote(10))
+
+    there = Counter.options(name="shared counter", **THERE).remote()
+    assert weft.get(add_by_name.remote()) == 10
+    assert weft.get(add_by_name.options(**THERE).remote()) == 20
+    with pytest.raises(weft.exceptions.ActorAlreadyExistsError):
+        Counter.options(name="shared counter").remote()
+    assert weft.get(there.add.remote(0)) == 20
+
+
+def test_an_actor_created_there_may_live_here(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def create() -> Any:
+        return Counter.options(resources={"node:__internal_head__": 0.1}, num_cpus=0).remote(3)
+
+    actor = weft.get(create.options(**THERE).remote())
+    assert weft.get(actor.add.remote()) == 4
+    assert weft.get(actor.node_id.remote()) == shared_two_nodes.cluster.head_node.node_id
+
+
+def test_handles_travel(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote
+    def use(actor: Any) -> int:
+        return weft.get(actor.add.remote(7))
+
+    actor = Counter.options(**THERE).remote()
+    assert weft.get(use.remote(actor)) == 7
+    assert weft.get(use.options(**THERE).remote(actor)) == 14
+
+
+def test_an_actor_there_ends_with_its_last_handle(shared_two_nodes: TwoNodes) -> None:
+    probe = Counter.options(num_cpus=0, **THERE).remote()
+    actor = Counter.options(num_cpus=0, **THERE).remote()
+    weft.get(actor.add.remote())
+    assert weft.available_resources()["there"] == 8
+    del actor
+    assert eventually(lambda: weft.available_resources()["there"] == 9)
+    del probe
+    assert eventually(lambda: weft.available_resources()["there"] == 10)
+
+
+def test_a_killed_actor_there_is_dead_to_all(shared_two_nodes: TwoNodes) -> None:
+    actor = Counter.options(**THERE).remote()
+    weft.get(actor.add.remote())
+    weft.kill(actor)
+    with pytest.raises(weft.exceptions.ActorDiedError):
+        weft.get(actor.add.remote(), timeout=10)
+
+
+def test_what_was_pulled_is_freed_on_both_nodes(shared_two_nodes: TwoNodes) -> None:
+    there = Counter.options(num_cpus=0, **THERE).remote()
+
+    def used() -> tuple[int, int]:
+        return rpc.request("statistics")["used_bytes"], weft.get(there.statistics.remote())["used_bytes"]
+
+    weft.get(total.options(**THERE).remote(weft.put(np.ones(10))))
+    assert eventually(lambda: sum(used()) < 4 << 20), used()
+    before = used()
+    refs = [make.options(**THERE).remote(BIG) for _ in range(4)] + [weft.put(np.ones(BIG)) for _ in range(4)]
+    assert weft.get([total.options(**THERE).remote(ref) for ref in refs]) == [BIG] * 8
+    assert sum(weft.get(total.remote(ref)) for ref in refs) == 8 * BIG
+    assert sum(used()) > sum(before)
+    del refs
+    assert eventually(lambda: used() <= before), (used(), before)
+    weft.kill(there)
+
+
+def test_spread_reaches_both_nodes(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote(num_cpus=0.25, scheduling_strategy="SPREAD")
+    def where() -> str:
+        time.sleep(0.2)
+        return weft.get_runtime_context().get_node_id()
+
+    assert len(set(weft.get([where.remote() for _ in range(4)]))) == 2
+
+
+def test_affinity_and_labels_choose_the_node(shared_two_nodes: TwoNodes) -> None:
+    strategies = weft.util.scheduling_strategies
+    for node in (shared_two_nodes.other, shared_two_nodes.cluster.head_node):
+        bound = strategies.NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        assert weft.get(node_id.options(scheduling_strategy=bound).remote()) == node.node_id
+        actor = Counter.options(scheduling_strategy=bound, num_cpus=0).remote()
+        assert weft.get(actor.node_id.remote()) == node.node_id
+    gone = strategies.NodeAffinitySchedulingStrategy("ab" * 16, soft=False)
+    with pytest.raises(weft.exceptions.TaskUnschedulableError):
+        weft.get(node_id.options(scheduling_strategy=gone).remote(), timeout=10)
+    soft = strategies.NodeAffinitySchedulingStrategy("ab" * 16, soft=True)
+    assert weft.get(node_id.options(scheduling_strategy=soft).remote(), timeout=10)
+
+
+def test_the_cluster_shows_all_its_nodes(shared_two_nodes: TwoNodes) -> None:
+    nodes = {node["NodeID"]: node for node in weft.nodes()}
+    assert set(nodes) == {node.node_id for node in shared_two_nodes.cluster.list_all_nodes()}
+    assert weft.cluster_resources()["CPU"] == 3
+    assert eventually(lambda: weft.available_resources().get("CPU") == 3)
+
+
+def test_output_of_the_other_node_reaches_the_driver(
+    shared_two_nodes: TwoNodes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @weft.remote
+    def speak() -> None:
+        print("hello from there")
+
+    weft.get(speak.options(**THERE).remote())
+    seen: list[str] = []
+
+    def has_come() -> bool:
+        seen.append("".join(capfd.readouterr()))
+        return "hello from there" in "".join(seen)
+
+    assert eventually(has_come)
+
+
+def test_a_worker_there_that_dies_is_tried_again(shared_two_nodes: TwoNodes, tmp_path: Any) -> None:
+    mark = tmp_path / "died"
+
+    @weft.remote(max_retries=1)
+    def die_once() -> str:
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), 9)
+        return "again"
+
+    @weft.remote(max_retries=0)
+    def die() -> None:
+        os.kill(os.getpid(), 9)
+
+    assert weft.get(die_once.options(**THERE).remote(), timeout=20) == "again"
+    with pytest.raises(weft.exceptions.WorkerCrashedError):
+        weft.get(die.options(**THERE).remote(), timeout=20)
+
+
+def test_an_actor_there_restarts(shared_two_nodes: TwoNodes) -> None:
+    @weft.remote(max_restarts=1, max_task_retries=1, **THERE)
+    class Fragile:
+        def pid(self) -> int:
+            return os.getpid()
+
+    actor = Fragile.remote()
+    first = weft.get(actor.pid.remote())
+    os.kill(first, 9)
+    assert weft.get(actor.pid.remote(), timeout=20) != first
