@@ -333,6 +333,7 @@ struct ActorCall {
     PyObject* weak_list;
     std::string* method;
     std::string* name;
+    std::string* retry_types;
     uint64_t key;
     uint32_t returns;
     int32_t retries;
@@ -369,7 +370,8 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
     header.method_bytes = uint16_t(call->method->size());
     header.window = call->window;
     header.task = next_child(core);
-    draft.start(header, *call->name, *call->method, {});
+    header.retry_bytes = uint32_t(call->retry_types->size());
+    draft.start(header, *call->name, *call->method, *call->retry_types);
     if (!encode_call(core, draft, args, count, keywords, *call->name)) return nullptr;
 
     core.advance_epoch();
@@ -404,22 +406,26 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
 int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<ActorCall*>(self);
     static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions",
-                                  "name",  "window", "check",       "ordered",     nullptr};
+                                  "name",  "window", "check",       "ordered",     "retry_types",
+                                  nullptr};
     PyObject* token = nullptr;
     const char *method = nullptr, *name = nullptr;
     int ordered = 1;
+    const char* types = "";
+    Py_ssize_t types_bytes = 0;
     int returns = 1, retries = 0, retry = 0;
     unsigned window = kStreamWindow;
     PyObject* check = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|IOp", const_cast<char**>(names), token_type,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|IOpy#", const_cast<char**>(names), token_type,
                                      &token, &method, &returns, &retries, &retry, &name, &window, &check,
-                                     &ordered))
+                                     &ordered, &types, &types_bytes))
         return -1;
     call->call = actor_call;
     Py_INCREF(token);
     call->token = token;
     call->method = new std::string(method);
     call->name = new std::string(name);
+    call->retry_types = new std::string(types, size_t(types_bytes));
     call->key = std::hash<std::string>{}(*call->method);
     call->returns = returns < 0 ? 1u : uint32_t(returns);
     call->retries = retries;
@@ -436,6 +442,7 @@ void actor_call_dealloc(PyObject* self) {
     Py_CLEAR(call->check.function);
     delete call->method;
     delete call->name;
+    delete call->retry_types;
     PyTypeObject* type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);

@@ -8,6 +8,7 @@ namespace weft {
 Core::Cancelled Core::cancel(Entry* entry, bool force, bool recursive) {
     Task* task = task_at(entry->cookie);
     if (entry->cookie == 0 || task == nullptr || entry->is_done()) return Cancelled::too_late;
+    if (force && task->actor != nullptr) return Cancelled::refused;
     task->cancelled = true;
     task->retries = 0;
     const std::string error =

@@ -14,6 +14,8 @@
 ///        actor's queue or flight.
 #pragma once
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -214,6 +216,8 @@ class Core {
     // -- ownership.cpp --
     Entry* new_entry(Id id);
     Entry* find(Id id);
+    /// An entry for an actor that does not keep it alive, even if this process owns it.
+    Entry* weak_actor(Id id);
     Entry* borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens);
     static void hold(Entry* entry) { entry->holds.fetch_add(1, std::memory_order_relaxed); }
     /// Gives one hold up. Takes the mutex when it was the last.
@@ -245,7 +249,7 @@ class Core {
     Explanation explain(Entry* entry);
 
     // -- cancel.cpp --
-    enum class Cancelled { done, asked, too_late };
+    enum class Cancelled { done, asked, too_late, refused };
     /// Ends the task that makes the object: at once when it has not started, else by asking its worker.
     Cancelled cancel(Entry* entry, bool force, bool recursive);
     void cancel_children(Id parent, bool force);
@@ -269,6 +273,8 @@ class Core {
     /// After a value was given by a thread other than the one that pumps: whoever waits looks again.
     void wake_waiters();
     void request_exit();
+    /// Makes a wait of that thread return `interrupted`, so that it looks for signals.
+    void interrupt(pthread_t thread);
 
     Segment& segment() { return *segment_; }
     Arena& arena() { return arena_; }
@@ -306,6 +312,7 @@ class Core {
   private:
     // pump.cpp
     size_t drain();
+    bool is_interrupted();
     size_t drain_peer(uint32_t slot);
     void handle(ProcessId from, Kind kind, const char* data, size_t bytes);
     void handle_daemon(Kind kind, const char* data, size_t bytes);
@@ -392,6 +399,8 @@ class Core {
     std::atomic<uint64_t> epoch_{0};
     std::atomic<uint64_t> progress_{0};
     std::atomic<bool> background_waits_{false};
+    std::atomic<bool> interrupt_{false};  ///< for interrupted_thread_
+    std::atomic<pthread_t> interrupted_thread_{};
     std::atomic<bool> closed_{false};
     std::atomic<bool> lost_{false};
     std::atomic<int64_t> spin_ns_{30'000};

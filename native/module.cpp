@@ -205,7 +205,7 @@ nb::object actor_token(nb::bytes id_bytes) {
     Entry* entry;
     {
         std::lock_guard lock(core.mutex());
-        entry = core.borrow(id, {kDaemonSlot, 1}, true, 0);
+        entry = core.weak_actor(id);
         Core::hold(entry);
     }
     PyObject* token = make_ref(token_type, entry);

@@ -26,8 +26,8 @@ Entry* Core::find(Id id) {
 
 void Core::escape(Entry* entry) {
     if (entry->in_table) return;
-    entry->in_table = true;
-    table_.emplace(entry->id, entry);
+    // An uncounted token of an actor of this very process stays beside the counted entry.
+    entry->in_table = table_.emplace(entry->id, entry).second;
 }
 
 Entry* Core::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens) {
@@ -42,6 +42,18 @@ Entry* Core::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens) {
         escape(entry);
     }
     if (!entry->owned) entry->tokens += tokens;
+    return entry;
+}
+
+Entry* Core::weak_actor(Id id) {
+    if (Entry* known = find(id); known == nullptr || !known->owned)
+        return borrow(id, {kDaemonSlot, daemon_.generation}, true, 0);
+    Entry* entry = new_entry(id);
+    --owned_;
+    ++borrowed_;
+    entry->owned = false;
+    entry->owner = daemon_;
+    entry->is_actor = true;
     return entry;
 }
 

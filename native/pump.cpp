@@ -302,6 +302,7 @@ Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, int64_
     const auto over = [&](Waited& out) {
         if (done()) return out = Waited::done, true;
         if (closed_.load(std::memory_order_acquire)) return out = Waited::closed, true;
+        if (is_interrupted()) return out = Waited::interrupted, true;
         if (deadline_ns >= 0 && now_ns() >= deadline_ns) return out = Waited::timed_out, true;
         return false;
     };
@@ -356,7 +357,8 @@ Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, int64_
             }
             const uint32_t word = bell.waiter_word.load(std::memory_order_seq_cst);
             bell.state.store(uint32_t(Bell::waiter_sleeps), std::memory_order_seq_cst);  // partner: ring_bell
-            if (has_ready(*segment_, bell) || closed_.load() || done()) {  // partner: wake_waiters
+            if (has_ready(*segment_, bell) || closed_.load() || done() ||
+                interrupt_.load()) {  // partner: wake_waiters
                 bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
                 continue;
             }
@@ -588,6 +590,18 @@ void Core::request_exit() {
     Doorbell& bell = segment_->bell(self_.slot);
     bell.waiter_word.fetch_add(1);
     futex_wake(bell.waiter_word, 16);
+}
+
+void Core::interrupt(pthread_t thread) {
+    interrupted_thread_.store(thread);
+    interrupt_.store(true, std::memory_order_seq_cst);
+    wake_waiters();
+}
+
+/// Whether this thread shall look for signals; once for each interrupt().
+bool Core::is_interrupted() {
+    return interrupt_.load(std::memory_order_seq_cst) && interrupted_thread_.load() == pthread_self() &&
+           interrupt_.exchange(false);
 }
 
 std::string Core::take_binding() {

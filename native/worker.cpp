@@ -622,7 +622,9 @@ void Worker::execute(Incoming& incoming) {
     } else {
         Owned result(call(*frame, arguments));
         arguments.clear();
-        if (result && (flags & kStreaming))
+        if (result && core_->is_actor.load() && is_cancelled())
+            reply_cancelled(*core_, *frame);  // it could not be stopped; its caller has given it up
+        else if (result && (flags & kStreaming))
             stream(*frame, result.get());
         else if (!result || !reply_results(*core_, *frame, result.get()))
             fail(*frame);
@@ -705,7 +707,9 @@ void Worker::on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursi
     if (force) _exit(1);
     cancel_.store(true, std::memory_order_release);
     // The main thread's handler asks is_cancelled(); a late signal finds it false and is ignored.
-    if (!core_->is_actor.load()) pthread_kill(main_thread_, SIGUSR1);
+    if (core_->is_actor.load()) return;
+    pthread_kill(main_thread_, SIGUSR1);
+    core_->interrupt(main_thread_);  // it may be the one that reads this record, inside a get
 }
 
 int Worker::run() {

@@ -175,6 +175,7 @@ class ActorCall:
         window: int = 256,
         check: tuple[Callable[..., object], int, int] | None = None,
         ordered: bool = True,
+        retry_types: bytes = b"",
     ) -> None:
         """As RemoteCall. Not `ordered`: a call whose arguments are there may overtake earlier ones."""
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -232,7 +233,8 @@ def close_stream(ref: ObjectRef[Any]) -> None:
     """No more items are wanted: the generator is closed, what has come is freed."""
 
 def cancel(ref: ObjectRef[Any], force: bool, recursive: bool) -> int:
-    """0 ended before it started, 1 its worker was asked to stop it, 2 it is over (or another process's)."""
+    """0 ended before it started, 1 its worker was asked to stop it, 2 it is over (or another process's),
+    3 a call of an actor cannot be forced."""
 
 def is_cancelled() -> bool:
     """Whether the task on this worker's main thread was cancelled. Its handler of SIGUSR1 asks and raises.

@@ -24,6 +24,8 @@ class MethodDescription(NamedTuple):
     concurrency_group: str = ""
     max_task_retries: int | None = None
     retry_exceptions: bool = False
+    retry_types: bytes = b""
+    """The pickled exception types that are worth a retry; empty for all."""
     backpressure: int | None = None
     parameters: Parameters | None = None
 
@@ -123,6 +125,16 @@ def _describe_method(function: Any, skip: int) -> MethodDescription:
         concurrency_group=given.get("concurrency_group") or "",
         max_task_retries=given.get("max_task_retries"),
         retry_exceptions=bool(given.get("retry_exceptions", False)),
+        retry_types=pickled_types(given.get("retry_exceptions")),
         backpressure=given.get("_generator_backpressure_num_objects"),
         parameters=Parameters.of(function, skip),
     )
+
+
+def pickled_types(retry_exceptions: Any) -> bytes:
+    """Of a list of exception types; nothing for True and False."""
+    if not isinstance(retry_exceptions, list | tuple) or not retry_exceptions:
+        return b""
+    from weft.engine.process import serialize
+
+    return serialize.dumps(tuple(retry_exceptions))

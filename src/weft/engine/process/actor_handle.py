@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from weft import _native
 from weft.engine.process import generator, options
-from weft.engine.process.actor_description import ActorDescription, MethodDescription
+from weft.engine.process.actor_description import ActorDescription, MethodDescription, pickled_types
 from weft.engine.process.parameters import check_for
 from weft.exceptions import PendingCallsLimitExceeded
 from weft.ids import ActorID
@@ -89,7 +89,9 @@ class ActorMethod:
         if given.get("_generator_backpressure_num_objects") is not None:
             changed = changed._replace(backpressure=given["_generator_backpressure_num_objects"])
         if "retry_exceptions" in given:
-            changed = changed._replace(retry_exceptions=bool(given["retry_exceptions"]))
+            changed = changed._replace(
+                retry_exceptions=bool(given["retry_exceptions"]), retry_types=pickled_types(given["retry_exceptions"])
+            )
         chosen = "concurrency_group" in given
         return ActorMethodVariant(
             make_call(self._token, self._description, self._name, changed, given.get("name") or "", chosen)
@@ -145,6 +147,7 @@ def make_call(
         generator.window(method.backpressure),
         check_for(name, method.parameters),
         description.is_ordered,
+        method.retry_types,
     )
     if description.max_pending_calls > 0:
         call = BoundedCall(call, _pending_of(token), description.max_pending_calls)

@@ -22,6 +22,7 @@ from weft.exceptions import WeftError
 T = TypeVar("T")
 R = TypeVar("R")
 _native_get = _native.get
+_CANCEL_REFUSED = 3
 _CHECKED_WHOLE = 16
 """wait() on a list of at most so many refs looks for one that appears twice, or is none; on a longer one that would
 cost more than the wait, a twin does no harm, and the core refuses what is no ref when it comes to it."""
@@ -181,7 +182,8 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator, *, force: bool = False, rec
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"weft.cancel() only supported for object refs. Got: {type(ref)}. For actors, use weft.kill().")
     session.ensure()
-    _native.cancel(ref, force, recursive)
+    if _native.cancel(ref, force, recursive) == _CANCEL_REFUSED:
+        raise ValueError("force=True is not supported for actor tasks: end the actor with weft.kill() instead")
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:

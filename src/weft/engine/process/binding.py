@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OWN_PREFIX = "WEFT_"
 _RAY_MEANS_WEFT = "RAY_MEANS_WEFT"
-"""Set by `weft.compat`, which a worker imports only then."""
+"""Set by `ray_alias`, which a worker imports only then."""
 
 
 def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str, str] | None = None) -> None:
@@ -41,9 +41,9 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
     show_gpus(job.gpu_ids)
     set_paths(job.sys_path, job.cwd)
     if _RAY_MEANS_WEFT in os.environ:
-        from weft import compat
+        from weft.engine.process import ray_alias
 
-        compat.install_as_ray()
+        ray_alias.install_as_ray()
     sys.modules["__main__"] = types.ModuleType("__main__")
     state = context_state.state
     state.job, state.driver_pid, state.namespace = job.job, job.driver_pid, job.namespace
