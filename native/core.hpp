@@ -380,6 +380,10 @@ class Core {
     std::vector<uint32_t> free_tasks_;
     std::deque<Entry> entries_;  ///< all that ever were; addresses stay
     std::vector<Entry*> free_entries_;
+    // What follows from a completion or a drop is left to the outermost one: chains are longer than stacks.
+    std::deque<uint64_t> unblocked_;  ///< cookies of tasks, one for each dependency that was done
+    std::vector<Entry*> dropped_;     ///< holds that freed entries had on others
+    bool is_unblocking_ = false, is_dropping_ = false;
     uint64_t owned_ = 0, borrowed_ = 0, submitted_ = 0;
     uint64_t lent_out_ = 0;      ///< owned objects that have a borrower
     bool told_lending_ = false;  ///< what the daemon knows of that

@@ -103,13 +103,18 @@ void Core::finish_entry(Entry* entry) {
     entry->value.reset();
     free_entries_.push_back(entry);
     if (!extra) return;
-    for (Entry* inner : extra->nested)
-        drop_locked(inner);
-    if (extra->stream)
-        for (Entry* item : extra->stream->items)
-            drop_locked(item);
     for (PyObject* callback : extra->callbacks)
         push_event({0xffff, {}, callback});
+    dropped_.insert(dropped_.end(), extra->nested.begin(), extra->nested.end());
+    if (extra->stream)
+        dropped_.insert(dropped_.end(), extra->stream->items.begin(), extra->stream->items.end());
+    if (std::exchange(is_dropping_, true)) return;
+    while (!dropped_.empty()) {
+        Entry* inner = dropped_.back();
+        dropped_.pop_back();
+        drop_locked(inner);
+    }
+    is_dropping_ = false;
 }
 
 void Core::complete(Entry* entry, Where where, const char* data, size_t bytes, const ArenaRef& arena) {
@@ -142,7 +147,14 @@ void Core::complete(Entry* entry, Where where, const char* data, size_t bytes, c
         send(wanter, Kind::VALUE, out.data(), out.size());
     }
     for (Task* task : dependents)
-        dependency_done(task);
+        unblocked_.push_back(task->cookie());
+    if (std::exchange(is_unblocking_, true)) return;
+    while (!unblocked_.empty()) {
+        Task* task = task_at(unblocked_.front());
+        unblocked_.pop_front();
+        if (task != nullptr) dependency_done(task);  // else it ended meanwhile
+    }
+    is_unblocking_ = false;
 }
 
 void Core::fail(Entry* entry, std::string_view error) {
