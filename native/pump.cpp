@@ -441,9 +441,10 @@ void Core::background() {
     Doorbell& bell = segment_->bell(self_.slot);
     uint64_t seen = epoch();
     int idle_ticks = 0;
+    bool at_once = false;
     while (!closed_.load(std::memory_order_acquire)) {
         const uint32_t tick_word = bell.background_word.load(std::memory_order_seq_cst);
-        futex_wait(bell.background_word, tick_word, kTickNs);
+        if (!std::exchange(at_once, false)) futex_wait(bell.background_word, tick_word, kTickNs);
         if (!pump_mutex_.try_lock()) {
             if (bell.state.load() != uint32_t(Bell::waiter_sleeps)) {
                 idle_ticks = 0;
@@ -489,7 +490,7 @@ void Core::background() {
             if (!closed_.load()) futex_wait(bell.background_word, word, due);
             background_waits_.store(false, std::memory_order_seq_cst);
             // Woken by a record while the main thread stays away: handle it now, not at the next tick.
-            if (epoch() == seen && has_ready(*segment_, bell)) bell.background_word.fetch_add(1);
+            at_once = epoch() == seen && has_ready(*segment_, bell);
             continue;
         }
         if (other_waiters_.load(std::memory_order_seq_cst) != 0) {
