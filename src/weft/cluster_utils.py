@@ -100,7 +100,7 @@ class Cluster:
             num_cpus=float(wanted.get("num_cpus", 1)),
             num_gpus=float(wanted.get("num_gpus", 0)),
             resources={name: float(amount) for name, amount in (wanted.get("resources") or {}).items()},
-            object_store_bytes=150 << 20 if memory is None else int(memory),
+            object_store_bytes=None if memory is None else int(memory),
             labels=dict(wanted.get("labels") or {}),
         )
         is_head = self.head_node is None

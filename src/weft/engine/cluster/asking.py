@@ -59,7 +59,6 @@ class Asking:
         view = self._state.cluster
         if view is None:
             return
-        view.own.available = dict(self._state.resources.available)
         free = view.free()
         has_changed = False
         wanted: set[DemandKey] = set()

@@ -125,6 +125,7 @@ class ClusterShell:
         self._state.leases.last_id = own.number << LEASE_SHIFT
         self._daemon.last_job = own.number << JOB_SHIFT
         view = NodeView(own.number, own.node_id, own.labels, dict(self._state.resources.total))
+        view.available = self._state.resources.available  # the very same: always up to date
         self._state.cluster = ClusterView(view)
         for number in self.members.links:
             if (member := self.members.members.get(number)) is not None:
@@ -426,8 +427,6 @@ class ClusterShell:
     def _ask_came(self, link: Link, message: lm.Ask) -> None:
         cluster = self._state.cluster
         views = [] if cluster is None else list(cluster.nodes.values())
-        if cluster is not None:
-            cluster.own.available = dict(self._state.resources.available)
         link.send(lm.Answer(list(self.members.members.values()), [(view.number, view.available) for view in views]))
 
     def rows(self) -> list[tuple[Member, dict[str, float]]]:
@@ -435,6 +434,5 @@ class ClusterShell:
         cluster = self._state.cluster
         if cluster is None:
             return []
-        cluster.own.available = dict(self._state.resources.available)
         members = sorted(self.members.members.values(), key=lambda m: (m.number != self.names.number, m.number))
         return [(m, to_floats(cluster.nodes[m.number].available) if m.number in cluster.nodes else {}) for m in members]

@@ -236,7 +236,7 @@ def _sum(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for one in amounts:
         for name, amount in one.items():
             total[name] = total.get(name, 0.0) + max(0.0, amount)
-    return total
+    return {name: amount for name, amount in total.items() if amount}
 
 
 def _kv_key(params: dict[str, Any]) -> bytes:

@@ -17,6 +17,7 @@ from weft.engine.state.resources import UNIT, Amounts
 
 Strategy = Mapping[str, "str | int | bool"]
 Free = dict[int, dict[str, int]]
+_MANY = 1 << 30
 
 
 class NodeView:
@@ -66,12 +67,16 @@ class ClusterView:
             nodes = [node for node in nodes if matches_labels(json.loads(str(selector)), node.labels)]
         return [node.number for node in nodes]
 
-    def refusal(self, strategy: Strategy) -> str:
+    def refusal(self, need: Amounts, strategy: Strategy) -> str:
         """Why it can never be placed in this cluster, however it grows; empty when it may."""
-        if strategy.get("kind") == "node_affinity" and not strategy.get("soft"):
-            wanted = strategy["node_id"]
-            if not any(node.node_id == wanted and node.is_alive for node in self.nodes.values()):
-                return f"the node {wanted} that it is bound to is not alive"
+        if strategy.get("kind") != "node_affinity" or strategy.get("soft"):
+            return ""
+        meant = next((node for node in self.nodes.values() if node.node_id == strategy["node_id"]), None)
+        if meant is None or not meant.is_alive:
+            return f"the node {strategy['node_id']} that it is bound to is not alive"
+        short = [name for name, amount in need if meant.available.get(name, 0) < amount]
+        if strategy.get("fail_on_unavailable") and short:
+            return f"the node that it is bound to has no {' and no '.join(short)} free, and it is not to wait"
         return ""
 
     def free(self) -> Free:
@@ -108,7 +113,7 @@ class ClusterView:
     def _ask_where_free(self, need: Amounts, left: int, others: list[int], free: Free, plan: dict[int, int]) -> int:
         """One at a time from where most is free; how many in all."""
         total = 0
-        room = {number: _fits(free[number], need, left) for number in others}
+        room = {number: _fits(free[number], need, _MANY) for number in others}
         while total < left:
             best = max(others, key=lambda number: (room[number], -self.nodes[number].queued))
             if room[best] <= 0:

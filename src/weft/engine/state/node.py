@@ -139,7 +139,7 @@ class NodeState(GroupScheduler):
         demand.is_local = self.cluster.own.number in self.cluster.allowed(demand.need, strategy)
         if strategy.get("kind") == "spread" and len(self.cluster.nodes) > 1:
             demand.away = 1 << 30  # until it is planned
-        refusal = self.cluster.refusal(strategy)
+        refusal = self.cluster.refusal(demand.need, strategy)
         return Fault(UNSCHEDULABLE, refusal) if refusal else None
 
     def _lease_requested(self, event: ev.LeaseRequested, out: list[Instruction]) -> None:

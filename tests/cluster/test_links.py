@@ -1,0 +1,138 @@
+"""Who may talk to a node: the right token, the right protocol, nothing else; and that nothing else does harm."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+import weft
+from weft.cluster_utils import Cluster
+from weft.engine.cluster import launch
+from weft.engine.node.config import ClusterConfig, NodeConfig
+from weft.engine.wire import auth
+from weft.engine.wire.auth import Handshake, Refused
+from weft.engine.wire.link import CHUNK, HEADER, MESSAGE
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(initialize_head=True)
+    yield made
+    made.shutdown()
+
+
+def connect(cluster: Cluster) -> socket.socket:
+    host, _, port = cluster.address.rpartition(":")
+    return socket.create_connection((host, int(port)), 10)
+
+
+def ends(connection: socket.socket) -> bool:
+    """Whether the node closes the connection, whatever it says before."""
+    connection.settimeout(15)
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def is_well(cluster: Cluster) -> bool:
+    return len(launch.ask_nodes(cluster.address, cluster._token).members) == 1
+
+
+def test_a_wrong_token_is_refused_with_a_reason(cluster: Cluster) -> None:
+    with pytest.raises(Refused, match="the token is wrong"):
+        launch.ask_nodes(cluster.address, b"guessed")
+    with pytest.raises(RuntimeError, match="can not be joined: refused: the token is wrong"):
+        launch.start(NodeConfig(num_cpus=1), b"guessed", ClusterConfig(-1, head=cluster.address, is_leashed=True))
+    assert is_well(cluster)
+
+
+def test_another_version_is_refused_with_a_reason(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, connect(cluster) as connection:
+        patch.setattr(auth, "VERSION", 99)
+        connection.sendall(Handshake(cluster._token, accepts=False).take_output())
+        answer = b""
+        while part := connection.recv(4096):
+            answer += part
+    assert b"run the same Weft on all nodes" in answer
+    assert is_well(cluster)
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", os.urandom(5000), b"\0" * 100],
+    ids=["http", "tls", "random", "zeros"],
+)
+def test_garbage_is_refused(cluster: Cluster, junk: bytes) -> None:
+    with connect(cluster) as connection:
+        connection.sendall(junk)
+        assert ends(connection)
+    assert is_well(cluster)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        HEADER.pack(5, 77) + b"hello",
+        HEADER.pack(5, MESSAGE) + b"hello",
+        HEADER.pack(0xFFFFFFFF, MESSAGE),
+        HEADER.pack(0xFFFFFFFF, CHUNK),
+        HEADER.pack(3, CHUNK) + b"abc",
+        HEADER.pack(1, MESSAGE) + b"\x90",
+    ],
+)
+def test_a_broken_frame_of_someone_with_the_token_ends_its_link_only(cluster: Cluster, frame: bytes) -> None:
+    with connect(cluster) as connection:
+        handshake = Handshake(cluster._token, accepts=False)
+        connection.sendall(handshake.take_output())
+        while not handshake.is_done:
+            handshake.feed(connection.recv(4096))
+            connection.sendall(handshake.take_output())
+        connection.sendall(frame)
+        assert ends(connection)
+    assert is_well(cluster)
+
+
+def test_many_half_handshakes_keep_nobody_out_for_long(cluster: Cluster) -> None:
+    crowd = [connect(cluster) for _ in range(200)]
+    for connection in crowd:
+        connection.close()
+    cluster.wait_for_nodes()
+    weft.init(address=cluster.address)
+    try:
+        assert len(weft.nodes()) == 1
+    finally:
+        weft.shutdown()
+
+
+def test_each_side_must_have_the_token() -> None:
+    impostor, victim = Handshake(b"other", accepts=True), Handshake(b"right", accepts=False)
+    impostor.feed(victim.take_output())
+    victim.feed(impostor.take_output())
+    with pytest.raises(Refused, match="the token is wrong"):
+        impostor.feed(victim.take_output())
+    with pytest.raises(Refused, match="the token is wrong"):
+        victim.feed(impostor.take_output())
+    forged = Handshake(b"right", accepts=False)
+    opening = Handshake(b"other", accepts=True).take_output()
+    forged.feed(opening)
+    with pytest.raises(Refused, match="does not have the token"):
+        forged.feed(b"Y" + bytes(32))
+
+
+def test_a_handshake_may_come_byte_by_byte() -> None:
+    one, other = Handshake(b"token", accepts=True), Handshake(b"token", accepts=False)
+    rest = b""
+    while not (one.is_done and other.is_done):
+        for byte in other.take_output():
+            rest += one.feed(bytes([byte]))
+        for byte in one.take_output():
+            rest += other.feed(bytes([byte]))
+    assert rest == b""
