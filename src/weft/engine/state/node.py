@@ -140,7 +140,7 @@ class NodeState(GroupScheduler):
         if strategy.get("kind") == "spread" and len(self.cluster.nodes) > 1:
             demand.away = 1 << 30  # until it is planned
         refusal = self.cluster.refusal(demand.need, strategy)
-        return Fault(UNSCHEDULABLE, refusal) if refusal else None
+        return Fault(UNSCHEDULABLE, f"{what} can not be placed: {refusal}.") if refusal else None
 
     def _lease_requested(self, event: ev.LeaseRequested, out: list[Instruction]) -> None:
         key = (event.process, event.shape)
