@@ -65,7 +65,11 @@ class Asking:
         for demand in self._waiting():
             key = demand.key
             wanted.add(key)
-            plan, is_local, away = view.plan(demand.need, demand.wanted, demand.strategy, self.asked.get(key, {}), free)
+            if demand.group:
+                plan, is_local, away = self._state.plan_group(demand)
+            else:
+                asked = self.asked.get(key, {})
+                plan, is_local, away = view.plan(demand.need, demand.wanted, demand.strategy, asked, free)
             has_changed |= (is_local, away) != (demand.is_local, demand.away)
             demand.is_local, demand.away = is_local, away
             self._ask(demand, plan)
@@ -85,7 +89,6 @@ class Asking:
             demand
             for demand in self._state.demands.by_key.values()
             if demand.wanted
-            and not getattr(demand, "group", b"")
             and not isinstance(demand.key, str)
             and demand.key not in self.creating
             and (isinstance(demand.key, bytes) or demand.key[0] not in self._state.guests)
@@ -113,7 +116,8 @@ class Asking:
         process, shape = demand.key
         if (node, process, shape) not in self._defined:
             self._defined.add((node, process, shape))
-            definition = DefineShape(shape, to_floats(demand.need), demand.runtime_env)
+            strategy = dict(demand.strategy) if demand.group else {}
+            definition = DefineShape(shape, to_floats(demand.need), demand.runtime_env, strategy)
             self._send_record(node, process, kinds.CONTROL, _encode(definition))
         self._send_record(node, process, kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(shape, count))
 
@@ -129,7 +133,15 @@ class Asking:
         self._tell_job(node, demand.job)
         self._send(
             node,
-            lm.WantPlace(number, demand.job, list(demand.need), list(demand.hold), demand.runtime_env, 1),
+            lm.WantPlace(
+                number,
+                demand.job,
+                list(demand.need),
+                list(demand.hold),
+                demand.runtime_env,
+                1,
+                dict(demand.strategy) if demand.group else {},
+            ),
         )
 
     def _withdraw(self, key: DemandKey) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
 
 LARGEST = 4096
-HEAD_MARK, NODE_MARK = "+h", "+n"
+HEAD, NODE, LEASHED = "h", "n", "l"
+"""At the end of a cluster node's local address."""
 
 
 class NodeUp(msgspec.Struct, frozen=True):
@@ -43,7 +44,8 @@ class Entry:
             raise RuntimeError("the launcher gave no token")
         self._listener = listen(config.host, config.port)
         self._address = address_of(self._listener)
-        self.suffix = f"+{config.head or self._address}{NODE_MARK if config.head else HEAD_MARK}"
+        mark = (NODE if config.head else HEAD) + (LEASHED if config.is_leashed else "")
+        self.suffix = f"+{config.head or self._address}+{mark}"
         """Of the node's local address, so that drivers of this machine find the cluster's nodes."""
 
     def join(self, daemon: NodeDaemon, config: NodeConfig, offer: NodeOffer) -> None:

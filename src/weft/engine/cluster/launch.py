@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from weft.engine.cluster.entry import HEAD_MARK, NODE_MARK, NodeUp
+from weft.engine.cluster.entry import HEAD, LEASHED, NodeUp
 from weft.engine.node import launch
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire import link_messages as lm
@@ -128,8 +128,17 @@ def local_node(cluster: str) -> str:
             f"no node of the cluster {cluster} runs on this machine as this user. A driver attaches to a node of its "
             f"own machine: start one with `weft start --address {cluster}`. Clusters with a node here: {running}"
         )
-    heads = [name for name in found if name.endswith(HEAD_MARK)]
+    heads = [name for name in found if _mark(name).startswith(HEAD)]
     return heads[0] if heads else found[-1]
+
+
+def _mark(local_address: str) -> str:
+    return local_address.rpartition("+")[2] if "+" in local_address else ""
+
+
+def unleashed() -> list[str]:
+    """The local addresses of this user's cluster nodes that run on their own."""
+    return [name for name in launch.find_nodes() if _mark(name) and not _mark(name).endswith(LEASHED)]
 
 
 def newest() -> str | None:
@@ -137,7 +146,7 @@ def newest() -> str | None:
     found = launch.find_nodes()
     if not found:
         return None
-    return local_node(cluster_of(found[0])) if found[0].endswith((HEAD_MARK, NODE_MARK)) else found[0]
+    return local_node(cluster_of(found[0])) if _mark(found[0]) else found[0]
 
 
 # ---- asking ----------------------------------------------------------------------------------------

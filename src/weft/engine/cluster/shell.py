@@ -19,6 +19,7 @@ from weft.engine.cluster.names import Names, names_in, rename_in
 from weft.engine.cluster.objects import DAEMON, Objects
 from weft.engine.node.loop import Timer
 from weft.engine.state import events as ev
+from weft.engine.state import instructions as do
 from weft.engine.state.actors import NODE_LOST
 from weft.engine.state.cluster import ClusterView, NodeView
 from weft.engine.state.events import Process
@@ -27,7 +28,16 @@ from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import Link
 from weft.engine.wire.link_messages import GlobalProcess, Member
-from weft.engine.wire.messages import DefineShape, DriverHello, KillActor, Request, Warn
+from weft.engine.wire.messages import (
+    CreateGroup,
+    DefineShape,
+    DriverHello,
+    KillActor,
+    RemoveGroup,
+    Request,
+    Warn,
+    WatchGroup,
+)
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
@@ -41,10 +51,13 @@ HEARTBEAT_S = 1.0
 REPLY, STREAM_ITEM = 64, 71
 _FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, kinds.ACTOR_CREATED, kinds.FUNCTION))
 _HEAD_METHODS = frozenset(
-    "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys".split()
+    "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys "
+    "create_group get_group list_groups".split()
 )
 _LOOKED_AT = _FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL}
-_messages = msgspec.msgpack.Decoder(DefineShape | DriverHello | KillActor | Request)
+_messages = msgspec.msgpack.Decoder(
+    DefineShape | DriverHello | KillActor | CreateGroup | RemoveGroup | WatchGroup | Request
+)
 
 
 class ClusterShell:
@@ -105,6 +118,10 @@ class ClusterShell:
             lm.Pull: self.objects.send_bytes,
             lm.PullFailed: lambda _, message: self.objects.pull_refused(message.transfer),
             lm.Ask: self._ask_came,
+            lm.AskBundles: self._bundles_asked,
+            lm.BundlesSet: lambda link, message: daemon.feed(ev.BundlesAnswered(link.peer, message.group, message.ok)),
+            lm.DropBundles: self._bundles_dropped,
+            lm.GroupNews: lambda _, message: daemon.feed(ev.GroupLearnt(message.spec, message.state, message.nodes)),
         }
 
     @property
@@ -141,6 +158,9 @@ class ClusterShell:
             member.number, member.node_id, member.labels, dict(to_amounts(member.total))
         )
         self._report(to=member.number)
+        if self.is_head:
+            for group in self._state.groups.living.values():
+                self.members.send(member.number, lm.GroupNews(group.spec, group.state.value, group.nodes))
         self.changed()
 
     def _node_gone(self, number: int, reason: str) -> None:
@@ -156,6 +176,7 @@ class ClusterShell:
         name = f"node {known.node_id[:8]} at {known.address}" if known is not None else "its node"
         for process in [proxy for proxy in self.names.proxies if proxy[0] == number]:
             self._proxy_died(process, f"{name} died: {reason}", NODE_LOST)
+        self._daemon.feed(ev.NodeLeft(number))
         self.changed()
 
     def _lost(self, reason: str) -> None:
@@ -172,7 +193,7 @@ class ClusterShell:
         """Something has happened on this node: others may have to be told, or asked."""
         if self._report_timer is None:
             self._report_timer = self._loop.call_later(REPORT_S, self._report_if_changed)
-        if self._state.demands.is_waiting or self.asking.asked:
+        if self._state.demands.is_waiting or self.asking.asked or self._state.groups_wait:
             self._plan_later()
 
     def _plan_later(self) -> None:
@@ -181,6 +202,8 @@ class ClusterShell:
 
     def _plan(self) -> None:
         self._planned = None
+        if self._state.groups_wait:
+            self._daemon.feed(ev.NodesChanged())
         if self._state.demands.is_waiting or self.asking.asked:
             self.asking.plan()
 
@@ -220,7 +243,7 @@ class ClusterShell:
             return False
         if kind == kinds.CONTROL:
             message = _messages.decode(payload)
-            is_theirs = isinstance(message, KillActor) or (
+            is_theirs = isinstance(message, KillActor | CreateGroup | RemoveGroup | WatchGroup) or (
                 isinstance(message, Request) and message.method in _HEAD_METHODS
             )
             if not is_theirs:
@@ -344,6 +367,7 @@ class ClusterShell:
                 tuple(message.hold),
                 message.runtime_env,
                 message.wanted,
+                message.strategy,
             )
         )
 
@@ -381,6 +405,28 @@ class ClusterShell:
         if process in self._state.workers.by_process:
             self._killed.add(process)
             self._daemon.kill_worker(process)
+
+    # ---- placement groups ----
+
+    def carry(self, one: do.ReserveBundles | do.ReleaseBundles | do.PublishGroup) -> None:
+        """What the head decides about groups."""
+        if isinstance(one, do.PublishGroup):
+            self.members.broadcast(lm.GroupNews(one.spec, one.state, one.nodes))
+        elif isinstance(one, do.ReleaseBundles):
+            self.members.send(one.node, lm.DropBundles(one.group, one.bundles))
+        else:
+            bundles = {index: list(amounts) for index, amounts in one.bundles.items()}
+            if not self.members.send(one.node, lm.AskBundles(one.group, bundles)):
+                self._daemon.feed(ev.BundlesAnswered(one.node, one.group, False))
+
+    def _bundles_asked(self, link: Link, message: lm.AskBundles) -> None:
+        bundles = {index: tuple(amounts) for index, amounts in message.bundles.items()}
+        link.send(lm.BundlesSet(message.group, self._state.reserve_bundles(message.group, bundles)))
+        self.changed()
+
+    def _bundles_dropped(self, link: Link, message: lm.DropBundles) -> None:
+        self._state.bundles.give_back(message.group, message.bundles)
+        self._daemon.feed(ev.NodesChanged())
 
     # ---- deaths ----
 

@@ -1,0 +1,1 @@
+"""The command line: `weft start`, `weft stop`, `weft status`."""

@@ -1,0 +1,52 @@
+"""Where the token of a cluster comes from: the variable WEFT_TOKEN, a file, or the one that the head has left here.
+
+The head writes its token to a file that only its user can read; `weft stop` removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from weft.engine.cluster import launch
+
+VARIABLE = "WEFT_TOKEN"
+
+
+def folder() -> Path:
+    """For tokens and logs of this user's nodes."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    made = Path(base, "weft")
+    made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return made
+
+
+def path_of(cluster: str) -> Path:
+    return folder() / f"token-{launch.normal(cluster).replace(':', '-')}"
+
+
+def find(cluster: str, file: str | None) -> bytes:
+    """LookupError, with what to do, when there is none."""
+    if file is not None:
+        return Path(file).read_bytes().strip()
+    if given := os.environ.get(VARIABLE):
+        return given.encode()
+    with contextlib.suppress(FileNotFoundError):
+        return path_of(cluster).read_bytes().strip()
+    raise LookupError(
+        f"the cluster {cluster} asks for its token: set {VARIABLE}, or pass --token-file with a copy of the file that "
+        "`weft start --head` has named"
+    )
+
+
+def keep(cluster: str, token: bytes) -> Path:
+    path = path_of(cluster)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(token + b"\n")
+    return path
+
+
+def forget(cluster: str) -> None:
+    path_of(cluster).unlink(missing_ok=True)
