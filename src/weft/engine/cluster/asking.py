@@ -59,6 +59,7 @@ class Asking:
         view = self._state.cluster
         if view is None:
             return
+        view.own.available = self._state.resources.available
         free = view.free()
         has_changed = False
         wanted: set[DemandKey] = set()

@@ -480,5 +480,6 @@ class ClusterShell:
         cluster = self._state.cluster
         if cluster is None:
             return []
+        cluster.own.available = self._state.resources.available
         members = sorted(self.members.members.values(), key=lambda m: (m.number != self.names.number, m.number))
         return [(m, to_floats(cluster.nodes[m.number].available) if m.number in cluster.nodes else {}) for m in members]
