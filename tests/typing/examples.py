@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 from typing_extensions import assert_type
@@ -26,14 +27,17 @@ def big(size: int) -> np.ndarray:
     return np.zeros(size)
 
 
-@weft.remote
-class Counter:
-    def __init__(self, start: int) -> None:
+class PlainCounter:
+    def __init__(self, start: int = 0) -> None:
         self.value = start
 
     def add(self, amount: int) -> int:
         self.value += amount
         return self.value
+
+
+# Not as a decorator: mypy does not look at what a class decorator returns.
+Counter = weft.remote(PlainCounter)
 
 
 def tasks_keep_their_signatures() -> None:
@@ -60,3 +64,18 @@ def the_rest_is_typed() -> None:
     assert_type(weft.is_initialized(), bool)
     assert_type(weft.cluster_resources(), dict[str, float])
     assert_type(weft.explain(weft.put(1)), str)
+
+
+def actors_are_made_and_found() -> None:
+    counter = Counter.remote(3)
+    value: Any = weft.get(counter.add.remote(4))
+    weft.kill(counter, no_restart=True)
+    found = weft.get_actor("name", namespace="space")
+    weft.get([found.add.remote(1), value])
+
+
+def sessions_are_contexts() -> None:
+    with weft.init(num_cpus=2) as context:
+        address: str = context["address"]
+        print(address, weft.is_initialized())
+    weft.shutdown()

@@ -15,3 +15,5 @@ add.remote()  # expected: call-arg
 add.remote(1, c=2)  # expected: call-arg
 name: str = weft.get(add.remote(1))  # expected: assignment
 weft.get(3)  # expected: call-overload
+weft.wait(add.remote(1))  # expected: arg-type
+weft.kill("actor")  # expected: arg-type
