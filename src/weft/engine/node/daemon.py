@@ -106,6 +106,9 @@ class NodeDaemon:
             do.RecordActor: self._record_actor,
             do.EndJob: self._end_job,
             do.StopNode: self._stop_node,
+            do.ReserveBundles: self._tell_nodes,
+            do.ReleaseBundles: self._tell_nodes,
+            do.PublishGroup: self._tell_nodes,
         }
         self.loop.watch(port.event_fd, self.drain)
         self.tables.put(NODES, self.node_id.encode(), _encode({"address": self.address, "resources": offer.total}))
@@ -257,6 +260,10 @@ class NodeDaemon:
     def _stop_node(self, one: do.StopNode) -> None:
         self.error = self.error or one.error
         self.loop.stop()
+
+    def _tell_nodes(self, one: do.ReserveBundles | do.ReleaseBundles | do.PublishGroup) -> None:
+        if self.cluster is not None:
+            self.cluster.carry(one)
 
     def _sweep(self) -> None:
         """Remove folders that were made for runtime environments of jobs that are over."""

@@ -46,6 +46,7 @@ class Option:
 
 
 NONE = type(None)
+NOTHING: Mapping[str, float] = MappingProxyType({})
 _STRATEGIES: tuple[type, ...] = (str, NONE, object)
 
 OPTIONS: dict[str, Option] = {
@@ -226,7 +227,7 @@ def canonical_env(env: Mapping[str, Any] | None) -> str:
     return canonical(env)
 
 
-def strategy_of(given: Mapping[str, Any], needed: Mapping[str, float] = MappingProxyType({})) -> dict[str, str | int | bool]:
+def strategy_of(given: Mapping[str, Any], needed: Mapping[str, float] = NOTHING) -> dict[str, str | int | bool]:
     """The scheduling strategy as the node daemon reads it; empty for the default one. `needed` is what must fit.
 
     {"kind": "default"} is one that was asked for: what captures child tasks leaves it alone."""

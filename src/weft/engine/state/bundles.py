@@ -76,6 +76,19 @@ class BundlePools:
             bundle.is_given_up = True
             self._free_if_unused(bundle)
 
+    def give_back(self, group: bytes, indexes: Sequence[int]) -> None:
+        """Some of its bundles are not wanted here; nothing has been placed in them."""
+        mine = self._of_group.get(group, [])
+        for bundle in [bundle for bundle in mine if bundle.index in indexes]:
+            mine.remove(bundle)
+            for index in (bundle.index, -1):
+                pools = self.list_of(group, index)
+                pools[:] = [pool for pool in pools if pool is not bundle.pool]
+            bundle.is_given_up = True
+            self._free_if_unused(bundle)
+        if not mine:
+            self._of_group.pop(group, None)
+
     def forget_lists(self, group: bytes) -> None:
         """Nobody waits for a group that was never heard of."""
         if group not in self._of_group:

@@ -36,8 +36,9 @@ class Demand:
     """One wish, and what has been given to it so far."""
 
     __slots__ = (
-        "age", "away", "captures", "depth", "draws_from", "group", "held", "hold", "is_actor", "is_local", "job", "key",
-        "last_grant", "need", "order", "parts", "priority", "requester", "runtime_env", "strategy", "wanted",
+        "age", "away", "bundle", "captures", "depth", "draws_from", "group", "held", "hold", "is_actor", "is_local",
+        "job", "key", "last_grant", "need", "order", "parts", "priority", "requester", "runtime_env", "strategy",
+        "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,8 @@ class Demand:
         self.priority = 0
         self.group = b""
         """The placement group in whose bundles it is to be."""
+        self.bundle = -1
+        """Which bundle; -1 for any."""
         self.captures = False
         self.draws_from: Sequence[ResourcePool] | None = None
         """The pools of those bundles, none while the group is not placed; None: the node's own."""

@@ -218,6 +218,7 @@ class PlaceWanted(Event, frozen=True):
     hold: Amounts
     runtime_env: str
     wanted: int
+    strategy: dict[str, str | int | bool] = {}
 
 
 class ActorPlacedElsewhere(Event, frozen=True):
@@ -230,3 +231,25 @@ class ActorPlacedElsewhere(Event, frozen=True):
 
 class NodesChanged(Event, frozen=True):
     """The view of the cluster has changed: what could not be placed may be now."""
+
+
+class NodeLeft(Event, frozen=True):
+    """A node of the cluster is dead, and the bundles that were set aside there."""
+
+    node: int
+
+
+class BundlesAnswered(Event, frozen=True):
+    """To the head: whether a node has set a group's bundles aside."""
+
+    node: int
+    group: bytes
+    ok: bool
+
+
+class GroupLearnt(Event, frozen=True):
+    """From the head: what has become of a group, and where its bundles are."""
+
+    spec: CreateGroup
+    state: str
+    nodes: list[int | None]

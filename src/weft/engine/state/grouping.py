@@ -24,6 +24,9 @@ from weft.engine.state.instructions import (
     UNSCHEDULABLE,
     Fault,
     Instruction,
+    PublishGroup,
+    ReleaseBundles,
+    ReserveBundles,
     SendFault,
     SendMessage,
 )
@@ -35,6 +38,9 @@ from weft.engine.state.workers import Place, Worker
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import Warn
 
+HEAD = 0
+"""The number of the node that keeps the groups of a cluster."""
+
 
 class GroupScheduler(Scheduler):
     """A scheduler that knows placement groups."""
@@ -45,6 +51,8 @@ class GroupScheduler(Scheduler):
         self.bundles = BundlePools(self.resources)
         self.own = NodeView(0, "", {}, self.resources.total)
         """This node, as far as it is chosen by its id and labels."""
+        self._placing: dict[bytes, _Placing] = {}
+        """Groups whose bundles other nodes have been asked to set aside."""
 
     # ---- what may be placed here at all ----
 
@@ -55,7 +63,7 @@ class GroupScheduler(Scheduler):
             return None
         demand.group = bytes.fromhex(str(strategy["group"]))
         demand.captures = bool(strategy.get("capture_child_tasks"))
-        index = int(strategy.get("bundle", -1))
+        index = demand.bundle = int(strategy.get("bundle", -1))
         if (group := self.groups.by_id.get(demand.group)) is not None:
             if group.state is GroupState.REMOVED:
                 return self._removed_fault(group, demand)
@@ -93,16 +101,19 @@ class GroupScheduler(Scheduler):
         group = self.groups.create(event.spec, event.process, job.id, actor)
         if group is None:
             return
-        self._refuse_misfits(group, out)
+        self._publish(group, out)
         self._want_bundles(group, out)
         self._schedule(out)
 
     def _want_bundles(self, group: Group, out: list[Instruction]) -> None:
-        """Queue it, if this node could ever hold it."""
-        if choose_nodes(group, [self.own], empty=True) is None:
+        """Queue it, if this node could ever hold it and is alone; else the nodes are asked when they can."""
+        if choose_nodes(group, self._views(), empty=True) is None:
             job = self.jobs.get(group.job)
             if job is not None:
                 out.append(SendMessage(job.driver, Warn(self._why_pending(group))))
+            return
+        if self._is_shared:
+            self._plan_groups(out)
             return
         need = total_of(group.bundles)
         demand = Demand(group.id.hex(), group.job, (0, 0), 0, need, need, "")
@@ -110,9 +121,11 @@ class GroupScheduler(Scheduler):
         self.demands.want(demand, 1)
 
     def _why_pending(self, group: Group) -> str:
-        short = self.resources.misfit(total_of(group.bundles))
-        if not short and group.spec.strategy == "STRICT_SPREAD":
-            short = f"its {len(group.bundles)} bundles must be on as many nodes, but there is 1"
+        nodes = len(self._views())
+        short = self.resources.misfit(total_of(group.bundles)) if nodes == 1 else "no nodes have room for its bundles"
+        if group.spec.strategy == "STRICT_SPREAD" and nodes < len(group.bundles):
+            are = "is" if nodes == 1 else "are"
+            short = f"its {len(group.bundles)} bundles must be on as many nodes, but there {are} {nodes}"
         return (
             f"{group} stays pending: {short or 'no node has the labels that it asks for'}. It will be placed once a "
             "node joins that can hold it; otherwise remove it and ask for less."
@@ -125,7 +138,8 @@ class GroupScheduler(Scheduler):
             return False
         self.demands.granted(demand)
         self.demands.gave_back(demand.key)
-        self.groups.placed(group, [self.own.number] * len(group.bundles), out)
+        self.groups.placed(group, [self._number] * len(group.bundles), out)
+        self._publish(group, out)
         return True
 
     def _group_removal_requested(self, event: ev.GroupRemovalRequested, out: list[Instruction]) -> None:
@@ -136,14 +150,18 @@ class GroupScheduler(Scheduler):
     def _remove_group(self, group: Group, remover: Process, out: list[Instruction]) -> None:
         if not self.groups.remove(group, remover, out):
             return
+        self._publish(group, out)
+        self._call_off(group, out)
         self.demands.cancel(group.id.hex())
-        for actor in [actor for actor in self.actors.by_id.values() if _is_in(actor.spec.strategy, group)]:
+        for actor in [actor for actor in self.actors.by_id.values() if is_in(actor.spec.strategy, group)]:
             if actor.stage is not Stage.DEAD and actor.ending is None:
                 actor.ending = Fault(ACTOR_GROUP_REMOVED, f"{actor} was ended: its {group} was removed.")
                 self._end_actor(actor.id, out)
+        fault = Fault(GROUP_REMOVED, f"the task can not run: its {group} was removed.")
+        for process, shape in self._shapes_in(group):  # also of those who are served elsewhere
+            out.append(SendFault(process, kinds.SHAPE_REFUSED, kinds.PROCESS_BODY.pack(shape, 0), fault))
         for demand in self.demands.of_group(group.id):
-            if isinstance(demand.key, tuple):
-                self._refuse(demand, self._removed_fault(group, demand), out)
+            self.demands.cancel(demand.key)
         group_hex = group.id.hex()
         for worker in list(self.workers):
             if worker.place is Place.LEASED and self.bundles.group_of(worker.pool) == group.id:
@@ -155,15 +173,16 @@ class GroupScheduler(Scheduler):
     def _end_actor(self, actor_id: bytes, out: list[Instruction]) -> None:
         raise NotImplementedError
 
+    def _shapes_in(self, group: Group) -> list[tuple[Process, int]]:
+        """The shapes that processes have defined to be in the group."""
+        raise NotImplementedError
+
     def _refuse(self, demand: Demand, fault: Fault, out: list[Instruction]) -> None:
         """Whatever waits in that shape fails, now and later."""
         assert isinstance(demand.key, tuple)
         head = kinds.PROCESS_BODY.pack(demand.key[1], 0)
         out.append(SendFault(demand.requester, kinds.SHAPE_REFUSED, head, fault))
         self.demands.cancel(demand.key)
-
-    def _refuse_misfits(self, group: Group, out: list[Instruction]) -> None:
-        """Who asked to be in the group before it was known, and is too large for it."""
 
     def _group_watched(self, event: ev.GroupWatched, out: list[Instruction]) -> None:
         self.groups.watch(event.group, event.process, out)
@@ -228,11 +247,171 @@ class GroupScheduler(Scheduler):
     def _node_id(self, number: int | None) -> str:
         if number is None:
             return ""
-        nodes = self.cluster.nodes if self.cluster is not None else {self.own.number: self.own}
-        return nodes[number].node_id if number in nodes else ""
+        return next((node.node_id for node in self._views() if node.number == number), "")
+
+    # ---- many nodes: the head places groups, the others learn of them ----
+
+    @property
+    def _number(self) -> int:
+        return self.cluster.own.number if self.cluster is not None else self.own.number
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.cluster is not None and len(self.cluster.nodes) > 1
+
+    @property
+    def groups_wait(self) -> bool:
+        """Whether this node is to place groups when others have room."""
+        return self._number == HEAD and any(group.is_waiting for group in self.groups.living.values())
+
+    def _views(self) -> list[NodeView]:
+        if self.cluster is None:
+            self.own.available = self.resources.available
+            return [self.own]
+        self.cluster.own.available = dict(self.resources.available)
+        return list(self.cluster.nodes.values())
+
+    def _publish(self, group: Group, out: list[Instruction]) -> None:
+        if self.cluster is not None and self._number == HEAD:
+            out.append(PublishGroup(group.spec, group.state.value, list(group.nodes)))
+
+    def _plan_groups(self, out: list[Instruction]) -> None:
+        """Place what waits, in turn, where there is room now."""
+        if self.cluster is None or not self.groups_wait:
+            return
+        for group in [group for group in self.groups.living.values() if group.is_waiting]:
+            if not self._is_shared and group.id.hex() in self.demands.by_key:
+                continue  # it waits in this node's own queue
+            if group.id not in self._placing and (nodes := choose_nodes(group, self._views())) is not None:
+                self.demands.cancel(group.id.hex())
+                self._begin(group, nodes, out)
+
+    def _begin(self, group: Group, nodes: list[int], out: list[Instruction]) -> None:
+        """Set aside here what is to be here, and ask the other nodes."""
+        parts: dict[int, dict[int, Amounts]] = {}
+        for index, node in enumerate(nodes):
+            if group.nodes[index] is None:
+                parts.setdefault(node, {})[index] = group.bundles[index]
+        mine = parts.pop(self._number, {})
+        if mine and not self.bundles.reserve(group.id, mine):
+            return
+        placing = self._placing[group.id] = _Placing(nodes, set(parts))
+        if mine:
+            placing.done[self._number] = list(mine)
+        for node, bundles in parts.items():
+            placing.done[node] = list(bundles)
+            assert self.cluster is not None
+            available = self.cluster.nodes[node].available
+            for name, amount in total_of(tuple(bundles.values())):
+                available[name] = available.get(name, 0) - amount  # until its next report
+            out.append(ReserveBundles(node, group.id, bundles))
+        self._finish(group, out)
+
+    def _bundles_answered(self, event: ev.BundlesAnswered, out: list[Instruction]) -> None:
+        placing = self._placing.get(event.group)
+        if placing is None or event.node not in placing.waiting:
+            return
+        placing.waiting.discard(event.node)
+        if not event.ok:
+            placing.done.pop(event.node, None)
+            placing.has_failed = True
+        self._finish(self.groups.by_id[event.group], out)
+
+    def _finish(self, group: Group, out: list[Instruction]) -> None:
+        placing = self._placing[group.id]
+        if placing.waiting:
+            return
+        if placing.has_failed:
+            self._call_off(group, out)  # it goes on waiting
+            return
+        del self._placing[group.id]
+        self.groups.placed(group, placing.nodes, out)
+        self._publish(group, out)
+        self._schedule(out)
+
+    def _call_off(self, group: Group, out: list[Instruction]) -> None:
+        """Give back what was set aside for a group that is not placed yet."""
+        placing = self._placing.pop(group.id, None)
+        for node, bundles in placing.done.items() if placing is not None else ():
+            if node == self._number:
+                self.bundles.give_back(group.id, bundles)
+            else:
+                out.append(ReleaseBundles(node, group.id, bundles))
+
+    def _node_left(self, event: ev.NodeLeft, out: list[Instruction]) -> None:
+        if self._number != HEAD:
+            return
+        for group_id, placing in list(self._placing.items()):
+            if event.node in placing.nodes:
+                placing.done.pop(event.node, None)
+                placing.waiting.discard(event.node)
+                placing.has_failed = True
+                self._finish(self.groups.by_id[group_id], out)
+        for group in self.groups.node_died(event.node, out):
+            self._publish(group, out)
+        self._plan_groups(out)
+
+    def _group_learnt(self, event: ev.GroupLearnt, out: list[Instruction]) -> None:
+        """On a node that is not the head."""
+        group = self.groups.by_id.get(event.spec.group)
+        if group is None:
+            if event.state == GroupState.REMOVED.value:
+                return
+            group = self.groups.create(event.spec, (0, 0), 0)
+            assert group is not None
+            group.watchers.clear()
+        if event.state == GroupState.REMOVED.value:
+            self._remove_group(group, (0, 0), out)
+        else:
+            group.state, group.nodes = GroupState(event.state), list(event.nodes)
+        self._schedule(out)
+
+    def reserve_bundles(self, group: bytes, bundles: Mapping[int, Amounts]) -> bool:
+        """The head asks. What is free is given; what is not is not waited for."""
+        return self.bundles.reserve(group, bundles)
+
+    def plan_group(self, demand: Demand) -> tuple[dict[int, int], bool, int]:
+        """How many to ask each other node for, whether this one may serve it, and how many are left to others."""
+        group = self.groups.by_id.get(demand.group)
+        if group is None or group.state is not GroupState.CREATED:
+            return {}, True, 0
+        room: dict[int, int] = {}
+        for index, (node, bundle) in enumerate(zip(group.nodes, group.bundles, strict=True)):
+            if demand.bundle in (-1, index) and node is not None:
+                room[node] = room.get(node, 0) + _times(dict(bundle), demand)
+        is_local = self._number in room
+        left = demand.wanted - sum(_times(pool.available, demand) for pool in demand.draws_from or ())
+        others = [node for node in room if node != self._number]
+        plan: dict[int, int] = {}
+        for node in others:
+            if (count := min(left, room[node])) > 0:
+                plan[node] = count
+                left -= count
+        if left > 0 and others and not is_local:
+            plan[others[0]] = plan.get(others[0], 0) + left
+        return plan, is_local, sum(plan.values())
 
 
-def _is_in(strategy: Strategy, group: Group) -> bool:
+class _Placing:
+    """A group whose bundles are being set aside."""
+
+    __slots__ = ("done", "has_failed", "nodes", "waiting")
+
+    def __init__(self, nodes: list[int], waiting: set[int]) -> None:
+        self.nodes = nodes
+        self.waiting = waiting
+        """Nodes that have not answered."""
+        self.done: dict[int, list[int]] = {}
+        """The bundles that each node has, or has been asked for."""
+        self.has_failed = False
+
+
+def _times(free: Mapping[str, int], demand: Demand) -> int:
+    """How many grants fit."""
+    return max(0, min([demand.wanted, *(free.get(name, 0) // amount for name, amount in demand.need)]))
+
+
+def is_in(strategy: Strategy, group: Group) -> bool:
     return strategy.get("kind") == "placement_group" and strategy.get("group") == group.id.hex()
 
 

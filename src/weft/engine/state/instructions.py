@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from weft.engine.state.events import Process
-from weft.engine.wire.messages import BindJob, Message
+from weft.engine.wire.messages import BindJob, CreateGroup, Message
 
 WORKER_CRASHED = 1
 ACTOR_DIED = 2
@@ -80,6 +80,30 @@ class RecordActor(Instruction, frozen=True):
     actor: bytes
     state: str
     row: dict[str, object]
+
+
+class ReserveBundles(Instruction, frozen=True):
+    """Ask another node to set these bundles aside; BundlesAnswered follows."""
+
+    node: int
+    group: bytes
+    bundles: dict[int, tuple[tuple[str, int], ...]]
+
+
+class ReleaseBundles(Instruction, frozen=True):
+    """Tell another node that these bundles are not wanted there after all."""
+
+    node: int
+    group: bytes
+    bundles: list[int]
+
+
+class PublishGroup(Instruction, frozen=True):
+    """Tell the other nodes what has become of a group."""
+
+    spec: CreateGroup
+    state: str
+    nodes: list[int | None]
 
 
 class EndJob(Instruction, frozen=True):

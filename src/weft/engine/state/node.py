@@ -22,7 +22,7 @@ from weft.engine.state.actors import Stage
 from weft.engine.state.cluster import Strategy
 from weft.engine.state.demands import Demand
 from weft.engine.state.events import Process
-from weft.engine.state.grouping import GroupScheduler
+from weft.engine.state.grouping import GroupScheduler, is_in
 from weft.engine.state.instructions import (
     ACTOR_DIED,
     UNSCHEDULABLE,
@@ -36,6 +36,7 @@ from weft.engine.state.instructions import (
     StopNode,
 )
 from weft.engine.state.jobs import Job
+from weft.engine.state.placement import Group
 from weft.engine.state.resources import Amounts, at_least, to_amounts
 from weft.engine.state.stuck import WARN_AFTER_TICKS, why_stuck
 from weft.engine.state.workers import CRASHES_IN_A_ROW, Place, Worker
@@ -88,6 +89,9 @@ class NodeState(GroupScheduler):
             ev.GroupRequested: self._group_requested,
             ev.GroupRemovalRequested: self._group_removal_requested,
             ev.GroupWatched: self._group_watched,
+            ev.GroupLearnt: self._group_learnt,
+            ev.BundlesAnswered: self._bundles_answered,
+            ev.NodeLeft: self._node_left,
             ev.JobLearnt: self._job_learnt,
             ev.GuestJoined: self._guest_joined,
             ev.ServedElsewhere: self._served_elsewhere,
@@ -134,6 +138,9 @@ class NodeState(GroupScheduler):
             refusal = self._strategy_refusal(demand.need, strategy)
             return Fault(UNSCHEDULABLE, f"{what} can not be placed: {refusal}.") if refusal else None
         if isinstance(demand.key, tuple) and demand.key[0] in self.guests:
+            return None
+        if demand.group:
+            demand.strategy = strategy
             return None
         demand.strategy = strategy
         demand.is_local = self.cluster.own.number in self.cluster.allowed(demand.need, strategy)
@@ -410,6 +417,9 @@ class NodeState(GroupScheduler):
             if actor is None:
                 self._wind_up(known.job, out)
 
+    def _shapes_in(self, group: Group) -> list[tuple[Process, int]]:
+        return [key for key, shape in self._shapes.items() if is_in(shape.strategy, group)]
+
     def _end_actor(self, actor_id: bytes, out: list[Instruction]) -> None:
         self._kill_actor(actor_id, "was ended", out)
 
@@ -436,6 +446,8 @@ class NodeState(GroupScheduler):
                 return
             demand = Demand(key, event.job, event.process, 0, event.need, event.hold, event.runtime_env)
             demand.is_actor = True
+            if self._settle_group(demand, event.strategy) is not None:
+                return
         self.demands.want(demand, event.wanted)
         self._schedule(out)
 
@@ -448,6 +460,7 @@ class NodeState(GroupScheduler):
         self.actors.placed(actor, event.worker, event.pid, out, has_creation=True)
 
     def _nodes_changed(self, event: ev.NodesChanged, out: list[Instruction]) -> None:
+        self._plan_groups(out)
         self._schedule(out)
 
     def check(self) -> None:

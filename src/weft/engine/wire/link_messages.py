@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from weft.engine.wire.messages import DriverHello
+from weft.engine.wire.messages import CreateGroup, DriverHello
 
 GlobalProcess: TypeAlias = tuple[int, int, int]
 GlobalObject: TypeAlias = tuple[int, int, int, int]
@@ -142,6 +142,7 @@ class WantPlace(LinkMessage, frozen=True):
     hold: list[tuple[str, int]]
     runtime_env: str
     wanted: int
+    strategy: dict[str, str | int | bool] = {}
 
 
 class Ping(LinkMessage, frozen=True):
@@ -152,6 +153,36 @@ class Ping(LinkMessage, frozen=True):
 
 class Pong(LinkMessage, frozen=True):
     number: int
+
+
+# ---- placement groups: the head places them ---------------------------------------------------------
+
+
+class AskBundles(LinkMessage, frozen=True):
+    """The head to a node: set these bundles aside, all or none; BundlesSet answers."""
+
+    group: bytes
+    bundles: dict[int, list[tuple[str, int]]]
+
+
+class BundlesSet(LinkMessage, frozen=True):
+    group: bytes
+    ok: bool
+
+
+class DropBundles(LinkMessage, frozen=True):
+    """The head to a node: these bundles are not wanted there after all."""
+
+    group: bytes
+    bundles: list[int]
+
+
+class GroupNews(LinkMessage, frozen=True):
+    """The head to every node: what has become of a group, and on which nodes its bundles are."""
+
+    spec: CreateGroup
+    state: str
+    nodes: list[int | None]
 
 
 # ---- objects ---------------------------------------------------------------------------------------
@@ -206,6 +237,10 @@ AnyMessage: TypeAlias = (
     | JobInfo
     | Guest
     | WantPlace
+    | AskBundles
+    | BundlesSet
+    | DropBundles
+    | GroupNews
     | Ping
     | Pong
     | Imported
