@@ -89,7 +89,8 @@ define run_native_tests
 $(venv)/bin/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(venv)/bin/ninja) --log-level=WARNING \
 	-DWEFT_NATIVE_TESTS=ON -DWEFT_SANITIZE=$(2) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 && $(venv)/bin/cmake --build $(1) -- --quiet \
-&& $(3) $(venv)/bin/ctest --test-dir $(1) --output-on-failure --no-tests=error --progress
+&& $(3) $(venv)/bin/ctest --test-dir $(1) --output-on-failure --no-tests=error --progress \
+	--parallel $$(nproc)
 endef
 
 .PHONY: clean
