@@ -258,8 +258,8 @@ TEST("threads and processes at once never share memory, and nothing is left in t
         SharedWithChildren<Board> board;
         std::vector<Child> children;
         for (uint32_t p = 2; p <= 3; ++p)
-            children.emplace_back([&, p] { play(*segment, {p * 60, 1}, *board, 2, 150'000); });
-        play(*segment, {1, 1}, *board, 3, 150'000);
+            children.emplace_back([&, p] { play(*segment, {p * 60, 1}, *board, 2, 60'000); });
+        play(*segment, {1, 1}, *board, 3, 60'000);
         for (Child& child : children)
             child.join();
         CHECK_EQ(check_books(*segment), 0u);
@@ -272,7 +272,7 @@ TEST("threads with arenas of their own never share memory") {
     Board board;
     std::vector<std::thread> threads;
     for (uint32_t p = 1; p <= 4; ++p)
-        threads.emplace_back([&, p] { play(*segment, {p, 1}, board, 1, 100'000); });
+        threads.emplace_back([&, p] { play(*segment, {p, 1}, board, 1, 50'000); });
     for (std::thread& thread : threads)
         thread.join();
     CHECK_EQ(check_books(*segment), 0u);

@@ -217,6 +217,19 @@ TEST("an object that its owner does not know any more is lost") {
     borrower->drop(entry);
 }
 
+TEST("a list of refs in refs may be longer than a stack is deep") {
+    FakeNode node;
+    auto core = node.driver();
+    Entry* last = put(*core, "end");
+    for (int i = 0; i < 200'000; ++i) {
+        Entry* next = put(*core, "link", {last});
+        core->drop(last);
+        last = next;
+    }
+    core->drop(last);
+    CHECK_EQ(owned(*core), 0u);
+}
+
 TEST("the creator's refs are counted by the actor itself") {
     FakeNode node;
     auto driver = node.driver(), worker = node.worker();

@@ -27,6 +27,13 @@
 #include <utility>
 #include <vector>
 
+#ifdef __SANITIZE_THREAD__
+/// A race ends the process that has it, so that a child's is not overlooked.
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() {
+    return "halt_on_error=1:atexit_sleep_ms=0";
+}
+#endif
+
 namespace weft::testing {
 
 struct Test {

@@ -296,8 +296,9 @@ struct Task_ {
 /// Takes the next task, counting in the refs that came with it.
 inline Task_ next_task(Core& worker) {
     Incoming incoming;
-    wait_until(worker, [&] { return worker.has_incoming(); });
-    CHECK(worker.take_incoming(incoming));
+    do {
+        wait_until(worker, [&] { return worker.has_incoming(); });
+    } while (!worker.take_incoming(incoming));  // it may have been handed back meanwhile
     Task_ task;
     Cursor cursor(incoming.bytes.data(), incoming.bytes.size());
     task.from = incoming.from;

@@ -387,7 +387,7 @@ void live_with_spilling(Member& self, Mailbox& box, uint64_t seed) {
     Random random(seed);
     std::vector<ArenaRef> mine;
     uint64_t restored = 0;
-    for (int round = 0; round < 4000; ++round) {
+    for (int round = 0; round < 2000; ++round) {
         const uint64_t what = random.below(5);
         ArenaRef ref;
         char* data = nullptr;

@@ -35,8 +35,8 @@ std::string answer_to(const Task_& task) {
     for (;;) {
         core->wait_until([&] { return core->has_incoming(); }, -1, Core::kNeverLend);
         if (!core->has_incoming()) continue;
-        core->running_task.store(true);
         const Task_ task = next_task(*core);
+        core->running_task.store(true);
         const int64_t started = now_us();
         // Some are long enough for what is queued behind them to be handed back.
         if (task.header.task.high % 97 == 0) pause_us(3000);

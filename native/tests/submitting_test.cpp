@@ -367,6 +367,26 @@ TEST("a shape that no node can hold fails its tasks, those that wait and those t
     CHECK_EQ(owned(*office.driver), 0u);
 }
 
+TEST("a chain that fails may be longer than a stack is deep") {
+    Office office(1);
+    Entry* bad = pending(*office.driver);
+    Entry* last = bad;
+    Core::hold(last);
+    for (int i = 0; i < 100'000; ++i) {
+        Entry* next = submit(*office.driver, {.deps = {last}});
+        office.driver->drop(last);
+        last = next;
+    }
+    {
+        std::lock_guard lock(office.driver->mutex());
+        office.driver->fail(bad, "bad");
+    }
+    office.driver->drop(bad);
+    CHECK_EQ(office.result(last), "!bad");
+    CHECK_EQ(office.driver->counters().pending, 0u);
+    CHECK_EQ(owned(*office.driver), 0u);
+}
+
 TEST("a task can be cancelled wherever it is") {
     Office office(1);
     const auto cancel = [&](Entry* entry) {
