@@ -119,8 +119,10 @@ class ClusterShell:
             lm.PullFailed: lambda _, message: self.objects.pull_refused(message.transfer),
             lm.Ask: self._ask_came,
             lm.AskBundles: self._bundles_asked,
-            lm.BundlesSet: lambda link, message: daemon.feed(ev.BundlesAnswered(link.peer, message.group, message.ok)),
-            lm.DropBundles: self._bundles_dropped,
+            lm.BundlesSet: lambda link, message: daemon.feed(
+                ev.BundlesAnswered(link.peer, message.group, message.ok, message.attempt)
+            ),
+            lm.DropBundles: lambda _, message: daemon.feed(ev.BundlesDropped(message.group, message.bundles)),
             lm.GroupNews: lambda _, message: daemon.feed(ev.GroupLearnt(message.spec, message.state, message.nodes)),
         }
 
@@ -408,25 +410,22 @@ class ClusterShell:
 
     # ---- placement groups ----
 
-    def carry(self, one: do.ReserveBundles | do.ReleaseBundles | do.PublishGroup) -> None:
-        """What the head decides about groups."""
-        if isinstance(one, do.PublishGroup):
+    def carry(self, one: do.ReserveBundles | do.ReleaseBundles | do.AnswerBundles | do.PublishGroup) -> None:
+        """What the head decides about groups, and what it is answered."""
+        if isinstance(one, do.AnswerBundles):
+            self.members.send(HEAD, lm.BundlesSet(one.group, one.ok, one.attempt))
+        elif isinstance(one, do.PublishGroup):
             self.members.broadcast(lm.GroupNews(one.spec, one.state, one.nodes))
         elif isinstance(one, do.ReleaseBundles):
             self.members.send(one.node, lm.DropBundles(one.group, one.bundles))
         else:
             bundles = {index: list(amounts) for index, amounts in one.bundles.items()}
-            if not self.members.send(one.node, lm.AskBundles(one.group, bundles)):
-                self._daemon.feed(ev.BundlesAnswered(one.node, one.group, False))
+            if not self.members.send(one.node, lm.AskBundles(one.group, bundles, one.attempt, one.waits)):
+                self._daemon.feed(ev.BundlesAnswered(one.node, one.group, False, one.attempt))
 
     def _bundles_asked(self, link: Link, message: lm.AskBundles) -> None:
         bundles = {index: tuple(amounts) for index, amounts in message.bundles.items()}
-        link.send(lm.BundlesSet(message.group, self._state.reserve_bundles(message.group, bundles)))
-        self.changed()
-
-    def _bundles_dropped(self, link: Link, message: lm.DropBundles) -> None:
-        self._state.bundles.give_back(message.group, message.bundles)
-        self._daemon.feed(ev.NodesChanged())
+        self._daemon.feed(ev.BundlesAsked(message.group, bundles, message.attempt, message.waits))
 
     # ---- deaths ----
 

@@ -108,6 +108,7 @@ class NodeDaemon:
             do.StopNode: self._stop_node,
             do.ReserveBundles: self._tell_nodes,
             do.ReleaseBundles: self._tell_nodes,
+            do.AnswerBundles: self._tell_nodes,
             do.PublishGroup: self._tell_nodes,
         }
         self.loop.watch(port.event_fd, self.drain)
@@ -261,7 +262,7 @@ class NodeDaemon:
         self.error = self.error or one.error
         self.loop.stop()
 
-    def _tell_nodes(self, one: do.ReserveBundles | do.ReleaseBundles | do.PublishGroup) -> None:
+    def _tell_nodes(self, one: do.ReserveBundles | do.ReleaseBundles | do.AnswerBundles | do.PublishGroup) -> None:
         if self.cluster is not None:
             self.cluster.carry(one)
 

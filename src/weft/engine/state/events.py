@@ -245,6 +245,23 @@ class BundlesAnswered(Event, frozen=True):
     node: int
     group: bytes
     ok: bool
+    attempt: int
+
+
+class BundlesAsked(Event, frozen=True):
+    """From the head: bundles are to be set aside here, now or (`waits`) when there is room."""
+
+    group: bytes
+    bundles: dict[int, Amounts]
+    attempt: int
+    waits: bool
+
+
+class BundlesDropped(Event, frozen=True):
+    """From the head: they are not wanted here after all."""
+
+    group: bytes
+    bundles: list[int]
 
 
 class GroupLearnt(Event, frozen=True):

@@ -22,6 +22,7 @@ from weft.engine.state.instructions import (
     ACTOR_GROUP_REMOVED,
     GROUP_REMOVED,
     UNSCHEDULABLE,
+    AnswerBundles,
     Fault,
     Instruction,
     PublishGroup,
@@ -52,7 +53,10 @@ class GroupScheduler(Scheduler):
         self.own = NodeView(0, "", {}, self.resources.total)
         """This node, as far as it is chosen by its id and labels."""
         self._placing: dict[bytes, _Placing] = {}
-        """Groups whose bundles other nodes have been asked to set aside."""
+        """On the head: groups whose bundles nodes have been asked to set aside."""
+        self._attempts = 0
+        self._asked: dict[str, ev.BundlesAsked] = {}
+        """Bundles that wait in this node's queue for the head."""
 
     # ---- what may be placed here at all ----
 
@@ -133,6 +137,14 @@ class GroupScheduler(Scheduler):
 
     def _place_group(self, demand: Demand, out: list[Instruction]) -> bool:
         """Set its bundles aside; they fit."""
+        if (asked := self._asked.get(str(demand.key))) is not None:
+            if not self.bundles.reserve(asked.group, asked.bundles):
+                return False
+            del self._asked[str(demand.key)]
+            self.demands.granted(demand)
+            self.demands.gave_back(demand.key)
+            self._answer(asked.group, True, asked.attempt, out)
+            return True
         group = self.groups.by_id[bytes.fromhex(str(demand.key))]
         if not self.bundles.reserve(group.id, dict(enumerate(group.bundles))):
             return False
@@ -152,6 +164,7 @@ class GroupScheduler(Scheduler):
             return
         self._publish(group, out)
         self._call_off(group, out)
+        self._asked.pop(group.id.hex(), None)
         self.demands.cancel(group.id.hex())
         for actor in [actor for actor in self.actors.by_id.values() if is_in(actor.spec.strategy, group)]:
             if actor.stage is not Stage.DEAD and actor.ending is None:
@@ -284,69 +297,110 @@ class GroupScheduler(Scheduler):
                 continue  # it waits in this node's own queue
             if group.id not in self._placing and (nodes := choose_nodes(group, self._views())) is not None:
                 self.demands.cancel(group.id.hex())
-                self._begin(group, nodes, out)
+                self._begin(group, nodes, False, out)
 
-    def _begin(self, group: Group, nodes: list[int], out: list[Instruction]) -> None:
-        """Set aside here what is to be here, and ask the other nodes."""
+    def _groups_ticked(self, out: list[Instruction]) -> None:
+        """The group that has waited longest queues on its nodes, or it would never find them empty beside a stream of
+        tasks. One at a time, so that no two hold what the other waits for; the next one's turn comes."""
+        if not self._is_shared or self._number != HEAD:
+            return
+        for group_id, placing in list(self._placing.items()):
+            placing.age += 1
+            if placing.waits and placing.age > PATIENCE_TICKS:
+                group = self.groups.by_id[group_id]
+                self._call_off(group, out)
+                self.groups.living[group_id] = self.groups.living.pop(group_id)  # behind the others
+        if any(placing.waits for placing in self._placing.values()):
+            return
+        for group in self.groups.living.values():
+            if group.is_waiting and group.id not in self._placing:
+                nodes = choose_nodes(group, self._views(), empty=True)
+                if nodes is not None:
+                    self._begin(group, nodes, True, out)
+                    return
+
+    def _begin(self, group: Group, nodes: list[int], waits: bool, out: list[Instruction]) -> None:
+        """Ask the nodes, this one too, to set aside what is to be there."""
         parts: dict[int, dict[int, Amounts]] = {}
         for index, node in enumerate(nodes):
             if group.nodes[index] is None:
                 parts.setdefault(node, {})[index] = group.bundles[index]
-        mine = parts.pop(self._number, {})
-        if mine and not self.bundles.reserve(group.id, mine):
-            return
-        placing = self._placing[group.id] = _Placing(nodes, set(parts))
-        if mine:
-            placing.done[self._number] = list(mine)
+        self._attempts += 1
+        placing = self._placing[group.id] = _Placing(nodes, parts, self._attempts, waits)
         for node, bundles in parts.items():
-            placing.done[node] = list(bundles)
+            if node == self._number:
+                continue
             assert self.cluster is not None
             available = self.cluster.nodes[node].available
             for name, amount in total_of(tuple(bundles.values())):
                 available[name] = available.get(name, 0) - amount  # until its next report
-            out.append(ReserveBundles(node, group.id, bundles))
-        self._finish(group, out)
+            out.append(ReserveBundles(node, group.id, bundles, placing.attempt, waits))
+        if self._number in parts:
+            self._bundles_asked(ev.BundlesAsked(group.id, parts[self._number], placing.attempt, waits), out)
+
+    def _bundles_asked(self, event: ev.BundlesAsked, out: list[Instruction]) -> None:
+        """The head asks, which may be this node."""
+        if self.bundles.reserve(event.group, event.bundles):
+            self._answer(event.group, True, event.attempt, out)
+        elif not event.waits:
+            self._answer(event.group, False, event.attempt, out)
+        else:
+            parts = tuple(event.bundles.values())
+            need = total_of(parts)
+            demand = Demand(event.group.hex(), 0, (0, 0), 0, need, need, "")
+            demand.parts = parts
+            self._asked[event.group.hex()] = event
+            self.demands.want(demand, 1)
+            self._schedule(out)
+
+    def _answer(self, group: bytes, ok: bool, attempt: int, out: list[Instruction]) -> None:
+        if self._number == HEAD:
+            self._bundles_answered(ev.BundlesAnswered(HEAD, group, ok, attempt), out)
+        else:
+            out.append(AnswerBundles(group, ok, attempt))
+
+    def _bundles_dropped(self, event: ev.BundlesDropped, out: list[Instruction]) -> None:
+        if self._asked.pop(event.group.hex(), None) is not None:
+            self.demands.cancel(event.group.hex())
+        self.bundles.give_back(event.group, event.bundles)
+        self._schedule(out)
 
     def _bundles_answered(self, event: ev.BundlesAnswered, out: list[Instruction]) -> None:
         placing = self._placing.get(event.group)
-        if placing is None or event.node not in placing.waiting:
+        if placing is None or placing.attempt != event.attempt or event.node not in placing.waiting:
             return
         placing.waiting.discard(event.node)
         if not event.ok:
-            placing.done.pop(event.node, None)
+            placing.parts.pop(event.node, None)
             placing.has_failed = True
         self._finish(self.groups.by_id[event.group], out)
 
     def _finish(self, group: Group, out: list[Instruction]) -> None:
         placing = self._placing[group.id]
-        if placing.waiting:
-            return
         if placing.has_failed:
             self._call_off(group, out)  # it goes on waiting
-            return
-        del self._placing[group.id]
-        self.groups.placed(group, placing.nodes, out)
-        self._publish(group, out)
-        self._schedule(out)
+        elif not placing.waiting:
+            del self._placing[group.id]
+            self.groups.placed(group, placing.nodes, out)
+            self._publish(group, out)
+            self._schedule(out)
 
     def _call_off(self, group: Group, out: list[Instruction]) -> None:
-        """Give back what was set aside for a group that is not placed yet."""
+        """Give back what was set aside, or asked for, for a group that is not placed yet."""
         placing = self._placing.pop(group.id, None)
-        for node, bundles in placing.done.items() if placing is not None else ():
+        for node, bundles in placing.parts.items() if placing is not None else ():
             if node == self._number:
-                self.bundles.give_back(group.id, bundles)
+                self._bundles_dropped(ev.BundlesDropped(group.id, list(bundles)), out)
             else:
-                out.append(ReleaseBundles(node, group.id, bundles))
+                out.append(ReleaseBundles(node, group.id, list(bundles)))
 
     def _node_left(self, event: ev.NodeLeft, out: list[Instruction]) -> None:
         if self._number != HEAD:
             return
         for group_id, placing in list(self._placing.items()):
             if event.node in placing.nodes:
-                placing.done.pop(event.node, None)
-                placing.waiting.discard(event.node)
-                placing.has_failed = True
-                self._finish(self.groups.by_id[group_id], out)
+                placing.parts.pop(event.node, None)
+                self._call_off(self.groups.by_id[group_id], out)
         for group in self.groups.node_died(event.node, out):
             self._publish(group, out)
         self._plan_groups(out)
@@ -365,10 +419,6 @@ class GroupScheduler(Scheduler):
         else:
             group.state, group.nodes = GroupState(event.state), list(event.nodes)
         self._schedule(out)
-
-    def reserve_bundles(self, group: bytes, bundles: Mapping[int, Amounts]) -> bool:
-        """The head asks. What is free is given; what is not is not waited for."""
-        return self.bundles.reserve(group, bundles)
 
     def plan_group(self, demand: Demand) -> tuple[dict[int, int], bool, int]:
         """How many to ask each other node for, whether this one may serve it, and how many are left to others."""
@@ -395,15 +445,19 @@ class GroupScheduler(Scheduler):
 class _Placing:
     """A group whose bundles are being set aside."""
 
-    __slots__ = ("done", "has_failed", "nodes", "waiting")
+    __slots__ = ("age", "attempt", "has_failed", "nodes", "parts", "waiting", "waits")
 
-    def __init__(self, nodes: list[int], waiting: set[int]) -> None:
+    def __init__(self, nodes: list[int], parts: dict[int, dict[int, Amounts]], attempt: int, waits: bool) -> None:
         self.nodes = nodes
-        self.waiting = waiting
+        self.parts = dict(parts)
+        """The bundles that each node has set aside, or has been asked for."""
+        self.waiting = set(parts)
         """Nodes that have not answered."""
-        self.done: dict[int, list[int]] = {}
-        """The bundles that each node has, or has been asked for."""
+        self.attempt = attempt
+        self.waits = waits
+        """The nodes answer when they have room."""
         self.has_failed = False
+        self.age = 0
 
 
 def _times(free: Mapping[str, int], demand: Demand) -> int:

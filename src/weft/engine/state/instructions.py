@@ -83,11 +83,13 @@ class RecordActor(Instruction, frozen=True):
 
 
 class ReserveBundles(Instruction, frozen=True):
-    """Ask another node to set these bundles aside; BundlesAnswered follows."""
+    """Ask another node to set these bundles aside; BundlesAnswered follows, when there is room if it `waits`."""
 
     node: int
     group: bytes
     bundles: dict[int, tuple[tuple[str, int], ...]]
+    attempt: int
+    waits: bool
 
 
 class ReleaseBundles(Instruction, frozen=True):
@@ -96,6 +98,14 @@ class ReleaseBundles(Instruction, frozen=True):
     node: int
     group: bytes
     bundles: list[int]
+
+
+class AnswerBundles(Instruction, frozen=True):
+    """Tell the head whether the bundles that it asked for are set aside."""
+
+    group: bytes
+    ok: bool
+    attempt: int
 
 
 class PublishGroup(Instruction, frozen=True):

@@ -91,6 +91,8 @@ class NodeState(GroupScheduler):
             ev.GroupWatched: self._group_watched,
             ev.GroupLearnt: self._group_learnt,
             ev.BundlesAnswered: self._bundles_answered,
+            ev.BundlesAsked: self._bundles_asked,
+            ev.BundlesDropped: self._bundles_dropped,
             ev.NodeLeft: self._node_left,
             ev.JobLearnt: self._job_learnt,
             ev.GuestJoined: self._guest_joined,
@@ -109,7 +111,7 @@ class NodeState(GroupScheduler):
     @property
     def wants_ticks(self) -> bool:
         """Whether Ticked events are needed now."""
-        return self.demands.is_waiting or self.workers.wants_ticks
+        return self.demands.is_waiting or self.workers.wants_ticks or (self._is_shared and self.groups_wait)
 
     # ---- leases ----
 
@@ -309,6 +311,7 @@ class NodeState(GroupScheduler):
             if text and demand.job in self.jobs:
                 out.append(SendMessage(self.jobs[demand.job].driver, Warn(text)))
         self._refuse_unknown_groups(out)
+        self._groups_ticked(out)
         for worker in self.workers.tick(self._may_end):
             self._let_go(worker, "it was idle and there are enough others", out)
         self._schedule(out)

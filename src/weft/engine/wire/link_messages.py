@@ -159,15 +159,18 @@ class Pong(LinkMessage, frozen=True):
 
 
 class AskBundles(LinkMessage, frozen=True):
-    """The head to a node: set these bundles aside, all or none; BundlesSet answers."""
+    """The head to a node: set these bundles aside, all or none. BundlesSet answers, with `waits` when there is room."""
 
     group: bytes
     bundles: dict[int, list[tuple[str, int]]]
+    attempt: int
+    waits: bool
 
 
 class BundlesSet(LinkMessage, frozen=True):
     group: bytes
     ok: bool
+    attempt: int
 
 
 class DropBundles(LinkMessage, frozen=True):
