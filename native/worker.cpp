@@ -285,6 +285,11 @@ uint32_t window_of(const Frame& frame) {
     return frame.header.window != 0 ? frame.header.window : kStreamWindow;
 }
 
+/// A retry begins behind what its consumer has taken of the first attempt.
+bool has_room(uint32_t sent, const Credit& credit, uint32_t window) {
+    return sent < uint64_t(credit.consumed.load(std::memory_order_acquire)) + window;
+}
+
 /// The stream ends with the exception that is set as its last item, or is tried again.
 void end_stream_with_exception(Core& core, Frame& frame, uint32_t index) {
     auto [error, retry] = dump_exception(frame);
@@ -316,8 +321,7 @@ std::unique_ptr<Frame> take_frame(PendingObject* pending) {
 /// 1 when more may be sent, 0 when the consumer must catch up first, -1 when it wants no more.
 long stream_room(const PendingObject* pending) {
     if (pending->credit->closed.load(std::memory_order_acquire)) return -1;
-    return pending->items - pending->credit->consumed.load(std::memory_order_acquire) <
-           window_of(*pending->frame);
+    return has_room(pending->items, *pending->credit, window_of(*pending->frame));
 }
 
 PyObject* pending_item(PyObject* self, PyObject* value) {
@@ -670,13 +674,12 @@ void Worker::stream(Frame& frame, PyObject* result) {
         if ((failed = !send_item(*core_, frame, sent, item.get()))) break;
         ++sent;
         core_->advance_epoch();
-        const auto has_room = [&] {
-            return credit->closed.load(std::memory_order_acquire) ||
-                   sent - credit->consumed.load(std::memory_order_acquire) < window;
+        const auto may_send = [&] {
+            return credit->closed.load(std::memory_order_acquire) || has_room(sent, *credit, window);
         };
-        while (!has_room()) {
+        while (!may_send()) {
             Py_BEGIN_ALLOW_THREADS;
-            core_->wait_until(has_room, -1, Core::kLendAtOnce);
+            core_->wait_until(may_send, -1, Core::kLendAtOnce);
             Py_END_ALLOW_THREADS;
             if (core_->is_closed() || (failed = PyErr_CheckSignals() != 0)) break;
         }
