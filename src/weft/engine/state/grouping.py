@@ -296,7 +296,6 @@ class GroupScheduler(Scheduler):
             if not self._is_shared and group.id.hex() in self.demands.by_key:
                 continue  # it waits in this node's own queue
             if group.id not in self._placing and (nodes := choose_nodes(group, self._views())) is not None:
-                self.demands.cancel(group.id.hex())
                 self._begin(group, nodes, False, out)
 
     def _groups_ticked(self, out: list[Instruction]) -> None:
@@ -321,6 +320,7 @@ class GroupScheduler(Scheduler):
 
     def _begin(self, group: Group, nodes: list[int], waits: bool, out: list[Instruction]) -> None:
         """Ask the nodes, this one too, to set aside what is to be there."""
+        self.demands.cancel(group.id.hex())  # it may have waited in this node's own queue, when that was alone
         parts: dict[int, dict[int, Amounts]] = {}
         for index, node in enumerate(nodes):
             if group.nodes[index] is None:
