@@ -256,6 +256,18 @@ class ClusterShell:
 
     def forward(self, outbound: list[tuple[int, int, int, int, bytes]]) -> None:
         """What local processes, and this daemon, have sent to proxies."""
+        if not outbound:
+            return
+        links = list(self.members.links.values())
+        for link in links:
+            link.cork()
+        try:
+            self._forward(outbound)
+        finally:
+            for link in links:
+                link.uncork()
+
+    def _forward(self, outbound: list[tuple[int, int, int, int, bytes]]) -> None:
         for proxy, slot, generation, kind, payload in outbound:
             if slot == 0 and kind == kinds.PEER_DIED:
                 dead: Process = kinds.PROCESS_BODY.unpack_from(payload)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import socket
 import struct
 from collections.abc import Callable
@@ -32,6 +33,8 @@ LARGEST_MESSAGE = 1 << 30
 HANDSHAKE_S = 10.0
 _READ_BYTES = 256 << 10
 _SOCKET_BYTES = 4 << 20
+_GATHERED = 64
+"""Messages in one call at most."""
 _ROUNDS = 16
 """Reads in a row before the loop's other descriptors have their turn."""
 
@@ -76,6 +79,7 @@ class Link:
         self._chunk: tuple[int, int, int, memoryview | None, int] | None = None
         """(transfer, offset, bytes, target, received) of the chunk that is coming in."""
         self._wants_write = False
+        self._is_corked = False
         self.is_closed = False
         self.peer = 0
         """The number of the node at the other end, once it has said so; 0 is the head's, so ask `is_peer`."""
@@ -99,7 +103,16 @@ class Link:
             return
         body = link_messages.encode(message)
         self._out.append(memoryview(HEADER.pack(len(body), MESSAGE) + body))
-        if not self._wants_write:
+        if not self._wants_write and not self._is_corked:
+            self._flush()
+
+    def cork(self) -> None:
+        """More will be sent in a moment: keep it together until `uncork`."""
+        self._is_corked = True
+
+    def uncork(self) -> None:
+        self._is_corked = False
+        if self._out and not self._wants_write and not self.is_closed:
             self._flush()
 
     def send_bulk(self, sending: Sending) -> None:
@@ -135,12 +148,11 @@ class Link:
     def _flush(self) -> None:
         try:
             while self._out or self._next_chunk():
-                data = self._out[0]
-                sent = self._socket.send(data)
-                if sent == len(data):
-                    self._out.popleft()
-                else:
-                    self._out[0] = data[sent:]
+                sent = self._socket.sendmsg(itertools.islice(self._out, _GATHERED))
+                while self._out and sent >= len(self._out[0]):
+                    sent -= len(self._out.popleft())
+                if sent:
+                    self._out[0] = self._out[0][sent:]
             is_full = False
         except BlockingIOError:
             is_full = True
