@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -93,6 +95,57 @@ def test_the_jobs_of_a_driver_end_with_it_on_every_node(two_nodes: TwoNodes) -> 
         time.sleep(0.05)
     assert weft.available_resources()["there"] == 9
     weft.kill(weft.get_actor("detached"))
+
+
+def test_nodes_end_with_their_head() -> None:
+    cluster = Cluster(initialize_head=True)
+    node = cluster.add_node()
+    assert cluster.head_node is not None
+    cluster.remove_node(cluster.head_node, allow_graceful=False)
+    deadline = time.monotonic() + 10
+    while node.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not node.is_alive()
+    assert "the head of the cluster is gone" in node.log()
+    cluster.shutdown()
+
+
+def test_objects_that_do_not_fit_are_spilled_on_the_way() -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 64 << 20})
+    try:
+        cluster.add_node(num_cpus=1, resources={"there": 1}, object_store_memory=64 << 20)
+        weft.init(address=cluster.address)
+
+        @weft.remote(resources={"there": 1})
+        def make(value: int) -> Any:
+            return np.full(20 << 20, value, dtype=np.uint8)
+
+        refs = [make.remote(value) for value in range(6)]
+        for _ in range(2):
+            assert [int(weft.get(ref)[-1]) for ref in refs] == list(range(6))
+    finally:
+        weft.shutdown()
+        cluster.shutdown()
+
+
+def test_the_last_words_of_every_node_are_printed() -> None:
+    script = """if True:
+        import sys, weft
+        weft.init(address=sys.argv[1])
+        @weft.remote(resources={"there": 1})
+        def speak():
+            print("last words")
+        weft.get(speak.remote())
+    """
+    cluster = Cluster(initialize_head=True)
+    try:
+        cluster.add_node(resources={"there": 1})
+        said = subprocess.run(
+            [sys.executable, "-c", script, cluster.address], capture_output=True, text=True, timeout=30
+        )
+        assert "last words" in said.stdout + said.stderr, said
+    finally:
+        cluster.shutdown()
 
 
 def test_a_cluster_can_be_built_twice() -> None:

@@ -24,7 +24,7 @@ from weft.engine.wire.link_messages import Member
 BEAT_S = 1.0
 SILENCE_S = 15.0
 UNKNOWN_GUESTS = 64
-"""Connections that have not said who they are; more are turned away."""
+"""Connections that have not said who they are; when more come, the oldest go."""
 HEAD = 0
 
 
@@ -76,7 +76,7 @@ class Membership:
         self._on_chunk = on_chunk
         self.members: dict[int, Member] = {}
         self.links: dict[int, Link] = {}
-        self._strangers: set[Link] = set()
+        self._strangers: dict[Link, None] = {}
         self._awaited: set[int] | None = None
         """Nodes that must be linked before this one is in; None until the table came."""
         self._has_joined = False
@@ -123,12 +123,10 @@ class Membership:
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            connection, address = self._listener.accept()
-            if len(self._strangers) >= UNKNOWN_GUESTS:
-                connection.close()
-                _log(f"a connection from {address[0]} was turned away: {UNKNOWN_GUESTS} others are still unknown")
-                return
-            self._strangers.add(self._link(connection, accepts=True))
+            connection, _ = self._listener.accept()
+            if len(self._strangers) >= UNKNOWN_GUESTS:  # whoever has waited longest is likely no node of ours
+                next(iter(self._strangers)).close(f"refused: {UNKNOWN_GUESTS} others came after it")
+            self._strangers[self._link(connection, accepts=True)] = None
 
     def _connect(self, address: str, number: int) -> None:
         host, _, port = address.rpartition(":")
@@ -140,7 +138,7 @@ class Membership:
             return
         link = self._link(connection, accepts=False)
         link.peer = number
-        self._strangers.add(link)
+        self._strangers[link] = None
 
     def _link(self, connection: socket.socket, accepts: bool) -> Link:
         return Link(
@@ -164,7 +162,7 @@ class Membership:
             self._know(link, link.peer)
 
     def _know(self, link: Link, number: int) -> None:
-        self._strangers.discard(link)
+        self._strangers.pop(link, None)
         link.peer, link.is_peer = number, True
         link.last_heard = int(time.monotonic())
         self.links[number] = link
@@ -198,7 +196,7 @@ class Membership:
             link.close(f"a {type(message).__name__} is no first message")
 
     def _closed(self, link: Link, reason: str) -> None:
-        self._strangers.discard(link)
+        self._strangers.pop(link, None)
         if self._is_closed:
             return
         if not link.is_peer:

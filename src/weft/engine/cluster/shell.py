@@ -34,6 +34,7 @@ from weft.engine.wire.messages import (
     DriverHello,
     KillActor,
     RemoveGroup,
+    Reply,
     Request,
     Warn,
     WatchGroup,
@@ -48,6 +49,8 @@ PLAN_S = 0.003
 """Work that is done sooner is not worth another node."""
 REPORT_S = 0.005
 HEARTBEAT_S = 1.0
+FLUSH_S = 1.0
+"""A node that takes longer to pass its workers' output on is not waited for."""
 REPLY, STREAM_ITEM = 64, 71
 _FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, kinds.ACTOR_CREATED, kinds.FUNCTION))
 _HEAD_METHODS = frozenset(
@@ -58,6 +61,16 @@ _LOOKED_AT = _FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL}
 _messages = msgspec.msgpack.Decoder(
     DefineShape | DriverHello | KillActor | CreateGroup | RemoveGroup | WatchGroup | Request
 )
+
+
+class _Flush:
+    """A driver that waits for the output of all nodes."""
+
+    def __init__(self, process: Process, request: int, nodes: set[int], timer: Timer) -> None:
+        self.process = process
+        self.request = request
+        self.nodes = nodes
+        self.timer = timer
 
 
 class ClusterShell:
@@ -78,6 +91,7 @@ class ClusterShell:
         self._told_jobs: set[tuple[int, int]] = set()
         self._told_guests: set[tuple[int, Process]] = set()
         self._pings: dict[int, tuple[bytes, GlobalProcess, int]] = {}
+        self._flushes: dict[int, _Flush] = {}
         self._last_ping = 0
         self._planned: Timer | None = None
         self._reported: tuple[dict[str, int], int] | None = None
@@ -110,7 +124,7 @@ class ClusterShell:
             lm.JobInfo: self._job_came,
             lm.Guest: self._guest_came,
             lm.WantPlace: self._want_place_came,
-            lm.Ping: lambda link, message: link.send(lm.Pong(message.number)),
+            lm.Ping: self._ping_came,
             lm.Pong: self._pong_came,
             lm.Imported: lambda link, message: self.objects.was_imported(link.peer, message),
             lm.Gone: lambda link, message: self.objects.is_gone(link.peer, message),
@@ -156,9 +170,9 @@ class ClusterShell:
         cluster = self._state.cluster
         if cluster is None or member.number in cluster.nodes or member.number not in self.members.links:
             return
-        cluster.nodes[member.number] = NodeView(
-            member.number, member.node_id, member.labels, dict(to_amounts(member.total))
-        )
+        view = NodeView(member.number, member.node_id, member.labels, dict(to_amounts(member.total)))
+        view.is_alive = False  # until it reports, which it does once it has links to all others
+        cluster.nodes[member.number] = view
         self._report(to=member.number)
         if self.is_head:
             for group in self._state.groups.living.values():
@@ -189,6 +203,7 @@ class ClusterShell:
         cluster = self._state.cluster
         if cluster is not None and (view := cluster.nodes.get(link.peer)) is not None:
             view.available, view.queued = message.available, message.queued
+            view.is_alive = True
             self._plan_later()
 
     def changed(self) -> None:
@@ -241,10 +256,13 @@ class ClusterShell:
                 return False
             self._send_to_daemon(node, process, kind, payload)
             return True
+        if kind == kinds.CONTROL:
+            message = _messages.decode(payload)
+            if isinstance(message, Request) and message.method == "flush_output":
+                return self._flush_everywhere(process, message.id)
         if self.is_head:
             return False
         if kind == kinds.CONTROL:
-            message = _messages.decode(payload)
             is_theirs = isinstance(message, KillActor | CreateGroup | RemoveGroup | WatchGroup) or (
                 isinstance(message, Request) and message.method in _HEAD_METHODS
             )
@@ -315,10 +333,14 @@ class ClusterShell:
     # ---- records of other nodes ----
 
     def _received(self, link: Link, message: lm.AnyMessage) -> None:
+        what = f"a {type(message).__name__} of node {link.peer}"
         try:
             self._handlers[type(message)](link, message)
         except RuntimeError as error:  # no slot, ring or entry is free
-            print(f"weft: a {type(message).__name__} was dropped: {error}", file=sys.stderr, flush=True)
+            print(f"weft: {what} was dropped: {error}", file=sys.stderr, flush=True)
+        except Exception as error:  # one node's nonsense must not end another
+            print(f"weft: {what} makes no sense: {error!r}", file=sys.stderr, flush=True)
+            self._loop.call_later(0, lambda: link.close(f"{what} made no sense"))
 
     def _record_came(self, link: Link, message: lm.Record) -> None:
         to: Process = (message.to_slot, message.to_generation)
@@ -401,6 +423,11 @@ class ClusterShell:
         self.members.send(node, lm.Ping(self._last_ping))
 
     def _pong_came(self, link: Link, message: lm.Pong) -> None:
+        if (flush := self._flushes.get(message.number)) is not None:
+            flush.nodes.discard(link.peer)
+            if not flush.nodes:
+                self._end_flush(message.number)
+            return
         actor, name, pid = self._pings.pop(message.number, (b"", (0, 0, 0), 0))
         worker = self.names.proxies.get(name)
         if self.asking.creating.pop(actor, None) is not None and worker is not None:
@@ -477,6 +504,29 @@ class ClusterShell:
         self._daemon.died(process, reason, status)
 
     # ---- for people ----
+
+    def _flush_everywhere(self, process: Process, request: int) -> bool:
+        """What workers of all nodes have written is on its way to the driver before it is answered."""
+        nodes = set(self.members.links)
+        if not nodes:
+            return False
+        self._daemon.flush_output()
+        self._last_ping += 1
+        number = self._last_ping
+        timer = self._loop.call_later(FLUSH_S, lambda: self._end_flush(number))
+        self._flushes[number] = _Flush(process, request, nodes, timer)
+        self.members.broadcast(lm.Ping(number))
+        return True
+
+    def _end_flush(self, number: int) -> None:
+        if (flush := self._flushes.pop(number, None)) is not None:
+            flush.timer.cancel()
+            self._daemon.send(flush.process, Reply(flush.request))
+
+    def _ping_came(self, link: Link, message: lm.Ping) -> None:
+        self._daemon.flush_output()
+        self._daemon.drain()
+        link.send(lm.Pong(message.number))
 
     def _warn(self, driver: Process, message: Warn) -> None:
         self._daemon.send(driver, message)

@@ -202,6 +202,10 @@ class NodeDaemon:
     def stop(self, error: str) -> None:
         self._stop_node(do.StopNode(error))
 
+    def flush_output(self) -> None:
+        """What workers have written until now is sent to their drivers."""
+        self._output.flush()
+
     def send(self, process: Process, message: Message) -> None:
         """One message to a process."""
         self._send(process, message)

@@ -72,7 +72,7 @@ class ClusterView:
         if strategy.get("kind") != "node_affinity" or strategy.get("soft"):
             return ""
         meant = next((node for node in self.nodes.values() if node.node_id == strategy["node_id"]), None)
-        if meant is None or not meant.is_alive:
+        if meant is None:
             return f"the node {strategy['node_id']} that it is bound to is not alive"
         short = [name for name, amount in need if meant.available.get(name, 0) < amount]
         if strategy.get("fail_on_unavailable") and short:
