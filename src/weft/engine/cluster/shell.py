@@ -463,6 +463,9 @@ class ClusterShell:
                 self._daemon.feed(ev.BundlesAnswered(one.node, one.group, False, one.attempt))
 
     def _bundles_asked(self, link: Link, message: lm.AskBundles) -> None:
+        if self._state.cluster is None:  # it has not joined: the head asks again
+            link.send(lm.BundlesSet(message.group, False, message.attempt))
+            return
         bundles = {index: tuple(amounts) for index, amounts in message.bundles.items()}
         self._daemon.feed(ev.BundlesAsked(message.group, bundles, message.attempt, message.waits))
 
