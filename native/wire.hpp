@@ -233,6 +233,11 @@ enum class ErrorCode : uint8_t {
 };
 
 inline std::string error_value(ErrorCode code, std::string_view text) {
+/// Whether a text is an error value of the engine's own, not words for a person.
+inline bool is_error_value(std::string_view text) {
+    return text.size() >= 2 && text[0] == 'S' && uint8_t(text[1]) < ' ';
+}
+
     std::string value{'S', char(code)};
     return value.append(text);
 }

@@ -21,6 +21,8 @@ from weft.engine.wire.link import Link
 from weft.engine.wire.link_messages import GlobalObject
 
 SWEEP_S = 0.1
+OBJECT_LOST, RECONSTRUCTION_FAILED = 4, 24
+"""Codes of the engine's own error values (see `process.errors`)."""
 DAEMON: Process = (0, 1)
 Entry: TypeAlias = tuple[int, int]
 """(entry, generation) of this node's object table."""
@@ -137,7 +139,7 @@ class Objects:
         wanted.pull = next(self._numbers)
         self._pulls[wanted.pull] = Pull(entry, size, node)
         if not self._send(node, lm.Pull(wanted.pull, theirs, generation)):
-            self._lost(wanted.pull)
+            self._lost_with_node(wanted.pull)
 
     def chunk_target(self, transfer: int, offset: int, size: int) -> memoryview | None:
         """Where a chunk belongs; None when nobody wants it any more."""
@@ -164,36 +166,35 @@ class Objects:
             return
         pull.received += size
         if pull.received >= pull.size:
-            self._end_pull(transfer, "")
+            self._end_pull(transfer, b"")
 
     def pull_refused(self, transfer: int) -> None:
         """The node that had it has it no more."""
         if transfer in self._pulls:
-            self._lost(transfer)
+            text = "its owner has freed it, or died, while it was being read"
+            self._end_pull(transfer, _native.error_value(OBJECT_LOST, text))
 
     def pull_failed(self, transfer: int, reason: str) -> None:
         if transfer in self._pulls:
-            self._end_pull(transfer, f"an object of another node can not be read: {reason}")
+            self._end_pull(transfer, f"an object of another node can not be read: {reason}".encode())
 
-    def _lost(self, transfer: int) -> None:
-        """Its bytes are gone for good: the readers find the entry gone when they look again."""
-        pull = self._pulls[transfer]
-        self._port.remove(*pull.entry)
-        self._end_pull(transfer, "", is_lost=True)
+    def _lost_with_node(self, transfer: int) -> None:
+        text = "its bytes were on a node that is gone, and what made it can not be run again"
+        self._end_pull(transfer, _native.error_value(RECONSTRUCTION_FAILED, text))
 
-    def _end_pull(self, transfer: int, error: str, is_lost: bool = False) -> None:
+    def _end_pull(self, transfer: int, error: bytes) -> None:
         pull = self._pulls.pop(transfer)
         if pull.view is not None:
             pull.view.release()
             pull.view = None
         if pull.is_begun:
-            self._port.end_receiving(*pull.entry, not error and not is_lost)
+            self._port.end_receiving(*pull.entry, not error)
         wanted = self.imports.get(pull.entry)
         if wanted is None:
             return
         wanted.pull = 0
-        wanted.has_bytes = not error and not is_lost
-        answer = kinds.RESTORED_BODY.pack(*pull.entry, int(not error), 0) + error.encode()
+        wanted.has_bytes = not error
+        answer = kinds.RESTORED_BODY.pack(*pull.entry, int(not error), 0) + error
         for process in wanted.waiting:
             self._port.send(*process, kinds.RESTORED, answer)
         wanted.waiting.clear()
@@ -235,7 +236,7 @@ class Objects:
     def node_gone(self, node: int) -> None:
         for transfer, pull in list(self._pulls.items()):
             if pull.node == node:
-                self._lost(transfer)
+                self._lost_with_node(transfer)
         for nodes in self.exports.values():
             nodes.discard(node)
 

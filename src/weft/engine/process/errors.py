@@ -25,6 +25,8 @@ ENV_FAILED, ACTOR_ENV_FAILED = 20, 21
 """The runtime environment of a task, or of an actor, could not be made."""
 GROUP_REMOVED, ACTOR_GROUP_REMOVED = 22, 23
 """The placement group of a task, or of an actor, was removed."""
+RECONSTRUCTION_FAILED = 24
+"""An object was lost with its node and can not be made again."""
 
 _ENGINE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LONGEST_CHAIN = 16
@@ -192,6 +194,8 @@ def system_error(code: int, text: str) -> BaseException:
         return exceptions.OwnerDiedError(call_site=text)
     if code == OBJECT_LOST:
         return exceptions.ObjectLostError(call_site=text)
+    if code == RECONSTRUCTION_FAILED:
+        return exceptions.ObjectReconstructionFailedError(call_site=text)
     if code == CANCELLED:
         return exceptions.TaskCancelledError(error_message=text)
     if code == NODE_LOST:

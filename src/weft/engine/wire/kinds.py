@@ -52,7 +52,7 @@ SPACE = 21
 RESTORE = 22
 """To the daemon: u32 entry, u32 generation. A spilled object is wanted."""
 RESTORED = 23
-"""From the daemon: u32 entry, u32 generation, u32 ok, u32 zero, then text when not ok."""
+"""From the daemon: u32 entry, u32 generation, u32 ok, u32 zero, then text or an error value when not ok."""
 
 LENDS_OBJECTS = 24
 """To the daemon: u32 1 when other processes refer to objects of this idle worker (it must be kept), else 0."""
