@@ -355,6 +355,9 @@ bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*&
             core.ask_space(bytes);
         }
         if (!wait_for_answer(core, core.space_answers, before)) return false;
+    }
+    std::string text;
+    {
         std::lock_guard lock(core.mutex());
         text = core.space_text;
     }
@@ -365,7 +368,6 @@ bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*&
     return false;
 }
 
-        if (core.is_lost()) return raise_error(Core::node_lost_error()) != nullptr;
 PyObject* Subject::text() const {
     const std::string of = task.empty() ? "" : " of task " + std::string(task);
     if (keyword != nullptr) return PyUnicode_FromFormat("%s[%R]%s", root, keyword, of.c_str());
@@ -456,6 +458,7 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena) {
                     problem = it->second;
                     answered = true;
                 }
+                if (is_error_value(problem)) return raise_error(problem);
                 if (!problem.empty()) return raise_error(error_value(ErrorCode::out_of_memory, problem));
                 continue;
             }
@@ -466,7 +469,6 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena) {
                                                "object from a task."));
         }
     }
-                if (is_error_value(problem)) return raise_error(problem);
 }
 
 PyObject* value_of(Core& core, Entry* entry) {
