@@ -17,6 +17,7 @@ ActorLink* Core::link(Id actor) {
 void Core::submit_creation(Task* task) {
     // The creator hears of the actor by itself; no watch is needed.
     ActorLink* made = link(task->header().actor);
+    if (is_lost()) return actor_is_dead(made, node_lost_error()), finish_task(task);
     made->watching = true;
     made->creation = task;
     submit(task);
@@ -25,6 +26,7 @@ void Core::submit_creation(Task* task) {
 void Core::submit_call(Task* task, Entry* actor) {
     ActorLink* to = link(actor->id);
     task->actor = to;
+    if (is_lost() && to->state != ActorLink::dead) return fail_task(task, node_lost_error());
     if (to->state == ActorLink::dead) {
         const std::string death = to->death;
         return fail_task(task, death);

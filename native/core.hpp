@@ -208,6 +208,7 @@ class Core {
     void watch_daemon(int socket_fd);
     void close();
     bool is_closed() const { return closed_.load(std::memory_order_acquire); }
+    static std::string node_lost_error();
     /// Whether the daemon is gone.
     bool is_lost() const { return lost_.load(std::memory_order_acquire); }
     bool next_event(CoreEvent& event);
@@ -273,7 +274,7 @@ class Core {
     /// After a value was given by a thread other than the one that pumps: whoever waits looks again.
     void wake_waiters();
     void request_exit();
-    /// Makes a wait of that thread return `interrupted`, so that it looks for signals.
+    /// Makes a wait of that thread return `interrupted`, so that it looks for signals. The mutex is held.
     void interrupt(pthread_t thread);
 
     Segment& segment() { return *segment_; }

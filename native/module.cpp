@@ -402,6 +402,7 @@ NB_MODULE(_native, m) {
           nb::arg("daemon_socket_fd") = -1);
     m.def("detach", &detach);
     m.def("is_attached", [] { return session().number != 0; });
+    m.def("is_lost", [] { return session().number != 0 && session().core->is_lost(); });
     m.def("session", [] { return session().number; });
     m.def("export_function", [](uint64_t key, nb::bytes payload) {
         Core& core = need();

@@ -164,6 +164,7 @@ void Core::fail(Entry* entry, std::string_view error) {
 void Core::fetch(Entry* entry) {
     if (entry->owned || entry->fetching || entry->is_done()) return;
     entry->fetching = true;
+    if (is_lost()) return fail(entry, node_lost_error());
     if (!segment_->is_alive(entry->owner)) {
         fail(entry,
              error_value(ErrorCode::owner_died,
@@ -181,6 +182,8 @@ void Core::add_borrower(Entry* entry, ProcessId borrower, int64_t count) {
     if (it == list.end()) {
         if (list.empty()) ++lent_out_;
         list.emplace_back(borrower.key(), count);
+        // Whoever shares a ring with it hears of its death.
+        if (!channels_.knows(borrower)) send(borrower, Kind::ACQUAINT, nullptr, 0);
         return;
     }
     it->second += count;

@@ -517,13 +517,17 @@ void Core::watch_daemon(int socket_fd) {
     });
 }
 
+std::string Core::node_lost_error() {
+    return error_value(
+        ErrorCode::node_lost,
+        "the node daemon ended, and with it everything that was running. Call weft.init() again.");
+}
+
 void Core::daemon_lost() {
     {
         std::lock_guard lock(mutex_);
         lost_.store(true);
-        const std::string error = error_value(
-            ErrorCode::node_lost,
-            "the node daemon ended, and with it everything that was running. Call weft.init() again.");
+        const std::string error = node_lost_error();
         for (auto& task : tasks_)
             if (task && !task->returns.empty())
                 for (Entry* entry : task->returns)
@@ -596,7 +600,10 @@ void Core::request_exit() {
 void Core::interrupt(pthread_t thread) {
     interrupted_thread_.store(thread);
     interrupt_.store(true, std::memory_order_seq_cst);
-    wake_waiters();
+    others_.notify_all();
+    Doorbell& bell = segment_->bell(self_.slot);
+    bell.waiter_word.fetch_add(1);
+    futex_wake(bell.waiter_word, 16);
 }
 
 /// Whether this thread shall look for signals; once for each interrupt().

@@ -103,6 +103,7 @@ void Core::fail_task(Task* task, std::string_view error) {
 
 void Core::submit(Task* task) {
     ++submitted_;
+    if (is_lost()) return fail_task(task, node_lost_error());
     task->header().cookie = task->cookie();
     for (Entry* entry : task->returns)
         entry->cookie = task->cookie();

@@ -333,6 +333,19 @@ bool wait_for_answer(Core& core, const std::atomic<uint64_t>& answers, uint64_t 
     }
 }
 
+bool no_room(Core& core, uint64_t bytes) {
+    std::string text;
+    {
+        std::lock_guard lock(core.mutex());
+        text = core.space_text;
+    }
+    raise_error(error_value(ErrorCode::out_of_memory,
+                            "no room for an object of " + std::to_string(bytes) +
+                                " bytes in the object store of " +
+                                std::to_string(core.segment().header().arena_bytes) + " bytes. " + text));
+    return false;
+}
+
 }  // namespace
 
 Collecting::Collecting(Nested& nested) : before_(collecting) {
@@ -346,26 +359,21 @@ Nested* Collecting::current() {
 }
 
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data) {
-    for (int attempt = 0; attempt < 3; ++attempt) {
-        if (core.arena().allocate(bytes, owner, ref, data)) return true;
+    // Others may take what was freed; as long as something is freed, asking again is worth it.
+    for (uint64_t freed = 1; !core.arena().allocate(bytes, owner, ref, data);) {
+        if (freed == 0) return no_room(core, bytes);
         uint64_t before;
         {
             std::lock_guard lock(core.mutex());
             before = core.space_answers.load();
             core.ask_space(bytes);
         }
+        if (core.is_lost()) return raise_error(Core::node_lost_error()) != nullptr;
         if (!wait_for_answer(core, core.space_answers, before)) return false;
-    }
-    std::string text;
-    {
         std::lock_guard lock(core.mutex());
-        text = core.space_text;
+        freed = core.space_freed;
     }
-    raise_error(error_value(ErrorCode::out_of_memory,
-                            "no room for an object of " + std::to_string(bytes) +
-                                " bytes in the object store of " +
-                                std::to_string(core.segment().header().arena_bytes) + " bytes. " + text));
-    return false;
+    return true;
 }
 
 PyObject* Subject::text() const {

@@ -49,6 +49,7 @@ enum class Kind : uint16_t {
     CANCEL = 70,          ///< u64 cookie, u32 how: 1 force, 2 recursive
     STREAM_ITEM = 71,     ///< u64 cookie, u32 index, then a PackedValue
     STREAM_CREDIT = 72,   ///< u64 cookie, u32 items consumed so far; kNoMoreItems: stop
+    ACQUAINT = 73,        ///< nothing: it opens a ring, so that one hears of the other's death
 };
 
 /// Flag of a record: the next one of the same peer continues it.
@@ -232,12 +233,12 @@ enum class ErrorCode : uint8_t {
     unschedulable = 10,
 };
 
-inline std::string error_value(ErrorCode code, std::string_view text) {
 /// Whether a text is an error value of the engine's own, not words for a person.
 inline bool is_error_value(std::string_view text) {
     return text.size() >= 2 && text[0] == 'S' && uint8_t(text[1]) < ' ';
 }
 
+inline std::string error_value(ErrorCode code, std::string_view text) {
     std::string value{'S', char(code)};
     return value.append(text);
 }

@@ -199,6 +199,9 @@ def detach() -> None:
     once no value reads from it."""
 
 def is_attached() -> bool: ...
+def is_lost() -> bool:
+    """Whether the node daemon is gone; everything then fails at once."""
+
 def session() -> int:
     """Counts attaches; 0 when not attached."""
 

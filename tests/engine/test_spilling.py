@@ -90,9 +90,6 @@ def test_a_spilled_object_can_be_an_argument_or_a_nested_one() -> None:
     assert weft.get([first.remote([ref]) for ref in refs]) == list(range(16))
 
 
-@pytest.mark.xfail(
-    strict=False, reason="allocate() gives up after three answers though each freed memory: others took it first"
-)
 def test_results_of_tasks_and_puts_of_workers_are_spilled_too() -> None:
     refs = [make.remote(fill) for fill in range(40)]
     weft.wait(refs, num_returns=40, timeout=HANG_S)

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pytest
 
 import weft
 from weft.engine.process import rpc
@@ -36,9 +35,6 @@ class Lender:
         return int(weft.get(self.third.keep.remote(refs)))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="PEER_DIED goes only to those who share a ring with the dead: this owner never hears of it"
-)
 def test_a_borrower_that_dies_unknown_to_the_owner_gives_back_what_it_kept(weft_session: ModuleType) -> None:
     lender = Lender.remote()
     ref = weft.put(np.ones(4 << 20, dtype=np.uint8))

@@ -160,7 +160,6 @@ def test_a_driver_whose_other_thread_waits_can_end(tmp_path: Path) -> None:
         run.assert_nothing_remains()
 
 
-@pytest.mark.xfail(strict=True, reason="api._get_slowly calls session.ensure(), which starts a new node")
 def test_a_get_that_a_shutdown_interrupts_starts_no_new_session(tmp_path: Path) -> None:
     program = f"""{TASKS}
     import threading
@@ -288,14 +287,7 @@ USES = {
 }
 
 
-LOST_IS_FORGOTTEN = pytest.mark.xfail(
-    strict=True, reason="Core::submit and rpc.request do not look whether the daemon is lost: the call waits for ever"
-)
-
-
-@pytest.mark.parametrize(
-    "use", [pytest.param(use, id=name, marks=() if name == "put" else LOST_IS_FORGOTTEN) for name, use in USES.items()]
-)
+@pytest.mark.parametrize("use", [pytest.param(use, id=name) for name, use in USES.items()])
 def test_what_is_asked_for_after_the_nodes_death_is_refused(use: str, tmp_path: Path) -> None:
     program = f"""{TASKS}
     say('waiting')

@@ -51,7 +51,7 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
             return _native_get(object_refs)
         return _native_get(object_refs, _timeout(timeout))
     except (TypeError, RuntimeError) as error:
-        if isinstance(error, WeftError) or (_are_refs(object_refs) and _native.is_attached()):
+        if isinstance(error, WeftError) or _was_shut_down(error) or (_are_refs(object_refs) and _native.is_attached()):
             raise
         return _get_slowly(object_refs, timeout, error)
 
@@ -74,6 +74,11 @@ def _get_slowly(object_refs: Any, timeout: float | None, error: Exception) -> An
         f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef or "
         f"a list of ObjectRefs, but got {object_refs!r}."
     ) from None
+
+
+def _was_shut_down(error: Exception) -> bool:
+    """Whether another thread ended the session meanwhile: then no new one is wanted."""
+    return str(error).startswith("weft was shut down")
 
 
 def _are_refs(value: Any) -> bool:
@@ -102,8 +107,8 @@ def put(value: T, *, _owner: Any = None, _tensor_transport: str = "object_store"
         )
     try:
         return _native.put(value)
-    except RuntimeError:
-        if _native.is_attached():
+    except RuntimeError as error:
+        if _native.is_attached() or _was_shut_down(error):
             raise
         session.ensure()
         return _native.put(value)
@@ -131,7 +136,9 @@ def wait(
         if timeout is None:
             return _native.wait(object_refs, num_returns)
         return _native.wait(object_refs, num_returns, _timeout(timeout))
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError) as error:
+        if _was_shut_down(error):
+            raise
         session.ensure()
         _check_wait(object_refs, num_returns)
         seconds = -1.0 if timeout is None else _timeout(timeout)

@@ -54,6 +54,8 @@ def request(method: str, /, *, timeout_s: float = DEFAULT_TIMEOUT_S, **params: A
     waiter = _Waiter(method)
     _waiting[number] = waiter
     try:
+        if _native.is_lost():  # after the waiter is known: a death from now on is told to it
+            raise LocalNodeDiedError(f"the node daemon ended, so it can not be asked for {method!r}: call weft.init()")
         send(Request(number, method, params))
         if not waiter.lock.acquire(timeout=timeout_s):
             raise RpcError(f"the node daemon did not answer {method!r} within {timeout_s:g} s; is it overloaded?")
