@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,8 +21,10 @@ from weft.engine.state.actors import Stage
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
-from weft.engine.wire.link_messages import Member
 from weft.engine.wire.messages import CreateGroup, Reply, Request
+
+if TYPE_CHECKING:
+    from weft.engine.wire.link_messages import Member
 
 IP = "127.0.0.1"
 
@@ -68,6 +70,8 @@ class Requests:
     def _do_nodes(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
         if members := self._members():
             return [self._node_row(member) for member, _ in members]
+        from weft.engine.wire.link_messages import Member  # a node of its own has no other use for them
+
         total = to_floats(self._state.resources.total)
         return [self._node_row(Member(0, self._node_id, f"{IP}:0", self._address, total, self._labels))]
 
