@@ -37,8 +37,19 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
+    """What others connect to."""
     host, port = listener.getsockname()
-    return f"{host}:{port}"
+    return f"{own_ip() if host == '0.0.0.0' else host}:{port}"
+
+
+def own_ip() -> str:
+    """Of the interface that leads to other machines; loopback's when there is none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address that is nobody's
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 class Membership:
