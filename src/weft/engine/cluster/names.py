@@ -51,9 +51,10 @@ class Names:
             self._on_made(name)
         return process
 
-    def of_proxy(self, slot: int) -> GlobalProcess:
-        """Whom the living proxy in that slot stands for."""
-        return self._globals[self._by_slot[slot]]
+    def of_proxy(self, slot: int) -> GlobalProcess | None:
+        """Whom the living proxy in that slot stands for; None when that process is dead."""
+        process = self._by_slot.get(slot)
+        return self._globals[process] if process is not None else None
 
     def is_proxy(self, process: Process) -> bool:
         return self._by_slot.get(process[0]) == process

@@ -292,10 +292,8 @@ class ClusterShell:
                 self._port.proxy_forgets(proxy, *dead)
                 self._daemon.release(dead)
                 continue
-            if not self._port.is_proxy(proxy):
-                continue
-            node, *to = self.names.of_proxy(proxy)
-            self._pass_on(node, (slot, generation), (to[0], to[1]), kind, payload)
+            if (name := self.names.of_proxy(proxy)) is not None:
+                self._pass_on(name[0], (slot, generation), name[1:], kind, payload)
 
     def _pass_on(self, node: int, sender: Process, to: Process, kind: int, payload: bytes) -> bool:
         processes, objects = names_in(kind, payload)
