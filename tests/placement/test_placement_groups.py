@@ -266,6 +266,7 @@ def test_another_process_sees_the_same_group(weft_session: ModuleType) -> None:
     assert weft.get(wait_for.remote(group), timeout=10)
     weft.get(busy)
     weft.get(remove.remote(group))
+    assert comes_true(lambda: not group.wait(0))  # the news may come after the task's answer
     with pytest.raises(TaskPlacementGroupRemoved):
         weft.get(group.ready(), timeout=5)
 

@@ -154,7 +154,7 @@ def placement_group(
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:
     """Give its resources back. What runs in it ends: tasks fail with TaskPlacementGroupRemoved, actors with
-    ActorPlacementGroupRemoved. Removing it again does nothing."""
+    ActorPlacementGroupRemoved. Removing it again does nothing. Other processes learn of it a moment later."""
     placement.remove(_checked(placement_group).id.binary())
 
 
