@@ -167,3 +167,20 @@ def test_a_cluster_can_be_built_twice() -> None:
 def test_without_a_node_here_there_is_a_clear_error() -> None:
     with pytest.raises(ConnectionError, match=r"no node of the cluster 127\.0\.0\.1:1 runs on this machine"):
         weft.init(address="127.0.0.1:1")
+
+
+def test_without_an_address_the_cluster_of_this_process_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEFT_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    cluster = Cluster(initialize_head=True)
+    try:
+        assert weft.init()["address"] == cluster.address
+        weft.shutdown()
+        assert weft.init(address="local", num_cpus=1)["address"] != cluster.address
+        weft.shutdown()
+        assert weft.init(num_cpus=1)["address"] != cluster.address
+    finally:
+        weft.shutdown()
+        cluster.shutdown()
+    assert weft.init(num_cpus=1)["address"] != cluster.address
+    weft.shutdown()

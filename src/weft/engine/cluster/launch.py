@@ -26,6 +26,7 @@ from weft.engine.wire.link import HEADER, MESSAGE
 
 START_TIMEOUT_S = 60.0
 ASK_TIMEOUT_S = 10.0
+_own_heads: list[RunningNode] = []
 
 
 def new_token() -> bytes:
@@ -92,7 +93,16 @@ def start(config: NodeConfig, token: bytes, cluster: ClusterConfig, log_fd: int 
         if log_fd is None:
             os.close(log)
         raise RuntimeError(f"the node could not be started: it ended with status {status}.\n{text}".rstrip())
-    return RunningNode(msgspec.json.decode(answer, type=NodeUp), process, ours, log)
+    running = RunningNode(msgspec.json.decode(answer, type=NodeUp), process, ours, log)
+    if cluster.is_leashed and not cluster.head:
+        _own_heads.append(running)
+    return running
+
+
+def own_cluster() -> str | None:
+    """The address of the cluster that this process has started last and whose head still runs."""
+    _own_heads[:] = [head for head in _own_heads if head.process.poll() is None]
+    return _own_heads[-1].up.cluster if _own_heads else None
 
 
 # ---- finding ---------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "ignore_reinit_error": (bool,),
     "local_mode": (bool,),
 }
+OF_A_NODE = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory", "labels"))
+"""What describes a node that is to be started."""
+ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
 _WITHOUT_EFFECT = frozenset(
     "include_dashboard dashboard_host dashboard_port job_config configure_logging logging_level logging_format "
     "logging_config storage enable_object_reconstruction enable_resource_isolation system_reserved_cpu "
@@ -63,7 +66,7 @@ class InitOptions:
                 raise TypeError(f"{name} must be {wanted}, but got {value!r}")
         check_resources(values)
         chosen = _address(address)
-        if chosen and (set(values) & {"num_cpus", "num_gpus", "resources", "object_store_memory", "labels"}):
+        if chosen and set(values) & OF_A_NODE:
             raise ValueError(
                 "When connecting to an existing node, num_cpus, num_gpus, resources, labels and object_store_memory "
                 f"must not be provided, but got {sorted(values)}."
@@ -102,5 +105,5 @@ def _address(address: str | None) -> str:
     if address is not None and not isinstance(address, str):
         raise TypeError(f"address must be a string, but got {address!r}")
     if address is None:
-        address = os.environ.get("WEFT_ADDRESS") or os.environ.get("RAY_ADDRESS") or "local"
+        address = next(filter(None, map(os.environ.get, ADDRESS_VARIABLES)), "local")
     return "" if address in ("local", "") else address

@@ -19,7 +19,7 @@ from typing import Any
 
 from weft import _native
 from weft.engine.process import context_state, rpc
-from weft.engine.process.init_options import InitOptions
+from weft.engine.process.init_options import ADDRESS_VARIABLES, OF_A_NODE, InitOptions
 from weft.engine.process.session_context import SessionContext
 from weft.engine.wire.messages import DriverHello
 
@@ -56,14 +56,15 @@ def ensure() -> None:
 def init(address: str | None = None, **given: Any) -> SessionContext:
     """Attach to a node, by default to one of one's own.
 
-    `address`: None (the variable WEFT_ADDRESS, else start a node), "local" (start one), "auto" (the newest running
-    on this machine), or what another driver's context calls its address. Raises RuntimeError when attached already,
-    unless `ignore_reinit_error`; ConnectionError when there is no such node.
+    `address`: None (the variable WEFT_ADDRESS, else a cluster that this process has started, else start a node),
+    "local" (start one), "auto" (the newest running on this machine), a cluster's host:port, or what another driver's
+    context calls its address. Raises RuntimeError when attached already, unless `ignore_reinit_error`;
+    ConnectionError when there is no such node.
 
     >>> weft.init(num_cpus=2)["address"] != ""
     True
     """
-    options = InitOptions.of(address, given)
+    options = InitOptions.of(address if address is not None else _own_cluster(given), given)
     with _lock:
         if _native.is_attached():
             if options.ignore_reinit_error:
@@ -74,6 +75,15 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
             )
         _attach(options)
         return context()
+
+
+def _own_cluster(given: Mapping[str, Any]) -> str | None:
+    """The address of the cluster that this process has started, unless a node of its own is described."""
+    launch = sys.modules.get("weft.engine.cluster.launch")
+    if launch is None or any(os.environ.get(name) for name in ADDRESS_VARIABLES) or set(given) & OF_A_NODE:
+        return None
+    found: str | None = launch.own_cluster()
+    return found
 
 
 def _attach(options: InitOptions) -> None:
