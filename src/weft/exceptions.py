@@ -17,6 +17,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import os
+import sys
 import weakref
 from typing import Any
 
@@ -85,6 +86,12 @@ class OutOfBandObjectRefSerializationError(WeftError):
 # ---- tasks -----------------------------------------------------------------------------------------
 
 
+def _called() -> str:
+    """What the user calls this package: "ray" where `import ray` finds it."""
+    alias = sys.modules.get("ray")
+    return "ray" if alias is not None and alias.__name__ == "weft" else "weft"
+
+
 class TaskError(WeftError):
     """A task or an actor's method raised. `cause` is what it raised; `str()` shows the remote traceback.
 
@@ -142,7 +149,7 @@ class TaskError(WeftError):
             where += f", actor_id={story['actor_id']}, repr={story['actor_repr']}"
         if story["attempt"]:
             where += f", attempt={story['attempt']}"
-        head = f"weft::{story['function_name']}() ({where})"
+        head = f"{_called()}::{story['function_name']}() ({where})"
         lines = story["traceback_str"].strip().split("\n")
         return "\n".join(head if line.startswith("Traceback (most recent") else line for line in lines)
 

@@ -72,8 +72,10 @@ class RuntimeContext:
     def get_task_function_name(self) -> str | None:
         """With the module and, for a method, the class."""
         name = self.get_task_name()
-        if name is None or state.actor_definition is None:
-            return name
+        if name is None:
+            return None
+        if state.actor_definition is None:
+            return f"{state.modules[name]}.{name}" if name in state.modules else name
         return f"{state.actor_definition.description.qualified_name}.{name.rpartition('.')[2]}"
 
     def get_actor_name(self) -> str | None:

@@ -28,6 +28,8 @@ class ProcessState:
     placement_group: str = ""
     """The id (hexadecimal) of the group that this worker's tasks are in."""
     captures_child_tasks: bool = False
+    modules: dict[str, str] = field(default_factory=dict)
+    """The module of each function that this worker has loaded, by the function's name."""
     actor_id: bytes = b""
     actor_instance: Any = None
     actor_definition: Any = None

@@ -138,7 +138,9 @@ class WorkerHost(Host):
     def load_function(self, payload: bytes) -> Any:
         if self._unfit:
             raise errors.SetupFailure(self._unfit)
-        return values.loads(payload)
+        function = values.loads(payload)
+        context_state.state.modules[getattr(function, "__name__", "")] = getattr(function, "__module__", "")
+        return function
 
     def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
         if isinstance(error, SystemExit) and self._calls is None:  # a concurrent actor's calls see to it themselves

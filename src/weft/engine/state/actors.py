@@ -229,8 +229,6 @@ class ActorTable:
         limit = actor.spec.max_restarts
         if actor.ending is not None:
             self._bury(actor, actor.ending, out)
-        elif status == 0:
-            self._bury(actor, Fault(ACTOR_DIED, f"{actor} ended itself: its process exited with status 0"), out)
         elif limit != -1 and actor.incarnation >= limit:
             used = f"; {actor.incarnation} of {limit} restarts were used" if limit else "; it has max_restarts=0"
             self._bury(actor, Fault(ACTOR_DIED, f"{actor} died: {_how(status, reason)}{used}"), out)
@@ -333,7 +331,7 @@ class ActorTable:
 
 
 def _how(status: int, reason: str) -> str:
-    if status in (0, NODE_LOST):
+    if status == NODE_LOST:
         return reason
     return f"its process {'was ' if status < 0 else ''}{how_ended(status)}"
 

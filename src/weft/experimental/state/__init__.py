@@ -1,0 +1,1 @@
+"""See `weft.util.state`."""
