@@ -121,7 +121,8 @@ TEST("an object of another node is received into memory when somebody wants it")
     CHECK(reader->arena().pin(ref, data) == PinResult::ok);
     CHECK(data[0] == 'x' && data[99'999] == 'x');
     uint64_t bytes = 0;
-    CHECK(node.port.begin_sending(ref.entry, ref.generation, bytes) == data);
+    const char* sent = node.port.begin_sending(ref.entry, ref.generation, bytes);
+    CHECK(sent != nullptr && sent[99'999] == 'x');
     CHECK_EQ(bytes, 100'000u);
     node.port.end_sending(ref.entry, ref.generation);
     node.port.remove(ref.entry, ref.generation);
