@@ -6,6 +6,14 @@
 namespace weft {
 
 Core::Cancelled Core::cancel(Entry* entry, bool force, bool recursive) {
+    if (!entry->owned && !entry->is_done()) {
+        struct {
+            Id id;
+            uint32_t how, reserved;
+        } body{entry->id, (force ? 1u : 0u) | (recursive ? 2u : 0u), 0};
+        send(entry->owner, Kind::CANCEL_OBJECT, &body, sizeof body);
+        return Cancelled::asked;
+    }
     Task* task = task_at(entry->cookie);
     if (entry->cookie == 0 || task == nullptr || entry->is_done()) return Cancelled::too_late;
     if (force && task->actor != nullptr) return Cancelled::refused;

@@ -156,6 +156,12 @@ void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
             if (!cancel_incoming(from, cookie) && on_cancel) on_cancel(from, cookie, how & 1, how & 2);
             return;
         }
+        case Kind::CANCEL_OBJECT: {
+            const Id id = cursor.take<Id>();
+            const uint32_t how = cursor.take<uint32_t>();
+            if (Entry* entry = find(id); entry != nullptr && entry->owned) cancel(entry, how & 1, how & 2);
+            return;
+        }
         case Kind::STREAM_ITEM:
             return on_stream_item(cursor);
         case Kind::STREAM_CREDIT:

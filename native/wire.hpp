@@ -50,6 +50,7 @@ enum class Kind : uint16_t {
     STREAM_ITEM = 71,     ///< u64 cookie, u32 index, then a PackedValue
     STREAM_CREDIT = 72,   ///< u64 cookie, u32 items consumed so far; kNoMoreItems: stop
     ACQUAINT = 73,        ///< nothing: it opens a ring, so that one hears of the other's death
+    CANCEL_OBJECT = 74,   ///< Id, u32 how: cancel your task that makes it
 };
 
 /// Flag of a record: the next one of the same peer continues it.

@@ -168,3 +168,16 @@ def test_a_threads_call_can_look_whether_it_was_cancelled() -> None:
 def test_only_refs_can_be_cancelled() -> None:
     with pytest.raises(TypeError, match="only supported for object refs"):
         weft.cancel(3)  # type: ignore[arg-type]
+
+
+def test_a_borrower_can_cancel_the_owners_task() -> None:
+    @weft.remote
+    def start(starting: weft.ActorHandle) -> list[weft.ObjectRef[None]]:
+        return [sleep.remote(starting)]
+
+    starting = Starting.remote()
+    (inner,) = weft.get(start.remote(starting))
+    weft.get(starting.wait.remote())
+    weft.cancel(inner)
+    with pytest.raises(TaskCancelledError):
+        weft.get(inner, timeout=30)

@@ -76,7 +76,8 @@ class RuntimeContext:
             return None
         if state.actor_definition is None:
             return f"{state.modules[name]}.{name}" if name in state.modules else name
-        return f"{state.actor_definition.description.qualified_name}.{name.rpartition('.')[2]}"
+        cls = state.actor_definition.cls
+        return f"{cls.__module__}.{cls.__name__}.{name.rpartition('.')[2]}"
 
     def get_actor_name(self) -> str | None:
         """None outside an actor, empty for one without a name."""
