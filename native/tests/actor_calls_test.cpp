@@ -105,6 +105,21 @@ TEST("a call whose dependency is missing holds up those behind it") {
     stage.check_over();
 }
 
+TEST("a call that may be overtaken does not hold up those behind it") {
+    Stage stage;
+    stage.up();
+    Entry* later = pending(*stage.caller);
+    Entry* first = call_actor(*stage.caller, stage.handle, {.deps = {later}, .flags = kUnordered});
+    Entry* second = call_actor(*stage.caller, stage.handle, {.flags = kUnordered});
+    reply(*stage.actor, next_task(*stage.actor), {"second"});
+    CHECK_EQ(stage.result(second), "second");
+    stage.complete(later, "later");
+    reply(*stage.actor, next_task(*stage.actor), {"first"});
+    CHECK_EQ(stage.result(first), "first");
+    stage.caller->drop(later);
+    stage.check_over();
+}
+
 TEST("a call whose dependency failed fails, and those behind it go on") {
     Stage stage;
     stage.up();

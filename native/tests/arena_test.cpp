@@ -220,7 +220,7 @@ void work(Segment& segment, Arena& arena, ProcessId self, Board& board, uint32_t
             char* data = nullptr;
             if (word == 0 || arena.pin(unpack(word), data) != PinResult::ok) continue;
             CHECK(has_pattern(data, unpack(word)));
-            if (random.below(4) == 0) sched_yield();
+            if (random.below(100) == 0) sched_yield();
             CHECK(has_pattern(data, unpack(word)));
             arena.unpin(unpack(word));
             ++read;

@@ -1,6 +1,7 @@
 /// Channels: records of any size, full rings in both directions, and peers that are dead.
 #include "channels.hpp"
 
+#include <barrier>
 #include <map>
 #include <thread>
 
@@ -245,36 +246,32 @@ TEST("a handler may forget whom it is hearing") {
 TEST("who reaches a process while it dies learns of it, or whoever buries it sees the ring") {
     House house;
     const ProcessId a = house.enter(1);
-    std::atomic<uint32_t> round{0}, ready{0};
+    std::atomic<uint32_t> round{0};
+    std::barrier<> both(2);
     std::atomic<uint64_t> now{0};
-    constexpr uint32_t kRounds = 10'000;
+    constexpr uint32_t kRounds = 4000;
     std::atomic<bool> saw_ring{false};
-    const auto meet = [&](uint32_t n) {  // both arrive, then both go
-        ready.fetch_add(1);
-        while (ready.load() < 2 * n)
-            sched_yield();
-    };
     std::thread gravedigger([&] {
         for (uint32_t n = 1; n <= kRounds; ++n) {
-            meet(2 * n - 1);
+            both.arrive_and_wait();
             const ProcessId b = ProcessId::from_key(now.load());
             for (uint64_t pause = Random(n).below(200); pause > 0; --pause)
                 round.fetch_add(1);
             house.segment->slot(b.slot).alive.store(0);
             std::atomic_thread_fence(std::memory_order_seq_cst);
             saw_ring.store(house.segment->ring_of(a.slot, b.slot).load() != 0);
-            meet(2 * n);
+            both.arrive_and_wait();
         }
     });
     for (uint32_t n = 1; n <= kRounds; ++n) {
         Channels mine(*house.segment, a, -1);
         const ProcessId b = house.enter(2);
         now.store(b.key());
-        meet(2 * n - 1);
+        both.arrive_and_wait();
         for (uint64_t pause = Random(n + 1'000'000).below(200); pause > 0; --pause)
             round.fetch_add(1);
         const bool sent = mine.send(b, Kind::VALUE, "x", 1);
-        meet(2 * n);
+        both.arrive_and_wait();
         CHECK(!sent || mine.has_found_dead() || saw_ring.load());
         CHECK_EQ(mine.has_found_dead(), has_ready(*house.segment, house.segment->bell(a.slot)));
         take_ready(*house.segment, house.segment->bell(a.slot),

@@ -380,13 +380,14 @@ namespace {
 /// What a process asks the daemon for, one thing at a time.
 struct Mailbox {
     std::atomic<uint64_t> wanted{0};  ///< entry + 1 and generation of what shall come back
+    Shared<uint32_t> answers{0};      ///< what the asker sleeps on
     std::atomic<uint32_t> ended{0};
 };
 
 void live_with_spilling(Member& self, Mailbox& box, uint64_t seed) {
     Random random(seed);
     std::vector<ArenaRef> mine;
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 40'000; ++round) {
         const uint64_t what = random.below(5);
         ArenaRef ref;
         char* data = nullptr;
@@ -399,14 +400,14 @@ void live_with_spilling(Member& self, Mailbox& box, uint64_t seed) {
             PinResult result = self.arena.pin(ref, data);
             for (int tries = 0; result == PinResult::spilled && tries < 50; ++tries) {
                 box.wanted.store(uint64_t(ref.generation) << 32 | (ref.entry + 1));
-                while (box.wanted.load() != 0)
-                    sched_yield();
+                for (uint32_t seen = 0; seen = box.answers.load(), box.wanted.load() != 0;)
+                    futex_wait(box.answers, seen, -1);
                 result = self.arena.pin(ref, data);
             }
             CHECK(result != PinResult::lost);
             if (result != PinResult::ok) continue;  // no room for it now
             CHECK(has_pattern(data, ref));
-            if (random.below(3) == 0) sched_yield();
+            if (random.below(50) == 0) sched_yield();
             CHECK(has_pattern(data, ref));
             self.arena.unpin(ref);
         } else if (!mine.empty()) {
@@ -451,7 +452,10 @@ TEST(
             while (!port.restore(entry, generation, file.fd).first)
                 if (port.spill(kGranuleBytes, file.fd) == 0) break;
             box.wanted.store(0);
+            box.answers.fetch_add(1);
+            futex_wake(box.answers);
         }
+        pause_us(long(random.below(20)));
     }
     for (Child& child : children)
         child.join();

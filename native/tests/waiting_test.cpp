@@ -129,6 +129,7 @@ TEST("who waits is woken by a word from another thread, whenever it comes") {
                 if (waited == Core::Waited::done) break;
             }
             reached.store(n);
+            reached.notify_one();
         }
     });
     Random random(3);
@@ -139,8 +140,7 @@ TEST("who waits is woken by a word from another thread, whenever it comes") {
         }
         wanted.store(n);
         core->request_exit();
-        while (reached.load() < n)
-            sched_yield();
+        reached.wait(n - 1);
     }
     waiter.join();
 }
