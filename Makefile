@@ -56,7 +56,7 @@ stress: build  ## the long stress test and the kills; STRESS_SECONDS=600 KILL_RO
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(python) -m pytest -q tests/faults/test_kill_anything.py
 
 .PHONY: check
-check: $(venv)/.tools  ## ruff, mypy, clang-format
+check: build  ## ruff, mypy, clang-format
 	@$(venv)/bin/ruff check -q .
 	@$(venv)/bin/ruff format --check -q . || { echo "make format would change files"; exit 1; }
 	@$(python) -m mypy
