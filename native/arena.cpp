@@ -129,6 +129,8 @@ void Arena::seal(const ArenaRef& ref, bool accepted) {
     ObjectEntry& entry = segment_.object(ref.entry);
     entry.accepted.store(accepted ? 1 : 0, std::memory_order_relaxed);
     entry.state.store(phase(Phase::sealed), std::memory_order_seq_cst);  // partner: pin
+    // Its owner died while it was written, and what it owned was deleted before this was there to be found.
+    if (!segment_.is_alive(ProcessId::from_key(entry.owner.load()))) remove(ref);
 }
 
 void Arena::abandon(const ArenaRef& ref) {

@@ -30,7 +30,8 @@ class Arena {
 
     /// Memory for an object of so many bytes, in Phase::building. False when there is no room.
     bool allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data);
-    /// The bytes are written: others may read them. `accepted` when the owner is this process.
+    /// The bytes are written: others may read them. `accepted` when the owner is this process. It is deleted
+    /// at once when the owner is dead.
     void seal(const ArenaRef& ref, bool accepted);
     /// Undo an allocate that will not be sealed.
     void abandon(const ArenaRef& ref);
