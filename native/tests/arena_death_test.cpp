@@ -9,10 +9,11 @@ using namespace weft;
 
 namespace {
 
-constexpr ProcessId kLiving{1, 1}, kDead{70, 3}, kHeir{5, 1};
+constexpr ProcessId kLiving{1, 1}, kDead{70, 1}, kHeir{5, 1};
 
 /// What the daemon does when a process died, and later when its peers are through with it.
 void bury(Segment& segment, ProcessId dead) {
+    segment.slot(dead.slot).alive.store(0);
     remove_objects_of(segment, dead);
     reclaim_after_death(segment, dead, false);
     reclaim_after_death(segment, dead, true);
@@ -79,7 +80,7 @@ void die_everywhere(Segment& segment, std::vector<ArenaRef>& living, const std::
 
 TEST("who dies while it makes an object leaves no trace of it") {
     if (!kCanStep) return;
-    auto segment = Segment::create(12 * kGranuleBytes);
+    auto segment = inhabited(12 * kGranuleBytes);
     Arena arena(*segment, kLiving);
     // What entries and granules were before must not matter.
     for (int i = 0; i < 12; ++i)
@@ -101,7 +102,7 @@ TEST("who dies while it makes an object leaves no trace of it") {
 
 TEST("who dies while it deletes its objects leaves none of them") {
     if (!kCanStep) return;
-    auto segment = Segment::create(12 * kGranuleBytes);
+    auto segment = inhabited(12 * kGranuleBytes);
     Arena arena(*segment, kLiving);
     std::vector<ArenaRef> living{make(arena, 2, kLiving), make(arena, 1, kLiving)};
     // One was written by itself, one by another for it.
@@ -120,7 +121,7 @@ TEST("who dies while it deletes its objects leaves none of them") {
 
 TEST("what a process wrote for another lives once it is accepted") {
     if (!kCanStep) return;
-    auto segment = Segment::create(12 * kGranuleBytes);
+    auto segment = inhabited(12 * kGranuleBytes);
     Arena arena(*segment, kLiving);
     std::vector<ArenaRef> living;
     SharedWithChildren<ArenaRef> result;
@@ -139,7 +140,7 @@ TEST("what a process wrote for another lives once it is accepted") {
 
 TEST("who dies while it reads does not keep what it read") {
     if (!kCanStep) return;
-    auto segment = Segment::create(12 * kGranuleBytes);
+    auto segment = inhabited(12 * kGranuleBytes);
     Arena arena(*segment, kLiving);
     const ArenaRef going = make(arena, 3, kLiving), staying = make(arena, 2, kLiving);
     const ArenaRef gone = make(arena, 2, kLiving);
@@ -166,7 +167,7 @@ TEST("who dies while it reads does not keep what it read") {
 }
 
 TEST("an object whose owner died stays for who reads it, and goes with that reader") {
-    auto segment = Segment::create(12 * kGranuleBytes);
+    auto segment = inhabited(12 * kGranuleBytes);
     Arena arena(*segment, kLiving), owner(*segment, kDead);
     const ArenaRef ref = make(owner, 2, kDead);
     char* data = nullptr;
@@ -175,6 +176,19 @@ TEST("an object whose owner died stays for who reads it, and goes with that read
     CHECK(!is_gone(*segment, ref));
     CHECK(has_pattern(data, ref));
     arena.unpin(ref);
+    CHECK_EQ(check_books(*segment), 0u);
+}
+
+TEST("what is written for an owner that died meanwhile goes as soon as it is there") {
+    auto segment = inhabited(12 * kGranuleBytes);
+    Arena arena(*segment, kLiving);
+    ArenaRef ref;
+    char* data = nullptr;
+    CHECK(arena.allocate(3 * kGranuleBytes, kDead, ref, data));
+    bury(*segment, kDead);
+    CHECK(!is_gone(*segment, ref));
+    arena.seal(ref, false);
+    CHECK(is_gone(*segment, ref));
     CHECK_EQ(check_books(*segment), 0u);
 }
 
@@ -251,11 +265,12 @@ void work_beside(Segment& segment, Board& board) {
 }  // namespace
 
 TEST("hundreds of processes killed at random moments leave nothing, beside one that lives") {
-    auto segment = Segment::create(40 * kGranuleBytes);
+    auto segment = inhabited(40 * kGranuleBytes);
     SharedWithChildren<Board> board;
     Child living([&] { work_beside(*segment, *board); });
     Random random(99);
     for (uint64_t n = 0; n < 400; ++n) {
+        segment->slot(kDead.slot).alive.store(1);
         Child victim([&] { work_until_killed(*segment, *board, n + 1); });
         pause_us(long(random.below(1500)));
         victim.kill_now();

@@ -6,6 +6,16 @@
 
 namespace weft::testing {
 
+/// A segment in which every slot is somebody's, of the first generation.
+inline std::unique_ptr<Segment> inhabited(uint64_t arena_bytes) {
+    auto segment = Segment::create(arena_bytes);
+    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+        segment->slot(slot).generation.store(1);
+        segment->slot(slot).alive.store(1);
+    }
+    return segment;
+}
+
 inline uint32_t granules_of(const Segment& segment, const ArenaRef& ref) {
     return segment.object(ref.entry).granules;
 }

@@ -19,7 +19,7 @@ uint32_t place(const Segment& segment, const ArenaRef& ref) {
 }  // namespace
 
 TEST("an object can be read once it is sealed, and not before") {
-    auto segment = Segment::create(16 * kGranuleBytes);
+    auto segment = inhabited(16 * kGranuleBytes);
     Arena writer(*segment, kFirst), reader(*segment, kSecond);
     ArenaRef ref;
     char *data = nullptr, *seen = nullptr;
@@ -35,7 +35,7 @@ TEST("an object can be read once it is sealed, and not before") {
 }
 
 TEST("an object of no bytes has a place too") {
-    auto segment = Segment::create(16 * kGranuleBytes);
+    auto segment = inhabited(16 * kGranuleBytes);
     Arena arena(*segment, kFirst);
     ArenaRef ref;
     char* data = nullptr;
@@ -47,7 +47,7 @@ TEST("an object of no bytes has a place too") {
 }
 
 TEST("a deleted object goes at once when nobody reads it, and its ref leads nowhere") {
-    auto segment = Segment::create(16 * kGranuleBytes);
+    auto segment = inhabited(16 * kGranuleBytes);
     Arena arena(*segment, kFirst);
     const ArenaRef ref = make(arena, 3, kFirst);
     arena.remove(ref);
@@ -59,7 +59,7 @@ TEST("a deleted object goes at once when nobody reads it, and its ref leads nowh
 }
 
 TEST("an object deleted while it is read goes with the last reader") {
-    auto segment = Segment::create(16 * kGranuleBytes);
+    auto segment = inhabited(16 * kGranuleBytes);
     Arena owner(*segment, kFirst), second(*segment, kSecond), third(*segment, kThird);
     const ArenaRef ref = make(owner, 2, kFirst);
     char* data = nullptr;
@@ -80,7 +80,7 @@ TEST("an object deleted while it is read goes with the last reader") {
 }
 
 TEST("who still reads a deleted object can pin it again") {
-    auto segment = Segment::create(16 * kGranuleBytes);
+    auto segment = inhabited(16 * kGranuleBytes);
     Arena owner(*segment, kFirst), reader(*segment, kSecond);
     const ArenaRef ref = make(owner, 2, kFirst);
     char* data = nullptr;
@@ -93,7 +93,7 @@ TEST("who still reads a deleted object can pin it again") {
 }
 
 TEST("a ref to what was there before does not disturb who reads what is there now") {
-    auto segment = Segment::create(kGranuleBytes);  // one entry, used again and again
+    auto segment = inhabited(kGranuleBytes);  // one entry, used again and again
     Arena owner(*segment, kFirst), reader(*segment, kSecond);
     const ArenaRef old = make(owner, 1, kFirst);
     owner.remove(old);
@@ -110,7 +110,7 @@ TEST("a ref to what was there before does not disturb who reads what is there no
 }
 
 TEST("what will not be sealed is given up") {
-    auto segment = Segment::create(16 * kGranuleBytes);
+    auto segment = inhabited(16 * kGranuleBytes);
     Arena arena(*segment, kFirst);
     ArenaRef ref;
     char* data = nullptr;
@@ -121,7 +121,7 @@ TEST("what will not be sealed is given up") {
 }
 
 TEST("the memory that was freed last is used first") {
-    auto segment = Segment::create(64 * kGranuleBytes);
+    auto segment = inhabited(64 * kGranuleBytes);
     Arena arena(*segment, kFirst), other(*segment, kSecond);
     const ArenaRef a = make(arena, 4, kFirst), b = make(arena, 4, kFirst), c = make(arena, 4, kFirst);
     const uint32_t at_a = place(*segment, a), at_b = place(*segment, b);
@@ -135,7 +135,7 @@ TEST("the memory that was freed last is used first") {
 }
 
 TEST("a full arena refuses, and takes more once something went") {
-    auto segment = Segment::create(32 * kGranuleBytes);
+    auto segment = inhabited(32 * kGranuleBytes);
     Arena arena(*segment, kFirst), other(*segment, kSecond);
     ArenaRef ref;
     char* data = nullptr;
@@ -157,7 +157,7 @@ TEST("a full arena refuses, and takes more once something went") {
 }
 
 TEST("a run is found across the place where the last search ended") {
-    auto segment = Segment::create(16 * kGranuleBytes);
+    auto segment = inhabited(16 * kGranuleBytes);
     Arena arena(*segment, kFirst);
     const ArenaRef a = make(arena, 6, kFirst), b = make(arena, 6, kFirst);
     arena.remove(a);
@@ -254,7 +254,7 @@ void play(Segment& segment, ProcessId self, Board& board, int threads, int round
 
 TEST("threads and processes at once never share memory, and nothing is left in the end") {
     for (const uint64_t granules : {24u, 300u}) {
-        auto segment = Segment::create(granules * kGranuleBytes);
+        auto segment = inhabited(granules * kGranuleBytes);
         SharedWithChildren<Board> board;
         std::vector<Child> children;
         for (uint32_t p = 2; p <= 3; ++p)
@@ -268,7 +268,7 @@ TEST("threads and processes at once never share memory, and nothing is left in t
 
 TEST("threads with arenas of their own never share memory") {
     // In one process, so that a race is seen for what it is.
-    auto segment = Segment::create(100 * kGranuleBytes);
+    auto segment = inhabited(100 * kGranuleBytes);
     Board board;
     std::vector<std::thread> threads;
     for (uint32_t p = 1; p <= 4; ++p)
