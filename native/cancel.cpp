@@ -67,6 +67,7 @@ bool Core::cancel_incoming(ProcessId from, uint64_t cookie) {
         return in.from == from && reinterpret_cast<const TaskHeader*>(in.bytes.data())->cookie == cookie;
     });
     if (it == inbox_.end()) return false;
+    discard_task(*it);
     inbox_.erase(it);
     inbox_changed();
     const std::string error = error_value(ErrorCode::cancelled, "the task was cancelled before it started");

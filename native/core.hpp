@@ -329,6 +329,8 @@ class Core {
     void release_entry(Entry* entry);
     void finish_entry(Entry* entry);
     void on_value(Cursor cursor);
+    void discard_values(Cursor& cursor, uint32_t count, bool owns_memory);
+    void discard_task(const Incoming& incoming);
     // submit.cpp
     void dependency_done(Task* task);
     void enqueue(Task* task);

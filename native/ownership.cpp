@@ -258,6 +258,32 @@ void Core::publish_inner(Entry* entry, std::vector<Entry*> nested) {
     list.insert(list.end(), nested.begin(), nested.end());
 }
 
+/// Returns what came in values that nobody waits for: the counts of refs, and memory if it would have been
+/// ours.
+void Core::discard_values(Cursor& cursor, uint32_t count, bool owns_memory) {
+    for (uint32_t i = 0; i < count; ++i) {
+        const auto value = cursor.take<PackedValue>();
+        for (Entry* inner : unpack_refs(cursor, value.nested, false))
+            drop_locked(inner);
+        const char* data = cursor.skip(value.bytes);
+        if (value.where != Where::arena || !owns_memory) continue;
+        ArenaRef arena;
+        memcpy(&arena, data, sizeof arena);
+        arena_.remove(arena);
+    }
+}
+
+/// Returns the counts of the refs that came with a task which will not run here.
+void Core::discard_task(const Incoming& incoming) {
+    Cursor cursor(incoming.bytes.data(), incoming.bytes.size());
+    const auto header = cursor.take<TaskHeader>();
+    if (header.flags & kSelfBorrow) return;  // it was not counted in
+    cursor.skip(header.static_bytes - header.nested * sizeof(PackedRef));
+    for (Entry* entry : unpack_refs(cursor, header.nested, false))
+        drop_locked(entry);
+    discard_values(cursor, header.deps, false);
+}
+
 void Core::on_value(Cursor cursor) {
     const Id id = cursor.take<Id>();
     const auto value = cursor.take<PackedValue>();

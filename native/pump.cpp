@@ -251,7 +251,11 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
         drop_locked(entry);
     for (auto& [key, credit] : credits_)
         if (key.first == dead.key()) credit->closed.store(true);
-    std::erase_if(inbox_, [&](const Incoming& in) { return in.from == dead; });
+    std::erase_if(inbox_, [&](const Incoming& in) {
+        if (in.from != dead) return false;
+        discard_task(in);
+        return true;
+    });
     inbox_changed();
     send(daemon_, Kind::PEER_DETACHED, &dead, sizeof dead);
 }
@@ -427,15 +431,13 @@ int64_t Core::tick_work() {
 void Core::hand_back_locked() {
     if (inbox_.empty() || is_actor.load()) return;
     std::unordered_map<uint64_t, std::vector<uint64_t>> cookies;
-    std::deque<Incoming> keep;
-    for (Incoming& incoming : inbox_) {
+    std::erase_if(inbox_, [&](const Incoming& incoming) {
         const auto* header = reinterpret_cast<const TaskHeader*>(incoming.bytes.data());
-        if (header->flags & (kIsCreation | kIsMethod))
-            keep.push_back(std::move(incoming));
-        else
-            cookies[incoming.from.key()].push_back(header->cookie);
-    }
-    inbox_ = std::move(keep);
+        if (header->flags & (kIsCreation | kIsMethod)) return false;
+        cookies[incoming.from.key()].push_back(header->cookie);
+        discard_task(incoming);
+        return true;
+    });
     inbox_changed();
     for (auto& [key, list] : cookies)
         send(ProcessId::from_key(key), Kind::HANDBACK, list.data(), list.size() * sizeof(uint64_t));

@@ -298,16 +298,16 @@ bool Core::retry(Task* task) {
 void Core::on_reply(Cursor cursor) {
     const auto reply = cursor.take<ReplyHeader>();
     Task* task = task_at(reply.cookie);
-    if (task == nullptr) return;
+    if (task == nullptr) return discard_values(cursor, reply.values, true);
     if (ActorLink* link = task->actor) {
         if (!link->flight.empty() && link->flight.front() == task)
             link->flight.pop_front();
         else if (std::erase(link->flight, task) == 0)
-            return;  // of an incarnation that was given up; the call waits for the next one
+            return discard_values(cursor, reply.values, true);  // its incarnation was given up
         return settle(task, reply, cursor);
     }
     Lease* lease = task->lease;
-    if (lease == nullptr) return;
+    if (lease == nullptr) return discard_values(cursor, reply.values, true);
     Function* function = task->function;
     const auto took = int64_t(reply.duration_ns);
     function->estimate_ns =
@@ -334,7 +334,10 @@ void Core::on_reply(Cursor cursor) {
 /// Take the results over, or try again.
 void Core::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
     const auto status = Status(reply.status);
-    if (status == Status::retry && retry(task)) return resend(task);
+    if (status == Status::retry && retry(task)) {
+        discard_values(cursor, reply.values, true);
+        return resend(task);
+    }
     for (uint32_t i = 0; i < reply.values && i < task->returns.size(); ++i) {
         const auto value = cursor.take<PackedValue>();
         std::vector<Entry*> nested = unpack_refs(cursor, value.nested, false);
