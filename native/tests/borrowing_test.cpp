@@ -290,6 +290,107 @@ TEST("an object in the arena goes with its entry") {
     CHECK_EQ(check_books(driver->segment()), 0u);
 }
 
+// ---- tasks that do not run where they came -----------------------------------------------------------
+
+namespace {
+
+/// A task in a worker's inbox with two refs of a third process: one beside and one inside a dependency.
+struct Parcel {
+    FakeNode node;
+    std::unique_ptr<Core> owner = node.driver(), submitter = node.driver(), worker = node.worker();
+    Entry* beside = put(*owner, "beside");
+    Entry* inside = put(*owner, "inside");
+    Entry* result = nullptr;
+
+    Parcel() {
+        for (Entry* entry : {beside, inside})
+            lend(*owner, entry, submitter->self());
+        Entry* a = borrow(*submitter, beside->id, owner->self());
+        Entry* b = borrow(*submitter, inside->id, owner->self());
+        Entry* dep = put(*submitter, "dep", {b});
+        result = submit(*submitter, {.deps = {dep}, .nested = {a}});
+        for (Entry* entry : {a, b, dep})
+            submitter->drop(entry);
+        node.grant(*submitter, *worker);
+        settle(*submitter);
+        wait_until(*worker, [&] { return worker->has_incoming(); });
+        EVENTUALLY(of_worker() == 2);
+    }
+    int64_t of_worker() {
+        return count_of(*owner, beside, worker->self()) + count_of(*owner, inside, worker->self());
+    }
+    /// When all the others let go, so does the owner.
+    void check_over() {
+        owner->drop(beside);
+        owner->drop(inside);
+        EVENTUALLY(owned(*owner) == 0);
+        CHECK_EQ(borrowed(*worker), 0u);
+    }
+};
+
+}  // namespace
+
+TEST("a task that is handed back takes its refs with it") {
+    Parcel parcel;
+    parcel.worker->running_task.store(true);
+    EVENTUALLY(!parcel.worker->has_incoming());
+    EVENTUALLY(parcel.of_worker() == 0);
+    parcel.submitter->drop(parcel.result);
+    parcel.node.kill(parcel.submitter);
+    parcel.check_over();
+}
+
+TEST("a task that is cancelled before it starts takes its refs with it") {
+    Parcel parcel;
+    {
+        std::lock_guard lock(parcel.submitter->mutex());
+        CHECK(parcel.submitter->cancel(parcel.result, false, false) == Core::Cancelled::asked);
+    }
+    CHECK(get(*parcel.submitter, parcel.result).find("cancelled") != std::string::npos);
+    EVENTUALLY(parcel.of_worker() == 0);
+    parcel.submitter->drop(parcel.result);
+    parcel.check_over();
+}
+
+TEST("a task whose submitter dies before it starts takes its refs with it") {
+    Parcel parcel;
+    parcel.node.kill(parcel.submitter);
+    EVENTUALLY(parcel.of_worker() == 0);
+    EVENTUALLY(!parcel.worker->has_incoming());
+    parcel.check_over();
+}
+
+TEST("an answer that nobody waits for gives its refs and its memory back") {
+    FakeNode node;
+    auto driver = node.driver(), worker = node.worker();
+    Entry* handle = pending(*driver);
+    handle->is_actor = true;
+    node.actor_up(*driver, handle->id, *worker);
+    Entry* call = call_actor(*driver, handle);
+    settle(*driver);
+    Task_ task = next_task(*worker);
+    node.actor_down(*driver, handle->id, true, "given up");
+    CHECK_EQ(get(*driver, call), "!given up");
+    driver->drop(call);
+    Entry* inner = put(*worker, "inner");
+    const ArenaRef ref = make(worker->arena(), 2, driver->self(), false);
+    {
+        Buffer out;
+        out.add(ReplyHeader{task.header.cookie, uint32_t(Status::ok), 1000, 2, 0});
+        out.add(PackedValue{Where::inlined, 1, 0});
+        std::lock_guard lock(worker->mutex());
+        worker->lend_ref(inner, task.from);
+        out.add(PackedRef{inner->id, inner->owner, 0, 0});
+        out.add(PackedValue{Where::arena, 0, sizeof ref});
+        out.add(ref);
+        worker->send(task.from, Kind::REPLY, out.data(), out.size());
+    }
+    worker->drop(inner);
+    EVENTUALLY(owned(*worker) == 0);
+    EVENTUALLY(is_gone(driver->segment(), ref));
+    driver->drop(handle);
+}
+
 // ---- deaths ----------------------------------------------------------------------------------------
 
 TEST("a dead borrower's counts go as a whole, positive or negative") {
