@@ -77,6 +77,11 @@ bench: build $(venv)-ray/.installed  ## Weft and Ray side by side; BENCH_CASES=a
 bench-pools: build $(venv)-ray/.installed  ## Weft beside process pools and Dask
 	@$(python) benchmarks/pools.py --dask-python $(venv)-ray/bin/python
 
+.PHONY: bench-cluster
+bench-cluster: build $(venv)-ray/.installed  ## between nodes: Weft, Ray and a bare socket; BENCH_CASES BENCH_ROUNDS
+	@$(python) benchmarks/cluster.py --ray-python $(venv)-ray/bin/python \
+		--cases '$(BENCH_CASES)' --rounds $(BENCH_ROUNDS)
+
 .PHONY: sanitize
 sanitize: $(venv)/.tools  ## the native tests under ASan and UBSan, then under TSan
 	@$(call run_native_tests,build/sanitize-address,address$(comma)undefined,)
