@@ -18,8 +18,14 @@ LIBRARIES = ("tune", "rl", "serve", "train", "data", "pandas")
 TOOLS = ("cli", "dashboard", "testing")
 ENGINE = ("weft.engine", "weft._native")
 # What any layer may use: they import nothing of Weft but each other.
-COMMON = ("weft.exceptions", "weft.ids", "weft.engine.wire.kinds", "weft.engine.wire.messages")
-PURE = ("weft.engine.state", "weft.engine.wire.kinds", "weft.engine.wire.messages")
+COMMON = (
+    "weft.exceptions",
+    "weft.ids",
+    "weft.engine.wire.kinds",
+    "weft.engine.wire.messages",
+    "weft.engine.wire.link_messages",
+)
+PURE = ("weft.engine.state", *COMMON[2:])
 IO_MODULES = frozenset(
     "asyncio ctypes datetime fcntl http io mmap multiprocessing os pathlib queue random secrets select selectors "
     "shutil socket ssl subprocess tempfile threading time urllib uuid".split()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weft.engine.cluster.membership import address_of, listen
+from weft.engine.cluster.transport import TcpTransport, address_of, listen
 from weft.engine.node.config import ClusterConfig, NodeConfig, NodeOffer
 from weft.engine.wire.link_messages import Member
 
@@ -53,7 +53,8 @@ class Entry:
         from weft.engine.cluster.shell import ClusterShell
 
         own = Member(0, daemon.node_id, self._address, daemon.address, offer.total, config.labels)
-        shell = ClusterShell(daemon, self._listener, self._token, self._config.head, own)
+        transport = TcpTransport(daemon.loop, self._listener, self._token)
+        shell = ClusterShell(daemon, transport, self._config.head, own)
         daemon.cluster = shell
         shell.on_joined = lambda: self._say_up(daemon, shell.cluster_address)
         daemon.loop.watch(self._launcher.fileno(), lambda: self._launcher_left(daemon))

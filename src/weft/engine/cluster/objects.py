@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from weft import _native
+from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.loop import Loop
 from weft.engine.node.spilling import Spilling
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.link import Link
 from weft.engine.wire.link_messages import GlobalObject
 
 SWEEP_S = 0.1
@@ -201,7 +201,7 @@ class Objects:
 
     # ---- bytes go out ----
 
-    def send_bytes(self, link: Link, message: lm.Pull) -> None:
+    def send_bytes(self, link: NodeLink, message: lm.Pull) -> None:
         entry = (message.entry, message.generation)
         data = self._port.begin_sending(*entry) if self._port.exists(*entry) else None
         if data is None and self._port.exists(*entry):

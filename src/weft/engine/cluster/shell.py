@@ -6,27 +6,27 @@ docs/design/0002-cluster.md for what travels and why.
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.engine.cluster.asking import Asking
-from weft.engine.cluster.membership import HEAD, Membership, address_of
+from weft.engine.cluster.membership import HEAD, Membership
 from weft.engine.cluster.names import Names, names_in, rename_in
 from weft.engine.cluster.objects import DAEMON, Objects
+from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.node.loop import Timer
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.actors import NODE_LOST
+from weft.engine.state.asking import Asking
 from weft.engine.state.cluster import ClusterView, NodeView
 from weft.engine.state.events import Process
+from weft.engine.state.membership import MembershipState
 from weft.engine.state.resources import to_amounts, to_floats
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.link import Link
 from weft.engine.wire.link_messages import GlobalProcess, Member
 from weft.engine.wire.messages import (
     CreateGroup,
@@ -76,12 +76,12 @@ class _Flush:
 class ClusterShell:
     """One daemon's links to all others and what goes over them."""
 
-    def __init__(self, daemon: NodeDaemon, listener: socket.socket, token: bytes, head: str, own: Member) -> None:
+    def __init__(self, daemon: NodeDaemon, transport: Transport, head: str, own: Member) -> None:
         self._daemon = daemon
         self._port = daemon.port
         self._state = daemon.state
         self._loop = daemon.loop
-        self.cluster_address = head or address_of(listener)
+        self.cluster_address = head or own.address
         self.error = ""
         self.on_joined: Callable[[], None] = lambda: None
         self._watchers: dict[Process, set[int]] = {}
@@ -98,15 +98,16 @@ class ClusterShell:
         self._report_timer: Timer | None = None
         self.members = Membership(
             daemon.loop,
-            listener,
-            token,
-            head,
-            own,
+            transport,
+            MembershipState(own, head),
             self._joined,
             self._linked,
             self._received,
             self._node_gone,
             self._lost,
+        )
+        transport.open(
+            self.members,
             lambda _, transfer, offset, size: self.objects.chunk_target(transfer, offset, size),
             lambda _, transfer, __, size: self.objects.chunk_came(transfer, size),
         )
@@ -199,7 +200,7 @@ class ClusterShell:
         self.error = reason
         self._daemon.stop(reason)
 
-    def _report_came(self, link: Link, message: lm.Report) -> None:
+    def _report_came(self, link: NodeLink, message: lm.Report) -> None:
         cluster = self._state.cluster
         if cluster is not None and (view := cluster.nodes.get(link.peer)) is not None:
             view.available, view.queued = message.available, message.queued
@@ -330,7 +331,7 @@ class ClusterShell:
 
     # ---- records of other nodes ----
 
-    def _received(self, link: Link, message: lm.AnyMessage) -> None:
+    def _received(self, link: NodeLink, message: lm.AnyMessage) -> None:
         what = f"a {type(message).__name__} of node {link.peer}"
         try:
             self._handlers[type(message)](link, message)
@@ -340,7 +341,7 @@ class ClusterShell:
             print(f"weft: {what} makes no sense: {error!r}", file=sys.stderr, flush=True)
             self._loop.call_later(0, lambda: link.close(f"{what} made no sense"))
 
-    def _record_came(self, link: Link, message: lm.Record) -> None:
+    def _record_came(self, link: NodeLink, message: lm.Record) -> None:
         to: Process = (message.to_slot, message.to_generation)
         if to[0] != 0 and (to in self._killed or not self._is_here(to)):
             return
@@ -380,17 +381,17 @@ class ClusterShell:
     def _is_here(self, process: Process) -> bool:
         return process in self._state.drivers or process in self._state.workers.by_process
 
-    def _job_came(self, link: Link, message: lm.JobInfo) -> None:
+    def _job_came(self, link: NodeLink, message: lm.JobInfo) -> None:
         self._told_jobs.add((link.peer, message.job))
         self._daemon.feed(ev.JobLearnt(self.names.to_local(message.driver), message.job, message.pid, message.hello))
 
-    def _guest_came(self, link: Link, message: lm.Guest) -> None:
+    def _guest_came(self, link: NodeLink, message: lm.Guest) -> None:
         process = self.names.to_local((link.peer, message.slot, message.generation))
         self._daemon.feed(ev.GuestJoined(process, message.job))
 
     # ---- actors ----
 
-    def _want_place_came(self, link: Link, message: lm.WantPlace) -> None:
+    def _want_place_came(self, link: NodeLink, message: lm.WantPlace) -> None:
         process = self.names.to_local((link.peer, *DAEMON))
         self._daemon.feed(
             ev.PlaceWanted(
@@ -420,7 +421,7 @@ class ClusterShell:
         self._pings[self._last_ping] = (actor.id, name, pid)
         self.members.send(node, lm.Ping(self._last_ping))
 
-    def _pong_came(self, link: Link, message: lm.Pong) -> None:
+    def _pong_came(self, link: NodeLink, message: lm.Pong) -> None:
         if (flush := self._flushes.get(message.number)) is not None:
             flush.nodes.discard(link.peer)
             if not flush.nodes:
@@ -439,7 +440,7 @@ class ClusterShell:
         self.members.send(node, lm.KillProcess(slot, generation))
         return True
 
-    def _kill_came(self, link: Link, message: lm.KillProcess) -> None:
+    def _kill_came(self, link: NodeLink, message: lm.KillProcess) -> None:
         process = (message.slot, message.generation)
         if process in self._state.workers.by_process:
             self._killed.add(process)
@@ -460,7 +461,7 @@ class ClusterShell:
             if not self.members.send(one.node, lm.AskBundles(one.group, bundles, one.attempt, one.waits)):
                 self._daemon.feed(ev.BundlesAnswered(one.node, one.group, False, one.attempt))
 
-    def _bundles_asked(self, link: Link, message: lm.AskBundles) -> None:
+    def _bundles_asked(self, link: NodeLink, message: lm.AskBundles) -> None:
         if self._state.cluster is None:  # it has not joined: the head asks again
             link.send(lm.BundlesSet(message.group, False, message.attempt))
             return
@@ -474,7 +475,7 @@ class ClusterShell:
         if not self.members.send(node, lm.WatchProcess(slot, generation)):
             self._loop.call_later(0, lambda: self._proxy_died(name, "its node is gone", NODE_LOST))
 
-    def _watch_came(self, link: Link, message: lm.WatchProcess) -> None:
+    def _watch_came(self, link: NodeLink, message: lm.WatchProcess) -> None:
         process = (message.slot, message.generation)
         if process[0] == 0:
             return
@@ -493,7 +494,7 @@ class ClusterShell:
         self._killed.discard(process)
         self._told_guests = {told for told in self._told_guests if told[1] != process}
 
-    def _gone_came(self, link: Link, message: lm.ProcessGone) -> None:
+    def _gone_came(self, link: NodeLink, message: lm.ProcessGone) -> None:
         self._proxy_died((link.peer, message.slot, message.generation), message.reason, message.status)
 
     def _proxy_died(self, name: GlobalProcess, reason: str, status: int) -> None:
@@ -524,7 +525,7 @@ class ClusterShell:
             flush.timer.cancel()
             self._daemon.send(flush.process, Reply(flush.request))
 
-    def _ping_came(self, link: Link, message: lm.Ping) -> None:
+    def _ping_came(self, link: NodeLink, message: lm.Ping) -> None:
         self._daemon.flush_output()
         self._daemon.drain()
         link.send(lm.Pong(message.number))
@@ -532,7 +533,7 @@ class ClusterShell:
     def _warn(self, driver: Process, message: Warn) -> None:
         self._daemon.send(driver, message)
 
-    def _ask_came(self, link: Link, message: lm.Ask) -> None:
+    def _ask_came(self, link: NodeLink, message: lm.Ask) -> None:
         cluster = self._state.cluster
         views = [] if cluster is None else list(cluster.nodes.values())
         link.send(lm.Answer(list(self.members.members.values()), [(view.number, view.available) for view in views]))

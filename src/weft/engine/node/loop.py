@@ -60,6 +60,10 @@ class Loop:
             self._writers[fd] = callback
         self._epoll.modify(fd, _READABLE | (0 if callback is None else select.EPOLLOUT))
 
+    def now(self) -> float:
+        """Seconds since some moment; never goes back."""
+        return time.monotonic()
+
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         timer = Timer(call)
         heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), timer))

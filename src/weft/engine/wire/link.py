@@ -82,9 +82,7 @@ class Link:
         self._is_corked = False
         self.is_closed = False
         self.peer = 0
-        """The number of the node at the other end, once it has said so; 0 is the head's, so ask `is_peer`."""
-        self.is_peer = False
-        self.last_heard = 0
+        """The number of the node at the other end, once it is known."""
         self._deadline: Timer | None = loop.call_later(HANDSHAKE_S, self._too_slow)
         connection.setblocking(False)
         with contextlib.suppress(OSError):

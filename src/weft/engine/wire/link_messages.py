@@ -45,7 +45,7 @@ class JoinCluster(LinkMessage, frozen=True):
 
 
 class Members(LinkMessage, frozen=True):
-    """The head to every node, at each change: the whole table. `you` is the receiver's number."""
+    """The head to every node: the rows that changed; to a new node, all. `you` is the receiver's number."""
 
     you: int
     members: list[Member]

@@ -1,7 +1,8 @@
 """Asks other nodes for what this one can not give: leases for its processes, and (on the head) places for actors.
 
-Runs in the daemon's thread; `state.cluster` decides whom to ask. A lease is asked for in the name of the process that
-will hold it, with the records that the process itself would send to its own daemon; only grants come back through here.
+Pure: no I/O, no clock; what is to be sent goes to the callables that it is given. `cluster` decides whom to ask.
+A lease is asked for in the name of the process that will hold it, with the records that the process itself would send
+to its own daemon; only grants come back through here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,126 @@
+"""How links between nodes are made: over TCP here, over a modelled network in the simulator.
+
+Runs in the daemon's thread. A transport makes links and tells what becomes of them; who is at the other end, and what
+follows, is the affair of `membership`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from weft.engine.node.loop import Loop
+from weft.engine.wire.link import Link, Sending
+from weft.engine.wire.link_messages import AnyMessage
+
+
+class NodeLink(Protocol):
+    """What a link is to those who use it; see `wire.link.Link`."""
+
+    peer: int
+    """The number of the node at the other end, once it is known."""
+
+    def send(self, message: AnyMessage) -> None: ...
+    def send_bulk(self, sending: Sending) -> None: ...
+    def cork(self) -> None: ...
+    def uncork(self) -> None: ...
+    def close(self, reason: str = "") -> None: ...
+
+
+class LinkEvents(Protocol):
+    """Who is told what becomes of links."""
+
+    def accepted(self, link: NodeLink) -> None: ...
+    def ready(self, link: NodeLink) -> None: ...
+    def received(self, link: NodeLink, message: AnyMessage) -> None: ...
+    def closed(self, link: NodeLink, reason: str) -> None: ...
+
+
+ChunkTarget = Callable[[NodeLink, int, int, int], "memoryview | None"]
+ChunkCame = Callable[[NodeLink, int, int, int], None]
+
+
+class Transport(Protocol):
+    def open(self, events: LinkEvents, chunk_target: ChunkTarget, on_chunk: ChunkCame) -> None:
+        """Links of others are accepted from now on."""
+
+    def connect(self, address: str) -> NodeLink:
+        """A link that is on its way; OSError when it can not be."""
+
+    def close(self) -> None:
+        """No more are accepted. The links that are there are not touched."""
+
+
+class TcpTransport:
+    """Links over TCP, with the handshake of `wire.auth`."""
+
+    def __init__(self, loop: Loop, listener: socket.socket, token: bytes) -> None:
+        self._loop = loop
+        self._listener = listener
+        self._token = token
+        self._events: LinkEvents
+        self._chunk_target: ChunkTarget
+        self._on_chunk: ChunkCame
+
+    def open(self, events: LinkEvents, chunk_target: ChunkTarget, on_chunk: ChunkCame) -> None:
+        self._events, self._chunk_target, self._on_chunk = events, chunk_target, on_chunk
+        self._loop.watch(self._listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        self._loop.unwatch(self._listener.fileno())
+        self._listener.close()
+
+    def connect(self, address: str) -> NodeLink:
+        host, _, port = address.rpartition(":")
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        code = connection.connect_ex((host, int(port)))
+        if code not in (0, errno.EINPROGRESS):
+            connection.close()
+            raise OSError(code, os.strerror(code))
+        return self._link(connection, accepts=False)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            self._events.accepted(self._link(connection, accepts=True))
+
+    def _link(self, connection: socket.socket, accepts: bool) -> Link:
+        return Link(
+            self._loop,
+            connection,
+            self._token,
+            accepts,
+            self._events.ready if not accepts else lambda _: None,
+            self._events.received,
+            self._events.closed,
+            self._chunk_target,
+            self._on_chunk,
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(256)
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """What others connect to."""
+    host, port = listener.getsockname()
+    return f"{own_ip() if host == '0.0.0.0' else host}:{port}"
+
+
+def own_ip() -> str:
+    """Of the interface that leads to other machines; loopback's when there is none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address that is nobody's
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

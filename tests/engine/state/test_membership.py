@@ -1,0 +1,122 @@
+"""One node's membership: joining, the table, silence and what follows from it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from weft.engine.state import membership as do
+from weft.engine.state.membership import AGAIN_S, SILENCE_S, MembershipState
+from weft.engine.wire.link_messages import JoinCluster, Leaving, Member, Members, PeerHello, Ping
+
+
+def member(number: int = 0, **fields: object) -> Member:
+    row = Member(number, f"id{number}", f"host{number}:1", f"@local{number}", {"CPU": 1.0}, {})
+    return msgspec.structs.replace(row, **fields)
+
+
+def head() -> MembershipState:
+    made = MembershipState(member(), "")
+    made.started()
+    return made
+
+
+def admit(at: MembershipState, link: int, now: float = 0.0) -> list[do.Instruction]:
+    at.link_accepted(link, now)
+    out = at.received(link, JoinCluster(member()), now)
+    at.check()
+    return out
+
+
+def joiner(you: int, *others: Member) -> tuple[MembershipState, list[do.Instruction]]:
+    """A node that the head (link 1) has just admitted."""
+    made = MembershipState(member(), "host0:1")
+    assert made.started() == [do.Connect(0, "host0:1")]
+    made.link_ready(1, 0, 0.0)
+    return made, made.received(1, Members(you, [member(), *others, member(you)]), 0.0)
+
+
+def test_the_head_numbers_nodes_and_sends_the_others_only_what_changed() -> None:
+    state = head()
+    admit(state, 1)
+    out = admit(state, 2)
+    sent = {one.link: one.message for one in out if isinstance(one, do.Send)}
+    assert sent[2] == Members(2, [state.members[number] for number in (0, 1, 2)])
+    assert sent[1] == Members(1, [state.members[2]])
+    assert do.Linked(state.members[2]) in out
+
+
+def test_a_node_is_in_once_it_has_a_link_to_each_that_came_before_it() -> None:
+    state, out = joiner(3, member(1), member(2, is_alive=False))
+    assert do.Connect(1, "host1:1") in out and do.Joined() not in out
+    out = state.link_ready(2, 1, 0.0)
+    assert out[0] == do.Send(2, PeerHello(3)) and do.Joined() in out
+    state.check()
+
+
+def test_a_node_that_dies_while_another_joins_does_not_keep_it_out() -> None:
+    state, _ = joiner(2, member(1))
+    assert state.connect_failed(1, "refused") == [do.Joined()]
+
+
+def test_a_stranger_that_leaves_is_not_taken_for_the_head() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_accepted(7, 0.0)
+    assert state.link_closed(7, "bye", 0.0) == []
+
+
+def test_a_silent_node_is_given_up_and_everybody_told() -> None:
+    state = head()
+    admit(state, 1)
+    admit(state, 2)
+    state.received(2, Ping(1), SILENCE_S)
+    (close,) = state.beat(SILENCE_S + 1)
+    assert isinstance(close, do.Close) and close.link == 1
+    told, gone = state.link_closed(1, close.reason, SILENCE_S + 1)
+    assert isinstance(told, do.Send) and isinstance(told.message, Members)
+    assert told.link == 2 and [row.is_alive for row in told.message.members] == [False]
+    assert gone == do.NodeGone(1, close.reason)
+
+
+def test_the_head_decides_who_is_dead() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    out = state.received(1, Members(2, [member(1, is_alive=False, death="it broke")]), 1.0)
+    assert out == [do.Close(2, "it broke")]
+    assert state.link_closed(2, "it broke", 1.0) == [do.NodeGone(1, "it broke")]
+    assert state.beat(1.0 + AGAIN_S) == []
+    state.link_accepted(5, 2.0)
+    assert isinstance(state.received(5, PeerHello(1), 2.0)[0], do.Close)
+
+
+def test_a_lost_link_between_two_living_nodes_is_made_again_by_the_younger() -> None:
+    younger, _ = joiner(2, member(1))
+    younger.link_ready(2, 1, 0.0)
+    assert younger.link_closed(2, "reset", 1.0) == [do.NodeGone(1, "reset")]
+    assert younger.beat(1.0 + AGAIN_S) == [do.Connect(1, "host1:1")]
+    assert do.Linked(member(1)) in younger.link_ready(3, 1, 4.0)
+    older, _ = joiner(1)
+    older.link_accepted(2, 0.0)
+    older.received(2, PeerHello(2), 0.0)
+    older.received(1, Members(1, [member(2)]), 0.0)
+    assert older.link_closed(2, "reset", 1.0) == [do.NodeGone(2, "reset")]
+    assert older.beat(1.0 + AGAIN_S) == []
+
+
+def test_a_second_link_takes_the_place_of_one_that_is_broken_at_the_other_end() -> None:
+    older, _ = joiner(1)
+    for link in (2, 3):
+        older.link_accepted(link, 0.0)
+    older.received(2, PeerHello(2), 0.0)
+    out = older.received(3, PeerHello(2), 1.0)
+    assert out == [do.NodeGone(2, "it has made another link"), do.Close(2, "another link took its place"), do.Use(3, 2)]
+    assert older.link_closed(2, "another link took its place", 1.0) == []
+    older.check()
+
+
+@pytest.mark.parametrize("reason", ["reset", "it was asked to end"])
+def test_without_its_head_a_node_ends(reason: str) -> None:
+    state, _ = joiner(1)
+    if reason != "reset":
+        assert state.received(1, Leaving(), 1.0) == [do.Close(1, reason)]
+    assert state.link_closed(1, reason, 1.0) == [do.Lost(f"the head of the cluster is gone: {reason}")]
