@@ -246,7 +246,8 @@ def table(weft: dict[str, float], ray: dict[str, float]) -> str:
 
 
 def compare(args: argparse.Namespace) -> None:
-    print(f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, load {os.getloadavg()[0]}")
+    machine = f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+    print(f"{machine}, load {os.getloadavg()[0]}")
     weft: dict[str, float] = {}
     ray: dict[str, float] = {}
     bare: list[float] = []
