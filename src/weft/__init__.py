@@ -76,8 +76,8 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ALIASES = {"ObjectID": "ObjectRef", "DynamicObjectRefGenerator": "ObjectRefGenerator"}
 _SUBMODULES = frozenset(
-    "actor cloudpickle cluster_utils compat exceptions experimental ids remote_function runtime_context runtime_env "
-    "types util".split()
+    "actor cloudpickle cluster_utils compat exceptions experimental ids job_submission remote_function "
+    "runtime_context runtime_env types util".split()
 )
 _LIBRARIES = frozenset(("data", "pandas", "rl", "serve", "train", "tune"))
 

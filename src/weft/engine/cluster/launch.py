@@ -164,6 +164,14 @@ def newest() -> str | None:
 
 def ask_nodes(address: str, token: bytes) -> lm.Answer:
     """The cluster's table, from any of its nodes. ConnectionError or Refused when it can not be had."""
+    answer = exchange(address, token, lm.Ask("nodes"), ASK_TIMEOUT_S)
+    if not isinstance(answer, lm.Answer):
+        raise ConnectionError(f"the node at {address} answered with a {type(answer).__name__}")
+    return answer
+
+
+def exchange(address: str, token: bytes, message: lm.AnyMessage, timeout_s: float | None) -> lm.AnyMessage:
+    """One message to a node of a cluster, and its answer. OSError or Refused when there is none."""
     host, _, port = normal(address).rpartition(":")
     with socket.create_connection((host, int(port)), ASK_TIMEOUT_S) as connection:
         handshake = Handshake(token, accepts=False)
@@ -172,14 +180,14 @@ def ask_nodes(address: str, token: bytes) -> lm.Answer:
         while not handshake.is_done:
             data = handshake.feed(_receive(connection))
             connection.sendall(handshake.take_output())
-        body = lm.encode(lm.Ask("nodes"))
+        body = lm.encode(message)
+        connection.settimeout(timeout_s)
         connection.sendall(HEADER.pack(len(body), MESSAGE) + body)
-        while len(data) < HEADER.size or len(data) < HEADER.size + HEADER.unpack_from(data)[0]:
-            data += _receive(connection)
-        answer = lm.decode(data[HEADER.size : HEADER.size + HEADER.unpack_from(data)[0]])
-    if not isinstance(answer, lm.Answer):
-        raise ConnectionError(f"the node at {address} answered with a {type(answer).__name__}")
-    return answer
+        received = bytearray(data)
+        while len(received) < HEADER.size or len(received) < HEADER.size + HEADER.unpack_from(received)[0]:
+            received += _receive(connection)
+        answer: lm.AnyMessage = lm.decode(bytes(received[HEADER.size : HEADER.size + HEADER.unpack_from(received)[0]]))
+        return answer
 
 
 def _receive(connection: socket.socket) -> bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.engine.cluster.calls import Calls
 from weft.engine.cluster.membership import HEAD, Membership
 from weft.engine.cluster.names import Names, names_in, rename_in
 from weft.engine.cluster.objects import DAEMON, Objects
@@ -116,6 +117,9 @@ class ClusterShell:
         self.asking = Asking(
             self._state, daemon.feed, self._send_to_daemon, self.members.send, self._tell_job, self._warn
         )
+        self.calls = Calls(daemon.loop, daemon.operations, self.members.send)
+        if head:
+            daemon.operations.ask_head = lambda method, params: self.calls.ask(HEAD, method, params)
         self._handlers: dict[type[lm.LinkMessage], Any] = {
             lm.Record: self._record_came,
             lm.Report: self._report_came,
@@ -133,6 +137,8 @@ class ClusterShell:
             lm.Pull: self.objects.send_bytes,
             lm.PullFailed: lambda _, message: self.objects.pull_refused(message.transfer),
             lm.Ask: self._ask_came,
+            lm.Call: self.calls.came,
+            lm.CallAnswer: self.calls.answered,
             lm.AskBundles: self._bundles_asked,
             lm.BundlesSet: lambda link, message: daemon.feed(
                 ev.BundlesAnswered(link.peer, message.group, message.ok, message.attempt)
@@ -184,6 +190,7 @@ class ClusterShell:
         if self._state.cluster is not None:
             self._state.cluster.nodes.pop(number, None)
         self.asking.node_gone(number)
+        self.calls.node_gone(number)
         self._told_jobs = {told for told in self._told_jobs if told[0] != number}
         self._told_guests = {told for told in self._told_guests if told[0] != number}
         for watching in self._watchers.values():
@@ -194,6 +201,8 @@ class ClusterShell:
         for process in [proxy for proxy in self.names.proxies if proxy[0] == number]:
             self._proxy_died(process, f"{name} died: {reason}", NODE_LOST)
         self._daemon.feed(ev.NodeLeft(number))
+        if self._daemon.submitted is not None:
+            self._daemon.submitted.node_left(number, reason)
         self.changed()
 
     def _lost(self, reason: str) -> None:

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
+from weft.engine.node.config import StartError
 from weft.engine.node.loop import Loop
 from weft.engine.wire.link import Link, Sending
 from weft.engine.wire.link_messages import AnyMessage
@@ -105,7 +106,12 @@ class TcpTransport:
 def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"can not be listened on: {error.strerror}"
+        raise StartError(f"{host}:{port} {why}. Choose another with --host and --port.") from None
     listener.listen(256)
     return listener
 

@@ -19,6 +19,10 @@ SMALLEST_STORE_BYTES = 64 << 20
 GPU_FOLDER = "/proc/driver/nvidia/gpus"
 
 
+class StartError(RuntimeError):
+    """The node can not come up, for a reason that a person can mend."""
+
+
 class ClusterConfig(msgspec.Struct, frozen=True):
     """How a node takes part in a cluster."""
 

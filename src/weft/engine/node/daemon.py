@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,12 +28,14 @@ from weft.engine.node.config import NodeConfig, NodeOffer
 from weft.engine.node.doors import Doors
 from weft.engine.node.functions import FunctionTable
 from weft.engine.node.loop import Loop
+from weft.engine.node.operations import Operations, Pending
 from weft.engine.node.output import WorkerOutput
 from weft.engine.node.requests import Requests
 from weft.engine.node.spilling import Spilling
 from weft.engine.node.zygote_link import ZygoteLink
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
+from weft.engine.state.cluster import NodeView
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
 from weft.engine.state.workers import how_ended
@@ -42,6 +44,7 @@ from weft.engine.wire.messages import LogLines, Message, Request
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.jobs.service import JobService
 
 TICK_S = 1.0
 _encode = msgspec.msgpack.Encoder().encode
@@ -87,7 +90,13 @@ class NodeDaemon:
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
         )
-        self._doors = Doors(self.loop, self.address, (port.segment_fd, port.event_fd), self._admit, self._driver_left)
+        self.operations = Operations()
+        self.operations.offer_more = self._offer_jobs
+        self._keeps_files = config.cluster is not None and not config.cluster.is_leashed
+        self.submitted: JobService | None = None
+        """The jobs that were submitted to this daemon's cluster, once there were any."""
+        fds = (port.segment_fd, port.event_fd)
+        self._doors = Doors(self.loop, self.address, fds, self._admit, self._driver_left, self.operations)
         self.last_job = 0
         self._has_environments = False
         """Some worker has a runtime environment, so there may be folders made for it."""
@@ -126,13 +135,15 @@ class NodeDaemon:
 
     def close(self) -> None:
         """Let everything go; a zygote that still lives ends its workers when it sees the socket's end."""
+        if self.submitted is not None:
+            self.submitted.close()
         if self.cluster is not None:
             self.cluster.close()
         self._zygote.close()
         self._doors.close()
         self._output.close_all()
         self.spilling.close()
-        self._sweep()
+        self._let_folders_go()
         self.loop.close()
 
     # ---- events in, instructions out ----
@@ -277,6 +288,14 @@ class NodeDaemon:
 
             folders.sweep()
 
+    def _let_folders_go(self) -> None:
+        """Of this node's own: nothing of it runs any more."""
+        if self._has_environments:
+            from weft.engine.process.runtime_env import folders
+
+            folders.release()
+            folders.sweep()
+
     # ---- processes come and go ----
 
     def _admit(self, pid: int, is_founder: bool) -> handshake.Welcome:
@@ -323,6 +342,31 @@ class NodeDaemon:
             self.feed(ev.SlotReleased())
 
     # ---- for people ----
+
+    def ask_node(self, number: int, method: str, params: dict[str, Any]) -> Pending:
+        """An operation of that node of the cluster, this one included."""
+        if self.cluster is None or number == self.cluster.members.own.number:
+            return self.operations.perform(method, params)
+        return self.cluster.calls.ask(number, method, params)
+
+    def node_views(self) -> list[NodeView]:
+        """The living nodes, this one first."""
+        if self.state.cluster is None:
+            return [self.state.own]
+        return [view for view in self.state.cluster.nodes.values() if view.is_alive]
+
+    def _offer_jobs(self) -> None:
+        from weft.engine.jobs import session_folder
+        from weft.engine.jobs.service import JobService
+
+        def folder() -> str:
+            self._has_environments = True  # there may be a folder to be swept
+            return session_folder.make(self.node_id, self._keeps_files)
+
+        def address() -> str:
+            return self.address if self.cluster is None else self.cluster.cluster_address
+
+        self.submitted = JobService(self.loop, self.operations, self, folder, address)
 
     def _deliver_output(self, process: Process, stream: str, lines: list[tuple[str, str]]) -> None:
         worker = self.state.workers.by_process.get(process)

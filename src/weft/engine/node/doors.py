@@ -10,9 +10,13 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from weft.engine.node import handshake
 from weft.engine.node.loop import Loop
+from weft.engine.node.operations import Operations, Outcome
 from weft.engine.state.events import Process
 
 Admit = Callable[[int, bool], handshake.Welcome]
@@ -41,8 +45,10 @@ class Doors:
         fds: tuple[int, int],
         admit: Admit,
         on_left: Callable[[Process, str], None],
+        operations: Operations,
     ) -> None:
         self._loop = loop
+        self._operations = operations
         self._fds = fds
         """The segment's and the eventfd's descriptors."""
         self._admit = admit
@@ -86,11 +92,16 @@ class Doors:
                 if not guest.connection.recv(handshake.LARGEST):
                     self._leave(guest, "it closed its connection")
                 return
-            refusal = handshake.read_join(guest.connection)
-            if not refusal:
+            first, fds = handshake.read_first(guest.connection)
+            if isinstance(first, handshake.Question) and fds:
+                self._answer(guest, first.method, fds[0])
+                return
+            for fd in fds:
+                os.close(fd)
+            if isinstance(first, handshake.Join):
                 self._let_in(guest)
                 return
-            handshake.refuse(guest.connection, refusal)
+            handshake.refuse(guest.connection, first if isinstance(first, str) else "a question has no parameters")
         except BlockingIOError:
             return
         except (EOFError, OSError):
@@ -106,6 +117,22 @@ class Doors:
             return
         guest.process = (answer.slot, answer.generation)
         handshake.welcome(guest.connection, answer, *self._fds)
+
+    def _answer(self, guest: Guest, method: str, fd: int) -> None:
+        try:
+            params = msgspec.msgpack.decode(handshake.read_whole(fd), type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            handshake.refuse(guest.connection, f"the parameters of {method!r} can not be read: {error}")
+            self._leave(guest, "it makes no sense")
+            return
+        self._operations.perform(method, params).then(lambda outcome: self._send_outcome(guest, outcome))
+
+    def _send_outcome(self, guest: Guest, outcome: Outcome) -> None:
+        if guest.connection.fileno() < 0:
+            return  # it did not wait
+        with contextlib.suppress(OSError):
+            handshake.send_whole(guest.connection, b"!", msgspec.msgpack.encode(outcome))
+        self._drop(guest)
 
     def _leave(self, guest: Guest, how: str) -> None:
         self._drop(guest)

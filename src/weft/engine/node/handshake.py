@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from typing import Any
 
 import msgspec
 
@@ -37,6 +38,15 @@ class Welcome(msgspec.Struct, tag=True):
     address: str
 
 
+class Question(msgspec.Struct, tag=True):
+    """In place of Join: one operation (`operations`); its parameters, in MessagePack, are in a descriptor beside it.
+
+    The answer, an Outcome, comes in a descriptor too, beside one byte: it may be longer than a socket takes."""
+
+    protocol: int
+    method: str
+
+
 class Refusal(msgspec.Struct, tag=True):
     """Why not, for a person."""
 
@@ -44,7 +54,7 @@ class Refusal(msgspec.Struct, tag=True):
 
 
 _answers = msgspec.msgpack.Decoder(Welcome | Refusal)
-_joins = msgspec.msgpack.Decoder(Join)
+_joins = msgspec.msgpack.Decoder(Join | Question)
 
 
 def peer_pid(connection: socket.socket) -> int:
@@ -75,18 +85,54 @@ def receive_answer(connection: socket.socket) -> tuple[Welcome, int, int]:
     return answer, segment_fd, event_fd
 
 
-def read_join(connection: socket.socket) -> str:
-    """The daemon's side: why the peer cannot join; empty when it can. EOFError when it has gone."""
-    data = connection.recv(LARGEST)
+def read_first(connection: socket.socket) -> tuple[Join | Question | str, list[int]]:
+    """The daemon's side: what the peer wants, and its descriptors; a text says why it can not be let in.
+
+    EOFError when it has gone."""
+    data, fds, _, _ = socket.recv_fds(connection, LARGEST, 1)
     if not data:
         raise EOFError("the driver closed the connection")
     try:
-        protocol = _joins.decode(data).protocol
+        first = _joins.decode(data)
     except msgspec.DecodeError:
-        return "the first message is not one of Weft's"
-    if protocol != PROTOCOL:
-        return f"this node speaks protocol {PROTOCOL}, the driver {protocol}: both must run the same version of Weft"
-    return ""
+        return "the first message is not one of Weft's", fds
+    if first.protocol != PROTOCOL:
+        here, there = PROTOCOL, first.protocol
+        text = f"this node speaks protocol {here}, the driver {there}: both must run the same version of Weft"
+        return text, fds
+    return first, fds
+
+
+def send_whole(connection: socket.socket, head: bytes, data: bytes) -> None:
+    """`head` as a message, and any number of bytes in a descriptor beside it."""
+    fd = os.memfd_create("weft-message")
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(fd, memoryview(data)[written:])
+        socket.send_fds(connection, [head], [fd])
+    finally:
+        os.close(fd)
+
+
+def read_whole(fd: int) -> bytes:
+    """All that is in such a descriptor, which is closed."""
+    with open(fd, "rb") as file:
+        file.seek(0)
+        return file.read()
+
+
+def ask_operation(connection: socket.socket, method: str, params: dict[str, Any]) -> bytes:
+    """A client's side: the outcome, encoded. EOFError when the daemon goes away, ConnectionRefusedError."""
+    question = msgspec.msgpack.encode(Question(PROTOCOL, method))
+    send_whole(connection, question, msgspec.msgpack.encode(params))
+    data, fds, _, _ = socket.recv_fds(connection, LARGEST, 1)
+    if not data:
+        raise EOFError("the node daemon closed the connection")
+    if not fds:
+        answer = _answers.decode(data)
+        raise ConnectionRefusedError(answer.text if isinstance(answer, Refusal) else "it did not understand")
+    return read_whole(fds[0])
 
 
 def refuse(connection: socket.socket, text: str) -> None:

@@ -24,7 +24,7 @@ from weft.engine.node.config import NodeConfig
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
-_CODE = "import sys; sys.path.append(sys.argv.pop(1)); from weft.engine.node.main import main; main()"
+_CODE = "import sys; sys.path.append(sys.argv.pop(1)); from {} import main; main()"
 _LOG_TAIL_BYTES = 8192
 _ACCEPTS = 0x10000
 """The flag of a listening socket in /proc/net/unix."""
@@ -182,12 +182,17 @@ def find_nodes() -> list[str]:
 
 
 def command(config: NodeConfig) -> list[str]:
+    return python_command("weft.engine.node.main", msgspec.json.encode(config).decode())
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """Runs `main()` of one of Weft's modules in a Python like this one."""
     if not sys.executable:
         raise RuntimeError("a node can not be started: this Python does not know its own executable (sys.executable)")
     package_folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     # Without -P the driver's folder would come first on the path, and a user's random.py would hide Python's.
     flags = ["-P"] if sys.version_info >= (3, 11) else []
-    return [sys.executable, *flags, "-c", _CODE, package_folder, msgspec.json.encode(config).decode()]
+    return [sys.executable, *flags, "-c", _CODE.format(module), package_folder, *arguments]
 
 
 def _attachment(

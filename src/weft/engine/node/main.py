@@ -18,7 +18,7 @@ import msgspec
 
 from weft import _native
 from weft.engine.node import zygote
-from weft.engine.node.config import NodeConfig, NodeOffer, decide
+from weft.engine.node.config import NodeConfig, NodeOffer, StartError, decide
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -28,6 +28,8 @@ def main() -> None:
     status = 1
     try:
         status = serve(msgspec.json.decode(sys.argv[1], type=NodeConfig))
+    except StartError as error:
+        print(f"weft: {error}", file=sys.stderr, flush=True)
     except BaseException as error:
         sys.__excepthook__(type(error), error, error.__traceback__)
     finally:

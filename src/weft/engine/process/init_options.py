@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 OF_A_NODE = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory", "labels"))
 """What describes a node that is to be started."""
 ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
+JOB_ENVIRONMENT = "WEFT_JOB_RUNTIME_ENV"
+"""What a submitted job's runtime environment has for workers, in JSON (see engine/jobs)."""
 _WITHOUT_EFFECT = frozenset(
     "include_dashboard dashboard_host dashboard_port job_config configure_logging logging_level logging_format "
     "logging_config storage enable_object_reconstruction enable_resource_isolation system_reserved_cpu "
@@ -60,6 +63,8 @@ class InitOptions:
         if unknown:
             raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
         values = {name: given[name] for name in _TYPES if given.get(name) is not None}
+        if (of_job := os.environ.get(JOB_ENVIRONMENT)) and "runtime_env" not in values:
+            values["runtime_env"] = json.loads(of_job)
         for name, value in values.items():
             if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
                 wanted = " or ".join(kind.__name__ for kind in _TYPES[name])

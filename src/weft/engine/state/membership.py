@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import msgspec
 
-from weft.engine.wire.link_messages import AnyMessage, Ask, JoinCluster, Leaving, Member, Members, PeerHello
+from weft.engine.wire.link_messages import AnyMessage, Ask, Call, JoinCluster, Leaving, Member, Members, PeerHello
 
 BEAT_S = 1.0
 SILENCE_S = 15.0
@@ -200,7 +200,7 @@ class MembershipState:
             self._greeted(link, message.number, now, out)
         elif isinstance(message, JoinCluster) and self.is_head:
             self._admit(link, message.member, now, out)
-        elif isinstance(message, Ask):
+        elif isinstance(message, Ask | Call):
             out.append(Deliver(link, message))
         else:
             out.append(Close(link, f"a {type(message).__name__} is no first message"))

@@ -6,7 +6,7 @@ its own node. Slot 0 is a node's daemon.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -77,6 +77,21 @@ class Ask(LinkMessage, frozen=True):
 class Answer(LinkMessage, frozen=True):
     members: list[Member]
     available: list[tuple[int, dict[str, int]]]
+
+
+class Call(LinkMessage, frozen=True):
+    """A node or a client asks for an operation (`node.operations`). CallAnswer answers."""
+
+    number: int
+    method: str
+    params: dict[str, Any]
+
+
+class CallAnswer(LinkMessage, frozen=True):
+    number: int
+    value: Any
+    error: str = ""
+    error_kind: str = ""
 
 
 # ---- processes -------------------------------------------------------------------------------------
@@ -233,6 +248,8 @@ AnyMessage: TypeAlias = (
     | Leaving
     | Ask
     | Answer
+    | Call
+    | CallAnswer
     | Record
     | WatchProcess
     | ProcessGone

@@ -1,0 +1,154 @@
+"""`weft start` and `weft stop`: nodes on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import socket
+from typing import Any
+
+from weft.cli.options import Commands, add_command
+from weft.engine.cluster import launch, tokens
+from weft.engine.node import handshake
+from weft.engine.node.config import ClusterConfig, NodeConfig
+
+STOP_TIMEOUT_S = 10.0
+DEFAULT_PORT = 6379
+
+
+def add(commands: Commands) -> None:
+    start = add_command(
+        commands,
+        "start",
+        _start,
+        "start a node: the head of a new cluster, or one that joins",
+        "Starts a node of this machine, which runs until `weft stop`. A head begins a cluster and prints how to join "
+        "it; without --host it can be reached from this machine only.",
+        "weft start --head\n"
+        "weft start --head --host 0.0.0.0 --port 6379\n"
+        "weft start --address 10.0.0.1:6379 --token-file token",
+    )
+    role = start.add_mutually_exclusive_group(required=True)
+    role.add_argument("--head", action="store_true", help="begin a cluster")
+    role.add_argument("--address", metavar="HOST:PORT", help="join the cluster whose head listens there")
+    start.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
+    start.add_argument("--port", type=int, help=f"to listen on; 0 for any (default: {DEFAULT_PORT} for a head, else 0)")
+    start.add_argument("--num-cpus", type=float, metavar="N", help="CPUs to offer (default: those of the machine)")
+    start.add_argument("--num-gpus", type=float, metavar="N", help="GPUs to offer (default: those of the machine)")
+    start.add_argument("--resources", type=_json_object, default={}, metavar="JSON", help="such as '{\"disk\": 2}'")
+    start.add_argument("--labels", type=_json_object, default={}, metavar="JSON", help='such as \'{"zone": "a"}\'')
+    start.add_argument("--object-store-memory", type=int, metavar="BYTES", help="for objects (default: 30%% of memory)")
+    start.add_argument("--token-file", metavar="PATH", help=f"holds the cluster's token (or set {tokens.VARIABLE})")
+    start.add_argument("--block", action="store_true", help="stay in the foreground; the node ends with this command")
+    stop = add_command(
+        commands,
+        "stop",
+        _stop,
+        "end the nodes on this machine that `weft start` has started",
+        "Ends this user's nodes on this machine, all or those of one cluster, and all that runs on them.",
+        "weft stop\nweft stop --address 127.0.0.1:6379",
+    )
+    stop.add_argument("--address", metavar="HOST:PORT", help="only those of this cluster")
+    stop.add_argument("--force", action="store_true", help="kill them")
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"must be a JSON object such as '{{\"disk\": 2}}', but got {text!r}")
+    return value
+
+
+def _start(options: argparse.Namespace) -> int:
+    head = ""
+    if not options.head:
+        if not launch.is_cluster_address(options.address):
+            raise ValueError(f"--address must be HOST:PORT, such as 10.0.0.1:6379, but got {options.address!r}")
+        head = launch.normal(options.address)
+    if options.head and options.token_file is None and not os.environ.get(tokens.VARIABLE):
+        token = launch.new_token()
+    else:
+        token = tokens.find(head or "to be started", options.token_file)
+    port = options.port if options.port is not None else DEFAULT_PORT if options.head else 0
+    config = NodeConfig(
+        options.num_cpus,
+        options.num_gpus,
+        {name: float(amount) for name, amount in options.resources.items()},
+        options.object_store_memory,
+        {name: str(value) for name, value in options.labels.items()},
+    )
+    log = tokens.folder() / f"node-{os.getpid()}.log"
+    log_fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        cluster = ClusterConfig(launcher_fd=-1, head=head, host=options.host, port=port)
+        running = launch.start(config, token, cluster, log_fd)
+    finally:
+        os.close(log_fd)
+    print(f"node {running.up.node_id[:8]} of the cluster {running.up.cluster} is up (pid {running.process.pid})")
+    print(f"its log: {log}")
+    if options.head:
+        print(f"the token: {tokens.keep(running.up.cluster, token)}")
+        print(f"to add a node:  weft start --address {running.up.cluster}")
+        print(f'to use it:      weft.init(address="{running.up.cluster}")')
+        print("to end it:      weft stop", flush=True)
+    if options.block:
+        return _block(running, running.up.cluster if options.head else "")
+    running.release()
+    return 0
+
+
+def _block(running: launch.RunningNode, own_cluster: str) -> int:
+    """Wait for the node's end; a signal to this command ends the node first."""
+
+    def forward(number: int, _: object) -> None:
+        running.process.send_signal(signal.SIGTERM)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, forward)
+    status = running.process.wait()
+    running.release()
+    if own_cluster:
+        tokens.forget(own_cluster)
+    return status
+
+
+def _stop(options: argparse.Namespace) -> int:
+    wanted = None if options.address is None else launch.normal(options.address)
+    found = [name for name in launch.unleashed() if wanted in (None, launch.cluster_of(name))]
+    if not found:
+        print("no node was running" if wanted is None else f"no node of the cluster {wanted} was running here")
+        return 0
+    ended = sum(_end(name, options.force) for name in found)
+    for cluster in {launch.cluster_of(name) for name in found}:
+        tokens.forget(cluster)
+    print(f"{ended} of {len(found)} nodes ended")
+    return 0 if ended == len(found) else 1
+
+
+def _end(local_address: str, force: bool) -> bool:
+    """Whether the daemon at that local address is gone."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        try:
+            connection.connect("\0" + local_address.removeprefix("@"))
+            pid = handshake.peer_pid(connection)
+            pid_fd = os.pidfd_open(pid)
+        except PermissionError:
+            return False  # another user's, under a name like ours
+        except OSError:
+            return True  # it ended by itself
+    try:
+        for number in (signal.SIGKILL,) if force else (signal.SIGTERM, signal.SIGKILL):
+            signal.pidfd_send_signal(pid_fd, number)
+            if select.select([pid_fd], [], [], STOP_TIMEOUT_S)[0]:
+                return True
+        return False
+    except ProcessLookupError:
+        return True
+    finally:
+        os.close(pid_fd)

@@ -1,0 +1,76 @@
+"""How all commands take their options and show their results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+HELP_COLUMNS = 80
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Commands = object
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    description: str,
+    examples: str = "",
+) -> argparse.ArgumentParser:
+    """A command with the same layout of its help as all others."""
+    shown = "".join(f"  {line}\n" for line in examples.splitlines())
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=textwrap.fill(description, HELP_COLUMNS),
+        epilog=f"examples:\n{shown}" if shown else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=run)
+    return parser
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="the cluster (default: the variable WEFT_ADDRESS, else the newest on this machine)",
+    )
+    parser.add_argument("--token-file", metavar="PATH", help="holds its token, where no node of it runs here")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, sort_keys=True, default=str))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Columns that line up.
+
+    >>> print(table(["id", "state"], [["a", "alive"], ["bcd", "dead"]]))
+      id   state
+      a    alive
+      bcd  dead
+    """
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        (indent + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))).rstrip()
+        for line in lines
+    )
+
+
+def clock(seconds: float | None) -> str:
+    """A moment, for a person."""
+    return "-" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

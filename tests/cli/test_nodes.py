@@ -1,0 +1,109 @@
+"""`weft start`, `status` and `stop`, as a person types them."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from command_line import Run
+
+import weft
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def test_a_cluster_from_the_command_line(cli: Run, tmp_path: Path) -> None:
+    started = cli("start", "--head", "--port", "0", "--num-cpus", "1")
+    assert started.returncode == 0, started.stderr
+    address = started.stdout.split("of the cluster ")[1].split()[0]
+    try:
+        (token,) = tmp_path.glob("weft/token-*")
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        assert token.read_text().strip() not in started.stdout
+        refused = cli("start", "--address", address, WEFT_TOKEN="wrong")
+        assert refused.returncode == 1
+        assert "the token is wrong" in refused.stderr
+        joined = cli("start", "--address", address, "--num-cpus", "2", "--resources", '{"extra": 3}')
+        assert joined.returncode == 0, joined.stderr
+        shown = cli("status", "--address", address)
+        assert "2 of 2 nodes are alive" in shown.stdout, shown
+        assert "of 3 extra" in shown.stdout
+        weft.init(address=address)
+
+        @weft.remote(resources={"extra": 1})
+        def node_id() -> str:
+            return weft.get_runtime_context().get_node_id()
+
+        assert weft.get(node_id.remote(), timeout=20)
+        weft.shutdown()
+    finally:
+        weft.shutdown()
+        stopped = cli("stop", "--address", address)
+    assert "2 of 2 nodes ended" in stopped.stdout, stopped
+    assert not list(tmp_path.glob("weft/token-*"))
+    gone = cli("status", "--address", address)
+    assert gone.returncode == 1
+    assert "no node of the cluster" in gone.stderr
+
+
+def test_without_a_token_the_way_to_one_is_named(cli: Run) -> None:
+    failed = cli("start", "--address", "127.0.0.1:1")
+    assert failed.returncode == 1
+    assert "WEFT_TOKEN" in failed.stderr
+
+
+def test_a_port_in_use_is_named(cli: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        failed = cli("start", "--head", "--port", str(port))
+    assert failed.returncode == 1
+    assert f"127.0.0.1:{port} is in use" in failed.stderr, failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_head_that_is_not_there_is_named(cli: Run) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        failed = cli("start", "--address", address, WEFT_TOKEN="x")
+    assert failed.returncode == 1
+    assert f"the cluster at {address} can not be joined" in failed.stderr, failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["start", "--head", "--resources", "[1]"], "must be a JSON object"),
+        (["start", "--head", "--resources", "{"], "is no JSON"),
+        (["start"], "one of the arguments --head --address is required"),
+        (["nonsense"], "invalid choice: 'nonsense'"),
+    ],
+)
+def test_a_command_that_makes_no_sense_ends_with_2(cli: Run, arguments: list[str], text: str) -> None:
+    failed = cli(*arguments)
+    assert failed.returncode == 2
+    assert text in failed.stderr
+
+
+def test_an_address_without_a_port_is_refused(cli: Run) -> None:
+    failed = cli("start", "--address", "somewhere", WEFT_TOKEN="x")
+    assert failed.returncode == 1
+    assert "must be HOST:PORT" in failed.stderr
+
+
+def test_stopping_where_nothing_runs_is_no_error(cli: Run) -> None:
+    stopped = cli("stop", "--address", "127.0.0.1:1")
+    assert stopped.returncode == 0
+    assert "no node of the cluster 127.0.0.1:1 was running here" in stopped.stdout
+
+
+@pytest.mark.parametrize("command", [[], ["start"], ["stop"], ["status"], ["job"], ["job", "submit"], ["job", "logs"]])
+def test_every_command_has_help(cli: Run, command: list[str]) -> None:
+    shown = cli(*command, "--help")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(f"usage: weft {' '.join(command)}".rstrip())
+    assert max(map(len, shown.stdout.splitlines())) <= 100
