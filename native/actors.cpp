@@ -27,9 +27,10 @@ void Core::submit_call(Task* task, Entry* actor) {
     ActorLink* to = link(actor->id);
     task->actor = to;
     if (is_lost() && to->state != ActorLink::dead) return fail_task(task, node_lost_error());
-    if (to->state == ActorLink::dead) {
-        const std::string death = to->death;
-        return fail_task(task, death);
+    // A call that may not be repeated does not wait for a restart: its caller is told to come back.
+    if (to->state == ActorLink::dead || (to->state == ActorLink::restarting && task->retries == 0)) {
+        const std::string why = to->death;
+        return fail_task(task, why);
     }
     if (!to->watching) {
         to->watching = true;
@@ -88,8 +89,8 @@ void Core::on_actor_down(Cursor cursor) {
     }
     for (auto it = failed.rbegin(); it != failed.rend(); ++it)
         fail_task(*it, error);
-    if (!is_dead) return;
-    actor_is_dead(to, error);
+    to->death = error;
+    if (is_dead) actor_is_dead(to, error);
 }
 
 void Core::actor_is_dead(ActorLink* to, const std::string& error) {

@@ -108,8 +108,16 @@ struct Draft {
     }
 };
 
+constexpr size_t kMostArguments = 0xffff;  ///< their number has 16 bits in a record
+
 bool encode_call(Core& core, Draft& draft, PyObject* const* args, size_t count, PyObject* keywords,
                  std::string_view task) {
+    if (count > kMostArguments) {
+        PyErr_Format(PyExc_ValueError,
+                     "a call takes at most %zu positional arguments, but %.200s got %zu: pass a list",
+                     kMostArguments, std::string(task).c_str(), count);
+        return false;
+    }
     for (size_t i = 0; i < count; ++i)
         if (!draft.argument(core, args[i], {"args", long(i), nullptr, task})) return false;
     const Py_ssize_t names = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
@@ -171,6 +179,7 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
     if (call->session != session().number || call->session == 0) {
         Owned done(PyObject_CallOneArg(call->prepare, self));
         if (!done) return nullptr;
+        if (done.get() != Py_None) return PyObject_Vectorcall(done.get(), args, nargs, keywords);
         if (call->session != session().number) {
             PyErr_SetString(PyExc_RuntimeError, "weft: prepare() did not bind the remote function");
             return nullptr;

@@ -386,6 +386,7 @@ PyMethodDef hot_functions[] = {
     {"create_actor", as_function(py_create_actor), METH_FASTCALL,
      "create_actor(token, spec, class_key, name, args, kwargs)"},
     {"run_worker", py_run_worker, METH_NOARGS, "A worker's life; its exit status."},
+    {"title_prefix", py_title_prefix, METH_O, "What stands before a task's name in this worker's title."},
     {nullptr, nullptr, 0, nullptr},
 };
 

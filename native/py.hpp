@@ -135,6 +135,7 @@ PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_run_worker(PyObject*, PyObject*);
+PyObject* py_title_prefix(PyObject*, PyObject*);
 bool add_worker_types(PyObject* module);
 /// Whether the task that runs on this worker's main thread was cancelled.
 bool is_cancelled();

@@ -1,5 +1,6 @@
 /// Submitting: from a task to a leased worker or an actor, and back from its reply (SUB-1).
 #include <algorithm>
+#include <cstring>
 
 #include "core.hpp"
 
@@ -13,6 +14,32 @@ constexpr size_t kPipelineTasks = 512;
 /// Waking a second worker costs about as much as this much queued work on the first.
 constexpr int64_t kWorthAnotherWorkerNs = 30'000;
 constexpr uint32_t kMostLeasesAsked = 4096;
+/// So many tasks of a chain are named between the one that failed and the one that is asked for.
+constexpr int kLongestStory = 16;
+
+/// The rest of a story behind its first task; the whole error when it is not one.
+std::string_view behind_first(std::string_view error) {
+    uint16_t bytes = 0;
+    if (error.size() < 1 + sizeof bytes || error[0] != 'D') return error;
+    memcpy(&bytes, error.data() + 1, sizeof bytes);
+    return error.substr(std::min(error.size(), 1 + sizeof bytes + bytes));
+}
+
+/// A task did not run because an argument's task raised: 'D', its name, and the argument's error. What the
+/// engine itself says of a dead process stays as it is. In a long chain the last task's name replaces the one
+/// before.
+std::string dependency_error(std::string_view task, std::string_view error) {
+    if (error.empty() || (error[0] != 'P' && error[0] != 'D')) return std::string(error);
+    int depth = 0;
+    for (std::string_view rest = error; !rest.empty() && rest[0] == 'D'; rest = behind_first(rest))
+        ++depth;
+    if (depth >= kLongestStory) error = behind_first(error);
+    const auto bytes = uint16_t(std::min<size_t>(task.size(), 0xffff));
+    std::string story(1, 'D');
+    story.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+    story.append(task.substr(0, bytes));
+    return story.append(error);
+}
 
 }  // namespace
 
@@ -127,9 +154,8 @@ void Core::enqueue(Task* task) {
         if (entry->where != Where::error) continue;
         if (task->actor != nullptr) std::erase(task->actor->queue, task);
         ActorLink* behind = task->actor;
-        const std::string error(entry->value.view());
-        if (task->flags & kIsCreation) return fail_creation(task, error);
-        fail_task(task, error);
+        if (task->flags & kIsCreation) return fail_creation(task, std::string(entry->value.view()));
+        fail_task(task, dependency_error(task->name, entry->value.view()));
         if (behind != nullptr) flush_actor(behind);
         return;
     }

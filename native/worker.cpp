@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "py.hpp"
+#include "title.hpp"
 
 namespace weft {
 
@@ -69,6 +70,7 @@ class Worker {
 
     /// Whether the task on the main thread was cancelled.
     bool is_cancelled() const { return cancel_.load(std::memory_order_acquire); }
+    ProcessTitle title;
 
   private:
     void execute(Incoming& incoming);
@@ -86,6 +88,7 @@ class Worker {
     std::unordered_map<uint64_t, PyObject*> method_names_;
     PyObject* actor_ = nullptr;
     bool concurrent_ = false;
+    std::string idle_title_ = "idle";
     std::deque<Incoming> before_creation_;
     struct {
         ProcessId from;
@@ -538,6 +541,7 @@ void Worker::create(Frame& frame, Arguments& arguments) {
         actor_ = PyObject_VectorcallMethod(name_create, all, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
     }
     if (actor_ != nullptr) {
+        idle_title_ = frame.name.substr(0, frame.name.rfind('.'));
         Owned answer(PyObject_CallMethodNoArgs(session().host, name_concurrent));
         if (answer) {
             concurrent_ = PyObject_IsTrue(answer.get()) == 1;
@@ -580,6 +584,9 @@ void Worker::execute(Incoming& incoming) {
         here.name = frame->name;
     }
     const uint32_t flags = frame->header.flags;
+    // A call in the engine's own group runs beside the others, on a serial actor too.
+    const bool beside = concurrent_ || ((flags & kUnordered) && frame->method.find(':') != std::string::npos);
+    if (!beside) title.show(frame->name);
     bool answered = true;
     if (flags & kIsCreation) {
         if (decoded) {
@@ -595,7 +602,7 @@ void Worker::execute(Incoming& incoming) {
         }
     } else if (!decoded) {
         fail(*frame);
-    } else if ((flags & kIsMethod) && concurrent_) {
+    } else if ((flags & kIsMethod) && beside) {
         Owned args(arguments.tuple()), kwargs(arguments.dict());
         Owned method(PyUnicode_FromStringAndSize(frame->method.data(), Py_ssize_t(frame->method.size())));
         auto* pending = PyObject_New(PendingObject, pending_type);
@@ -731,6 +738,7 @@ int Worker::run() {
             core_->poll();
             if (!core_->take_incoming(incoming)) {
                 core_->tell_lending();
+                title.show(idle_title_);
                 Core::Waited waited;
                 Py_BEGIN_ALLOW_THREADS;
                 waited =
@@ -766,6 +774,14 @@ PyObject* py_run_worker(PyObject*, PyObject*) {
         session().core->on_cancel = nullptr;
     }
     return PyLong_FromLong(status);
+}
+
+PyObject* py_title_prefix(PyObject*, PyObject* prefix) {
+    Py_ssize_t bytes = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(prefix, &bytes);
+    if (text == nullptr) return nullptr;
+    if (the_worker != nullptr) the_worker->title.set_prefix({text, size_t(bytes)});
+    Py_RETURN_NONE;
 }
 
 bool is_cancelled() {

@@ -243,6 +243,9 @@ def is_cancelled() -> bool:
 
     A call of a concurrent actor is cancelled by an event of kind 70 whose payload is its task id."""
 
+def title_prefix(prefix: str) -> None:
+    """What stands before a task's name in this worker's title, as ps shows it."""
+
 def exit_worker() -> None:
     """This worker ends once the current task is answered."""
 

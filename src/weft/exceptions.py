@@ -86,10 +86,20 @@ class OutOfBandObjectRefSerializationError(WeftError):
 # ---- tasks -----------------------------------------------------------------------------------------
 
 
-def _called() -> str:
-    """What the user calls this package: "ray" where `import ray` finds it."""
+_RAY_MEANS_WEFT = "RAY_MEANS_WEFT"
+"""In the environment of workers whose driver says `import ray`; see `weft.compat`."""
+
+
+def package_name() -> str:
+    """What the user calls this package: "ray" where `import ray` found it, here or in the driver."""
     alias = sys.modules.get("ray")
-    return "ray" if alias is not None and alias.__name__ == "weft" else "weft"
+    is_ray = _RAY_MEANS_WEFT in os.environ if alias is None else alias.__name__ == "weft"
+    return "ray" if is_ray else "weft"
+
+
+def task_error_name() -> str:
+    """What the user calls TaskError."""
+    return "RayTaskError" if package_name() == "ray" else "TaskError"
 
 
 class TaskError(WeftError):
@@ -149,7 +159,7 @@ class TaskError(WeftError):
             where += f", actor_id={story['actor_id']}, repr={story['actor_repr']}"
         if story["attempt"]:
             where += f", attempt={story['attempt']}"
-        head = f"{_called()}::{story['function_name']}() ({where})"
+        head = f"{package_name()}::{story['function_name']}() ({where})"
         lines = story["traceback_str"].strip().split("\n")
         return "\n".join(head if line.startswith("Traceback (most recent") else line for line in lines)
 

@@ -287,3 +287,24 @@ def test_a_failing_constructor_of_an_async_actor_is_its_death() -> None:
 
     with pytest.raises(ActorDiedError, match="bad start"):
         weft.get(Broken.remote().ping.remote())
+
+
+def test_a_call_in_the_engines_own_group_runs_beside_those_of_a_serial_actor() -> None:
+    @weft.remote
+    class Serial:
+        def __init__(self) -> None:
+            self.released = threading.Event()
+
+        def block(self) -> str:
+            self.released.wait()
+            return "blocked"
+
+        def release(self) -> str:
+            self.released.set()
+            return "released"
+
+    serial = Serial.remote()
+    blocked = serial.block.options(concurrency_group="_ray_system").remote()
+    assert weft.get([serial.release.remote(), blocked], timeout=60) == ["released", "blocked"]
+    with pytest.raises(ValueError, match=r"must be one of \[\], the groups of Serial, but got 'io'. Declare groups"):
+        serial.block.options(concurrency_group="io")

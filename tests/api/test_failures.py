@@ -57,8 +57,29 @@ def test_a_failed_argument_fails_the_task_that_needs_it() -> None:
     @weft.remote
     def use(x: Any) -> None: ...
 
-    with pytest.raises(ValueError, match="first"):
-        weft.get(use.remote(use.remote(fail.remote())))
+    with pytest.raises(ValueError, match="first") as caught:
+        weft.get(use.options(name="last").remote(use.remote(fail.remote())))
+    assert isinstance(caught.value, TaskError)
+    story = [line for line in str(caught.value).splitlines() if "::" in line]
+    assert [line.partition("::")[2].partition("(")[0] for line in story] == ["last", "use", "fail"]
+
+
+def test_the_story_of_a_long_chain_stays_short() -> None:
+    @weft.remote
+    def fail() -> None:
+        raise ValueError("first")
+
+    @weft.remote
+    def use(x: Any) -> None: ...
+
+    ref = fail.remote()
+    for number in range(200):
+        ref = use.options(name=f"use{number}").remote(ref)
+    with pytest.raises(ValueError, match="first") as caught:
+        weft.get(ref)
+    text = str(caught.value)
+    assert "use199" in text and "use14" in text and "::fail" in text and "use100" not in text
+    assert len(text) < 10_000
 
 
 def test_an_error_passes_through_nested_tasks() -> None:

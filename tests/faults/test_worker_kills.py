@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from marked_run import until
 
-from weft.exceptions import ActorDiedError, OwnerDiedError, WorkerCrashedError
+from weft.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError, WorkerCrashedError
 
 SIZE = 10 << 20
 
@@ -279,7 +280,42 @@ def test_a_call_under_way_without_retries_fails_though_the_actor_restarts(
     os.kill(announced(tmp_path), signal.SIGKILL)
     with pytest.raises(ActorDiedError.__mro__[1]):  # ActorError: it died, or is not available now
         weft_session.get(ref, timeout=60)
-    assert weft_session.get(counter.linger.remote(tmp_path), timeout=60) == "second attempt"
+    again = counter.linger.options(max_task_retries=-1).remote(tmp_path)
+    assert weft_session.get(again, timeout=60) == "second attempt"
+
+
+def test_a_call_without_retries_does_not_wait_for_a_restart_that_takes_long(weft_session: ModuleType) -> None:
+    @weft_session.remote(num_cpus=0)
+    class Gate:
+        def __init__(self) -> None:
+            self.opened, self.visits = asyncio.Event(), 0
+
+        async def enter(self) -> None:
+            self.visits += 1
+            if self.visits > 1:
+                await self.opened.wait()
+
+        async def open(self) -> None:
+            self.opened.set()
+
+    @weft_session.remote(max_restarts=-1)
+    class Slow:
+        def __init__(self, gate: Any) -> None:
+            weft_session.get(gate.enter.remote())
+
+        def pid(self) -> int:
+            return os.getpid()
+
+    gate = Gate.remote()
+    slow = Slow.remote(gate)
+    pid = weft_session.get(slow.pid.remote(), timeout=60)
+    os.kill(pid, signal.SIGKILL)
+    for _ in range(3):  # the first may still have been sent to the dead process, the others never are
+        with pytest.raises(ActorUnavailableError, match=r"is restarting \(1 of any number\)"):
+            weft_session.get(slow.pid.remote(), timeout=60)
+    patient = slow.pid.options(max_task_retries=-1).remote()
+    weft_session.get(gate.open.remote())
+    assert weft_session.get(patient, timeout=60) != pid
 
 
 # ---- owners and borrowers --------------------------------------------------------------------------

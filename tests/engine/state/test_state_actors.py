@@ -110,8 +110,11 @@ def test_an_actor_restarts_as_often_as_it_may_and_then_says_how_it_ended() -> No
     ((_, state, fault),) = downs(done)
     assert state == 0 and "is restarting (1 of 2): its process was killed by SIGKILL" in fault.text
     assert fault.code == do.ACTOR_UNAVAILABLE
-    assert ups(done)[0][2] != worker and ups(done)[0][3] == 1
-    rig.die(worker_of(rig, 1), status=3)
+    assert not ups(done), "told before its constructor is done"
+    second = worker_of(rig, 1)
+    done = rig.feed(ev.ActorCreated(second, actor_id(1), True, b""))
+    assert second != worker and ups(done)[0][2:] == (second, 1)
+    rig.die(second, status=3)
     last = worker_of(rig, 1)
     ((_, state, fault),) = downs(rig.die(last, status=3))
     assert (state, fault.code) == (1, do.ACTOR_DIED)

@@ -14,6 +14,8 @@ from weft.engine.process.remote_function import code_flags, is_generator
 
 _COROUTINE, _ASYNC_GENERATOR = 0x80, 0x200
 MARK = "__weft_method__"
+SYSTEM_GROUP = "_ray_system"
+"""The engine's own: its calls run beside all others, on every actor."""
 SPECIAL = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 
 
@@ -42,6 +44,17 @@ class ActorDescription(NamedTuple):
     max_pending_calls: int = -1
     is_ordered: bool = True
     """Whether a call waits for the arguments of the calls before it."""
+    groups: tuple[str, ...] = ()
+    """The names of its concurrency groups."""
+
+    def check_group(self, group: str) -> None:
+        """ValueError for a concurrency group that the actor does not have."""
+        if group and group != SYSTEM_GROUP and group not in self.groups:
+            hint = "" if self.groups else ". Declare groups: @weft.remote(concurrency_groups={'io': 2})"
+            raise ValueError(
+                f"concurrency_group must be one of {[*self.groups]}, the groups of {self.class_name}, "
+                f"but got {group!r}{hint}"
+            )
 
     def method(self, name: str) -> MethodDescription:
         """Raises AttributeError that names the class and what was probably meant."""
@@ -103,7 +116,7 @@ def describe(cls: type, chosen: options.ActorOptions, max_concurrency: int) -> A
     methods.update({name: MethodDescription() for name in SPECIAL})
     is_async = is_async_class(cls)
     is_concurrent = is_async or max_concurrency > 1 or bool(chosen.concurrency_groups)
-    return ActorDescription(
+    described = ActorDescription(
         class_name=cls.__name__,
         qualified_name=f"{cls.__module__}.{cls.__qualname__}",
         methods=methods,
@@ -112,7 +125,11 @@ def describe(cls: type, chosen: options.ActorOptions, max_concurrency: int) -> A
         max_task_retries=chosen.max_task_retries,
         max_pending_calls=chosen.max_pending_calls,
         is_ordered=not (chosen.allow_out_of_order_execution or is_concurrent),
+        groups=tuple(chosen.concurrency_groups),
     )
+    for entry in methods.values():
+        described.check_group(entry.concurrency_group)
+    return described
 
 
 def _describe_method(function: Any, skip: int) -> MethodDescription:

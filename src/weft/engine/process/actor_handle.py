@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from weft import _native
 from weft.engine.process import generator, options
-from weft.engine.process.actor_description import ActorDescription, MethodDescription, pickled_types
+from weft.engine.process.actor_description import SYSTEM_GROUP, ActorDescription, MethodDescription, pickled_types
 from weft.engine.process.parameters import check_for
 from weft.exceptions import PendingCallsLimitExceeded
 from weft.ids import ActorID
@@ -83,6 +83,7 @@ class ActorMethod:
         if returns is not None:
             changed = changed._replace(num_returns=returns)
         if given.get("concurrency_group") is not None:
+            self._description.check_group(given["concurrency_group"])
             changed = changed._replace(concurrency_group=given["concurrency_group"])
         if given.get("max_task_retries") is not None:
             changed = changed._replace(max_task_retries=given["max_task_retries"])
@@ -136,7 +137,8 @@ def make_call(
     """The native submitter of one method. A group that the caller chose travels as `name:group`."""
     streams = isinstance(method.num_returns, str)
     retries = description.max_task_retries if method.max_task_retries is None else method.max_task_retries
-    target = f"{name}:{method.concurrency_group}" if chose_group and description.is_concurrent else name
+    beside = method.concurrency_group == SYSTEM_GROUP
+    target = f"{name}:{method.concurrency_group}" if beside or (chose_group and description.is_concurrent) else name
     call: Any = _native.ActorCall(
         token,
         target,
@@ -146,7 +148,7 @@ def make_call(
         shown or f"{description.class_name}.{name}",
         generator.window(method.backpressure),
         check_for(name, method.parameters),
-        description.is_ordered,
+        description.is_ordered and not beside,
         method.retry_types,
     )
     if description.max_pending_calls > 0:

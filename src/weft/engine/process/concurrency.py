@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft.engine.process import lifecycle
+from weft.engine.process.actor_description import SYSTEM_GROUP
 from weft.engine.process.errors import ActorExit
 
 if TYPE_CHECKING:
     from weft.engine.process.actor_instance import ActorDefinition
 
 DEFAULT_GROUP = "_default"
-SYSTEM_GROUP = "_ray_system"
 ROOM_POLL_S = 0.001
 """How often a generator that is a window ahead of its consumer looks whether it may go on."""
 

@@ -77,7 +77,9 @@ class RuntimeContext:
         if state.actor_definition is None:
             return f"{state.modules[name]}.{name}" if name in state.modules else name
         cls = state.actor_definition.cls
-        return f"{cls.__module__}.{cls.__name__}.{name.rpartition('.')[2]}"
+        # As in Ray: a coroutine is named by its class's full name, a plain method by the short one.
+        is_async, full_name = state.actor_definition.is_async, state.actor_definition.description.qualified_name
+        return f"{full_name if is_async else f'{cls.__module__}.{cls.__name__}'}.{name.rpartition('.')[2]}"
 
     def get_actor_name(self) -> str | None:
         """None outside an actor, empty for one without a name."""

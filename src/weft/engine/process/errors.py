@@ -1,7 +1,8 @@
 """Error values: what a failed task leaves in place of its result, as bytes, and the exceptions made from them.
 
 An error value is `b"S"`, one byte of code and a UTF-8 text (the engine's own, see `_native.error_value`), or `b"P"`
-and a pickle of a `Story` of plain fields. What the task raised is pickled on its own inside the story, together
+and a pickle of a `Story` of plain fields, or `b"D"`, two bytes of length and the name of a task that did not run, and
+the error value of its argument. What the task raised is pickled on its own inside the story, together
 with its chain of causes, so that a class that can not be rebuilt here costs the class and not the text.
 
 Runs in drivers and workers, on whichever thread fails or waits.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import traceback
 from typing import Any, NoReturn
 
@@ -142,6 +144,8 @@ def raise_error(error: bytes) -> NoReturn:
 def load_error(error: bytes) -> BaseException:
     if error[:1] == b"S":
         return system_error(error[1], bytes(error[2:]).decode("utf-8", "replace"))
+    if error[:1] == b"D":
+        return _dependency_error(bytes(error))
     story, chain, died = pickle.loads(memoryview(error)[1:])
     cause = _load_chain(chain)
     if isinstance(cause, Undecodable) and not died:
@@ -150,6 +154,22 @@ def load_error(error: bytes) -> BaseException:
     if died:
         return ActorDiedError(task_error)
     return task_error.as_instanceof_cause()
+
+
+def _dependency_error(error: bytes) -> BaseException:
+    """An error of the first cause's class that names each task behind it."""
+    end = 3 + int.from_bytes(error[1:3], sys.byteorder)
+    cause = load_error(error[end:])
+    shown = (
+        f"{exceptions.package_name()}.exceptions.{exceptions.task_error_name()}"
+        if isinstance(cause, TaskError)
+        else type(cause).__name__
+    )
+    text = (
+        "Traceback (most recent call last):\n"
+        f"  At least one of the input arguments for this task could not be computed:\n{shown}: {cause}"
+    )
+    return TaskError(error[3:end].decode("utf-8", "replace"), text, cause).as_instanceof_cause()
 
 
 class Undecodable(WeftError):

@@ -12,11 +12,12 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from weft import _native
 from weft.engine.process import context_state, errors, lifecycle, rpc
 from weft.engine.process import serialize as values
 from weft.engine.process.logs import LogPrinter
 from weft.engine.wire.messages import BindJob, ExitProcess, GroupChanged, LogLines, Reply, Warn
-from weft.exceptions import RuntimeEnvSetupError, WeftError
+from weft.exceptions import RuntimeEnvSetupError, WeftError, package_name
 
 CANCEL = 70
 """The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
@@ -115,6 +116,8 @@ class WorkerHost(Host):
     def __init__(self) -> None:
         super().__init__()
         self._calls: Any = None
+        self._system_calls: Any = None
+        """Of a serial actor: its calls in the engine's own group, which run beside the others."""
         self._unfit = ""
         """Why nothing can run here: the runtime environment could not be made."""
 
@@ -139,6 +142,7 @@ class WorkerHost(Host):
         if self._unfit:
             raise errors.SetupFailure(self._unfit)
         function = values.loads(payload)
+        _native.title_prefix(f"{package_name()}::")
         context_state.state.modules[getattr(function, "__name__", "")] = getattr(function, "__module__", "")
         return function
 
@@ -158,11 +162,20 @@ class WorkerHost(Host):
         return self._calls is not None
 
     def start_call(self, call: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._calls.start(call, method, args, kwargs)
+        if self._calls is not None:
+            self._calls.start(call, method, args, kwargs)
+            return
+        if self._system_calls is None:
+            from weft.engine.process.concurrency import ConcurrentCalls
+
+            self._system_calls = ConcurrentCalls(context_state.state.actor_definition)
+            self._system_calls.instance = context_state.state.actor_instance
+        self._system_calls.start(call, method, args, kwargs)
 
     def cancel_call(self, task: bytes) -> None:
-        if self._calls is not None:
-            self._calls.cancel(task)
+        for calls in (self._calls, self._system_calls):
+            if calls is not None:
+                calls.cancel(task)
 
     def on_daemon_lost(self) -> None:
         super().on_daemon_lost()

@@ -22,6 +22,7 @@ from weft.engine.process import context_state, rpc
 from weft.engine.process.init_options import ADDRESS_VARIABLES, OF_A_NODE, InitOptions
 from weft.engine.process.session_context import SessionContext
 from weft.engine.wire.messages import DriverHello
+from weft.exceptions import package_name
 
 _lock = threading.RLock()
 _current: Session | None = None
@@ -166,7 +167,7 @@ def _hello(options: InitOptions) -> DriverHello:
         pid=os.getpid(),
         sys_path=[os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path],
         cwd=os.getcwd(),
-        environment=dict(os.environ),
+        environment={**os.environ, "RAY_MEANS_WEFT": "1"} if package_name() == "ray" else dict(os.environ),
         namespace=context_state.state.namespace,
         log_to_driver=options.log_to_driver,
         runtime_env=context_state.state.runtime_env,

@@ -5,9 +5,11 @@ Pure: no I/O, no clock. `node.NodeState` finds the worker; this decides what the
     PENDING -> STARTING -> ALIVE -> DEAD
        ^----------+----------'  (a death with restarts left: PENDING again, one incarnation later)
 
-Watchers hear ACTOR_UP as soon as a worker is chosen: the creation record is in the worker's ring by then, so what they
-send runs after it. A watcher may come before the creation does (a handle travels faster than arguments become
-ready) and is told later. A dead actor's cause is remembered for the last `REMEMBERED` dead.
+Watchers hear ACTOR_UP of the first incarnation as soon as a worker is chosen: the creation record is in the worker's
+ring by then, so what they send runs after it. Of a later one they hear when its constructor is done: until then a call
+that may not be repeated fails with ACTOR_UNAVAILABLE instead of waiting for a restart that may take long. A watcher may
+come before the creation does (a handle travels faster than arguments become ready) and is told later. A dead actor's
+cause is remembered for the last `REMEMBERED` dead.
 
 Invariants (`ActorTable.check`):
     ACT-1  an actor has a worker if and only if it is STARTING or ALIVE, and no two actors share one.
@@ -54,7 +56,7 @@ class Actor:
 
     __slots__ = (
         "cause", "ending", "id", "incarnation", "job", "owner", "pid", "record", "spec", "stage",
-        "watchers", "worker",
+        "unavailable", "watchers", "worker",
     )  # fmt: skip
 
     def __init__(self, spec: ActorSpec, record: bytes, owner: Process, job: int) -> None:
@@ -71,6 +73,8 @@ class Actor:
         self.ending: Fault | bytes | None = None
         """Why it will be dead when its worker is, whatever restarts are left."""
         self.cause: Fault | bytes | None = None
+        self.unavailable: Fault | None = None
+        """Why it is not there, from a death to the end of the next incarnation's constructor."""
         self.watchers: dict[tuple[Process, bytes], None] = {}
         """Who is told, under which id (an actor found by get_if_exists has one more)."""
 
@@ -156,9 +160,13 @@ class ActorTable:
         if not has_creation:
             out.append(SendFunction(worker, actor.spec.class_key))
             out.append(SendRecord(worker, kinds.TASK, actor.record))
+        if not actor.incarnation:
+            self._tell_up(actor, out)
+        self._write(actor, out)
+
+    def _tell_up(self, actor: Actor, out: list[Instruction]) -> None:
         for process, shown in actor.watchers:
             out.append(_up(actor, process, shown))
-        self._write(actor, out)
 
     def forked(self, worker: Process, pid: int) -> None:
         if (actor := self._of_worker.get(worker)) is not None:
@@ -168,6 +176,9 @@ class ActorTable:
         """Its constructor has run; False when it failed, and its worker must end."""
         if ok:
             actor.stage = Stage.ALIVE
+            actor.unavailable = None
+            if actor.incarnation:
+                self._tell_up(actor, out)
             self._write(actor, out)
         else:
             actor.ending = error
@@ -186,7 +197,9 @@ class ActorTable:
             out.append(_down(shown, process, _DEAD, actor.cause))
         else:
             actor.watchers[process, shown] = None
-            if actor.worker is not None:
+            if actor.unavailable is not None:
+                out.append(_down(shown, process, _RESTARTING, actor.unavailable))
+            elif actor.worker is not None:
                 out.append(_up(actor, process, shown))
 
     # ---- ending ----
@@ -237,8 +250,9 @@ class ActorTable:
             actor.stage = Stage.PENDING
             most = "any number" if limit == -1 else str(limit)
             text = f"{actor} is restarting ({actor.incarnation} of {most}): {_how(status, reason)}"
+            actor.unavailable = Fault(ACTOR_UNAVAILABLE, text)
             for process, shown in actor.watchers:
-                out.append(_down(shown, process, _RESTARTING, Fault(ACTOR_UNAVAILABLE, text)))
+                out.append(_down(shown, process, _RESTARTING, actor.unavailable))
             actor.pid = 0
             self._write(actor, out)
             return actor
