@@ -29,7 +29,7 @@ def test_a_cluster_from_the_command_line(cli: Run, tmp_path: Path) -> None:
         assert joined.returncode == 0, joined.stderr
         shown = cli("status", "--address", address)
         assert "2 of 2 nodes are alive" in shown.stdout, shown
-        assert "of 3 extra" in shown.stdout
+        assert ["extra", "0", "3", "3"] in [line.split() for line in shown.stdout.splitlines()]
         weft.init(address=address)
 
         @weft.remote(resources={"extra": 1})
@@ -101,9 +101,9 @@ def test_stopping_where_nothing_runs_is_no_error(cli: Run) -> None:
     assert "no node of the cluster 127.0.0.1:1 was running here" in stopped.stdout
 
 
-@pytest.mark.parametrize("command", [[], ["start"], ["stop"], ["status"], ["job"], ["job", "submit"], ["job", "logs"]])
-def test_every_command_has_help(cli: Run, command: list[str]) -> None:
-    shown = cli(*command, "--help")
+@pytest.mark.parametrize("command", ["", "start", "stop", "status", "demand", "job", "job submit", "job logs"])
+def test_every_command_has_help(cli: Run, command: str) -> None:
+    shown = cli(*command.split(), "--help")
     assert shown.returncode == 0
-    assert shown.stdout.startswith(f"usage: weft {' '.join(command)}".rstrip())
+    assert shown.stdout.startswith(f"usage: weft {command}".rstrip())
     assert max(map(len, shown.stdout.splitlines())) <= 100

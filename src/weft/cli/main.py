@@ -10,8 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from weft.cli import jobs, nodes
-from weft.cli.options import add_address, add_command
+from weft.cli import jobs, nodes, status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,27 +36,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     nodes.add(commands)
-    status = add_command(commands, "status", _status, "the nodes of a cluster, and what is free", "")
-    add_address(status)
+    status.add(commands)
     jobs.add(commands)
     return parser
-
-
-def _status(options: argparse.Namespace) -> int:
-    from weft.engine.process import cluster, session
-
-    session.init(address=options.address or "auto", log_to_driver=False)
-    try:
-        found = cluster.nodes()
-        total, free = cluster.cluster_resources(), cluster.available_resources()
-    finally:
-        session.shutdown()
-    print(f"{sum(node['Alive'] for node in found)} of {len(found)} nodes are alive")
-    for node in found:
-        state = "alive" if node["Alive"] else f"dead: {node['DeathReasonMessage']}"
-        print(f"  {node['NodeID'][:8]}  {node['NodeManagerAddress']}:{node['NodeManagerPort']}  {state}")
-    print("resources in use")
-    for name in sorted(total):
-        if not name.startswith("node:"):
-            print(f"  {total[name] - free.get(name, 0.0):g} of {total[name]:g} {name}")
-    return 0

@@ -54,7 +54,7 @@ class Client:
             if here and token_file is None:
                 self._local = launch.local_node(self.address)
             else:
-                self._token = tokens.find(self.address, token_file)
+                self._token = _token(self.address, token_file)
 
     def ask(self, method: str, timeout_s: float | None = TIMEOUT_S, **params: Any) -> Any:
         """The operation's value. Raises what the daemon names, or ConnectionError, or TimeoutError."""
@@ -86,3 +86,10 @@ class Client:
                 raise TimeoutError(f"the node at {self.address} did not answer {method!r} in time") from error
             except (OSError, EOFError) as error:
                 raise ConnectionError(f"the node at {self.address} can not be asked: {error}") from error
+
+
+def _token(cluster: str, file: str | None) -> bytes:
+    try:
+        return tokens.find(cluster, file)
+    except LookupError as error:
+        raise ConnectionError(f"no node of the cluster {cluster} runs on this machine as this user; {error}") from None

@@ -38,15 +38,18 @@ from weft.engine.state import instructions as do
 from weft.engine.state.cluster import NodeView
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
-from weft.engine.state.workers import how_ended
+from weft.engine.state.resources import to_floats
+from weft.engine.state.workers import Place, how_ended
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import LogLines, Message, Request
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.jobs.service import JobService
+    from weft.engine.wire.link_messages import Member
 
 TICK_S = 1.0
+FAILURES_KEPT = 50
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -91,7 +94,10 @@ class NodeDaemon:
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
         )
         self.operations = Operations()
-        self.operations.offer_more = self._offer_jobs
+        self.operations.offer_more = self._offer_more
+        self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES_KEPT)
+        """What has gone wrong here lately, for people."""
+        self._busy_s = time.monotonic()
         self._keeps_files = config.cluster is not None and not config.cluster.is_leashed
         self.submitted: JobService | None = None
         """The jobs that were submitted to this daemon's cluster, once there were any."""
@@ -162,6 +168,7 @@ class NodeDaemon:
             self._is_feeding = False
         if self.cluster is not None:
             self.cluster.changed()
+            self.idle_s()
         if not self._is_ticking and (self._dead or self.state.wants_ticks):
             self._is_ticking = True
             self.loop.call_later(TICK_S, self._tick)
@@ -330,6 +337,7 @@ class NodeDaemon:
         self.drain()
         self._output.close(process)
         self._dead[process] = None
+        self._note_failure(process, reason, status)
         if self.cluster is not None:
             self.cluster.process_died(process, reason, status)
         self.feed(ev.ProcessDied(process, reason, peers, status))
@@ -343,21 +351,58 @@ class NodeDaemon:
 
     # ---- for people ----
 
-    def ask_node(self, number: int, method: str, params: dict[str, Any]) -> Pending:
+    def ask_node(self, number: int, method: str, params: dict[str, Any], timeout_s: float = 30.0) -> Pending:
         """An operation of that node of the cluster, this one included."""
         if self.cluster is None or number == self.cluster.members.own.number:
             return self.operations.perform(method, params)
-        return self.cluster.calls.ask(number, method, params)
+        return self.cluster.calls.ask(number, method, params, timeout_s)
 
-    def node_views(self) -> list[NodeView]:
+    def all_views(self) -> list[NodeView]:
         """The living nodes, this one first."""
         if self.state.cluster is None:
+            self.state.own.available = self.state.resources.available
             return [self.state.own]
+        self.state.cluster.own.available = self.state.resources.available
         return [view for view in self.state.cluster.nodes.values() if view.is_alive]
 
-    def _offer_jobs(self) -> None:
+    def node_views(self) -> list[NodeView]:
+        """Those of them that take work."""
+        return [view for view in self.all_views() if view.takes_work]
+
+    def all_members(self) -> list[Member]:
+        """Every node of the cluster, living or dead."""
+        from weft.engine.wire.link_messages import Member
+
+        if self.cluster is not None:
+            return sorted(self.cluster.members.members.values(), key=lambda member: member.number)
+        total = to_floats(self.state.resources.total)
+        return [Member(0, self.node_id, self.address, self.address, total, dict(self.state.own.labels))]
+
+    def is_local(self, process: Process) -> bool:
+        """Whether it is a process of this node, not one of another that is known here."""
+        return self.cluster is None or not self.cluster.names.is_proxy(process)
+
+    def idle_s(self) -> float:
+        """How long nothing has been held here; looked at after each event."""
+        if self.state.resources.available != self.state.resources.total:
+            self._busy_s = time.monotonic()
+        return time.monotonic() - self._busy_s
+
+    def _note_failure(self, process: Process, reason: str, status: int) -> None:
+        """A worker that nobody asked to end."""
+        worker = self.state.workers.by_process.get(process)
+        if worker is None or worker.place is Place.ENDING or status == 0:
+            return
+        actor = self.state.actors.of_worker(process)
+        job = f" of job {worker.binding.job}" if worker.binding is not None else ""
+        what = str(actor) if actor is not None else f"a worker{job}"
+        self.failures.append({"time_s": time.time(), "node_id": self.node_id, "what": f"{what} died: {reason}"})
+
+    def _offer_more(self) -> None:
+        """The operations that are seldom asked for."""
         from weft.engine.jobs import session_folder
         from weft.engine.jobs.service import JobService
+        from weft.engine.node.overview import Overview
 
         def folder() -> str:
             self._has_environments = True  # there may be a folder to be swept
@@ -366,7 +411,8 @@ class NodeDaemon:
         def address() -> str:
             return self.address if self.cluster is None else self.cluster.cluster_address
 
-        self.submitted = JobService(self.loop, self.operations, self, folder, address)
+        jobs = self.submitted = JobService(self.loop, self.operations, self, folder, address)
+        Overview(self, lambda: jobs.job_list({}))
 
     def _deliver_output(self, process: Process, stream: str, lines: list[tuple[str, str]]) -> None:
         worker = self.state.workers.by_process.get(process)

@@ -7,7 +7,8 @@ local socket knows the user, the node port wants the token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -57,6 +58,21 @@ class Pending:
         made = Pending()
         self.then(lambda outcome: made.settle(outcome if outcome.error_kind else Outcome(change(outcome.value))))
         return made
+
+
+def gather(asked: Mapping[int, Pending]) -> Pending:
+    """All outcomes, by the keys of what was asked, once the last one is there."""
+    outcomes: dict[int, Outcome] = {}
+    whole = Pending()
+
+    def came(key: int, outcome: Outcome) -> None:
+        outcomes[key] = outcome
+        if len(outcomes) == len(asked):
+            whole.resolve(outcomes)
+
+    for key, pending in asked.items():
+        pending.then(functools.partial(came, key))
+    return whole
 
 
 class Operations:

@@ -23,7 +23,7 @@ _MANY = 1 << 30
 class NodeView:
     """One node, as its last report has it. Amounts are in 1/10,000."""
 
-    __slots__ = ("available", "is_alive", "labels", "node_id", "number", "queued", "total")
+    __slots__ = ("available", "is_alive", "is_draining", "labels", "node_id", "number", "queued", "total")
 
     def __init__(self, number: int, node_id: str, labels: Mapping[str, str], total: Mapping[str, int]) -> None:
         self.number = number
@@ -33,11 +33,17 @@ class NodeView:
         self.available = dict(total)
         self.queued = 0
         self.is_alive = True
+        self.is_draining = False
+        """It takes no new work and leaves when what it has is done or has moved."""
 
     def name(self, node_id: str, labels: Mapping[str, str]) -> None:
         """Its id and labels, when they are known later."""
         self.node_id = node_id
         self.labels = {"ray.io/node_id": node_id, **labels}
+
+    @property
+    def takes_work(self) -> bool:
+        return self.is_alive and not self.is_draining
 
     def could_hold(self, need: Amounts) -> bool:
         return all(self.total.get(name, 0) >= amount for name, amount in need)
@@ -53,7 +59,7 @@ class ClusterView:
 
     def allowed(self, need: Amounts, strategy: Strategy) -> list[int]:
         """The nodes that may ever serve it, the preferred ones alone where there are such."""
-        nodes = [node for node in self.nodes.values() if node.is_alive and node.could_hold(need)]
+        nodes = [node for node in self.nodes.values() if node.takes_work and node.could_hold(need)]
         kind = strategy.get("kind")
         if kind == "node_affinity":
             meant = [node.number for node in nodes if node.node_id == strategy["node_id"]]
@@ -74,6 +80,8 @@ class ClusterView:
         meant = next((node for node in self.nodes.values() if node.node_id == strategy["node_id"]), None)
         if meant is None:
             return f"the node {strategy['node_id']} that it is bound to is not alive"
+        if meant.is_draining:
+            return f"the node {strategy['node_id']} that it is bound to is being drained and takes no new work"
         short = [name for name, amount in need if meant.available.get(name, 0) < amount]
         if strategy.get("fail_on_unavailable") and short:
             return f"the node that it is bound to has no {' and no '.join(short)} free, and it is not to wait"

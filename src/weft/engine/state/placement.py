@@ -184,7 +184,7 @@ def choose_nodes(group: Group, nodes: Sequence[NodeView], empty: bool = False) -
     """A node's number for each bundle, None when they do not fit (even if the nodes were `empty`).
 
     Bundles that are set aside already stay where they are. The nodes come in the order in which they are liked."""
-    alive = [node for node in nodes if node.is_alive]
+    alive = [node for node in nodes if node.takes_work]
     label = group.spec.same_label
     if label:
         for value in dict.fromkeys(node.labels.get(label) for node in alive):
