@@ -1,0 +1,118 @@
+"""Does each algorithm reach its bar? Trains seeds one after the other and writes the curves as JSON.
+
+    python benchmarks/rl/bars.py ppo-cartpole --seeds 5
+    python benchmarks/rl/bars.py --list
+
+A bar is reached when the mean reward of the last `metrics_window` training episodes reaches it within the steps.
+Results are appended to benchmarks/rl/curves/<case>.json; `plot.py` draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from weft.rl import get_algorithm
+
+CURVES = Path(__file__).parent / "curves"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """What an algorithm must reach."""
+
+    algorithm: str
+    env: str
+    reward: float
+    timesteps: int
+    settings: dict[str, Any]
+
+
+BARS = {
+    "ppo-cartpole": Bar("PPO", "CartPole-v1", 475, 150_000, {"workers": 2}),
+    "ppo-pendulum": Bar(
+        "PPO",
+        "Pendulum-v1",
+        -250,
+        200_000,
+        {
+            "envs_per_worker": 8,
+            "fragment_steps": 128,
+            "gamma": 0.9,
+            "learning_rate": 1e-3,
+            "reward_scale": 0.1,
+            "minibatch": 64,
+        },
+    ),
+    "ppo-acrobot": Bar("PPO", "Acrobot-v1", -100, 300_000, {"envs_per_worker": 8, "entropy_weight": 0.01}),
+    "ppo-lunarlander": Bar(
+        "PPO",
+        "LunarLander-v3",
+        200,
+        1_000_000,
+        {
+            "workers": 2,
+            "envs_per_worker": 8,
+            "fragment_steps": 256,
+            "gamma": 0.999,
+            "gae_lambda": 0.98,
+            "epochs": 4,
+            "entropy_weight": 0.01,
+            "reward_scale": 0.1,
+        },
+    ),
+}
+
+
+def run(bar: Bar, seed: int, to_the_end: bool) -> dict[str, Any]:
+    """One training: its curve, and when it reached the bar."""
+    started = time.perf_counter()
+    curve: list[tuple[int, float]] = []
+    reached: dict[str, Any] = {"reached_at": None, "seconds_to_bar": None}
+    with get_algorithm(bar.algorithm)(bar.settings, env=bar.env, seed=seed) as algorithm:
+        while not curve or curve[-1][0] < bar.timesteps:
+            result = algorithm.train()
+            curve.append((result["timesteps_total"], round(result["episode_reward_mean"], 2)))
+            if result["episode_reward_mean"] >= bar.reward and reached["reached_at"] is None:
+                reached = {
+                    "reached_at": result["timesteps_total"],
+                    "seconds_to_bar": round(time.perf_counter() - started, 2),
+                }
+                if not to_the_end:
+                    break
+    best = max((reward for _, reward in curve if reward == reward), default=None)
+    return {"seed": seed, **reached, "best": best, "curve": curve}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", choices=[*BARS, []])
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--to-the-end", action="store_true", help="go on after the bar, for a whole curve")
+    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="settings to try")
+    options = parser.parse_args()
+    if options.list:
+        for name, bar in BARS.items():
+            print(f"{name:24} {bar.algorithm} {bar.env}: {bar.reward:g} within {bar.timesteps:,} steps")
+        return
+    for name in options.cases or BARS:
+        bar = dataclasses.replace(BARS[name], settings={**BARS[name].settings, **options.set})
+        runs = []
+        for seed in range(1, options.seeds + 1):
+            runs.append(run(bar, seed, options.to_the_end))
+            print(name, {key: value for key, value in runs[-1].items() if key != "curve"}, flush=True)
+        steps = [one["reached_at"] or float("inf") for one in runs]
+        print(f"{name}: median {statistics.median(steps):,} of {bar.timesteps:,} steps to {bar.reward:g}", flush=True)
+        if not options.set:
+            CURVES.mkdir(exist_ok=True)
+            (CURVES / f"{name}.json").write_text(json.dumps({"bar": dataclasses.asdict(bar), "runs": runs}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""weft.rl: reinforcement learning on Weft. One readable file an algorithm, light workers, learners compiled whole.
+
+>>> from weft.rl import PPO
+>>> with PPO(env="CartPole-v1", envs_per_worker=2, fragment_steps=32, seed=1) as algo:
+...     result = algo.train()
+>>> result["timesteps_total"]
+64
+
+Names are loaded at their first use: JAX is imported when a learner is made, never by a rollout worker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.rl.algorithm import Algorithm as Algorithm
+    from weft.rl.algorithms.ppo import PPO as PPO
+    from weft.rl.algorithms.ppo import PPOConfig as PPOConfig
+    from weft.rl.config import AlgorithmConfig as AlgorithmConfig
+    from weft.rl.environments import register_env as register_env
+    from weft.rl.policy import Policy as Policy
+    from weft.rl.registry import get_algorithm as get_algorithm
+    from weft.rl.registry import register_algorithm as register_algorithm
+    from weft.rl.settings import SettingError as SettingError
+    from weft.rl.stepping import EnvironmentFailed as EnvironmentFailed
+
+_HOMES = {
+    "weft.rl.algorithm": "Algorithm",
+    "weft.rl.algorithms.ppo": "PPO PPOConfig",
+    "weft.rl.config": "AlgorithmConfig",
+    "weft.rl.environments": "register_env",
+    "weft.rl.policy": "Policy",
+    "weft.rl.registry": "get_algorithm register_algorithm",
+    "weft.rl.settings": "SettingError",
+    "weft.rl.stepping": "EnvironmentFailed",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'weft.rl' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,217 @@
+"""What all algorithms have in common: construction, one iteration a `train()`, checkpoints, evaluation, the policy.
+
+An algorithm's file says how its model, its behaviour and its learner are built (`build`) and what one iteration does
+(`iterate`). Everything that the learner holds is one tree in `self.learner`; `self.acting_params()` are the arrays of
+it that workers act with.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.rl import environments
+from weft.rl.behaviours import Behaviour
+from weft.rl.checkpoint import Checkpoint, CheckpointError, arrays_to_tree, tree_to_arrays
+from weft.rl.config import AlgorithmConfig
+from weft.rl.metrics import Metrics, summary
+from weft.rl.networks import WeightLayout
+from weft.rl.policy import Policy
+from weft.rl.rollout import Blueprint, Fragment
+from weft.rl.spaces import ActionDecoder, ObservationEncoder
+from weft.rl.workers import RolloutWorkers
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+ConfigT = TypeVar("ConfigT", bound=AlgorithmConfig)
+
+
+class Algorithm(abc.ABC, Generic[ConfigT]):
+    """A reinforcement-learning algorithm at work on an environment."""
+
+    name: ClassVar[str]
+    config_class: ClassVar[type[AlgorithmConfig]]
+
+    def __init__(self, config: ConfigT | Mapping[str, Any] | None = None, **settings: Any) -> None:
+        self.config: ConfigT = self.config_class.of(config, settings)  # type: ignore[assignment]
+        self.seed = secrets.randbits(31) if self.config.seed is None else self.config.seed
+        self.rng = np.random.default_rng([self.seed, 2**20])
+        self.env = environments.resolve(self.config.env)
+        self.encoder, self.decoder = self._spaces()
+        self.metrics = Metrics(self.config.metrics_window)
+        self.learner: Any = None
+        self.behaviour: Behaviour
+        self.version = 0
+        self.build()
+        self.layout = WeightLayout(self.acting_params())
+        self.workers = self.start_workers()
+
+    # ---- what an algorithm says of itself ----
+
+    @abc.abstractmethod
+    def build(self) -> None:
+        """Set `self.behaviour` and `self.learner`."""
+
+    @abc.abstractmethod
+    def acting_params(self) -> Mapping[str, Any]:
+        """The parameters that workers act with."""
+
+    @abc.abstractmethod
+    def iterate(self) -> Mapping[str, Any]:
+        """One iteration of training; what the learner has to say of it."""
+
+    def extra_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What else a resumed run needs: plain values, and arrays."""
+        return {}, {}
+
+    def restore_extra(self, plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what `extra_state` gave."""
+
+    def start_workers(self) -> RolloutWorkers:
+        config = self.config
+        return RolloutWorkers(self.blueprint(), config.workers, config.cpus_per_worker, config.on_environment_error)
+
+    # ---- what users call ----
+
+    def train(self) -> dict[str, Any]:
+        """One iteration. The result's names are listed at `weft.rl.metrics.Metrics`."""
+        self.metrics.begin()
+        said = self.iterate()
+        learner = {name: float(np.asarray(value)) for name, value in said.items()}
+        result = self.metrics.result(learner, self.workers.restarted)
+        interval = self.config.evaluation_interval
+        if interval and self.metrics.iteration % interval == 0:
+            result["evaluation"] = self.evaluate()
+        return result
+
+    def evaluate(self, episodes: int | None = None) -> dict[str, float]:
+        """Whole episodes without exploration, in environments of their own; training goes on as if it had not been."""
+        count = self.config.evaluation_episodes if episodes is None else episodes
+        seed = int(np.random.default_rng([self.seed, 2**21, self.metrics.iteration]).integers(2**31))
+        return summary(self.workers.evaluate(self.weights(), count, seed))
+
+    @property
+    def policy(self) -> Policy:
+        """The policy as it is now."""
+        return Policy(self.behaviour, self.encoder, self.decoder, self.layout, self.weights(), self.seed)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write a checkpoint from which training goes on exactly as it would have gone on here."""
+        plain, arrays = self.extra_state()
+        state = {
+            "algorithm": self.name,
+            "config": {**self.config.to_json(), "seed": self.seed},
+            "metrics": self.metrics.state(),
+            "rng": self.rng.bit_generator.state,
+            "version": self.version,
+            "extra": plain,
+        }
+        learner = {**tree_to_arrays(self.learner), **{f"extra:{name}": array for name, array in arrays.items()}}
+        policy = {name: np.asarray(value) for name, value in self.acting_params().items()}
+        return Checkpoint(state, policy, learner, self.workers.state()).write(folder)
+
+    def restore(self, folder: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint of an algorithm like this one."""
+        self._take(Checkpoint.read(folder))
+
+    @classmethod
+    def from_checkpoint(cls, folder: str | os.PathLike[str], **settings: Any) -> Self:
+        """The algorithm that a checkpoint was saved from; settings given here replace the saved ones."""
+        checkpoint = Checkpoint.read(folder)
+        algorithm = cls(_saved_config(checkpoint, cls.name), **settings)
+        algorithm._take(checkpoint)
+        return algorithm
+
+    @classmethod
+    def load_policy(cls, folder: str | os.PathLike[str], **settings: Any) -> Policy:
+        """The policy of a checkpoint."""
+        with cls.from_checkpoint(folder, **{**settings, "workers": 0}) as algorithm:
+            return algorithm.policy
+
+    def stop(self) -> None:
+        """End the workers and close the environments."""
+        self.workers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- what algorithms use ----
+
+    def blueprint(self) -> Blueprint:
+        config = self.config
+        return Blueprint(
+            env=self.env,
+            env_config=config.env_config,
+            envs=config.envs_per_worker,
+            steps=config.fragment_steps,
+            seed=self.seed,
+            behaviour=self.behaviour,
+            layout=self.layout,
+            episode_limit=config.episode_limit,
+            reward_scale=config.reward_scale,
+            reward_clip=config.reward_clip,
+            timeout_s=config.sample_timeout_s,
+            check_bounds=config.check_bounds,
+        )
+
+    def weights(self) -> NDArray[np.float32]:
+        """The acting parameters as one vector."""
+        return self.layout.pack(self.acting_params())
+
+    def sample(self, exploration: float = 0.0, steps: int | None = None) -> list[Fragment]:
+        """One fragment of each worker with the present weights, counted in the metrics."""
+        with self.metrics.span("sample"):
+            fragments = self.workers.sample(self.weights(), self.version, exploration, steps)
+        for fragment in fragments:
+            self.metrics.count(fragment.steps, fragment.episodes)
+        return fragments
+
+    def _take(self, checkpoint: Checkpoint) -> None:
+        _saved_config(checkpoint, self.name)
+        extra = {
+            name.removeprefix("extra:"): array
+            for name, array in checkpoint.learner.items()
+            if name.startswith("extra:")
+        }
+        self.learner = arrays_to_tree(self.learner, checkpoint.learner)
+        self.metrics.restore(checkpoint.state["metrics"])
+        self.rng.bit_generator.state = checkpoint.state["rng"]
+        self.version = checkpoint.state["version"]
+        self.restore_extra(checkpoint.state["extra"], extra)
+        self.workers.restore(checkpoint.workers)
+
+    def _spaces(self) -> tuple[ObservationEncoder, ActionDecoder]:
+        probe = environments.make(self.env, self.config.env_config)
+        try:
+            decoder = ActionDecoder(getattr(probe, "single_action_space", None) or probe.action_space)
+            space = getattr(probe, "single_observation_space", None) or probe.observation_space
+            return ObservationEncoder(space, mask_size=sum(decoder.sizes)), decoder
+        finally:
+            probe.close()
+
+
+def stack(fragments: list[Fragment]) -> dict[str, NDArray[Any]]:
+    """The fragments of several workers side by side: arrays [steps, all environments, ...]."""
+    if len(fragments) == 1:
+        return fragments[0].arrays
+    return {name: np.concatenate([part.arrays[name] for part in fragments], axis=1) for name in fragments[0].arrays}
+
+
+def _saved_config(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
+    if checkpoint.state["algorithm"] != name:
+        raise CheckpointError(f"the checkpoint is of {checkpoint.state['algorithm']}, not of {name}")
+    return dict(checkpoint.state["config"])

@@ -1,0 +1,183 @@
+"""Proximal policy optimisation: https://arxiv.org/abs/1707.06347.
+
+Each iteration collects a fragment of every environment with the present policy, then improves the policy by several
+epochs of minibatch steps on the clipped objective. The whole update is one compiled function: values and advantages,
+then a scan over the minibatches of all epochs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from weft.rl.advantages import generalized_advantages, mean_of_valid
+from weft.rl.algorithm import Algorithm, stack
+from weft.rl.behaviours import Stochastic
+from weft.rl.config import OLD_NAMES, AlgorithmConfig
+from weft.rl.models import ActorCritic
+from weft.rl.settings import SettingError, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PPOConfig(AlgorithmConfig):
+    """The settings of PPO. A batch is fragment_steps × envs_per_worker × workers steps."""
+
+    old_names: ClassVar[Mapping[str, str]] = {
+        **OLD_NAMES,
+        "num_sgd_iter": "epochs",
+        "sgd_batchsize": "minibatch",
+        "sgd_minibatch_size": "minibatch",
+        "lambda": "gae_lambda",
+        "clip_param": "clip",
+        "entropy_coeff": "entropy_weight",
+        "vf_loss_coeff": "value_weight",
+        "grad_clip": "gradient_norm",
+    }
+
+    epochs: int = setting(10, "passes over each batch", at_least=1)
+    minibatch: int = setting(64, "steps in a minibatch", at_least=1)
+    clip: float = setting(0.2, "how far the probability ratio may move from 1", above=0)
+    gae_lambda: float = setting(0.95, "of the advantages", at_least=0, at_most=1)
+    entropy_weight: float = setting(0.0, "of the entropy bonus", at_least=0)
+    value_weight: float = setting(0.5, "of the value loss", at_least=0)
+    gradient_norm: float = setting(0.5, "gradients are scaled down to this norm", above=0)
+    target_kl: float | None = setting(None, "stop improving on a batch once the policy has moved this far", above=0)
+    anneal_timesteps: int | None = setting(None, "the learning rate falls linearly to 0 over these steps", above=0)
+    initial_log_std: float = setting(0.0, "logarithm of the first standard deviation of continuous actions")
+
+    def check(self) -> None:
+        if self.batch < self.minibatch:
+            raise SettingError(f"PPOConfig: minibatch is {self.minibatch}, but a batch has only {self.batch} steps")
+
+    @property
+    def batch(self) -> int:
+        return self.fragment_steps * self.envs_per_worker * max(self.workers, 1)
+
+
+class PPO(Algorithm[PPOConfig]):
+    """Proximal policy optimisation."""
+
+    name = "PPO"
+    config_class = PPOConfig
+
+    def build(self) -> None:
+        config = self.config
+        model = ActorCritic.of(self.encoder, self.decoder, config, config.initial_log_std)
+        self.behaviour = Stochastic(model)
+        optimizer = make_optimizer(config)
+        params = {name: jnp.asarray(value) for name, value in model.init(self.rng).items()}
+        self.learner = {"params": params, "optimizer": optimizer.init(params)}
+        self._update = jax.jit(make_update(model, optimizer, config), donate_argnums=0)
+
+    def acting_params(self) -> Mapping[str, Any]:
+        return self.learner["params"]
+
+    def iterate(self) -> Mapping[str, Any]:
+        fragments = self.sample()
+        with self.metrics.span("learn"):
+            self.learner, said = self._update(self.learner, stack(fragments), self._shuffles())
+            said = jax.device_get(said)
+        self.version += 1
+        return said
+
+    def _shuffles(self) -> NDArray[np.int32]:
+        """[epochs, minibatches, steps]: drawn here, since a sort and a generator would double the compile time."""
+        config = self.config
+        count = config.batch // config.minibatch
+        orders = [self.rng.permutation(config.batch)[: count * config.minibatch] for _ in range(config.epochs)]
+        return np.asarray(orders, np.int32).reshape(config.epochs, count, config.minibatch)
+
+
+def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
+    rate: Any = config.learning_rate
+    if config.anneal_timesteps is not None:
+        updates = config.anneal_timesteps / config.batch * config.epochs * (config.batch // config.minibatch)
+        rate = optax.linear_schedule(config.learning_rate, 0.0, max(1, int(updates)))
+    return optax.flatten(optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(rate, eps=1e-5)))
+
+
+def make_loss(model: ActorCritic, config: PPOConfig) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
+    """The clipped objective of a minibatch; change it here to try another."""
+
+    def loss(params: Any, minibatch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        inputs, values = model.action_inputs_and_value(jnp, params, minibatch["observations"])
+        distribution = model.distribution(jnp, inputs)
+        valid = minibatch["valid"]
+        log_ratio = distribution.log_prob(minibatch["actions"]) - minibatch["log_probs"]
+        ratio = jnp.exp(log_ratio)
+        advantages = minibatch["advantages"]
+        mean = mean_of_valid(advantages, valid)
+        spread = jnp.sqrt(mean_of_valid((advantages - mean) ** 2, valid))
+        advantages = (advantages - mean) / (spread + 1e-8)
+        clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+        policy_loss = -mean_of_valid(jnp.minimum(ratio * advantages, clipped * advantages), valid)
+        value_loss = 0.5 * mean_of_valid((values - minibatch["returns"]) ** 2, valid)
+        entropy = mean_of_valid(distribution.entropy(), valid)
+        total = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
+        return total, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "kl": mean_of_valid(ratio - 1 - log_ratio, valid),
+            "clipped": mean_of_valid((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32), valid),
+        }
+
+    return loss
+
+
+def make_update(
+    model: ActorCritic, optimizer: optax.GradientTransformation, config: PPOConfig
+) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any]]]:
+    """One PPO update: (learner, arrays [steps, N, ...], orders [epochs, minibatches, steps]) -> (learner, metrics)."""
+    loss = make_loss(model, config)
+
+    def prepare(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The batch as single steps, with the advantages and old log-probabilities that its minibatches need."""
+        inputs, values = model.action_inputs_and_value(jnp, params, batch["observations"])
+        advantages = generalized_advantages(
+            batch["rewards"],
+            values,
+            batch["terminated"],
+            batch["truncated"],
+            batch["bootstrap"],
+            config.gamma,
+            config.gae_lambda,
+        )
+        steps = {
+            "observations": batch["observations"][:-1],
+            "actions": batch["actions"],
+            "valid": batch["valid"],
+            "log_probs": model.distribution(jnp, inputs[:-1]).log_prob(batch["actions"]),
+            "advantages": advantages,
+            "returns": advantages + values[:-1],
+        }
+        return {name: array.reshape(-1, *array.shape[2:]) for name, array in steps.items()}
+
+    def update(learner: Any, batch: Mapping[str, Any], shuffles: Any) -> tuple[Any, dict[str, Any]]:
+        steps = prepare(learner["params"], batch)
+
+        def minibatch_step(carry: Any, indices: Any) -> tuple[Any, Any]:
+            params, optimizer_state, go_on = carry
+            minibatch = {name: array[indices] for name, array in steps.items()}
+            gradients, said = jax.grad(loss, has_aux=True)(params, minibatch)
+            changes, new_state = optimizer.update(gradients, optimizer_state, params)
+            new_params = optax.apply_updates(params, changes)
+            if config.target_kl is None:
+                return (new_params, new_state, go_on), said
+            keep = lambda new, old: jnp.where(go_on, new, old)  # noqa: E731
+            kept = jax.tree.map(keep, (new_params, new_state), (params, optimizer_state))
+            return (*kept, go_on & (said["kl"] < 1.5 * config.target_kl)), said
+
+        start = (learner["params"], learner["optimizer"], jnp.asarray(True))
+        flat = shuffles.reshape(-1, shuffles.shape[-1])
+        (params, optimizer_state, _), said = jax.lax.scan(minibatch_step, start, flat)
+        return {"params": params, "optimizer": optimizer_state}, jax.tree.map(jnp.mean, said)
+
+    return update

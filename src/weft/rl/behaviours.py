@@ -1,0 +1,174 @@
+"""How a worker chooses actions, in NumPy alone: one class a family of algorithms.
+
+A behaviour is pickled to each worker. For every fragment the worker calls `begin` once, which draws all the randomness
+that the fragment needs, then `act` for each step, and `ended` for episodes that end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.rl.networks import Params
+
+
+class Behaviour(Protocol):
+    """What a rollout worker needs to know of a policy."""
+
+    keeps_next_observations: bool  # True for replay: each step's true successor is recorded
+
+    def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
+        """Prepare a fragment; what it gives back becomes part of the fragment."""
+        ...
+
+    def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
+        """The actions [N, ...] for a step."""
+        ...
+
+    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
+        """The actions without exploration."""
+        ...
+
+    def value(self, params: Params, observations: NDArray[Any]) -> NDArray[Any] | None:
+        """Values of the last observations of truncated episodes, where learning needs them."""
+        ...
+
+    def recorded(self) -> dict[str, NDArray[Any]]:
+        """What `act` noted, [steps, N, ...] each; asked for at the fragment's end."""
+        ...
+
+
+class Stochastic:
+    """Draws from the action distribution of an actor-critic model.
+
+    `record_inputs` keeps the distribution's inputs of each step, which off-policy corrections need.
+    """
+
+    keeps_next_observations = False
+
+    def __init__(self, model: Any, record_inputs: bool = False) -> None:
+        self.model = model
+        self.record_inputs = record_inputs
+        self._noise: NDArray[Any] = np.zeros(0)
+        self._inputs: list[NDArray[Any]] = []
+
+    def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
+        self._noise = self.model.noise(rng, (steps, count))
+        self._inputs = []
+        return {}
+
+    def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
+        inputs = self.model.action_inputs(np, params, observations)
+        if self.record_inputs:
+            self._inputs.append(inputs)
+        return self.model.distribution(np, inputs).sample(self._noise[time])
+
+    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
+        inputs = self.model.action_inputs(np, params, observations)
+        return self.model.distribution(np, inputs).mode()
+
+    def value(self, params: Params, observations: NDArray[Any]) -> NDArray[Any] | None:
+        return self.model.value(np, params, observations)
+
+    def recorded(self) -> dict[str, NDArray[Any]]:
+        return {"action_inputs": np.stack(self._inputs)} if self.record_inputs else {}
+
+
+@dataclasses.dataclass
+class _Replayed:
+    """What the behaviours of replay algorithms share: no values, no records."""
+
+    keeps_next_observations = True
+
+    def value(self, params: Params, observations: NDArray[Any]) -> NDArray[Any] | None:
+        return None
+
+    def recorded(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+
+class EpsilonGreedy(_Replayed):
+    """The action of the highest Q value, or any allowed one with probability `exploration`."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._explore: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._noise: NDArray[Any] = np.zeros(0)
+        self._layer_noise: dict[str, NDArray[Any]] = {}
+
+    def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
+        self._explore = rng.random((steps, count)) < exploration
+        self._noise = rng.random((steps, count, self.model.actions), np.float32)
+        self._layer_noise = self.model.layer_noise(rng)
+        return {}
+
+    def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
+        explore = self._explore[time]
+        if explore.all():
+            values = self._noise[time]
+        else:
+            values = self.model.q_values(np, params, observations, self._layer_noise)
+            values = np.where(explore[:, None], self._noise[time], values)
+        return self.model.allowed(np, observations, values).argmax(axis=-1)
+
+    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
+        values = self.model.q_values(np, params, observations, {})
+        return self.model.allowed(np, observations, values).argmax(axis=-1)
+
+
+class NoisyDeterministic(_Replayed):
+    """A deterministic continuous policy plus normal noise of standard deviation `exploration`.
+
+    An `exploration` below 0 draws uniform actions: for the first steps of a run.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._noise: NDArray[Any] = np.zeros(0)
+        self._uniform = False
+
+    def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
+        shape = (steps, count, self.model.action_size)
+        self._uniform = exploration < 0
+        if self._uniform:
+            self._noise = rng.uniform(-1, 1, shape).astype(np.float32)
+        else:
+            self._noise = rng.standard_normal(shape, np.float32) * np.float32(exploration)
+        return {}
+
+    def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
+        if self._uniform:
+            return self._noise[time]
+        return np.clip(self.model.action(np, params, observations) + self._noise[time], -1, 1)
+
+    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
+        return self.model.action(np, params, observations)
+
+
+class Squashed(_Replayed):
+    """Draws from a squashed normal distribution; an `exploration` below 0 draws uniform actions."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._noise: NDArray[Any] = np.zeros(0)
+        self._uniform = False
+
+    def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
+        shape = (steps, count, self.model.action_size)
+        self._uniform = exploration < 0
+        if self._uniform:
+            self._noise = rng.uniform(-1, 1, shape).astype(np.float32)
+        else:
+            self._noise = rng.standard_normal(shape, np.float32)
+        return {}
+
+    def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
+        if self._uniform:
+            return self._noise[time]
+        return self.model.distribution(np, params, observations).sample(self._noise[time])
+
+    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
+        return self.model.distribution(np, params, observations).mode()

@@ -1,0 +1,116 @@
+"""Checkpoints: a folder of safetensors for arrays and one JSON file for the rest. Nothing in it is executable.
+
+    policy.safetensors    the weights that act, by name
+    learner.safetensors   everything the learner holds, by its path in the learner's tree
+    workers.safetensors   each running episode's seed and actions
+    state.json            format, algorithm, config, counters, generators
+
+The folder is written beside its place and renamed, so that a reader sees all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+FORMAT = 1
+
+
+class CheckpointError(ValueError):
+    """The folder is no checkpoint, or not one of this algorithm."""
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """What is saved of an algorithm."""
+
+    state: dict[str, Any]
+    policy: dict[str, NDArray[Any]]
+    learner: dict[str, NDArray[Any]]
+    workers: list[dict[str, Any]]
+
+    def write(self, folder: str | os.PathLike[str]) -> Path:
+        """Write it to a folder, which is replaced if it is there."""
+        target = Path(folder).absolute()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        episodes: dict[str, NDArray[Any]] = {}
+        generators = []
+        for index, worker in enumerate(self.workers):
+            for name, array in (worker["environments"] or {}).items():
+                episodes[f"{index}.{name}"] = np.asarray(array, order="C")
+            generators.append({key: value for key, value in worker.items() if key != "environments"})
+        save_file(_contiguous(self.policy), beside / "policy.safetensors")
+        save_file(_contiguous(self.learner), beside / "learner.safetensors")
+        save_file(episodes, beside / "workers.safetensors")
+        state = {"format": FORMAT, **self.state, "workers": generators}
+        (beside / "state.json").write_text(json.dumps(state, indent=1, default=_plain))
+        os.chmod(beside, 0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(beside, target)
+        return target
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> Checkpoint:
+        source = Path(folder)
+        try:
+            state = json.loads((source / "state.json").read_text())
+        except FileNotFoundError:
+            raise CheckpointError(f"{source} is no checkpoint: it has no state.json") from None
+        if state.get("format") != FORMAT:
+            raise CheckpointError(f"{source} has format {state.get('format')}, but this version reads {FORMAT}")
+        workers = state.pop("workers")
+        for name, array in load_file(source / "workers.safetensors").items():
+            index, _, inner = name.partition(".")
+            workers[int(index)].setdefault("environments", {})[inner] = array
+        for worker in workers:
+            worker.setdefault("environments", None)
+        return cls(state, load_file(source / "policy.safetensors"), load_file(source / "learner.safetensors"), workers)
+
+
+def tree_to_arrays(tree: Any) -> dict[str, NDArray[Any]]:
+    """The leaves of a JAX tree by their paths."""
+    import jax
+
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def arrays_to_tree(template: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """A tree like the template, filled from `tree_to_arrays`."""
+    import jax
+
+    def fill(path: Any, leaf: Any) -> Any:
+        name = jax.tree_util.keystr(path)
+        if name not in arrays:
+            raise CheckpointError(f"the checkpoint has no {name}: it is of another network or another algorithm")
+        if arrays[name].shape != np.shape(leaf):
+            raise CheckpointError(
+                f"{name} has shape {arrays[name].shape} in the checkpoint, but the algorithm has {np.shape(leaf)}"
+            )
+        return jax.numpy.asarray(arrays[name], dtype=np.asarray(leaf).dtype)
+
+    return jax.tree_util.tree_map_with_path(fill, template)
+
+
+def _contiguous(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.integer | np.floating | np.bool_):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

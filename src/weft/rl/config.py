@@ -1,0 +1,101 @@
+"""What every algorithm can be told. An algorithm's own dataclass adds its own fields to these.
+
+>>> from weft.rl import PPOConfig
+>>> PPOConfig(env="CartPole-v1", learning_rate=1e-3).learning_rate
+0.001
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from weft.rl.settings import SettingError, check_settings, current_names, setting
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# Names under which the classic library's users know our settings.
+OLD_NAMES = {
+    "num_workers": "workers",
+    "num_rollout_workers": "workers",
+    "num_envs": "envs_per_worker",
+    "num_envs_per_worker": "envs_per_worker",
+    "lr": "learning_rate",
+    "sgd_stepsize": "learning_rate",
+    "stepsize": "learning_rate",
+    "horizon": "episode_limit",
+    "sample_batch_size": "fragment_steps",
+    "rollout_fragment_length": "fragment_steps",
+    "clip_rewards": "reward_clip",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig:
+    """The settings common to all algorithms."""
+
+    old_names: ClassVar[Mapping[str, str]] = OLD_NAMES
+
+    env: Any = setting(None, "the environment: a Gymnasium id, a registered name, a class, or a function of env_config")
+    env_config: Mapping[str, Any] = setting({}, "keyword arguments of the environment")
+    seed: int | None = setting(None, "makes a run reproducible; None draws one", at_least=0)
+    workers: int = setting(0, "rollout worker processes; 0 samples in the calling process", at_least=0)
+    envs_per_worker: int = setting(8, "environments that a worker steps together", at_least=1)
+    fragment_steps: int = setting(128, "steps of each environment in one fragment", at_least=1)
+    cpus_per_worker: float | None = setting(None, "CPUs set aside for a worker; None shares what is free", at_least=0)
+    episode_limit: int | None = setting(None, "truncate episodes after so many steps", at_least=1)
+    reward_scale: float = setting(1.0, "rewards are multiplied by this before learning", above=0)
+    reward_clip: float | None = setting(None, "rewards are clipped to ± this before learning", above=0)
+    hidden: tuple[int, ...] = setting((64, 64), "units of the hidden layers", at_least=1)
+    activation: str = setting("tanh", "of the hidden layers", one_of=("tanh", "relu", "elu", "silu"))
+    convolutions: tuple[tuple[int, ...], ...] = setting(
+        ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "layers over images: (filters, size, stride) each"
+    )
+    image_features: int = setting(512, "units of the dense layer after the convolutions", at_least=1)
+    gamma: float = setting(0.99, "discount of a step", at_least=0, at_most=1)
+    learning_rate: float = setting(3e-4, "of the optimiser", above=0)
+    sample_timeout_s: float = setting(300.0, "how long a fragment may take before its worker counts as hung", above=0)
+    on_environment_error: str = setting(
+        "raise", "what an error of an environment does: end the run, or restart its worker", one_of=("raise", "restart")
+    )
+    check_bounds: bool = setting(True, "observations far outside their space's bounds are an error")
+    metrics_window: int = setting(100, "episodes over which the reward mean is taken", at_least=1)
+    evaluation_interval: int = setting(0, "evaluate every so many iterations; 0 never", at_least=0)
+    evaluation_episodes: int = setting(10, "episodes of an evaluation", at_least=1)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        self.check()
+
+    def check(self) -> None:
+        """Raise SettingError where fields do not fit each other; algorithms add to it."""
+
+    @classmethod
+    def of(cls, given: Self | Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> Self:
+        """From a config or a dictionary, with some settings replaced."""
+        if isinstance(given, AlgorithmConfig):
+            if not isinstance(given, cls):
+                raise SettingError(f"a {cls.__name__} is needed, but got a {type(given).__name__}")
+            given = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+        return cls(**{**current_names(cls, given or {}, cls.old_names), **current_names(cls, overrides, cls.old_names)})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values. A class or a function is named `module:name`, or is None if nobody can import it."""
+        plain: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            try:
+                json.dumps(value)
+            except TypeError:
+                value = importable_name(value)
+            plain[field.name] = value
+        return plain
+
+
+def importable_name(value: Any) -> str | None:
+    """`module:name` of a class or function that other processes can import."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    return None if not module or not name or "<" in name or module == "__main__" else f"{module}:{name}"

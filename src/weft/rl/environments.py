@@ -1,0 +1,71 @@
+"""Making environments from what a user names: a Gymnasium id, a registered name, a class, or a function."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import VectorEnv
+
+_registered: dict[str, Callable[..., Any]] = {}
+
+
+class UnknownEnvironment(ValueError):
+    """No environment has this name; the message names the nearest."""
+
+
+def register_env(name: str, creator: Callable[..., Any]) -> None:
+    """Let `env=name` mean `creator(**env_config)`, in this process and in the workers of algorithms made here."""
+    _registered[name] = creator
+
+
+def resolve(source: Any) -> Any:
+    """What workers need to make the environment: names registered here mean nothing in another process."""
+    if source is None:
+        raise UnknownEnvironment('no environment is given: pass env="CartPole-v1", a class, or a function')
+    if isinstance(source, str) and source in _registered:
+        return _registered[source]
+    if isinstance(source, str) and ":" in source and source.split(":")[1].isidentifier():
+        module, _, name = source.partition(":")
+        found = getattr(importlib.import_module(module), name, None)
+        if callable(found):
+            return found
+    if isinstance(source, str):
+        _check_id(source)
+    elif not callable(source):
+        raise UnknownEnvironment(f"an environment is a name, a class or a function, but got {source!r}")
+    return source
+
+
+def describe(source: Any) -> str:
+    """A short name for messages."""
+    return source if isinstance(source, str) else str(getattr(source, "__qualname__", source))
+
+
+def make(source: Any, env_config: Mapping[str, Any], episode_limit: int | None = None) -> Any:
+    """One environment, or a vector environment if that is what the class or function makes."""
+    source = resolve(source)
+    if isinstance(source, str):
+        limit = {} if episode_limit is None else {"max_episode_steps": episode_limit}
+        return gymnasium.make(source, disable_env_checker=True, **limit, **env_config)
+    made = source(**env_config)
+    if isinstance(made, gymnasium.Env) and episode_limit is not None:
+        return gymnasium.wrappers.TimeLimit(made, episode_limit)
+    if not isinstance(made, gymnasium.Env | VectorEnv) and not hasattr(made, "step"):
+        raise UnknownEnvironment(f"{describe(source)} made a {type(made).__name__}, which has no step()")
+    return made
+
+
+def _check_id(name: str) -> None:
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        known = [*gymnasium.registry, *_registered]
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise UnknownEnvironment(
+            f"no environment is called {name!r}: {hint}Register your own with weft.rl.register_env(name, creator)."
+        ) from error

@@ -1,0 +1,52 @@
+"""A policy to act with: weights and the way to use them, in NumPy alone. It can be pickled, sent and served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.rl.behaviours import Behaviour
+from weft.rl.networks import WeightLayout
+from weft.rl.spaces import ActionDecoder, ObservationEncoder
+
+
+class Policy:
+    """Chooses actions for observations as the environment gives them.
+
+    >>> policy = PPO(env="CartPole-v1").policy           # doctest: +SKIP
+    >>> policy.act(observation)                          # doctest: +SKIP
+    1
+    """
+
+    def __init__(
+        self,
+        behaviour: Behaviour,
+        encoder: ObservationEncoder,
+        decoder: ActionDecoder,
+        layout: WeightLayout,
+        weights: NDArray[np.float32],
+        seed: int = 0,
+    ) -> None:
+        self._behaviour = behaviour
+        self._encoder = encoder
+        self._decoder = decoder
+        self._params = layout.unpack(weights)
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, observation: Any, explore: bool = False) -> Any:
+        """The action for one observation; with `explore` drawn as in training."""
+        return self.act_batch([observation], explore)[0]
+
+    def act_batch(self, observations: Any, explore: bool = False) -> Any:
+        """Actions for several observations at once, a list of ints or an array."""
+        encoded = np.stack([self._encoder.encode(observation) for observation in observations])
+        if self._encoder.dtype != encoded.dtype:
+            encoded = encoded.astype(self._encoder.dtype)
+        if not explore:
+            return self._decoder.decode(self._behaviour.best(self._params, encoded))
+        self._behaviour.begin(self._rng, 1, len(encoded), 0.0)
+        return self._decoder.decode(self._behaviour.act(self._params, encoded, 0))
+
+    __call__ = act

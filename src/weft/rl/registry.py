@@ -1,0 +1,54 @@
+"""Algorithms by name, for configurations that name them: Tune's `"run": "PPO"`, the command line, checkpoints."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from typing import Any
+
+from weft.rl.checkpoint import Checkpoint
+
+_HOMES = {"PPO": "ppo"}
+_registered: dict[str, type[Any]] = {}
+
+
+class UnknownAlgorithm(ValueError):
+    """No algorithm has this name; the message names the nearest."""
+
+
+def register_algorithm(name: str, algorithm: type[Any]) -> None:
+    """Let `get_algorithm(name)` find a class of your own."""
+    _registered[name] = algorithm
+
+
+def get_algorithm(name: str) -> type[Any]:
+    """The class of an algorithm; names are compared without regard to case and dashes."""
+    if name in _registered:
+        return _registered[name]
+    normal = {_normal(known): known for known in _HOMES}
+    known = normal.get(_normal(name))
+    if known is None:
+        close = difflib.get_close_matches(_normal(name), normal, 1)
+        hint = f"did you mean {normal[close[0]]!r}?" if close else f"there are {', '.join(algorithm_names())}"
+        raise UnknownAlgorithm(f"no algorithm is called {name!r}; {hint}")
+    module = importlib.import_module(f"weft.rl.algorithms.{_HOMES[known]}")
+    return next(
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__dict__.get("name") == known and value.__module__ == module.__name__
+    )
+
+
+def algorithm_names() -> list[str]:
+    return sorted({*_HOMES, *_registered})
+
+
+def load(folder: str | os.PathLike[str], **settings: Any) -> Any:
+    """The algorithm, of whatever kind, that a checkpoint was saved from."""
+    checkpoint = Checkpoint.read(folder)
+    return get_algorithm(checkpoint.state["algorithm"]).from_checkpoint(folder, **settings)
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

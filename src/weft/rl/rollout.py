@@ -1,0 +1,227 @@
+"""A rollout worker: steps environments with a policy and gives back fragments of experience.
+
+Runs in a worker process as an actor, or in the driver when there are no workers. It imports NumPy and Gymnasium, and no
+deep-learning framework. The weights come as one read-only vector that lies in the arena; a fragment's arrays go back
+out of band.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.rl import environments
+from weft.rl.behaviours import Behaviour
+from weft.rl.networks import WeightLayout
+from weft.rl.stepping import EnvironmentFailed, Episode, open_environments
+from weft.rl.watchdog import time_limit
+
+
+@dataclasses.dataclass(frozen=True)
+class Blueprint:
+    """What every rollout worker of an algorithm is made from."""
+
+    env: Any
+    env_config: Mapping[str, Any]
+    envs: int
+    steps: int
+    seed: int
+    behaviour: Behaviour
+    layout: WeightLayout
+    episode_limit: int | None = None
+    reward_scale: float = 1.0
+    reward_clip: float | None = None
+    timeout_s: float = 300.0
+    check_bounds: bool = True
+
+
+@dataclasses.dataclass
+class Fragment:
+    """Steps of all environments of one worker: arrays [steps, environments, ...] and the episodes that ended.
+
+    observations [steps + 1, ...]: the last row is what the next fragment begins with.
+    bootstrap: where an episode was truncated the value of its last observation, else 0 (on-policy behaviours).
+    next_observations: each step's true successor (replay behaviours).
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    episodes: list[Episode]
+    version: int
+    worker: int
+
+    @property
+    def steps(self) -> int:
+        return int(self.arrays["valid"].sum())
+
+
+class RolloutWorker:
+    """Owns some environments and a copy of the behaviour."""
+
+    def __init__(self, blueprint: Blueprint, index: int, incarnation: int = 0) -> None:
+        self._blueprint = blueprint
+        self._index = index
+        self._rng = np.random.default_rng([blueprint.seed, index, incarnation])
+        self._label = f"{environments.describe(blueprint.env)} in worker {index}"
+        with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{self._label} hangs while it is made")):
+            self._environments = open_environments(
+                lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit),
+                blueprint.envs,
+                self._rng,
+                self._label,
+            )
+        self._observations: NDArray[Any] | None = None
+        self._fragments = 0
+
+    def sample(
+        self, weights: NDArray[np.float32], version: int = 0, exploration: float = 0.0, steps: int | None = None
+    ) -> Fragment:
+        """The next fragment, made with these weights."""
+        blueprint = self._blueprint
+        params = blueprint.layout.unpack(weights)
+        with time_limit(blueprint.timeout_s, self._hung):
+            if self._observations is None:
+                self._observations = self._environments.reset()
+            arrays = self._collect(params, exploration, steps or blueprint.steps)
+        self._check(arrays)
+        arrays["rewards"] = self._shaped(arrays["rewards"])
+        episodes, self._environments.episodes = self._environments.episodes, []
+        self._fragments += 1
+        return Fragment(arrays, episodes, version, self._index)
+
+    def evaluate(self, weights: NDArray[np.float32], episodes: int, seed: int) -> list[Episode]:
+        """Whole episodes without exploration, in environments of their own."""
+        blueprint = self._blueprint
+        params = blueprint.layout.unpack(weights)
+        rng = np.random.default_rng(seed)
+        count = min(blueprint.envs, episodes)
+        trial = open_environments(
+            lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit),
+            count,
+            rng,
+            f"{self._label}, evaluating",
+        )
+        try:
+            with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{trial.where()} hangs")):
+                observations = trial.reset()
+                blueprint.behaviour.begin(rng, 1, trial.count, 0.0)
+                while len(trial.episodes) < episodes:
+                    observations = trial.step(blueprint.behaviour.best(params, observations)).observations
+        finally:
+            trial.close()
+        return trial.episodes[:episodes]
+
+    def state(self) -> dict[str, Any]:
+        """What the next fragment depends on: the generator's state and the running episodes."""
+        return {
+            "rng": self._rng.bit_generator.state,
+            "fragments": self._fragments,
+            "environments": self._environments.state() if self._observations is not None else None,
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        if saved["environments"] is not None:
+            self._observations = self._environments.restore(saved["environments"])
+        self._fragments = saved["fragments"]
+        self._rng.bit_generator.state = saved["rng"]
+
+    def statistics(self) -> dict[str, Any]:
+        """What the process is and holds."""
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return {
+            "pid": os.getpid(),
+            "memory_bytes": pages * resource.getpagesize(),
+            "fragments": self._fragments,
+            "frameworks": sorted({"jax", "tensorflow", "torch"} & set(sys.modules)),
+        }
+
+    def close(self) -> None:
+        self._environments.close()
+
+    def _collect(self, params: Mapping[str, Any], exploration: float, steps: int) -> dict[str, NDArray[Any]]:
+        envs, behaviour = self._environments, self._blueprint.behaviour
+        count, encoder, decoder = envs.count, envs.encoder, envs.decoder
+        arrays: dict[str, NDArray[Any]] = {
+            "observations": np.empty((steps + 1, count, *encoder.shape), encoder.dtype),
+            "actions": np.empty((steps, count, *decoder.shape), decoder.dtype),
+            "rewards": np.empty((steps, count), np.float64),
+            "terminated": np.empty((steps, count), np.bool_),
+            "truncated": np.empty((steps, count), np.bool_),
+            "valid": np.empty((steps, count), np.bool_),
+        }
+        if not behaviour.keeps_next_observations:
+            arrays["bootstrap"] = np.zeros((steps, count), np.float32)
+        started = behaviour.begin(self._rng, steps, count, exploration)
+        finals: dict[tuple[int, int], NDArray[Any]] = {}
+        observations = self._observations
+        assert observations is not None
+        for time in range(steps):
+            actions = behaviour.act(params, observations, time)
+            step = envs.step(actions)
+            arrays["observations"][time] = observations
+            arrays["actions"][time] = actions
+            arrays["rewards"][time] = step.rewards
+            arrays["terminated"][time] = step.terminated
+            arrays["truncated"][time] = step.truncated
+            arrays["valid"][time] = step.valid
+            for index, final in step.finals.items():
+                finals[time, index] = final
+            observations = step.observations
+        arrays["observations"][steps] = observations
+        self._observations = observations
+        self._add_ends(params, arrays, finals)
+        return {**arrays, **started, **behaviour.recorded()}
+
+    def _add_ends(
+        self, params: Mapping[str, Any], arrays: dict[str, NDArray[Any]], finals: dict[tuple[int, int], NDArray[Any]]
+    ) -> None:
+        """Episodes end inside fragments: note the successor, or its value, that the next row does not show."""
+        if self._blueprint.behaviour.keeps_next_observations:
+            arrays["next_observations"] = arrays["observations"][1:].copy()
+            for place, final in finals.items():
+                arrays["next_observations"][place] = final
+            return
+        cut = [place for place in finals if arrays["truncated"][place]]
+        if cut:
+            values = self._blueprint.behaviour.value(params, np.stack([finals[place] for place in cut]))
+            if values is not None:
+                arrays["bootstrap"][tuple(np.transpose(cut))] = values
+
+    def _shaped(self, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
+        shaped = rewards * self._blueprint.reward_scale
+        if self._blueprint.reward_clip is not None:
+            shaped = np.clip(shaped, -self._blueprint.reward_clip, self._blueprint.reward_clip)
+        return shaped.astype(np.float32)
+
+    def _check(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Nothing that is not a number, or far outside its space, leaves the worker."""
+        self._refuse(~np.isfinite(arrays["rewards"]), arrays["rewards"], "reward is not finite")
+        observations = arrays["observations"]
+        if observations.dtype == np.uint8:
+            return
+        finite = np.isfinite(observations).all(axis=tuple(range(2, observations.ndim)))
+        self._refuse(~finite, observations, "observation is not finite")
+        if self._blueprint.check_bounds:
+            outside = self._environments.encoder.out_of_bounds(observations)
+            self._refuse(outside, observations, f"observation lies outside {self._environments.encoder.space}")
+
+    def _refuse(self, wrong: NDArray[np.bool_], values: NDArray[Any], what: str) -> None:
+        if wrong.any():
+            time, index = np.argwhere(wrong)[0].tolist()
+            step = self._fragments * self._blueprint.steps + time
+            raise EnvironmentFailed(
+                f"environment {index} of {self._label}: at its step {step} the {what}: {values[time, index]}"
+            )
+
+    def _hung(self) -> EnvironmentFailed:
+        return EnvironmentFailed(
+            f"{self._environments.where()} did not come back: the fragment took longer than "
+            f"sample_timeout_s={self._blueprint.timeout_s:g}"
+        )

@@ -1,0 +1,193 @@
+"""Observations as arrays that networks take, and what networks choose as actions that environments take.
+
+An `ObservationEncoder` turns any Gymnasium observation into one float32 vector (an image stays uint8): numbers are
+flattened, choices become one-hot, parts of a Dict or Tuple follow each other. A Dict with an `action_mask` beside a
+discrete action space yields a *masked* encoder: the mask is the last `mask_size` columns of the vector, so that one
+array carries everything through fragments and replay.
+
+An `ActionDecoder` does the reverse for actions. Continuous actions with finite bounds are chosen in [-1, 1].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+ACTION_MASK = "action_mask"
+
+
+class SpaceMismatch(ValueError):
+    """A value is not what its space says; the message names the field and both sides."""
+
+
+class ObservationEncoder:
+    """Encodes observations of one space; `shape` and `dtype` are those of an encoded observation."""
+
+    def __init__(self, space: spaces.Space[Any], mask_size: int = 0) -> None:
+        self.space = space
+        self.mask_size = mask_size if _has_mask(space) else 0
+        self.is_image = isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
+        self._plain_box = isinstance(space, spaces.Box) and len(space.shape) == 1
+        self.dtype: np.dtype[Any] = np.dtype(np.uint8 if self.is_image else np.float32)
+        self.shape: tuple[int, ...]
+        if self.is_image and space.shape is not None:
+            self.shape = space.shape
+        else:
+            self.shape = (_encoded_size(space) + self.mask_size,)
+        self.feature_size = int(np.prod(self.shape)) - self.mask_size
+
+    def encode(self, observation: Any) -> NDArray[Any]:
+        """One observation as an array of `shape`; raises SpaceMismatch where it is not of the space."""
+        if self._plain_box or self.is_image:
+            return _checked_box(self.space, observation, "observation")
+        parts: list[NDArray[Any]] = []
+        _append_parts(self.space, observation, "observation", parts)
+        if self.mask_size:
+            parts.append(_checked_mask(observation[ACTION_MASK], self.mask_size))
+        return np.concatenate(parts)
+
+    def out_of_bounds(self, encoded: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of a batch [..., *shape] lie far outside the space's bounds; a tenth of the range is forgiven."""
+        if not self._plain_box:
+            return np.zeros(encoded.shape[: encoded.ndim - len(self.shape)], bool)
+        low, high = self.space.low, self.space.high  # type: ignore[attr-defined]
+        with np.errstate(over="ignore", invalid="ignore"):
+            slack = np.where(np.isfinite(low) & np.isfinite(high), 0.1 * (high - low), 0.0).astype(np.float32) + 1e-3
+            return np.asarray(((encoded < low - slack) | (encoded > high + slack)).any(axis=-1))
+
+
+class ActionDecoder:
+    """From an array [N, *shape] that a policy chose to N actions of the space.
+
+    `kind` is "discrete", "multi_discrete" or "box"; `sizes` are the numbers of choices, for a box the dimensions.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space = space
+        self.kind: str
+        self.sizes: tuple[int, ...]
+        self.shape: tuple[int, ...]
+        if isinstance(space, spaces.Discrete):
+            self.kind, self.sizes, self.shape = "discrete", (int(space.n),), ()
+            self._start = int(space.start)
+        elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+            choices = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
+            self.kind, self.sizes, self.shape = (
+                "multi_discrete",
+                tuple(int(n) for n in choices.ravel()),
+                (choices.size,),
+            )
+            self._offsets = np.asarray(getattr(space, "start", np.zeros_like(choices)))
+        elif isinstance(space, spaces.Box):
+            self.kind, self.sizes = "box", (int(np.prod(space.shape)),)
+            self.shape = self.sizes
+            low, high = space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
+            self.bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
+            self._low, self._high = low, high
+            self._centre: NDArray[Any] = (high + low) / 2 if self.bounded else np.zeros_like(low)
+            self._half: NDArray[Any] = (high - low) / 2 if self.bounded else np.ones_like(low)
+        else:
+            raise SpaceMismatch(
+                f"actions of {space} are not supported; use Discrete, MultiDiscrete, MultiBinary or Box"
+            )
+        self.dtype: np.dtype[Any] = np.dtype(np.float32 if self.kind == "box" else np.int32)
+
+    def decode(self, chosen: NDArray[Any]) -> Any:
+        """Actions for environments: a list of ints, or an array [N, ...]."""
+        if self.kind == "discrete":
+            return (chosen + self._start).tolist() if self._start else chosen.tolist()
+        if self.kind == "multi_discrete":
+            shape = self.space.shape or ()
+            shaped = (chosen.reshape(len(chosen), *shape) + self._offsets).astype(self.space.dtype)
+            return shaped
+        scaled = np.clip(chosen, -1.0, 1.0) * self._half + self._centre if self.bounded else chosen
+        scaled = np.clip(scaled, self._low, self._high)
+        return scaled.reshape(len(chosen), *(self.space.shape or ())).astype(self.space.dtype, copy=False)
+
+
+def _has_mask(space: spaces.Space[Any]) -> bool:
+    return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
+
+
+def _encoded_size(space: spaces.Space[Any]) -> int:
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return int(np.prod(space.shape))
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.Dict):
+        return sum(_encoded_size(part) for name, part in space.spaces.items() if name != ACTION_MASK)
+    if isinstance(space, spaces.Tuple):
+        return sum(_encoded_size(part) for part in space.spaces)
+    raise SpaceMismatch(
+        f"observations of {space} are not supported; use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
+    )
+
+
+def _append_parts(space: spaces.Space[Any], value: Any, label: str, parts: list[NDArray[Any]]) -> None:
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, dict) or set(value) != set(space.spaces):
+            raise SpaceMismatch(f"{label} must be a dict of {sorted(space.spaces)}, but got {_described(value)}")
+        for name, part in space.spaces.items():
+            if name != ACTION_MASK:
+                _append_parts(part, value[name], f"{label}[{name!r}]", parts)
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
+            raise SpaceMismatch(f"{label} must be a tuple of {len(space.spaces)}, but got {_described(value)}")
+        for index, part in enumerate(space.spaces):
+            _append_parts(part, value[index], f"{label}[{index}]", parts)
+    elif isinstance(space, spaces.Discrete):
+        parts.append(_one_hot([value], [int(space.start)], [int(space.n)], label))
+    elif isinstance(space, spaces.MultiDiscrete):
+        array = np.asarray(value)
+        if array.shape != space.shape:
+            raise SpaceMismatch(f"{label} must have shape {space.shape}, but got {_described(value)}")
+        starts = np.broadcast_to(np.asarray(getattr(space, "start", 0)), space.shape)
+        parts.append(_one_hot(array.ravel(), starts.ravel(), space.nvec.ravel(), label))
+    else:
+        array = _checked_box(space, value, label)
+        scale = 255.0 if space.dtype == np.uint8 and isinstance(space, spaces.Box) else 1.0
+        parts.append((array.astype(np.float32) / scale).ravel())
+
+
+def _checked_box(space: spaces.Space[Any], value: Any, label: str) -> NDArray[Any]:
+    if getattr(value, "shape", None) != space.shape:
+        array = np.asarray(value)
+        if array.shape != space.shape:
+            raise SpaceMismatch(f"{label} must have shape {space.shape} by the space, but got {_described(value)}")
+        value = array
+    if value.dtype != space.dtype and not np.can_cast(value.dtype, space.dtype or np.float32, "same_kind"):
+        raise SpaceMismatch(f"{label} must have dtype {space.dtype} by the space, but got {value.dtype}")
+    return value
+
+
+def _checked_mask(mask: Any, size: int) -> NDArray[np.float32]:
+    array = np.asarray(mask, np.float32).ravel()
+    if array.size != size:
+        raise SpaceMismatch(f"observation['{ACTION_MASK}'] must have {size} entries, but got {array.size}")
+    if not array.any():
+        raise SpaceMismatch(f"observation['{ACTION_MASK}'] forbids every action")
+    return array
+
+
+def _one_hot(values: Any, starts: Any, sizes: Any, label: str) -> NDArray[np.float32]:
+    encoded = np.zeros(int(np.sum(sizes)), np.float32)
+    offset = 0
+    for value, start, size in zip(values, starts, sizes, strict=True):
+        index = int(value) - int(start)
+        if index != value - start or not 0 <= index < size:
+            raise SpaceMismatch(f"{label} must be a whole number from {start} to {start + size - 1}, but got {value}")
+        encoded[offset + index] = 1.0
+        offset += int(size)
+    return encoded
+
+
+def _described(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"an array of shape {shape}"
+    return f"{type(value).__name__} {value!r}"[:80]

@@ -1,0 +1,258 @@
+"""Many environments stepped together, whatever kind they are and however they reset themselves.
+
+`EnvironmentList` steps single environments in turn; `VectorEnvironments` drives one Gymnasium vector environment in any
+of its three autoreset modes. Both answer a step with a `Step` of the same meaning:
+
+STEP-1  `observations` are what to act on next; after an episode's end they begin the next episode, except that a
+        vector environment in NEXT_STEP mode needs one more step for it, which is marked as not `valid`.
+STEP-2  `finals` holds the last observation of each episode that ended in this step, and no other.
+STEP-3  What is not as the spaces say raises EnvironmentFailed, which names the environment, the episode's step and the
+        field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import iterate
+from numpy.typing import NDArray
+
+from weft.rl.spaces import ActionDecoder, ObservationEncoder
+
+SEED_BOUND = 2**31 - 1
+
+
+class EnvironmentFailed(RuntimeError):
+    """An environment raised, hung, or gave back what its spaces rule out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """A finished episode."""
+
+    reward: float
+    length: int
+
+
+@dataclasses.dataclass
+class Step:
+    """What one step of all environments gave."""
+
+    observations: NDArray[Any]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    finals: dict[int, NDArray[Any]]
+
+
+def open_environments(
+    make: Callable[[], Any], count: int, rng: np.random.Generator, label: str
+) -> EnvironmentList | VectorEnvironments:
+    """The environments of a worker. A maker of vector environments is called once and says itself how many they are."""
+    try:
+        first = make()
+    except Exception as error:
+        raise EnvironmentFailed(f"{label} cannot be made: {type(error).__name__}: {error}") from error
+    if isinstance(first, VectorEnv):
+        return VectorEnvironments(first, rng, label)
+    return EnvironmentList([first, *(make() for _ in range(count - 1))], rng, label)
+
+
+class EnvironmentList:
+    """Single environments, stepped one after the other.
+
+    Every episode begins with a seed of its own. So an environment's state is its episode's seed and the actions since:
+    that is what `state` holds, and `restore` plays it again.
+    """
+
+    def __init__(self, envs: Sequence[Any], rng: np.random.Generator, label: str) -> None:
+        self._envs = list(envs)
+        self._rng = rng
+        self._label = label
+        self.decoder = ActionDecoder(envs[0].action_space)
+        self.encoder = ObservationEncoder(envs[0].observation_space, mask_size=sum(self.decoder.sizes))
+        self.count = len(self._envs)
+        self.episodes: list[Episode] = []
+        self._seeds = [0] * self.count
+        self._actions: list[list[Any]] = [[] for _ in range(self.count)]
+        self._rewards = [0.0] * self.count
+        self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
+        self._doing = ("reset", 0)
+
+    def reset(self) -> NDArray[Any]:
+        """Begin a new episode everywhere."""
+        for index in range(self.count):
+            self._begin_episode(index)
+        return self._observations.copy()
+
+    def step(self, chosen: NDArray[Any]) -> Step:
+        actions = self.decoder.decode(chosen)
+        count = self.count
+        rewards = np.zeros(count)
+        terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        finals: dict[int, NDArray[Any]] = {}
+        encode, observations = self.encoder.encode, self._observations
+        for index, env in enumerate(self._envs):
+            action = actions[index]
+            self._doing = ("step", index)
+            try:
+                observation, reward, has_terminated, has_truncated, _ = env.step(action)
+                observations[index] = encode(observation)
+                rewards[index] = reward
+            except Exception as error:
+                self._fail(error)
+            self._actions[index].append(action)
+            self._rewards[index] += reward
+            if has_terminated or has_truncated:
+                terminated[index] = has_terminated
+                truncated[index] = has_truncated and not has_terminated
+                finals[index] = observations[index].copy()
+                self.episodes.append(Episode(float(self._rewards[index]), len(self._actions[index])))
+                self._begin_episode(index)
+        return Step(observations.copy(), rewards, terminated, truncated, np.ones(count, np.bool_), finals)
+
+    def where(self) -> str:
+        """What is being done, for messages."""
+        doing, index = self._doing
+        return f"{doing} {len(self._actions[index])} of environment {index} of {self._label}"
+
+    def state(self) -> dict[str, NDArray[Any]] | None:
+        """Each running episode's seed and actions."""
+        saved: dict[str, NDArray[Any]] = {"seeds": np.asarray(self._seeds, np.int64)}
+        for index, actions in enumerate(self._actions):
+            saved[f"actions.{index}"] = np.asarray(actions, self.decoder.space.dtype or np.int64)
+        return saved
+
+    def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        """Play the saved episodes up to where they were; the observations to act on next."""
+        for index in range(self.count):
+            self._begin_episode(index, int(saved["seeds"][index]))
+            actions = saved[f"actions.{index}"]
+            for action in actions.tolist() if actions.ndim == 1 and self.decoder.kind == "discrete" else actions:
+                observation, reward, _, _, _ = self._envs[index].step(action)
+                self._observations[index] = self.encoder.encode(observation)
+                self._actions[index].append(action)
+                self._rewards[index] += reward
+        return self._observations.copy()
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _begin_episode(self, index: int, seed: int | None = None) -> None:
+        self._seeds[index] = int(self._rng.integers(SEED_BOUND)) if seed is None else seed
+        self._actions[index] = []
+        self._rewards[index] = 0.0
+        self._doing = ("reset", index)
+        try:
+            observation, _ = self._envs[index].reset(seed=self._seeds[index])
+            self._observations[index] = self.encoder.encode(observation)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> NoReturn:
+        if isinstance(error, EnvironmentFailed):
+            raise error
+        raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
+
+
+class VectorEnvironments:
+    """One Gymnasium vector environment. Its running episodes cannot be saved: after a restore new ones begin."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], rng: np.random.Generator, label: str) -> None:
+        self._env = env
+        self._rng = rng
+        self._label = label
+        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self.decoder = ActionDecoder(env.single_action_space)
+        self.encoder = ObservationEncoder(env.single_observation_space, mask_size=sum(self.decoder.sizes))
+        self.count = env.num_envs
+        self.episodes: list[Episode] = []
+        self._rewards = np.zeros(self.count)
+        self._lengths = np.zeros(self.count, np.int64)
+        self._resetting = np.zeros(self.count, np.bool_)
+        self._doing = "reset"
+
+    def reset(self) -> NDArray[Any]:
+        self._doing = "reset"
+        observations, _ = self._guarded(lambda: self._env.reset(seed=int(self._rng.integers(SEED_BOUND))))
+        self._rewards[:], self._lengths[:], self._resetting[:] = 0, 0, False
+        return self._encode_all(observations)
+
+    def step(self, chosen: NDArray[Any]) -> Step:
+        self._doing = "step"
+        actions = np.asarray(self.decoder.decode(chosen))
+        raw, rewards, terminated, truncated, info = self._guarded(lambda: self._env.step(actions))
+        valid = ~self._resetting
+        rewards = np.where(valid, rewards, 0.0)
+        terminated = np.asarray(terminated, np.bool_) & valid
+        truncated = np.asarray(truncated, np.bool_) & valid & ~terminated
+        done = terminated | truncated
+        observations = self._encode_all(raw)
+        finals = self._finals(done, observations, info)
+        self._count_episodes(valid, rewards, done)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._resetting = done.copy()
+        elif self._mode is AutoresetMode.DISABLED and done.any():
+            observations = self._reset_where(done)
+        return Step(observations, rewards, terminated, truncated, valid, finals)
+
+    def where(self) -> str:
+        return f"{self._doing} {int(self._lengths.max(initial=0))} of the vector environment of {self._label}"
+
+    def state(self) -> dict[str, NDArray[Any]] | None:
+        return None
+
+    def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        return self.reset()
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _finals(self, done: NDArray[np.bool_], observations: NDArray[Any], info: Any) -> dict[int, NDArray[Any]]:
+        indices = np.flatnonzero(done).tolist()
+        if self._mode is not AutoresetMode.SAME_STEP:
+            return {index: observations[index].copy() for index in indices}
+        if indices and "final_obs" not in info:
+            raise EnvironmentFailed(f"{self.where()} says SAME_STEP, but its info has no 'final_obs'")
+        return {index: self.encoder.encode(_final_of(info["final_obs"], index)) for index in indices}
+
+    def _reset_where(self, done: NDArray[np.bool_]) -> NDArray[Any]:
+        observations, _ = self._guarded(lambda: self._env.reset(options={"reset_mask": done}))
+        return self._encode_all(observations)
+
+    def _count_episodes(self, valid: NDArray[np.bool_], rewards: NDArray[Any], done: NDArray[np.bool_]) -> None:
+        self._rewards += rewards
+        self._lengths += valid
+        for index in np.flatnonzero(done):
+            self.episodes.append(Episode(float(self._rewards[index]), int(self._lengths[index])))
+        self._rewards[done], self._lengths[done] = 0, 0
+
+    def _encode_all(self, observations: Any) -> NDArray[Any]:
+        encoded = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
+
+        def fill() -> None:
+            for index, observation in enumerate(iterate(self._env.observation_space, observations)):
+                encoded[index] = self.encoder.encode(observation)
+
+        self._guarded(fill)
+        return encoded
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
+
+
+def _final_of(finals: Any, index: int) -> Any:
+    if isinstance(finals, dict):
+        return {name: _final_of(part, index) for name, part in finals.items()}
+    if isinstance(finals, tuple):
+        return tuple(_final_of(part, index) for part in finals)
+    return finals[index]

@@ -1,0 +1,207 @@
+"""PPO, and through it what all algorithms share: learning, workers, checkpoints, evaluation, bad environments."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from worlds import Aiming, Bad, Masked, Matching, Nested, Pictures
+
+from weft.rl import PPO, EnvironmentFailed, get_algorithm, register_env
+from weft.rl.checkpoint import CheckpointError
+from weft.rl.environments import UnknownEnvironment
+from weft.rl.registry import UnknownAlgorithm, load
+
+QUICK: dict[str, Any] = {
+    "seed": 1,
+    "envs_per_worker": 8,
+    "fragment_steps": 32,
+    "hidden": (32,),
+    "learning_rate": 3e-3,
+    "minibatch": 64,
+    "epochs": 6,
+    "gamma": 0.5,
+    "metrics_window": 20,
+}
+
+
+def best_reward(algorithm: PPO, iterations: int, enough: float) -> float:
+    best = -np.inf
+    for _ in range(iterations):
+        best = max(best, algorithm.train()["episode_reward_mean"])
+        if best >= enough:
+            break
+    return float(best)
+
+
+@pytest.mark.parametrize(
+    ("env", "enough", "settings"),
+    [
+        (Matching, 7.5, {}),
+        (Aiming, -0.4, {"learning_rate": 1e-2, "initial_log_std": -0.5}),
+        (Nested, 7.5, {"learning_rate": 1e-2}),
+        (Masked, 7.5, {}),
+    ],
+)
+def test_it_learns_with_every_kind_of_space(env: type[Any], enough: float, settings: dict[str, Any]) -> None:
+    with PPO({**QUICK, **settings}, env=env) as algorithm:
+        assert best_reward(algorithm, 40, enough) >= enough
+
+
+def test_it_learns_from_pictures() -> None:
+    with PPO(QUICK, env=Pictures, convolutions=((4, 6, 6), (8, 2, 2)), image_features=32) as algorithm:
+        assert best_reward(algorithm, 30, 7.0) >= 7.0
+
+
+def test_it_learns_in_a_vector_environment_that_resets_in_the_next_step() -> None:
+    def make() -> Any:
+        return gymnasium.vector.SyncVectorEnv([Matching] * 4)
+
+    with PPO(QUICK, env=make) as algorithm:
+        result = algorithm.train()
+        assert result["timesteps_total"] < 32 * 4, "steps in which environments reset were counted"
+        assert best_reward(algorithm, 40, 7.0) >= 7.0
+
+
+def test_workers_learn_and_are_light(weft_session: ModuleType) -> None:
+    with PPO(QUICK, env=Matching, workers=2) as algorithm:
+        assert best_reward(algorithm, 40, 7.5) >= 7.5
+        statistics = algorithm.workers.statistics()
+    assert len({worker["pid"] for worker in statistics} | {os.getpid()}) == 3
+    assert all(worker["frameworks"] == [] for worker in statistics)
+    assert all(worker["memory_bytes"] < 80e6 for worker in statistics)
+
+
+def test_a_killed_worker_costs_its_fragment_and_nothing_else(weft_session: ModuleType) -> None:
+    with PPO(QUICK, env=Matching, workers=2) as algorithm:
+        algorithm.train()
+        pids = [worker["pid"] for worker in algorithm.workers.statistics()]
+        os.kill(pids[0], signal.SIGKILL)
+        result = algorithm.train()
+        assert result["timesteps_this_iter"] == 2 * 32 * 8
+        assert result["workers_restarted"] == 1
+        assert [worker["pid"] == pid for worker, pid in zip(algorithm.workers.statistics(), pids, strict=True)] == [
+            False,
+            True,
+        ]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_run_has_the_curve_of_one_that_went_on(
+    workers: int, tmp_path: Path, weft_session: ModuleType
+) -> None:
+    def curve(algorithm: PPO) -> list[tuple[float, float]]:
+        results = [algorithm.train() for _ in range(3)]
+        return [(result["episode_reward_mean"], result["learner"]["value_loss"]) for result in results]
+
+    settings = {**QUICK, "env": "CartPole-v1", "workers": workers, "fragment_steps": 20}
+    with PPO(settings) as algorithm:
+        for _ in range(2):
+            algorithm.train()
+        checkpoint = algorithm.save(tmp_path / "checkpoint")
+        went_on = curve(algorithm)
+    with PPO.from_checkpoint(checkpoint) as resumed:
+        assert resumed.metrics.iteration == 2
+        assert curve(resumed) == went_on
+    with PPO({**settings, "seed": 77}) as other:
+        assert curve(other) != went_on
+        other.restore(checkpoint)
+        assert curve(other) == went_on
+
+
+def test_a_checkpoint_is_tensors_and_json(tmp_path: Path) -> None:
+    with PPO(QUICK, env="CartPole-v1") as algorithm:
+        algorithm.train()
+        folder = algorithm.save(tmp_path / "here")
+        observation = np.array([0.1, 0.0, -0.1, 0.2], np.float32)
+        action = algorithm.policy.act(observation)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "learner.safetensors",
+        "policy.safetensors",
+        "state.json",
+        "workers.safetensors",
+    ]
+    assert json.loads((folder / "state.json").read_text())["config"]["env"] == "CartPole-v1"
+    assert PPO.load_policy(folder).act(observation) == action
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
+    with load(folder) as algorithm:
+        assert isinstance(algorithm, PPO)
+    with pytest.raises(CheckpointError, match=r"no state\.json"):
+        PPO.from_checkpoint(tmp_path)
+    with PPO(QUICK, env="CartPole-v1", hidden=(8,)) as narrow, pytest.raises(CheckpointError, match="has shape"):
+        narrow.restore(folder)
+
+
+def test_evaluation_leaves_training_as_it_was() -> None:
+    curves = []
+    for evaluates in (True, False):
+        with PPO(QUICK, env="CartPole-v1") as algorithm:
+            algorithm.train()
+            if evaluates:
+                evaluated = algorithm.evaluate(5)
+                assert evaluated["episode_len_mean"] == evaluated["episode_reward_mean"] > 0
+            curves.append(algorithm.train()["episode_reward_mean"])
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("crash in step", r"step 4 of environment 0 of Bad in worker 0 failed: OSError: the simulator has gone"),
+        ("wrong shape", r"step 4 of environment 0 .* observation must have shape \(4,\)"),
+        ("wrong dtype", r"step 4 of environment 0 .* observation must have dtype float32"),
+        ("reward of text", r"step 4 of environment 0 .* failed: ValueError"),
+        ("NaN reward", r"environment 0 of Bad in worker 0: at its step 4 the reward is not finite: nan"),
+        ("NaN observation", r"environment 0 of Bad in worker 0: at its step 5 the observation is not finite"),
+        ("lying bounds", r"environment 0 of Bad in worker 0: at its step 5 the observation lies outside Box"),
+    ],
+)
+def test_a_bad_environment_is_named_with_its_step_and_field(how: str, message: str) -> None:
+    with PPO(QUICK, env=Bad, env_config={"how": how}) as algorithm:
+        before = algorithm.weights()
+        with pytest.raises(EnvironmentFailed, match=message):
+            algorithm.train()
+        assert np.array_equal(algorithm.weights(), before)
+
+
+def test_an_environment_that_hangs_in_reset_is_named() -> None:
+    expected = pytest.raises(EnvironmentFailed, match="reset 0 of environment 0 of Bad in worker 0 did not come back")
+    with PPO(QUICK, env=Bad, env_config={"how": "hang in reset"}, sample_timeout_s=0.2) as algorithm, expected:
+        algorithm.train()
+
+
+@pytest.mark.parametrize("how", ["crash in step", "NaN reward", "hang in reset", "death"])
+def test_the_worker_of_a_bad_environment_is_restarted_where_told_to(
+    how: str, tmp_path: Path, weft_session: ModuleType
+) -> None:
+    settings = {"how": how, "flag": str(tmp_path / "flag")}
+    with PPO(
+        QUICK, env=Bad, env_config=settings, workers=1, on_environment_error="restart", sample_timeout_s=2.0
+    ) as algorithm:
+        result = algorithm.train()
+    assert result["workers_restarted"] == 1
+    assert result["timesteps_total"] == 32 * 8
+
+
+def test_an_environment_that_never_works_ends_the_run(weft_session: ModuleType) -> None:
+    settings = {**QUICK, "env": Bad, "workers": 1, "on_environment_error": "restart"}
+    expected = pytest.raises(EnvironmentFailed, match="the simulator has gone")
+    with PPO(settings, env_config={"how": "crash in step"}) as algorithm, expected:
+        algorithm.train()
+
+
+def test_environments_and_algorithms_are_found_by_name() -> None:
+    register_env("matching", Matching)
+    with get_algorithm("ppo")(QUICK, env="matching") as algorithm:
+        assert algorithm.train()["timesteps_total"] == 256
+    with pytest.raises(UnknownEnvironment, match="did you mean 'CartPole-v1'"):
+        PPO(env="CartPole-v")
+    with pytest.raises(UnknownAlgorithm, match="did you mean 'PPO'"):
+        get_algorithm("PPPO")

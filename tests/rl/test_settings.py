@@ -1,0 +1,55 @@
+"""Settings: typed, documented, and helpful when they are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.rl import PPOConfig, SettingError
+from weft.rl.settings import documentation
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
+        ({"workers": -1}, "workers must be at least 0, but got -1"),
+        ({"workers": 1.5}, "workers must be int, but got 1.5 of type float"),
+        ({"workers": True}, "workers must be int, but got True of type bool"),
+        ({"learning_rate": "fast"}, "learning_rate must be float"),
+        ({"learning_rate": 0}, "learning_rate must be positive, but got 0"),
+        ({"gamma": 1.5}, "gamma must be at most 1, but got 1.5"),
+        ({"hidden": (64, 0)}, "hidden must be at least 1"),
+        ({"hidden": ("a",)}, "hidden must be a tuple of int"),
+        ({"activation": "tahn"}, "did you mean 'tanh'"),
+        ({"minibatch": 10**6}, "a batch has only 1024 steps"),
+        ({"num_workers": 1, "workers": 1}, "given twice"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_the_remedy(given: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        PPOConfig.of(None, given) if len(given) == 1 else PPOConfig.of(given, {})
+
+
+def test_names_of_the_classic_library_are_understood() -> None:
+    config = PPOConfig.of({"num_workers": 2, "sgd_stepsize": 0.01}, {"num_sgd_iter": 3})
+    assert (config.workers, config.learning_rate, config.epochs) == (2, 0.01, 3)
+
+
+def test_a_list_becomes_a_tuple_and_an_int_is_a_float() -> None:
+    config = PPOConfig(hidden=[8, 8], learning_rate=1)  # type: ignore[arg-type]
+    assert config.hidden == (8, 8) and config.learning_rate == 1
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        PPOConfig().workers = 3  # type: ignore[misc]
+
+
+def test_every_setting_is_documented() -> None:
+    lines = documentation(PPOConfig).splitlines()
+    assert all(line.strip() for line in lines)
+    assert any(line.startswith("clip: float = 0.2") for line in lines)
+
+
+def test_overrides_win_over_a_config() -> None:
+    assert PPOConfig.of(PPOConfig(workers=1), {"num_workers": 2}).workers == 2

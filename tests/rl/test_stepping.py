@@ -1,0 +1,111 @@
+"""One contract for environments stepped together, whoever steps them and however they reset themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from weft.rl.stepping import open_environments
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Shows (episode, step). Episodes have 3 steps and end by turns in termination and truncation."""
+
+    observation_space = spaces.Box(0, 1000, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    episode = -1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode += 1
+        self.time = 0
+        return np.array([self.episode, 0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        ended = self.time == 3
+        observation = np.array([self.episode, self.time], np.float32)
+        return observation, float(self.time), ended and self.episode % 2 == 0, ended and self.episode % 2 == 1, {}
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "list": Counting,
+    "next step": lambda: SyncVectorEnv([Counting] * 2, autoreset_mode=AutoresetMode.NEXT_STEP),
+    "same step": lambda: SyncVectorEnv([Counting] * 2, autoreset_mode=AutoresetMode.SAME_STEP),
+    "disabled": lambda: SyncVectorEnv([Counting] * 2, autoreset_mode=AutoresetMode.DISABLED),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_every_kind_tells_the_same_story(kind: str) -> None:
+    environments = open_environments(MAKERS[kind], 2, np.random.default_rng(0), "counting")
+    observations = environments.reset()
+    seen, rows = [], 0
+    while len(seen) < 9:
+        step = environments.step(np.zeros(2, np.int32))
+        rows += 1
+        assert np.array_equal(step.valid, [step.valid[0]] * 2)
+        if step.valid[0]:
+            after = step.finals.get(0, step.observations[0])
+            seen.append(
+                (
+                    observations[0].tolist(),
+                    after.tolist(),
+                    step.rewards[0],
+                    bool(step.terminated[0]),
+                    bool(step.truncated[0]),
+                )
+            )
+            assert (0 in step.finals) == (step.terminated[0] or step.truncated[0])
+        else:
+            assert not step.rewards.any() and not step.terminated.any() and not step.truncated.any() and not step.finals
+        observations = step.observations
+    environments.close()
+    expected = [
+        (
+            [episode, time],
+            [episode, time + 1],
+            time + 1.0,
+            time == 2 and episode % 2 == 0,
+            time == 2 and episode % 2 == 1,
+        )
+        for episode in range(3)
+        for time in range(3)
+    ]
+    assert seen == expected
+    assert [(episode.reward, episode.length) for episode in environments.episodes[:4]] == [(6.0, 3)] * 4
+    assert rows == (11 if kind == "next step" else 9)
+
+
+def test_a_saved_episode_is_played_again_to_where_it_was() -> None:
+    def make() -> Any:
+        return gymnasium.make("CartPole-v1")
+
+    first = open_environments(make, 2, np.random.default_rng(1), "CartPole-v1")
+    first.reset()
+    for time in range(25):
+        step = first.step(np.array([time % 2, time % 3 % 2], np.int32))
+    saved = first.state()
+    assert saved is not None
+    second = open_environments(make, 2, np.random.default_rng(2), "CartPole-v1")
+    assert np.array_equal(second.restore(saved), step.observations)
+    after = [environments.step(np.array([1, 0], np.int32)) for environments in (first, second)]
+    assert np.array_equal(after[0].observations, after[1].observations)
+
+
+def test_the_native_vector_environment_of_cartpole_is_driven_too() -> None:
+    def make() -> Any:
+        return gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
+
+    environments = open_environments(make, 1, np.random.default_rng(1), "CartPole-v1")
+    environments.reset()
+    invalid = sum(int((~environments.step(np.ones(3, np.int32)).valid).sum()) for _ in range(40))
+    assert environments.count == 3
+    assert 0 < invalid <= len(environments.episodes)
+    environments.close()

@@ -1,0 +1,144 @@
+"""Small environments for tests: two that can be learnt in a second, and some that misbehave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Matching(gymnasium.Env[Any, Any]):
+    """Each step shows one of four signs; the action with its number earns 1. Eight steps an episode."""
+
+    observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(4)
+    steps = 8
+
+    def __init__(self, terminates: bool = True) -> None:
+        self._terminates = terminates
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._time += 1
+        reward = self._reward(action)
+        ended = self._time == self.steps
+        return self._show(), reward, ended and self._terminates, ended and not self._terminates, {}
+
+    def _reward(self, action: Any) -> float:
+        return float(action == self._sign)
+
+    def _show(self) -> Any:
+        self._sign = int(self.np_random.integers(4))
+        return np.eye(4, dtype=np.float32)[self._sign]
+
+
+class Aiming(Matching):
+    """Each step shows a number; the action nearest to it costs least."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    def _reward(self, action: Any) -> float:
+        return -float((action[0] - self._target) ** 2)
+
+    def _show(self) -> Any:
+        self._target = float(self.np_random.uniform(-1, 1))
+        return np.array([self._target], np.float32)
+
+
+class Nested(Matching):
+    """The sign inside a Dict of a Tuple, the answer as two bits."""
+
+    observation_space = spaces.Dict(
+        {
+            "sign": spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(1))),
+            "time": spaces.Box(0, 8, (1, 1), np.float32),
+        }
+    )
+    action_space = spaces.MultiDiscrete([2, 2])
+
+    def _reward(self, action: Any) -> float:
+        return float(2 * action[0] + action[1] == self._sign)
+
+    def _show(self) -> Any:
+        super()._show()
+        return {"sign": (self._sign, np.ones(1, np.int8)), "time": np.full((1, 1), self._time, np.float32)}
+
+
+class Masked(Matching):
+    """Three of eight actions are allowed at any time; an action that is not raises."""
+
+    observation_space = spaces.Dict({"sign": spaces.Discrete(4), "action_mask": spaces.MultiBinary(8)})
+    action_space = spaces.Discrete(8)
+
+    def _reward(self, action: Any) -> float:
+        if not self._mask[action]:
+            raise AssertionError(f"action {action} is not allowed")
+        return float(action == self._sign)
+
+    def _show(self) -> Any:
+        super()._show()
+        self._mask = np.zeros(8, np.int8)
+        self._mask[[self._sign, (self._sign + 1) % 8, 7]] = 1
+        return {"sign": self._sign, "action_mask": self._mask}
+
+
+class Pictures(Matching):
+    """The sign as the bright quarter of an image."""
+
+    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+    def _show(self) -> Any:
+        super()._show()
+        image = np.zeros((36, 36, 1), np.uint8)
+        row, column = divmod(self._sign, 2)
+        image[18 * row : 18 * row + 18, 18 * column : 18 * column + 18] = 255
+        return image
+
+
+class Bad(Matching):
+    """Misbehaves in its fifth step, in the way it is told."""
+
+    def __init__(self, how: str, flag: str | None = None) -> None:
+        super().__init__()
+        self._how = how
+        self._flag = flag  # a file: once it exists, the environment is good
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self._how == "hang in reset" and self._misbehaves():
+            time.sleep(60)
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self._time != 5 or not self._misbehaves():
+            return observation, reward, terminated, truncated, info
+        if self._how == "crash in step":
+            raise OSError("the simulator has gone")
+        if self._how == "death":
+            os.kill(os.getpid(), signal.SIGKILL)
+        bad_observation = {
+            "wrong shape": np.zeros(3, np.float32),
+            "wrong dtype": np.zeros(4, np.complex64),
+            "NaN observation": np.full(4, np.nan, np.float32),
+            "lying bounds": np.full(4, 7.0, np.float32),
+        }.get(self._how, observation)
+        bad_reward = {"NaN reward": float("nan"), "reward of text": "much"}.get(self._how, reward)
+        return bad_observation, bad_reward, terminated, truncated, info
+
+    def _misbehaves(self) -> bool:
+        if self._flag is None:
+            return True
+        if os.path.exists(self._flag):
+            return False
+        open(self._flag, "w").close()
+        return True
