@@ -180,10 +180,10 @@ void Core::add_borrower(Entry* entry, ProcessId borrower, int64_t count) {
     const auto it =
         std::find_if(list.begin(), list.end(), [&](auto& b) { return b.first == borrower.key(); });
     if (it == list.end()) {
+        // Whoever shares a ring with it hears of its death; of one that is dead already nobody would.
+        if (!channels_.knows(borrower) && !channels_.send(borrower, Kind::ACQUAINT, nullptr, 0)) return;
         if (list.empty()) ++lent_out_;
         list.emplace_back(borrower.key(), count);
-        // Whoever shares a ring with it hears of its death.
-        if (!channels_.knows(borrower)) send(borrower, Kind::ACQUAINT, nullptr, 0);
         return;
     }
     it->second += count;
