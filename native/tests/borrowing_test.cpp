@@ -419,6 +419,40 @@ TEST("a dead borrower's counts go as a whole, positive or negative") {
     CHECK_EQ(owned(*core), 0u);
 }
 
+TEST("who is known to be dead borrows nothing") {
+    FakeNode node;
+    auto core = node.driver();
+    Puppet dead(node);
+    Entry* entry = put(*core, "value");
+    dead.say(core->self(), Kind::WANT, entry->id);
+    dead.hear(core->self(), Kind::VALUE);
+    node.port.mark_dead(dead.id);
+    node.tell_death(core->self(), dead.id);
+    node.expect(Kind::PEER_DETACHED);
+    lend(*core, entry, dead.id);  // in an answer to what it had asked for
+    CHECK_EQ(count_of(*core, entry, dead.id), 0);
+    core->drop(entry);
+    CHECK_EQ(owned(*core), 0u);
+}
+
+TEST("the owner hears of the death of a borrower that it never talked to") {
+    FakeNode node;
+    auto core = node.driver();
+    Puppet sender(node), borrower(node);
+    Entry* entry = put(*core, "value");
+    lend(*core, entry, sender.id);
+    sender.say(core->self(), Kind::BORROW_ADD, entry->id, borrower.id);
+    EVENTUALLY(count_of(*core, entry, borrower.id) == 1);
+    const std::vector<ProcessId> told = node.port.mark_dead(borrower.id);
+    CHECK(told == std::vector<ProcessId>{core->self()});
+    node.tell_death(core->self(), borrower.id);
+    EVENTUALLY(count_of(*core, entry, borrower.id) == 0);
+    core->drop(entry);
+    CHECK_EQ(owned(*core), 1u);  // the sender's
+    sender.say(core->self(), Kind::BORROW_RELEASE, entry->id, uint64_t(1));
+    EVENTUALLY(owned(*core) == 0);
+}
+
 TEST("an object and the ref inside it, both borrowed by the dead, are freed once each") {
     FakeNode node;
     auto core = node.driver();
