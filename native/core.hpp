@@ -187,6 +187,17 @@ struct Explanation {
     std::vector<Id> waits_for;
 };
 
+/// An object that this process owns or borrows, for a person who asks what is held and by whom.
+struct Held {
+    Id id;
+    std::string state;
+    bool is_owned = true, is_actor = false;
+    ProcessId owner;
+    uint64_t bytes = 0;
+    size_t holds = 0;
+    std::vector<std::pair<ProcessId, int64_t>> borrowers;
+};
+
 class Core {
   public:
     Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker);
@@ -248,6 +259,8 @@ class Core {
 
     // -- explain.cpp --
     Explanation explain(Entry* entry);
+    /// At most so many of the objects that are held here.
+    std::vector<Held> held(size_t most);
 
     // -- cancel.cpp --
     enum class Cancelled { done, asked, too_late, refused };

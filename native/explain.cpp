@@ -61,4 +61,27 @@ Explanation Core::explain(Entry* entry) {
     return out;
 }
 
+std::vector<Held> Core::held(size_t most) {
+    std::vector<Held> out;
+    for (Entry& entry : entries_) {
+        if (out.size() == most) break;
+        const size_t holds = entry.holds.load();
+        const bool is_lent = entry.extra && !entry.extra->borrowers.empty();
+        if (holds == 0 && !is_lent) continue;  // free
+        Held& one = out.emplace_back();
+        one.id = entry.id;
+        one.is_owned = entry.owned;
+        one.is_actor = entry.is_actor;
+        one.owner = entry.owner;
+        one.holds = holds;
+        const Explanation story = explain(&entry);
+        one.state = story.state;
+        one.bytes = story.bytes;
+        if (!is_lent) continue;
+        for (const auto& [key, count] : entry.extra->borrowers)
+            one.borrowers.emplace_back(ProcessId::from_key(key), count);
+    }
+    return out;
+}
+
 }  // namespace weft

@@ -275,6 +275,33 @@ nb::dict explain(nb::handle ref) {
     return out;
 }
 
+nb::list held_objects(size_t most) {
+    Core& core = need();
+    core.poll();
+    std::vector<Held> held;
+    {
+        std::lock_guard lock(core.mutex());
+        held = core.held(most);
+    }
+    nb::list out;
+    for (const Held& one : held) {
+        nb::dict row;
+        row["id"] = as_bytes(one.id);
+        row["state"] = one.state;
+        row["is_owned"] = one.is_owned;
+        row["is_actor"] = one.is_actor;
+        row["owner"] = nb::make_tuple(one.owner.slot, one.owner.generation);
+        row["bytes"] = one.bytes;
+        row["holds"] = one.holds;
+        nb::list borrowers;
+        for (const auto& [id, count] : one.borrowers)
+            borrowers.append(nb::make_tuple(id.slot, id.generation, count));
+        row["borrowers"] = borrowers;
+        out.append(row);
+    }
+    return out;
+}
+
 nb::dict statistics() {
     const Core::Counters c = need().counters();
     nb::dict out;
@@ -457,6 +484,7 @@ NB_MODULE(_native, m) {
     m.def("rename_in", &rename_in);
     m.def("explain", &explain);
     m.def("statistics", &statistics);
+    m.def("held_objects", &held_objects);
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
 
     nb::class_<NodePort>(m, "NodePort")

@@ -281,6 +281,9 @@ def set_current_task(task: bytes, name: str) -> None:
 def explain(ref: ObjectRef[Any]) -> dict[str, Any]:
     """What this process knows of an object: state, task, worker, what is ahead of it, bytes, holds…"""
 
+def held_objects(most: int) -> list[dict[str, Any]]:
+    """At most so many of the objects that this process holds: id, state, owner, bytes, holds, borrowers' counts."""
+
 def statistics() -> dict[str, int]:
     """Counters of this process: tasks_submitted, tasks_run, objects_owned, objects_borrowed, pending_tasks,
     leases."""

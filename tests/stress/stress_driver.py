@@ -220,7 +220,7 @@ def main(address: str, seed: str, seconds: str) -> None:
     limit = time.monotonic() + HANG_S
     while (any(held().values()) or footprint() > before) and time.monotonic() < limit:
         time.sleep(0.01)
-    assert not any(held().values()), held()
+    assert not any(held().values()), (held(), _native.held_objects(20))
     assert footprint() <= before, (before, footprint())
     print(json.dumps(done), flush=True)
 

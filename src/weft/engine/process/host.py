@@ -8,6 +8,7 @@ thread, the rest on whichever thread submits, waits or executes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import msgspec
@@ -105,9 +106,16 @@ class Host:
 class DriverHost(Host):
     """A driver's."""
 
+    def __init__(self, last_words: Callable[[], str]) -> None:
+        super().__init__()
+        self._last_words = last_words
+        """What the node daemon has written, if this driver started it."""
+
     def on_daemon_lost(self) -> None:
         super().on_daemon_lost()
-        self.warn("the node daemon ended; what was pending has failed. Call weft.shutdown(), then weft.init().")
+        text = "the node daemon ended; what was pending has failed. Call weft.shutdown(), then weft.init()."
+        words = self._last_words().strip()
+        self.warn(f"{text} Its last words were:\n{words}" if words else text)
 
 
 class WorkerHost(Host):

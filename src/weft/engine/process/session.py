@@ -93,7 +93,7 @@ def _attach(options: InitOptions) -> None:
 
     _forget()
     attachment = _find_or_start(options)
-    host = DriverHost()
+    host = DriverHost(attachment.daemon_log)
     try:
         _native.attach(
             attachment.segment_fd,
