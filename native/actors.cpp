@@ -50,7 +50,7 @@ void Core::flush_actor(ActorLink* link) {
     if (link->state != ActorLink::up) return;
     for (auto next = link->queue.begin(); next != link->queue.end();) {
         Task* task = *next;
-        bool ready = task->missing == 0;
+        bool ready = task->missing == 0 && has_arguments(task);
         for (Entry* entry : task->deps)
             ready = ready && entry->where != Where::error;  // enqueue() fails it
         if (!ready) {

@@ -57,7 +57,9 @@ Core::Cancelled Core::cancel(Entry* entry, bool force, bool recursive) {
 void Core::cancel_children(Id parent, bool force) {
     std::vector<Entry*> mine;
     for (auto& task : tasks_)
-        if (task->parent == parent && !task->returns.empty()) mine.push_back(task->returns[0]);
+        if (task->parent == parent && !task->returns.empty() && task->returns[0] != nullptr &&
+            task->kept_for == 0)
+            mine.push_back(task->returns[0]);
     for (Entry* entry : mine)
         cancel(entry, force, true);
 }

@@ -9,9 +9,10 @@
 /// in
 ///        the sender's one FIFO channel to the owner).
 /// OWN-3  A borrower returns exactly the counts that it was given.
-/// SUB-1  A task is in exactly one place: waiting for dependencies, in its shape's queue, on a lease, or in
-/// its
-///        actor's queue or flight.
+/// SUB-1  A task is in exactly one place: waiting for dependencies, in its shape's queue, on a lease, in its
+///        actor's queue or flight, or kept as lineage.
+/// LIN-1  A task is kept as lineage as long as an object in the arena that it made is owned here.
+/// LIN-2  An entry with a lineage hold stays, without its value when nobody has use for that.
 #pragma once
 
 #include <pthread.h>
@@ -83,9 +84,11 @@ struct Entry {
     bool marked = false;  ///< somebody waits for any of several
     Where where = Where::none;
     ProcessId owner;
-    uint32_t tokens = 0;  ///< counts given to this borrower
-    uint64_t cookie = 0;  ///< of the task that makes it, while it is under way
-    Blob value;           ///< the inline value or the error
+    uint32_t tokens = 0;         ///< counts given to this borrower
+    uint32_t lineage_holds = 0;  ///< kept tasks that had it as an argument
+    Task* lineage = nullptr;     ///< the kept task that can make it again
+    uint64_t cookie = 0;         ///< of the task that makes it, while it is under way
+    Blob value;                  ///< the inline value or the error
     ArenaRef arena;
     std::unique_ptr<EntryExtra> extra;
 
@@ -148,13 +151,14 @@ struct Task {
     std::string spec;              ///< of an actor's creation: ActorSpec
     std::vector<Entry*> deps;      ///< held
     std::vector<Entry*> nested;    ///< held
-    std::vector<Entry*> returns;   ///< held
+    std::vector<Entry*> returns;   ///< held; as lineage not, and null for those that are gone
     uint32_t missing = 0;          ///< dependencies that are pending
     int32_t retries = 0;           ///< left; -1 for ever
     uint32_t flags = 0;
     int64_t expected_ns = 0;
     Id parent;               ///< the task that submitted it
     bool cancelled = false;  ///< not to be tried again
+    uint32_t kept_for = 0;   ///< as lineage: how many of its returns are left
     std::string name;
     uint64_t cookie() const { return (uint64_t(generation) << 32) | index; }
     TaskHeader& header() { return *reinterpret_cast<TaskHeader*>(record.data()); }
@@ -247,6 +251,13 @@ class Core {
     std::vector<Entry*> unpack_refs(Cursor& cursor, uint32_t count, bool self_borrow);
     void publish_inner(Entry* entry, std::vector<Entry*> nested);
 
+    // -- lineage.cpp --
+    /// A reader found the object's memory gone. True when its value comes again (it is pending then), or has
+    /// come already; else the entry has failed, or is as it was.
+    bool recover(Entry* entry, const ArenaRef& lost);
+    void limit_lineage(size_t bytes) { most_lineage_bytes_ = bytes; }
+    static std::string lost_for_good();
+
     // -- submit.cpp --
     Function* define_function(uint64_t key, std::string payload);
     Function* function(uint64_t key);
@@ -302,6 +313,7 @@ class Core {
 
     struct Counters {
         uint64_t submitted = 0, run = 0, owned = 0, borrowed = 0, pending = 0, leases = 0;
+        uint64_t kept = 0, kept_bytes = 0, rebuilt = 0;
     };
     Counters counters();
     void set_spin_limit(int64_t ns) { spin_ns_ = ns; }
@@ -340,10 +352,26 @@ class Core {
     void callback_loop();
     // ownership.cpp
     void release_entry(Entry* entry);
+    void drop_rest();
     void finish_entry(Entry* entry);
     void on_value(Cursor cursor);
     void discard_values(Cursor& cursor, uint32_t count, bool owns_memory);
     void discard_task(const Incoming& incoming);
+    // lineage.cpp
+    bool can_make_again(const Task* task) const;
+    void keep(Task* task);
+    void forget_return(Entry* entry);
+    void forget_kept(Task* task);
+    void forget_oldest();
+    void hold_as_lineage(Entry* entry);
+    void drop_lineage(Entry* entry);
+    void evict(Entry* entry);
+    bool is_lost_in_arena(const Entry* entry) const;
+    void rebuild(Entry* entry);
+    void run_again(Task* task, std::vector<Entry*>& missing);
+    void wait_for_arguments(Task* task);
+    bool has_arguments(Task* task);
+    void arguments_lost(Task* task);
     // submit.cpp
     void dependency_done(Task* task);
     void enqueue(Task* task);
@@ -399,8 +427,13 @@ class Core {
     // What follows from a completion or a drop is left to the outermost one: chains are longer than stacks.
     std::deque<uint64_t> unblocked_;  ///< cookies of tasks, one for each dependency that was done
     std::vector<Entry*> dropped_;     ///< holds that freed entries had on others
+    std::vector<Entry*> unneeded_;    ///< lineage holds that forgotten tasks had
     bool is_unblocking_ = false, is_dropping_ = false;
     uint64_t owned_ = 0, borrowed_ = 0, submitted_ = 0;
+    std::deque<uint64_t>
+        kept_;  ///< cookies of tasks kept as lineage, oldest first; some are forgotten by now
+    uint64_t kept_count_ = 0, kept_bytes_ = 0, rebuilt_ = 0;
+    size_t most_lineage_bytes_ = 64 << 20;
     uint64_t lent_out_ = 0;      ///< owned objects that have a borrower
     bool told_lending_ = false;  ///< what the daemon knows of that
 

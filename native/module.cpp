@@ -311,6 +311,9 @@ nb::dict statistics() {
     out["objects_borrowed"] = c.borrowed;
     out["pending_tasks"] = c.pending;
     out["leases"] = c.leases;
+    out["lineage_tasks"] = c.kept;
+    out["lineage_bytes"] = c.kept_bytes;
+    out["tasks_rebuilt"] = c.rebuilt;
     return out;
 }
 

@@ -72,19 +72,22 @@ void Core::drop_locked(Entry* entry) {
 
 /// No hold is left here; free it unless a borrower counts on it.
 void Core::release_entry(Entry* entry) {
+    if (entry->owned && entry->extra && !entry->extra->borrowers.empty()) return;
+    if (!entry->owned && entry->tokens != 0) {
+        struct {
+            Id id;
+            uint64_t count;
+        } body{entry->id, entry->tokens};
+        send(entry->owner, Kind::BORROW_RELEASE, &body, sizeof body);
+        entry->tokens = 0;
+    }
+    if (entry->lineage_holds != 0) return evict(entry);
     if (entry->owned) {
-        if (entry->extra && !entry->extra->borrowers.empty()) return;
         if (entry->is_actor) send(daemon_, Kind::ACTOR_DROP, &entry->id, sizeof entry->id);
         if (entry->where == Where::arena) arena_.remove(entry->arena);
+        if (entry->lineage != nullptr) forget_return(entry);
         --owned_;
     } else {
-        if (entry->tokens != 0) {
-            struct {
-                Id id;
-                uint64_t count;
-            } body{entry->id, entry->tokens};
-            send(entry->owner, Kind::BORROW_RELEASE, &body, sizeof body);
-        }
         --borrowed_;
     }
     finish_entry(entry);
@@ -100,19 +103,28 @@ void Core::finish_entry(Entry* entry) {
     entry->where = Where::none;
     entry->tokens = 0;
     entry->cookie = 0;
+    entry->lineage = nullptr;
     entry->value.reset();
     free_entries_.push_back(entry);
-    if (!extra) return;
+    if (!extra) return drop_rest();
     for (PyObject* callback : extra->callbacks)
         push_event({0xffff, {}, callback});
     dropped_.insert(dropped_.end(), extra->nested.begin(), extra->nested.end());
     if (extra->stream)
         dropped_.insert(dropped_.end(), extra->stream->items.begin(), extra->stream->items.end());
+    drop_rest();
+}
+
+void Core::drop_rest() {
     if (std::exchange(is_dropping_, true)) return;
-    while (!dropped_.empty()) {
-        Entry* inner = dropped_.back();
-        dropped_.pop_back();
-        drop_locked(inner);
+    while (!dropped_.empty() || !unneeded_.empty()) {
+        std::vector<Entry*>& from = dropped_.empty() ? unneeded_ : dropped_;
+        Entry* inner = from.back();
+        from.pop_back();
+        if (&from == &dropped_)
+            drop_locked(inner);
+        else
+            drop_lineage(inner);
     }
     is_dropping_ = false;
 }

@@ -135,6 +135,7 @@ void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
         case Kind::WANT: {
             const Id id = cursor.take<Id>();
             Entry* entry = find(id);
+            if (entry != nullptr && entry->owned && is_lost_in_arena(entry)) rebuild(entry);
             Buffer out;
             out.add(id);
             if (entry == nullptr) {
@@ -539,7 +540,7 @@ void Core::daemon_lost() {
         for (auto& task : tasks_)
             if (task && !task->returns.empty())
                 for (Entry* entry : task->returns)
-                    if (!entry->is_done()) fail(entry, error);
+                    if (entry != nullptr && !entry->is_done()) fail(entry, error);
         std::vector<Entry*> pending;
         for (auto& [id, entry] : table_)
             if (!entry->is_done() && !entry->is_actor) {
@@ -629,7 +630,9 @@ std::string Core::take_binding() {
 
 Core::Counters Core::counters() {
     std::lock_guard lock(mutex_);
-    return {submitted_, tasks_run, owned_, borrowed_, tasks_.size() - free_tasks_.size(), leases_.size()};
+    const uint64_t pending = tasks_.size() - free_tasks_.size() - kept_count_;
+    return {submitted_,     tasks_run,   owned_,      borrowed_, pending,
+            leases_.size(), kept_count_, kept_bytes_, rebuilt_};
 }
 
 }  // namespace weft

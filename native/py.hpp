@@ -108,8 +108,10 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
 /// New reference. `keeper` (may be null) is what keeps `data` valid; without one, buffers are copied.
 PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper);
 /// The value of an object that is done, or null with its error set. Takes the mutex; may wait for a restore.
-PyObject* value_of(Core& core, Entry* entry);
-PyObject* value_in_arena(Core& core, const ArenaRef& arena);
+/// Waits until `deadline_ns` when its memory is gone and it must be made again.
+PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns = -1);
+/// Null with an exception set; with `lost` set and none when its memory is gone.
+PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost);
 /// Room in the arena, asking the daemon to spill when there is none. False with an exception set.
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data);
 bool init_values();

@@ -95,6 +95,7 @@ void Core::finish_task(Task* task) {
     for (Entry* entry : task->nested)
         drop_locked(entry);
     for (Entry* entry : task->returns) {
+        if (entry == nullptr) continue;
         entry->cookie = 0;
         drop_locked(entry);
     }
@@ -111,6 +112,7 @@ void Core::finish_task(Task* task) {
     task->actor_entry = nullptr;
     task->missing = 0;
     task->flags = 0;
+    task->kept_for = 0;
     task->cancelled = false;
     if (task->record.size() > 4096)
         task->record.~Buffer(), new (&task->record) Buffer;
@@ -121,7 +123,7 @@ void Core::finish_task(Task* task) {
 
 void Core::fail_task(Task* task, std::string_view error) {
     for (Entry* entry : task->returns)
-        fail(entry, error);
+        if (entry != nullptr) fail(entry, error);
     if ((task->flags & kStreaming) && !task->returns.empty()) wake_stream(stream_of(task->returns[0]));
     finish_task(task);
 }
@@ -134,14 +136,9 @@ void Core::submit(Task* task) {
     task->header().cookie = task->cookie();
     for (Entry* entry : task->returns)
         entry->cookie = task->cookie();
-    task->missing = 0;
-    for (Entry* entry : task->deps) {
+    for (Entry* entry : task->deps)
         fetch(entry);  // which fails it at once when its owner is dead
-        if (entry->is_done()) continue;
-        ++task->missing;
-        entry->more().dependents.push_back(task);
-    }
-    if (task->missing == 0) enqueue(task);
+    wait_for_arguments(task);
 }
 
 void Core::dependency_done(Task* task) {
@@ -199,7 +196,7 @@ void Core::pump_shape(Shape* shape) {
         Lease* lease = pick(shape, task);
         if (lease == nullptr) break;
         shape->queue.pop_front();
-        push(lease, task);
+        if (task->deps.empty() || has_arguments(task)) push(lease, task);
     }
     const auto wanted = uint32_t(std::min<size_t>(shape->queue.size(), kMostLeasesAsked));
     const bool more = wanted > shape->asked && (shape->asked == 0 || wanted >= 2 * shape->asked);
@@ -360,14 +357,22 @@ void Core::on_reply(Cursor cursor) {
 /// Take the results over, or try again.
 void Core::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
     const auto status = Status(reply.status);
+    if (status == Status::lost) return arguments_lost(task);
     if (status == Status::retry && retry(task)) {
         discard_values(cursor, reply.values, true);
         return resend(task);
     }
+    // One error stands for all returns.
+    const bool error_for_all = status != Status::ok && reply.values == 1 && task->returns.size() > 1;
+    std::string error;
     for (uint32_t i = 0; i < reply.values && i < task->returns.size(); ++i) {
+        Entry* entry = task->returns[i];
+        if (entry == nullptr || (entry->is_done() && entry->where != Where::none)) {
+            discard_values(cursor, 1, true);  // it was made again for the sake of another
+            continue;
+        }
         const auto value = cursor.take<PackedValue>();
         std::vector<Entry*> nested = unpack_refs(cursor, value.nested, false);
-        Entry* entry = task->returns[i];
         publish_inner(entry, std::move(nested));
         const char* data = cursor.skip(value.bytes);
         if (value.where == Where::arena) {
@@ -376,16 +381,15 @@ void Core::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
             arena_.accept(arena);
             complete(entry, Where::arena, nullptr, 0, arena);
         } else {
+            if (error_for_all) error.assign(data, value.bytes);
             complete(entry, value.where, data, value.bytes, {});
         }
     }
     if (task->flags & kStreaming) wake_stream(stream_of(task->returns[0]));
-    // One error stands for all returns.
-    if (status != Status::ok && reply.values == 1 && task->returns.size() > 1) {
-        const std::string error(task->returns[0]->value.view());
+    if (error_for_all)
         for (size_t i = 1; i < task->returns.size(); ++i)
-            fail(task->returns[i], error);
-    }
+            if (task->returns[i] != nullptr) fail(task->returns[i], error);
+    if (can_make_again(task)) return keep(task);
     finish_task(task);
 }
 

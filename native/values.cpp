@@ -431,7 +431,16 @@ PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper) {
     return PlainReader{data}.read();
 }
 
-PyObject* value_in_arena(Core& core, const ArenaRef& arena) {
+namespace {
+
+/// A task that waits for what must be made again lends its CPUs at once: it may need them.
+int64_t rebuild_lend(const Core& core) {
+    return core.is_worker() && context != nullptr ? Core::kLendAtOnce : Core::kNeverLend;
+}
+
+}  // namespace
+
+PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost) {
     for (;;) {
         char* data = nullptr;
         switch (core.arena().pin(arena, data)) {
@@ -466,23 +475,58 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena) {
                     problem = it->second;
                     answered = true;
                 }
-                if (is_error_value(problem)) return raise_error(problem);
+                if (is_error_value(problem)) return lost = problem, nullptr;
                 if (!problem.empty()) return raise_error(error_value(ErrorCode::out_of_memory, problem));
                 continue;
             }
             case PinResult::lost:
-                return raise_error(error_value(ErrorCode::object_lost,
-                                               "the object's memory is gone: the process that owned it died. "
-                                               "Keep the owner alive, or return the "
-                                               "object from a task."));
+                lost = Core::lost_for_good();
+                return nullptr;
         }
     }
 }
 
-PyObject* value_of(Core& core, Entry* entry) {
-    if (entry->where == Where::error) return raise_error(entry->value.view());
-    if (entry->where == Where::arena) return value_in_arena(core, entry->arena);
-    return decode_value(entry->value.data(), entry->value.size(), nullptr);
+PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns) {
+    for (;;) {
+        if (!entry->is_done()) {  // it is being made again
+            bool is_there = false;
+            while (!is_there) {
+                Core::Waited waited;
+                Py_BEGIN_ALLOW_THREADS;
+                waited =
+                    core.wait_until([entry] { return entry->is_done(); }, deadline_ns, rebuild_lend(core));
+                Py_END_ALLOW_THREADS;
+                if (waited == Core::Waited::timed_out)
+                    return raise_error(error_value(ErrorCode::get_timed_out,
+                                                   "the object was lost and is being made again, which takes "
+                                                   "longer than get() was to wait"));
+                if (waited == Core::Waited::closed) {
+                    PyErr_SetString(PyExc_RuntimeError, "weft was shut down while this call was waiting");
+                    return nullptr;
+                }
+                if (PyErr_CheckSignals() != 0) return nullptr;
+                is_there = waited == Core::Waited::done;
+            }
+        }
+        if (entry->where == Where::error) return raise_error(entry->value.view());
+        if (entry->where != Where::arena)
+            return decode_value(entry->value.data(), entry->value.size(), nullptr);
+        ArenaRef arena;
+        {
+            std::lock_guard lock(core.mutex());
+            if (entry->where != Where::arena) continue;
+            arena = entry->arena;
+        }
+        std::string lost;
+        PyObject* value = value_in_arena(core, arena, lost);
+        if (value != nullptr || lost.empty()) return value;
+        bool comes_again;
+        {
+            std::lock_guard lock(core.mutex());
+            comes_again = core.recover(entry, arena);
+        }
+        if (!comes_again) return raise_error(lost);
+    }
 }
 
 bool init_values() {

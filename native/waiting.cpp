@@ -84,21 +84,23 @@ PyObject* get_one(Core& core, PyObject* ref, double seconds) {
     Entry* entry = entry_of(ref);
     if (entry == nullptr) return nullptr;
     core.advance_epoch();
+    const int64_t deadline = deadline_after(seconds);
     if (!entry->is_done()) {
         core.poll();
         if (!entry->is_done()) {
             if (!entry->owned) start_fetching(core, {entry});
-            if (!block(core, [entry] { return entry->is_done(); }, deadline_after(seconds), !entry->owned))
+            if (!block(core, [entry] { return entry->is_done(); }, deadline, !entry->owned))
                 return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
         }
     }
-    return value_of(core, entry);
+    return value_of(core, entry, deadline);
 }
 
 PyObject* get_many(Core& core, PyObject* list, double seconds) {
     std::vector<Entry*> entries;
     if (!collect(list, entries)) return nullptr;
     core.advance_epoch();
+    const int64_t deadline = deadline_after(seconds);
     const size_t count = entries.size();
     size_t done = 0;
     uint64_t failures = core.failures.load(std::memory_order_acquire);
@@ -123,7 +125,7 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
         if (!kept) return nullptr;
         const bool fetching_only =
             std::all_of(entries.begin(), entries.end(), [](Entry* e) { return !e->owned || e->is_done(); });
-        if (!all_done() && !block(core, all_done, deadline_after(seconds), fetching_only))
+        if (!all_done() && !block(core, all_done, deadline, fetching_only))
             return PyErr_Occurred() ? nullptr : timed_out(count - done, count, seconds);
     }
     if (failed)
@@ -131,7 +133,7 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
             if (entry->is_done() && entry->where == Where::error) return value_of(core, entry);
     Owned values(PyList_New(Py_ssize_t(count)));
     for (size_t i = 0; values && i < count; ++i) {
-        PyObject* value = value_of(core, entries[i]);
+        PyObject* value = value_of(core, entries[i], deadline);
         if (value == nullptr) return nullptr;
         PyList_SET_ITEM(values.get(), Py_ssize_t(i), value);
     }

@@ -90,7 +90,8 @@ struct TaskHeader {
 };
 static_assert(sizeof(TaskHeader) == 80);
 
-enum class Status : uint32_t { ok = 0, failed = 1, retry = 2, cancelled = 3, exiting = 4 };
+/// `lost`: the memory of an argument was gone when the task was to start.
+enum class Status : uint32_t { ok = 0, failed = 1, retry = 2, cancelled = 3, exiting = 4, lost = 5 };
 
 struct ReplyHeader {
     uint64_t cookie;

@@ -25,6 +25,7 @@ struct Frame {
     std::string method;
     std::string retry_types;
     std::vector<Entry*> nested;
+    std::string lost;  ///< why an argument's memory is gone
     int64_t started_ns = 0;
 };
 
@@ -127,6 +128,13 @@ void reply_cancelled(Core& core, Frame& frame) {
     reply_error(core, frame,
                 error_value(ErrorCode::cancelled, "task " + frame.name + " was cancelled while it ran"),
                 Status::cancelled);
+}
+
+/// Its submitter makes the argument again, or knows why it can not.
+void reply_lost(Core& core, const Frame& frame) {
+    const ReplyHeader reply{frame.header.cookie, uint32_t(Status::lost), took(frame), 0, 0};
+    std::lock_guard lock(core.mutex());
+    core.send(frame.from, Kind::REPLY, &reply, sizeof reply);
 }
 
 /// The pending Python exception as an error value.
@@ -487,7 +495,7 @@ bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
             if (dep.value.where != Where::arena) return decode_value(dep.data, dep.value.bytes, nullptr);
             ArenaRef arena;
             memcpy(&arena, dep.data, sizeof arena);
-            return value_in_arena(*core_, arena);
+            return value_in_arena(*core_, arena, frame.lost);
         }
         const auto bytes = args.take<uint32_t>();
         return decode_value(args.skip(bytes), bytes, nullptr);
@@ -592,6 +600,7 @@ void Worker::execute(Incoming& incoming) {
         if (decoded) {
             create(*frame, arguments);
         } else {
+            if (!frame->lost.empty()) raise_error(frame->lost);
             Buffer out;
             out.add(frame->header.actor);
             out.add(uint64_t(0));
@@ -600,6 +609,8 @@ void Worker::execute(Incoming& incoming) {
             std::lock_guard lock(core_->mutex());
             core_->send_daemon(Kind::ACTOR_CREATED, out.data(), out.size());
         }
+    } else if (!decoded && !frame->lost.empty()) {
+        reply_lost(*core_, *frame);
     } else if (!decoded) {
         fail(*frame);
     } else if ((flags & kIsMethod) && beside) {

@@ -237,6 +237,9 @@ class Objects:
         for transfer, pull in list(self._pulls.items()):
             if pull.node == node:
                 self._lost_with_node(transfer)
+        for entry, known in self.imports.items():
+            if known.origin[0] == node and not known.has_bytes:
+                self._port.remove(*entry)  # whoever reads it finds it lost, and its owner makes it again
         for nodes in self.exports.values():
             nodes.discard(node)
 

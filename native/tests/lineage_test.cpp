@@ -1,0 +1,245 @@
+/// Objects whose bytes are gone are made again from what made them. The test plays the daemon and the worker.
+#include "fake_node.hpp"
+
+using namespace weft;
+
+namespace {
+
+struct Farm {
+    FakeNode node;
+    std::unique_ptr<Core> driver = node.driver();
+    std::unique_ptr<Core> worker = node.worker();
+
+    Farm() { node.grant(*driver, *worker); }
+
+    /// The next task; the driver gets its lease again if it has given it back meanwhile.
+    Task_ next() {
+        EVENTUALLY(([&] {
+            if (node.take(Kind::LEASE_RETURN)) node.grant(*driver, *worker);
+            return worker->has_incoming();
+        }()));
+        return next_task(*worker);
+    }
+    Entry* submit(const Call& call) { return weft::testing::submit(*driver, call); }
+    /// Takes the next task and answers with objects in the arena, filled with a letter.
+    Task_ answer_large(char letter, int values = 1) {
+        const Task_ task = next();
+        Buffer out;
+        out.add(ReplyHeader{task.header.cookie, uint32_t(Status::ok), 1000, uint32_t(values), 0});
+        for (int i = 0; i < values; ++i) {
+            ArenaRef arena;
+            char* data = nullptr;
+            CHECK(worker->arena().allocate(1000, task.from, arena, data));
+            memset(data, letter, 1000);
+            worker->arena().seal(arena, false);
+            out.add(PackedValue{Where::arena, 0, sizeof arena});
+            out.add(arena);
+        }
+        std::lock_guard lock(worker->mutex());
+        worker->send(task.from, Kind::REPLY, out.data(), out.size());
+        worker->advance_epoch();
+        return task;
+    }
+    void wait(Entry* entry) {
+        wait_until(*driver, [&] { return entry->is_done(); });
+    }
+    /// As if the node that had the bytes were gone.
+    ArenaRef lose(Entry* entry) {
+        const ArenaRef arena = entry->arena;
+        node.port.remove(arena.entry, arena.generation);
+        return arena;
+    }
+    bool recover(Entry* entry, const ArenaRef& lost) {
+        std::lock_guard lock(driver->mutex());
+        return driver->recover(entry, lost);
+    }
+    char letter(Entry* entry) {
+        char* data = nullptr;
+        CHECK(driver->arena().pin(entry->arena, data) == PinResult::ok);
+        const char found = data[999];
+        driver->arena().unpin(entry->arena);
+        return found;
+    }
+};
+
+const Call retried{.retries = 3};
+
+}  // namespace
+
+TEST("a lost object is made again by the task that made it") {
+    Farm farm;
+    Entry* entry = farm.submit(retried);
+    const Id task = farm.answer_large('a').header.task;
+    farm.wait(entry);
+    CHECK_EQ(farm.driver->counters().kept, 1u);
+    CHECK_EQ(farm.driver->counters().pending, 0u);
+    CHECK(farm.recover(entry, farm.lose(entry)));
+    CHECK(!entry->is_done());
+    CHECK_EQ(farm.driver->counters().pending, 1u);
+    const Task_ again = farm.answer_large('b');
+    CHECK(again.header.task == task);
+    CHECK_EQ(again.header.attempt, 1u);
+    farm.wait(entry);
+    CHECK_EQ(farm.letter(entry), 'b');
+    farm.driver->drop(entry);
+    CHECK_EQ(owned(*farm.driver), 0u);
+    CHECK_EQ(farm.driver->counters().kept, 0u);
+    CHECK_EQ(farm.driver->counters().kept_bytes, 0u);
+}
+
+TEST("what a reader found lost and is there by then is not made again") {
+    Farm farm;
+    Entry* entry = farm.submit(retried);
+    farm.answer_large('a');
+    farm.wait(entry);
+    const ArenaRef lost = farm.lose(entry);
+    CHECK(farm.recover(entry, lost));
+    CHECK(farm.recover(entry, lost));
+    farm.answer_large('b');
+    farm.wait(entry);
+    CHECK(farm.recover(entry, lost));
+    CHECK(entry->is_done());
+    CHECK_EQ(farm.driver->counters().rebuilt, 1u);
+    farm.driver->drop(entry);
+}
+
+TEST("a task that may not be retried leaves no lineage, and small results need none") {
+    Farm farm;
+    Entry* once = farm.submit({});
+    farm.answer_large('a');
+    farm.wait(once);
+    CHECK(!farm.recover(once, farm.lose(once)));
+    Entry* small = farm.submit(retried);
+    reply(*farm.worker, farm.next(), {"small"});
+    farm.wait(small);
+    CHECK_EQ(farm.driver->counters().kept, 0u);
+    farm.driver->drop(once);
+    farm.driver->drop(small);
+    CHECK_EQ(owned(*farm.driver), 0u);
+}
+
+TEST("an argument that nobody needs gives its memory back and is made again for its dependent") {
+    Farm farm;
+    Entry* first = farm.submit(retried);
+    farm.answer_large('a');
+    farm.wait(first);
+    const ArenaRef memory = first->arena;
+    Entry* second = farm.submit({.deps = {first}, .retries = 3});
+    farm.driver->drop(first);
+    farm.answer_large('b');
+    farm.wait(second);
+    CHECK(!farm.node.port.exists(memory.entry, memory.generation));
+    CHECK_EQ(owned(*farm.driver), 2u);
+    CHECK(farm.recover(second, farm.lose(second)));
+    farm.answer_large('c');  // the first, again
+    const Task_ again = farm.answer_large('d');
+    CHECK_EQ(again.deps.size(), 1u);
+    farm.wait(second);
+    CHECK_EQ(farm.letter(second), 'd');
+    CHECK_EQ(farm.driver->counters().rebuilt, 2u);
+    farm.driver->drop(second);
+    CHECK_EQ(owned(*farm.driver), 0u);
+    CHECK_EQ(farm.driver->counters().kept, 0u);
+}
+
+TEST("a long chain is made again from its beginning, and forgotten with its end") {
+    Farm farm;
+    constexpr int kLinks = 1000;
+    Entry* last = farm.submit(retried);
+    farm.answer_large('a');
+    farm.wait(last);
+    for (int i = 0; i < kLinks; ++i) {
+        Entry* next = farm.submit({.deps = {last}, .retries = 3});
+        farm.driver->drop(last);
+        farm.answer_large('b');
+        farm.wait(next);
+        last = next;
+    }
+    CHECK_EQ(owned(*farm.driver), uint64_t(kLinks + 1));
+    CHECK(farm.recover(last, farm.lose(last)));
+    for (int i = 0; i <= kLinks; ++i)
+        farm.answer_large('c');
+    farm.wait(last);
+    CHECK_EQ(farm.driver->counters().rebuilt, uint64_t(kLinks + 1));
+    farm.driver->drop(last);
+    CHECK_EQ(owned(*farm.driver), 0u);
+    CHECK_EQ(farm.driver->counters().kept, 0u);
+}
+
+TEST("of several returns those that are left are made again, and the freed ones are not kept") {
+    Farm farm;
+    std::vector<Entry*> pair = submit_many(*farm.driver, {.returns = 2, .retries = 3});
+    farm.answer_large('a', 2);
+    farm.wait(pair[1]);
+    farm.driver->drop(pair[0]);
+    CHECK(farm.recover(pair[1], farm.lose(pair[1])));
+    farm.answer_large('b', 2);
+    farm.wait(pair[1]);
+    CHECK_EQ(farm.letter(pair[1]), 'b');
+    CHECK_EQ(farm.node.port.statistics().objects, 1u);
+    farm.driver->drop(pair[1]);
+    CHECK_EQ(owned(*farm.driver), 0u);
+    CHECK_EQ(farm.node.port.statistics().objects, 0u);
+}
+
+TEST("a worker that finds an argument gone has it made again, and then runs the task") {
+    Farm farm;
+    Entry* first = farm.submit(retried);
+    farm.answer_large('a');
+    farm.wait(first);
+    farm.lose(first);
+    Entry* second = farm.submit({.deps = {first}});
+    reply(*farm.worker, farm.next(), {}, Status::lost);
+    settle(*farm.driver);
+    farm.answer_large('b');
+    reply(*farm.worker, farm.next(), {"made"});
+    CHECK_EQ(get(*farm.driver, second), "made");
+    farm.driver->drop(first);
+    farm.driver->drop(second);
+    CHECK_EQ(owned(*farm.driver), 0u);
+}
+
+TEST("a task fails when an argument is gone that nothing can make") {
+    Farm farm;
+    Entry* once = farm.submit({});
+    farm.answer_large('a');
+    farm.wait(once);
+    farm.lose(once);
+    Entry* second = farm.submit({.deps = {once}});
+    reply(*farm.worker, farm.next(), {}, Status::lost);
+    CHECK(get(*farm.driver, second).find("max_retries=0") != std::string::npos);
+    farm.driver->drop(once);
+    farm.driver->drop(second);
+}
+
+TEST("a borrower that finds the object gone asks its owner, who makes it again") {
+    Farm farm;
+    Entry* entry = farm.submit(retried);
+    farm.answer_large('a');
+    farm.wait(entry);
+    Puppet reader(farm.node);
+    {
+        std::lock_guard lock(farm.driver->mutex());
+        farm.driver->lend_ref(entry, reader.id);
+    }
+    farm.lose(entry);
+    reader.say(farm.driver->self(), Kind::WANT, entry->id);
+    farm.answer_large('b');
+    const std::string value = reader.hear(farm.driver->self(), Kind::VALUE);
+    CHECK_EQ(value.size(), sizeof(Id) + sizeof(PackedValue) + sizeof(ArenaRef));
+    farm.driver->drop(entry);
+    reader.say(farm.driver->self(), Kind::BORROW_RELEASE, entry->id, uint64_t(1));
+    EVENTUALLY(owned(*farm.driver) == 0);
+}
+
+TEST("lineage past its limit is forgotten, the oldest first") {
+    Farm farm;
+    farm.driver->limit_lineage(1);
+    Entry* entry = farm.submit(retried);
+    farm.answer_large('a');
+    farm.wait(entry);
+    CHECK_EQ(farm.driver->counters().kept, 0u);
+    CHECK(!farm.recover(entry, farm.lose(entry)));
+    farm.driver->drop(entry);
+    CHECK_EQ(owned(*farm.driver), 0u);
+}

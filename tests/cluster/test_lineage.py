@@ -1,0 +1,91 @@
+"""Objects that were on a node that died come back, made again by what made them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import THERE, TwoNodes
+
+import weft
+from weft import _native
+
+pytestmark = pytest.mark.timeout(60)
+SIZE = 300_000
+
+
+@weft.remote
+def make(value: int) -> Any:
+    return np.full(SIZE, value)
+
+
+@weft.remote
+def double(array: Any) -> Any:
+    return array * 2
+
+
+@weft.remote
+def total(array: Any) -> int:
+    return int(array.sum())
+
+
+@weft.remote
+def total_of(refs: list[Any]) -> int:
+    return int(weft.get(refs[0]).sum())
+
+
+def lose_node(nodes: TwoNodes) -> None:
+    """Another one takes its place."""
+    nodes.cluster.add_node(num_cpus=2, resources={"there": 9})
+    nodes.cluster.remove_node(nodes.other, allow_graceful=False)
+
+
+def test_a_lost_object_is_made_again_when_it_is_read(two_nodes: TwoNodes) -> None:
+    ref = make.options(**THERE).remote(3)
+    weft.wait([ref])
+    lose_node(two_nodes)
+    assert weft.get(ref, timeout=30).sum() == 3 * SIZE
+    assert _native.statistics()["tasks_rebuilt"] == 1
+    assert weft.get(ref).sum() == 3 * SIZE
+
+
+def test_a_chain_is_made_again_from_its_beginning(two_nodes: TwoNodes) -> None:
+    ref = make.options(**THERE).remote(1)
+    for _ in range(5):
+        ref = double.options(**THERE).remote(ref)
+    weft.wait([ref])
+    lose_node(two_nodes)
+    assert weft.get(ref, timeout=30).sum() == 32 * SIZE
+    assert _native.statistics()["tasks_rebuilt"] == 6
+
+
+def test_a_task_that_needs_a_lost_object_waits_for_it(two_nodes: TwoNodes) -> None:
+    ref = make.options(**THERE).remote(2)
+    weft.wait([ref])
+    lose_node(two_nodes)
+    results = [total.remote(ref), total.options(**THERE).remote(ref), total_of.remote([ref])]
+    assert weft.get(results, timeout=30) == [2 * SIZE] * 3
+    assert _native.statistics()["tasks_rebuilt"] == 1
+
+
+def test_what_may_not_run_twice_is_not_run_twice(two_nodes: TwoNodes) -> None:
+    ref = make.options(max_retries=0, **THERE).remote(2)
+    weft.wait([ref])
+    lose_node(two_nodes)
+    with pytest.raises(weft.exceptions.ObjectLostError, match="max_retries=0"):
+        weft.get(ref, timeout=30)
+    with pytest.raises(weft.exceptions.ObjectLostError, match="max_retries=0"):
+        weft.get(total.remote(ref), timeout=30)
+
+
+def test_lineage_goes_with_the_objects_it_is_for(two_nodes: TwoNodes) -> None:
+    before = _native.statistics()
+    ref = make.options(**THERE).remote(1)
+    for _ in range(20):
+        ref = double.remote(ref)
+    weft.wait([ref])
+    assert _native.statistics()["lineage_tasks"] == 21
+    del ref
+    assert _native.statistics()["lineage_tasks"] == 0
+    assert _native.statistics()["objects_owned"] == before["objects_owned"]
