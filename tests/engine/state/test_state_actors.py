@@ -10,6 +10,7 @@ from node_rig import DRIVER, Rig, actor_id, killed, sent, two_cpus
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.actors import Stage
+from weft.engine.state.cluster import ClusterView, NodeView
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import ExitProcess
 
@@ -274,3 +275,16 @@ def test_actor_rows_follow_its_life(stage: str) -> None:
     rows = [one for one in done if isinstance(one, do.RecordActor)]
     assert rows[-1].state == stage.upper()
     assert rows[-1].row["class_name"] == "Counter"
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_constructor_elsewhere_may_be_done_before_the_actor_is_known_to_be_there(ok: bool) -> None:
+    rig = Rig({"CPU": 0})
+    rig.state.cluster = ClusterView(NodeView(0, "here", {}, {}))
+    rig.join()
+    rig.create(1, placement_resources={"CPU": 1.0})
+    elsewhere = (77, 1)
+    rig.feed(ev.ActorCreated(elsewhere, actor_id(1), ok, b"error"))
+    assert rig.state.actors.by_id[actor_id(1)].stage is Stage.PENDING
+    rig.feed(ev.ActorPlacedElsewhere(actor_id(1), elsewhere, 7))
+    assert rig.state.actors.by_id[actor_id(1)].stage is (Stage.ALIVE if ok else Stage.DEAD)

@@ -64,6 +64,8 @@ class NodeState(GroupScheduler):
     ) -> None:
         super().__init__(total, gpu_ids, prestart, start_limit)
         self._shapes: dict[tuple[Process, int], Shape] = {}
+        self._created_early: dict[Process, ev.ActorCreated] = {}
+        """Of workers elsewhere: the constructor was done before it was known that the actor is there."""
         self._handlers: dict[type[ev.Event], Callable[..., None]] = {
             ev.LeaseRequested: self._lease_requested,
             ev.LeaseReturned: self._lease_returned,
@@ -232,6 +234,7 @@ class NodeState(GroupScheduler):
 
     def _process_died(self, event: ev.ProcessDied, out: list[Instruction]) -> None:
         process = event.process
+        self._created_early.pop(process, None)
         worker = self.workers.died(process, event.status)
         told = dict.fromkeys(event.peers)
         if worker is not None:
@@ -365,8 +368,11 @@ class NodeState(GroupScheduler):
     def _actor_created(self, event: ev.ActorCreated, out: list[Instruction]) -> None:
         actor = self.actors.of_worker(event.process)
         if actor is None or actor.id != event.actor:
-            if self.actors.find(event.actor) is None and not event.ok:
+            known = self.actors.find(event.actor)
+            if known is None and not event.ok:
                 self.actors.give_up(event.actor, event.error, out)
+            elif known is not None and known.stage is Stage.PENDING and event.process not in self.workers.by_process:
+                self._created_early[event.process] = event  # faster than the word that it has been placed there
             return
         if self.actors.created(actor, event.ok, event.error, out):
             return
@@ -461,6 +467,8 @@ class NodeState(GroupScheduler):
             return
         self.demands.cancel(actor.id)
         self.actors.placed(actor, event.worker, event.pid, out, has_creation=True)
+        if (created := self._created_early.pop(event.worker, None)) is not None:
+            self._actor_created(created, out)
 
     def _nodes_changed(self, event: ev.NodesChanged, out: list[Instruction]) -> None:
         self._plan_groups(out)
