@@ -139,11 +139,12 @@ class PendingCall:
         """(task id, name); None once answered."""
 
 class RemoteCall:
-    """`f.remote`: submits a task at each call. `prepare(self)` runs when the session is new to it and must `bind`."""
+    """`f.remote`: submits a task at each call. `prepare(self)` runs when the session is new to it and must `bind`, or
+    return what to call in its place, this time."""
 
     def __init__(
         self,
-        prepare: Callable[[RemoteCall], None],
+        prepare: Callable[[RemoteCall], Callable[..., Any] | None],
         name: str,
         num_returns: int,
         max_retries: int,

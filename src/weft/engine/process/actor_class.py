@@ -123,8 +123,9 @@ class ActorCreation:
         session.ensure()
         export.effective_env(chosen.runtime_env)  # what fails, fails before a name is claimed
         description = self._describe()
-        namespace = context_state.state.namespace if chosen.namespace is None else chosen.namespace
-        key = self._export(description, namespace)
+        namespace = context_state.here().namespace if chosen.namespace is None else chosen.namespace
+        local = context_state.state.local
+        key = self._export(description, namespace) if local is None else 0
         token = _native.new_actor()
         if chosen.name:
             from weft.engine.process import named_actors
@@ -132,6 +133,9 @@ class ActorCreation:
             other = named_actors.claim(token.binary(), description, chosen.name, namespace, chosen.get_if_exists)
             if other is not None:
                 return other
+        if local is not None:
+            local.actors.create(token.binary(), self._definition(description, namespace), chosen, args, kwargs)
+            return ActorHandle(token, description)
         spec = self._spec(token.binary(), description, namespace, key)
         _native.create_actor(token, rpc.encode(spec), key, f"{description.class_name}.__init__", args, kwargs)
         return ActorHandle(token, description)
@@ -165,21 +169,24 @@ class ActorCreation:
 
     def _export(self, description: ActorDescription, namespace: str) -> int:
         if self._session != _native.session():
-            groups = {name: entry.concurrency_group for name, entry in description.methods.items()}
-            definition = ActorDefinition(
-                cls=self._cls,
-                description=description,
-                is_async=description.is_async,
-                max_concurrency=self._max_concurrency,
-                groups=self._options.concurrency_groups,
-                group_of={name: group for name, group in groups.items() if group},
-                name=self._options.name,
-                namespace=namespace,
-            )
+            definition = self._definition(description, namespace)
             payload = export.pickle_definition(definition, f"the actor {self._cls.__name__}")
             self._key = export.export(payload)
             self._session = _native.session()
         return self._key
+
+    def _definition(self, description: ActorDescription, namespace: str) -> ActorDefinition:
+        groups = {name: entry.concurrency_group for name, entry in description.methods.items()}
+        return ActorDefinition(
+            cls=self._cls,
+            description=description,
+            is_async=description.is_async,
+            max_concurrency=self._max_concurrency,
+            groups=self._options.concurrency_groups,
+            group_of={name: group for name, group in groups.items() if group},
+            name=self._options.name,
+            namespace=namespace,
+        )
 
     def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A wrong call of the constructor is an error of this line, not of the actor."""

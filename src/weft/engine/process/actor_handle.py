@@ -10,7 +10,7 @@ import threading
 from typing import Any, NoReturn
 
 from weft import _native
-from weft.engine.process import generator, options
+from weft.engine.process import context_state, generator, options
 from weft.engine.process.actor_description import SYSTEM_GROUP, ActorDescription, MethodDescription, pickled_types
 from weft.engine.process.parameters import check_for
 from weft.exceptions import PendingCallsLimitExceeded
@@ -135,6 +135,8 @@ def make_call(
     chose_group: bool = False,
 ) -> Any:
     """The native submitter of one method. A group that the caller chose travels as `name:group`."""
+    if context_state.state.local is not None:
+        return LocalMethodCall(token, description, name, method, shown)
     streams = isinstance(method.num_returns, str)
     retries = description.max_task_retries if method.max_task_retries is None else method.max_task_retries
     beside = method.concurrency_group == SYSTEM_GROUP
@@ -154,6 +156,31 @@ def make_call(
     if description.max_pending_calls > 0:
         call = BoundedCall(call, _pending_of(token), description.max_pending_calls)
     return generator.StreamCall(call) if streams else call
+
+
+class LocalMethodCall:
+    """A submitter in local mode. It holds the token, so that a handle's method keeps the actor alive."""
+
+    def __init__(
+        self,
+        token: _native.ActorToken,
+        description: ActorDescription,
+        name: str,
+        method: MethodDescription,
+        shown: str,
+    ) -> None:
+        self._token = token
+        self._name = name
+        self._method = method
+        self._shown = shown or f"{description.class_name}.{name}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        local = context_state.state.local
+        if local is None:
+            raise RuntimeError(f"the handle of {self._shown} is of a local session that has ended")
+        if self._method.parameters is not None:
+            self._method.parameters.check(self._name, args, kwargs)
+        return local.actors.call(self._token.binary(), self._name, self._method, self._shown, args, kwargs)
 
 
 class PendingCalls:

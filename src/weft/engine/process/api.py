@@ -11,10 +11,10 @@ from typing import Any, TypeVar, overload
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process import rpc, session
+from weft.engine.process import context_state, rpc, session
 from weft.engine.process.actor_class import ActorClass
 from weft.engine.process.actor_handle import ActorHandle
-from weft.engine.process.generator import ObjectRefGenerator, wait_for_any
+from weft.engine.process.generator import ObjectRefGenerator, cancel_task, wait_for_any
 from weft.engine.process.remote_function import P, RemoteFunction
 from weft.engine.wire.messages import KillActor
 from weft.exceptions import WeftError
@@ -22,7 +22,6 @@ from weft.exceptions import WeftError
 T = TypeVar("T")
 R = TypeVar("R")
 _native_get = _native.get
-_CANCEL_REFUSED = 3
 _CHECKED_WHOLE = 16
 """wait() on a list of at most so many refs looks for one that appears twice, or is none; on a longer one that would
 cost more than the wait, a twin does no harm, and the core refuses what is no ref when it comes to it."""
@@ -175,6 +174,10 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"weft.kill() only supported for actors. Got: {type(actor)}. For tasks, use weft.cancel().")
     session.ensure()
+    local = context_state.state.local
+    if local is not None:
+        local.actors.kill(actor._weft_token.binary(), no_restart)
+        return
     rpc.send(KillActor(actor._weft_token.binary(), no_restart))
 
 
@@ -185,12 +188,16 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator, *, force: bool = False, rec
     What waits is not started; in what runs KeyboardInterrupt is raised, asyncio.CancelledError in a coroutine; a
     plain method of an actor can look at `get_runtime_context().is_canceled()`. `force` ends the task's worker."""
     if isinstance(ref, ObjectRefGenerator):
-        ref = ref.completed()
+        ref.cancel(force, recursive)
+        return
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"weft.cancel() only supported for object refs. Got: {type(ref)}. For actors, use weft.kill().")
     session.ensure()
-    if _native.cancel(ref, force, recursive) == _CANCEL_REFUSED:
-        raise ValueError("force=True is not supported for actor tasks: end the actor with weft.kill() instead")
+    local = context_state.state.local
+    if local is not None:
+        local.cancel(ref, force)
+        return
+    cancel_task(ref, force, recursive)
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:

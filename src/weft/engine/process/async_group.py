@@ -29,19 +29,30 @@ class AsyncGroup:
         self._calls = calls
         self._incoming: deque[Call] = deque()
         self._signalled = False
+        self._is_stopped = False
         self._running: dict[Call, asyncio.Task[Any]] = {}
         self._is_async: dict[str, bool] = {}
         """By method name."""
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._run, name=f"weft-{name.strip('_')}-loop", daemon=True).start()
 
+    def stop(self) -> None:
+        """End the loop and its thread; what still runs on it is cancelled."""
+        self._is_stopped = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        while True:
+        while not self._is_stopped:
             try:
                 self._loop.run_forever()
             except SystemExit as error:  # of a task that the actor's own code has created; a call's is caught there
                 self._calls.leave(error)
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self._loop.close()
 
     def construct(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """On the loop's thread, inside the loop, so that the constructor may create tasks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.engine.process import rpc
-from weft.engine.process.context_state import state
+from weft.engine.process.context_state import here, state
 from weft.engine.process.session import ensure
 
 
@@ -43,7 +43,10 @@ def own_node_id() -> str:
 
 def assigned_resources() -> dict[str, float]:
     """What this worker's task or actor holds; empty in a driver."""
-    if not state.is_worker:
+    worker = here()
+    if worker.held is not None:
+        return dict(worker.held)
+    if not worker.is_worker:
         return {}
     found: dict[str, float] = rpc.request("assigned_resources")
     return found
@@ -51,5 +54,7 @@ def assigned_resources() -> dict[str, float]:
 
 def actor_restarts(actor: bytes) -> int:
     """How often the actor was restarted."""
+    if state.local is not None:
+        return int(state.local.restarts_of(actor))
     found: dict[str, Any] = rpc.request("actor_info", actor=actor) or {}
     return int(found.get("restarts", 0))

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from weft import _native
-from weft.engine.process import lifecycle
+from weft.engine.process import current, lifecycle
 from weft.engine.process.actor_description import SYSTEM_GROUP
 from weft.engine.process.errors import ActorExit
 
@@ -42,7 +42,15 @@ class Call:
 
     __slots__ = ("args", "is_cancelled", "kwargs", "method", "name", "native", "streams", "task")
 
-    def __init__(self, native: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        native: Any,
+        name: str,
+        method: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        task: current.Task | None,
+    ) -> None:
         self.native = native
         self.name = name
         self.method = method
@@ -50,7 +58,7 @@ class Call:
         self.kwargs = kwargs
         self.streams: bool = native.streams()
         self.is_cancelled = False
-        self.task = _native.current_task()
+        self.task = task or _native.current_task()
 
 
 class ConcurrentCalls:
@@ -79,14 +87,21 @@ class ConcurrentCalls:
         """Make the instance where its calls will run, and wait for it."""
         return self._groups[DEFAULT_GROUP].construct(self._definition.cls, args, kwargs)
 
-    def start(self, native: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """`method` is the name, or `name:group` when the caller chose the group."""
+    def start(
+        self,
+        native: Any,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        task: current.Task | None = None,
+    ) -> None:
+        """`method` is the name, or `name:group` when the caller chose the group; `task` is None for the core's."""
         name, _, chosen = method.partition(":")
         try:
             if self._leaving:
                 raise ActorExit(lifecycle.EXIT_TEXT)
             group = self._group(chosen or self._definition.group_of.get(name, DEFAULT_GROUP))
-            call = Call(native, name, self._method(name), args, kwargs)
+            call = Call(native, name, self._method(name), args, kwargs, task)
         except BaseException as error:
             native.fail(error)
             return
@@ -176,9 +191,10 @@ class ThreadGroup:
         self._calls = calls
         self._lock = threading.Lock()
         self._threads = 0
-        self._idle: deque[SimpleQueue[Call]] = deque()
+        self._idle: deque[SimpleQueue[Call | None]] = deque()
         """Each idle thread's own queue."""
         self._waiting: deque[Call] = deque()
+        self._is_stopped = False
 
     def construct(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return cls(*args, **kwargs)
@@ -198,15 +214,28 @@ class ThreadGroup:
     def cancel(self, call: Call) -> None:
         """Its thread sees the mark before it starts the call, or after."""
 
-    def _run(self, call: Call) -> None:
-        mine: SimpleQueue[Call] = SimpleQueue()
-        while True:
+    def stop(self) -> None:
+        """End the threads, each after the call that it runs."""
+        with self._lock:
+            self._is_stopped = True
+            self._waiting.clear()
+            idle, self._idle = self._idle, deque()
+        for thread in idle:
+            thread.put(None)
+
+    def _run(self, first: Call) -> None:
+        mine: SimpleQueue[Call | None] = SimpleQueue()
+        call: Call | None = first
+        del first
+        while call is not None:
             _native.set_current_task(call.task[0], call.task[2])
             run_here(call, self._calls)
             with self._lock:
                 following = self._waiting.popleft() if self._waiting else None
-                if following is None:
+                if following is None and not self._is_stopped:
                     self._idle.append(mine)
+                elif following is None:
+                    return
             del call  # or its arguments live until the next one
             call = mine.get() if following is None else following
             del following

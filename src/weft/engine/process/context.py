@@ -11,7 +11,7 @@ from typing import Any
 
 from weft import _native
 from weft.engine.process import cluster, context_state, current, session
-from weft.engine.process.context_state import state
+from weft.engine.process.context_state import here
 from weft.engine.process.session_context import session_name
 from weft.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 
@@ -28,7 +28,7 @@ class RuntimeContext:
     # -- ids --
 
     def get_job_id(self) -> str:
-        return JobID.from_int(state.job).hex()
+        return JobID.from_int(here().job).hex()
 
     def get_node_id(self) -> str:
         return cluster.own_node_id()
@@ -43,23 +43,23 @@ class RuntimeContext:
 
     def get_actor_id(self) -> str | None:
         """None outside an actor."""
-        return state.actor_id.hex() if state.actor_id else None
+        return here().actor_id.hex() if here().actor_id else None
 
     def get_placement_group_id(self) -> str | None:
         """None outside a placement group."""
-        return state.placement_group or None
+        return here().placement_group or None
 
     def get_session_name(self) -> str:
         return session_name(self.get_node_id())
 
     def _task_id(self) -> TaskID | None:
         task = current.task()
-        if not state.is_worker or not task[2]:
+        if not here().is_worker or not task[2]:
             return None
         return TaskID(task[0][: TaskID.size()])
 
     def _worker_id(self) -> WorkerID:
-        text = f"{self.get_node_id()} {state.slot} {state.generation}"
+        text = f"{self.get_node_id()} {here().slot} {here().generation}"
         return WorkerID(hashlib.blake2b(text.encode(), digest_size=WorkerID.size()).digest())
 
     # -- names --
@@ -74,49 +74,49 @@ class RuntimeContext:
         name = self.get_task_name()
         if name is None:
             return None
-        if state.actor_definition is None:
-            return f"{state.modules[name]}.{name}" if name in state.modules else name
-        cls = state.actor_definition.cls
+        if here().actor_definition is None:
+            return f"{here().modules[name]}.{name}" if name in here().modules else name
+        cls = here().actor_definition.cls
         # As in Ray: a coroutine is named by its class's full name, a plain method by the short one.
-        is_async, full_name = state.actor_definition.is_async, state.actor_definition.description.qualified_name
+        is_async, full_name = here().actor_definition.is_async, here().actor_definition.description.qualified_name
         return f"{full_name if is_async else f'{cls.__module__}.{cls.__name__}'}.{name.rpartition('.')[2]}"
 
     def get_actor_name(self) -> str | None:
         """None outside an actor, empty for one without a name."""
-        return state.actor_definition.name if state.actor_definition is not None else None
+        return here().actor_definition.name if here().actor_definition is not None else None
 
     @property
     def namespace(self) -> str:
-        return state.namespace
+        return here().namespace
 
     def get_attempt_number(self) -> int:
         return context_state.current_attempt()
 
     def is_canceled(self) -> bool:
         """Whether the task that runs here was cancelled, for one that must end by itself (an actor's method)."""
-        if state.actor_definition is not None and state.actor_definition.is_async:
+        if here().actor_definition is not None and here().actor_definition.is_async:
             raise RuntimeError("This method is not supported in an async actor. Catch asyncio.CancelledError instead.")
-        if state.calls is not None:
-            return bool(state.calls.is_cancelled(_native.current_task()[0]))
-        return state.is_worker and _native.is_cancelled()
+        if here().calls is not None:
+            return bool(here().calls.is_cancelled(_native.current_task()[0]))
+        return here().is_worker and _native.is_cancelled()
 
     # -- the actor --
 
     @property
     def current_actor(self) -> Any:
         """A handle to the actor that this is. It does not keep the actor alive."""
-        if not state.actor_id:
+        if not here().actor_id:
             raise RuntimeError("This method is only available in an actor.")
         from weft.engine.process.actor_handle import ActorHandle
 
-        return ActorHandle(_native.actor_token(state.actor_id), state.actor_definition.description)
+        return ActorHandle(_native.actor_token(here().actor_id), here().actor_definition.description)
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
         """Whether the actor was restarted at least once."""
-        if not state.actor_id:
+        if not here().actor_id:
             raise RuntimeError("This method is only available in an actor.")
-        return cluster.actor_restarts(state.actor_id) > 0
+        return cluster.actor_restarts(here().actor_id) > 0
 
     # -- resources and environment --
 
@@ -125,10 +125,10 @@ class RuntimeContext:
         return cluster.assigned_resources()
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
-        return {"GPU": [str(device) for device in state.gpu_ids]}
+        return {"GPU": [str(device) for device in here().gpu_ids]}
 
     def get_runtime_env_string(self) -> str:
-        return state.runtime_env or "{}"
+        return here().runtime_env or "{}"
 
     @property
     def runtime_env(self) -> dict[str, Any]:
@@ -139,11 +139,11 @@ class RuntimeContext:
 
     @property
     def gcs_address(self) -> str:
-        return state.address
+        return here().address
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:
-        return state.captures_child_tasks
+        return here().captures_child_tasks
 
     @property
     def worker(self) -> RuntimeContext:
@@ -152,16 +152,16 @@ class RuntimeContext:
     def get(self) -> dict[str, Any]:
         """What is known, as a dictionary; what does not apply is left out."""
         found: dict[str, Any] = {
-            "job_id": JobID.from_int(state.job),
+            "job_id": JobID.from_int(here().job),
             "node_id": NodeID(bytes.fromhex(self.get_node_id())),
             "worker_id": self._worker_id(),
-            "namespace": state.namespace,
+            "namespace": here().namespace,
         }
         task = self._task_id()
         if task is not None:
             found["task_id"] = task
-        if state.actor_id:
-            found["actor_id"] = ActorID(state.actor_id)
+        if here().actor_id:
+            found["actor_id"] = ActorID(here().actor_id)
         return found
 
     # -- retired names --
@@ -169,7 +169,7 @@ class RuntimeContext:
     @property
     def job_id(self) -> JobID:
         _retired("job_id")
-        return JobID.from_int(state.job)
+        return JobID.from_int(here().job)
 
     @property
     def node_id(self) -> NodeID:
@@ -184,12 +184,12 @@ class RuntimeContext:
     @property
     def current_placement_group_id(self) -> PlacementGroupID | None:
         _retired("placement_group_id")
-        return PlacementGroupID(bytes.fromhex(state.placement_group)) if state.placement_group else None
+        return PlacementGroupID(bytes.fromhex(here().placement_group)) if here().placement_group else None
 
     @property
     def actor_id(self) -> ActorID | None:
         _retired("actor_id")
-        return ActorID(state.actor_id) if state.actor_id else None
+        return ActorID(here().actor_id) if here().actor_id else None
 
 
 def _retired(name: str) -> None:
@@ -202,4 +202,4 @@ _context = RuntimeContext()
 def get_gpu_ids() -> list[int]:
     """The devices that this task or actor was given; CUDA sees only these."""
     session.ensure()
-    return list(state.gpu_ids)
+    return list(here().gpu_ids)

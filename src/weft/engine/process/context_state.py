@@ -5,7 +5,10 @@ Filled by `session` in a driver and by `host` in a worker; emptied at shutdown. 
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,11 +36,32 @@ class ProcessState:
     actor_id: bytes = b""
     actor_instance: Any = None
     actor_definition: Any = None
+    held: dict[str, float] | None = None
+    """What its task or actor holds, where that is known without asking the node."""
+    local: Any = None
+    """What runs tasks in this very process (`local.node.LocalNode`); None in an ordinary session."""
     calls: Any = None
     """What runs the actor's calls when it takes several at once (`concurrency.ConcurrentCalls`)."""
 
 
 state = ProcessState()
+_task: ContextVar[ProcessState | None] = ContextVar("weft_process", default=None)
+"""In local mode: the worker that the running task would be in."""
+
+
+def here() -> ProcessState:
+    """Of the running task: the process's own, or in local mode the one that stands for its worker."""
+    return _task.get() or state
+
+
+@contextlib.contextmanager
+def inside(worker: ProcessState) -> Iterator[None]:
+    """What runs in it sees `worker` as its process."""
+    token = _task.set(worker)
+    try:
+        yield
+    finally:
+        _task.reset(token)
 
 
 def reset(**fields: Any) -> ProcessState:
@@ -62,13 +86,13 @@ def current_attempt() -> int:
 
 
 def current_actor_hex() -> str:
-    return state.actor_id.hex()
+    return here().actor_id.hex()
 
 
 def current_actor_repr() -> str:
-    if state.actor_instance is None:
+    if here().actor_instance is None:
         return ""
     try:
-        return repr(state.actor_instance)
+        return repr(here().actor_instance)
     except Exception:
-        return f"<{type(state.actor_instance).__name__}>"
+        return f"<{type(here().actor_instance).__name__}>"

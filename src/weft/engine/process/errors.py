@@ -1,9 +1,14 @@
 """Error values: what a failed task leaves in place of its result, as bytes, and the exceptions made from them.
 
-An error value is `b"S"`, one byte of code and a UTF-8 text (the engine's own, see `_native.error_value`), or `b"P"`
-and a pickle of a `Story` of plain fields, or `b"D"`, two bytes of length and the name of a task that did not run, and
-the error value of its argument. What the task raised is pickled on its own inside the story, together
-with its chain of causes, so that a class that can not be rebuilt here costs the class and not the text.
+An error value begins with a letter:
+
+    S  the engine's own: one byte of code and a UTF-8 text (see `_native.error_value`)
+    P  what a task raised: a pickle of a story of plain fields
+    D  a task that did not run: two bytes of length, its name, and the error value of its argument
+    E  an exception as it is, pickled (in local mode, where an argument's error is known as an exception only)
+
+What the task raised is pickled on its own inside the story, together with its chain of causes, so that a class that
+can not be rebuilt here costs the class and not the text.
 
 Runs in drivers and workers, on whichever thread fails or waits.
 """
@@ -47,7 +52,7 @@ class SetupFailure(exceptions.RuntimeEnvSetupError):
 
 def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tuple[bytes, bool]:
     """(error value, may be retried) of what the task or method `name` raised."""
-    if isinstance(error, SystemExit) and context_state.state.actor_id:
+    if isinstance(error, SystemExit) and context_state.here().actor_id:
         text = str(error) if isinstance(error, ActorExit) else f"The actor ended itself by sys.exit({error.code!r})"
         return bytes((ord("S"), ACTOR_DIED)) + text.encode(), False
     died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
@@ -59,7 +64,7 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
         "traceback_str": text,
         "pid": os.getpid(),
         "ip": context_state.node_ip(),
-        "node_id": context_state.state.node_id,
+        "node_id": context_state.here().node_id,
         "attempt": context_state.current_attempt(),
         "actor_id": context_state.current_actor_hex(),
         "actor_repr": context_state.current_actor_repr(),
@@ -133,6 +138,20 @@ def _dump_one(error: BaseException) -> bytes:
         return pickle.dumps(WeftError(text), protocol=5)
 
 
+def dependency_value(name: str, error: Exception) -> bytes:
+    """Of a task that can not run because `error` is what an argument's `get` raised; as the core makes it."""
+    inner = b"E" + _dump_one(error)
+    if not isinstance(error, TaskError):
+        return inner
+    encoded = name.encode()[:0xFFFF]
+    return b"D" + len(encoded).to_bytes(2, sys.byteorder) + encoded + inner
+
+
+def retry_types(pickled: bytes) -> tuple[type, ...]:
+    """Of `pickled_types`; empty for all."""
+    return tuple(pickle.loads(pickled)) if pickled else ()
+
+
 # ---- in the process that waits ---------------------------------------------------------------------
 
 
@@ -146,6 +165,8 @@ def load_error(error: bytes) -> BaseException:
         return system_error(error[1], bytes(error[2:]).decode("utf-8", "replace"))
     if error[:1] == b"D":
         return _dependency_error(bytes(error))
+    if error[:1] == b"E":
+        return _load_one(error[1:])
     story, chain, died = pickle.loads(memoryview(error)[1:])
     cause = _load_chain(chain)
     if isinstance(cause, Undecodable) and not died:

@@ -68,7 +68,7 @@ def export(payload: bytes) -> int:
 def effective_env(asked: str) -> str:
     """What runs with this environment inherits from what this process runs in."""
     if not asked:
-        return context_state.state.runtime_env
+        return context_state.here().runtime_env
     from weft.engine.process.runtime_env.effective import effective
 
     return effective(asked)
@@ -78,7 +78,7 @@ def effective_strategy(asked: dict[str, str | int | bool]) -> dict[str, str | in
     """What a task submits is in the task's placement group, if that captures child tasks and nothing else was asked."""
     if asked.get("kind") == "default":
         return {name: value for name, value in asked.items() if name != "kind"}
-    state = context_state.state
+    state = context_state.here()
     if "kind" in asked or not state.captures_child_tasks:
         return asked
     inherited: dict[str, str | int | bool] = {

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from weft import _native
@@ -23,6 +24,7 @@ from weft.exceptions import GetTimeoutError, ObjectRefStreamEndOfStreamError, Ta
 
 DEFAULT_WINDOW = 256
 NO_LIMIT = 0x7FFFFFFF
+_CANCEL_REFUSED = 3
 
 
 def window(backpressure: int | None) -> int:
@@ -89,7 +91,11 @@ class ObjectRefGenerator:
         """Until an item, or the end, has come."""
         from weft.engine.process.refs import signal
 
-        await signal(lambda callback: _native.on_item(self._ref, callback))
+        await signal(self._on_item)
+
+    def _on_item(self, callback: Callable[[], None]) -> None:
+        """Call it once an item, or the end, has come."""
+        _native.on_item(self._ref, callback)
 
     def next_ready(self) -> bool:
         """Whether `next` would not wait."""
@@ -122,6 +128,10 @@ class ObjectRefGenerator:
         self._ended, self._peeked = True, None
         _native.close_stream(self._ref)
 
+    def cancel(self, force: bool = False, recursive: bool = True) -> None:
+        """As `weft.cancel(generator)`."""
+        cancel_task(self._ref, force, recursive)
+
     def __del__(self) -> None:
         if not self._ended:
             with contextlib.suppress(Exception):
@@ -137,6 +147,12 @@ class ObjectRefGenerator:
         )
 
 
+def cancel_task(ref: ObjectRef[Any], force: bool, recursive: bool) -> None:
+    """ValueError for a call of an actor that is to be forced."""
+    if _native.cancel(ref, force, recursive) == _CANCEL_REFUSED:
+        raise ValueError("force=True is not supported for actor tasks: end the actor with weft.kill() instead")
+
+
 class StreamCall:
     """A submitter whose tasks are generators."""
 
@@ -146,7 +162,8 @@ class StreamCall:
         self._call = call
 
     def __call__(self, *args: Any, **kwargs: Any) -> ObjectRefGenerator:
-        return ObjectRefGenerator(self._call(*args, **kwargs))
+        made = self._call(*args, **kwargs)
+        return made if isinstance(made, ObjectRefGenerator) else ObjectRefGenerator(made)
 
 
 def wait_for_any(waitables: list[Any], num_returns: int, timeout_s: float) -> tuple[list[Any], list[Any]]:
@@ -166,7 +183,7 @@ def wait_for_any(waitables: list[Any], num_returns: int, timeout_s: float) -> tu
             if index not in asked and not _is_ready(entry):
                 asked.add(index)
                 if isinstance(entry, ObjectRefGenerator):
-                    _native.on_item(entry._ref, arrival.set)
+                    entry._on_item(arrival.set)
                 else:
                     _native.on_ready(entry, arrival.set)
         arrival.wait(left)

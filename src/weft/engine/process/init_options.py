@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +53,7 @@ class InitOptions:
     runtime_env: str = ""
     log_to_driver: bool = True
     ignore_reinit_error: bool = False
+    local_mode: bool = False
     given: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -76,8 +76,8 @@ class InitOptions:
                 "When connecting to an existing node, num_cpus, num_gpus, resources, labels and object_store_memory "
                 f"must not be provided, but got {sorted(values)}."
             )
-        if values.get("local_mode"):
-            warnings.warn("local_mode is not supported yet: tasks run in worker processes", stacklevel=4)
+        if chosen and values.get("local_mode"):
+            raise ValueError(f"local_mode runs all in this process, so leave address out, but got {address!r}")
         memory = values.get("object_store_memory")
         return cls(
             address=chosen,
@@ -89,6 +89,7 @@ class InitOptions:
             namespace=values.get("namespace", ""),
             runtime_env=canonical_env(settled(values, of_job=True).get("runtime_env")),
             log_to_driver=values.get("log_to_driver", True),
+            local_mode=values.get("local_mode", False),
             ignore_reinit_error=values.get("ignore_reinit_error", False),
             given=dict(given),
         )

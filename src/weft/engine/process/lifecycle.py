@@ -29,7 +29,7 @@ def exit_actor() -> None:
     """End the current actor on purpose: what it has been asked before is finished, nothing is restarted.
 
     Raises TypeError outside an actor."""
-    if not context_state.state.actor_id:
+    if not context_state.here().actor_id:
         raise TypeError(
             "exit_actor called on a non-actor worker: only a method of an actor can end its actor. "
             "Use weft.kill(handle) elsewhere."
@@ -39,7 +39,7 @@ def exit_actor() -> None:
 
 def is_orderly(error: SystemExit) -> bool:
     """Whether an actor leaves on purpose: by `exit_actor()`, or by `sys.exit()` without an error."""
-    return bool(context_state.state.actor_id) and (isinstance(error, ActorExit) or error.code in (None, 0))
+    return bool(context_state.here().actor_id) and (isinstance(error, ActorExit) or error.code in (None, 0))
 
 
 def leave(error: SystemExit) -> None:

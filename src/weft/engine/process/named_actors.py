@@ -34,7 +34,7 @@ def find(name: Any, namespace: str | None) -> ActorHandle:
     if namespace is not None and not isinstance(namespace, str):
         raise TypeError(f"namespace must be a string, but got {namespace!r}")
     session.ensure()
-    chosen = context_state.state.namespace if namespace is None else namespace
+    chosen = context_state.here().namespace if namespace is None else namespace
     entry = lookup(name, chosen)
     if entry is None:
         raise ValueError(
@@ -74,8 +74,8 @@ def claim(
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     """Names of living actors in this namespace; {"name", "namespace"} of all with `all_namespaces`."""
     session.ensure()
-    found = rpc.request("list_named_actors", all_namespaces=all_namespaces, namespace=context_state.state.namespace)
+    found = rpc.request("list_named_actors", all_namespaces=all_namespaces, namespace=context_state.here().namespace)
     entries = [(entry["name"], entry["namespace"]) for entry in found]
     if all_namespaces:
         return [{"name": name, "namespace": namespace} for name, namespace in entries]
-    return [name for name, namespace in entries if namespace == context_state.state.namespace]
+    return [name for name, namespace in entries if namespace == context_state.here().namespace]

@@ -121,7 +121,7 @@ def find(**by: Any) -> dict[str, Any] | None:
     """One group's row: `group=` its id, or `name=`, in this namespace."""
     session.ensure()
     if "name" in by:
-        by["namespace"] = context_state.state.namespace
+        by["namespace"] = context_state.here().namespace
     found: dict[str, Any] | None = rpc.request("get_group", **by)
     return found
 
@@ -136,4 +136,4 @@ def rows() -> list[dict[str, Any]]:
 def current() -> str:
     """The id (hexadecimal) of the group that the caller's task or actor is in; empty for none."""
     session.ensure()
-    return context_state.state.placement_group
+    return context_state.here().placement_group

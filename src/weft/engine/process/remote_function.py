@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from weft import _native
-from weft.engine.process import export, generator, options, serialize, session
+from weft.engine.process import context_state, export, generator, options, serialize, session
 from weft.engine.process.options import TaskOptions
 from weft.engine.process.parameters import Parameters, check_for
 
@@ -36,10 +36,16 @@ class Submitter:
         self._options = task_options
         self._subject = f"the remote function {function.__module__}.{getattr(function, '__qualname__', name)}"
 
-    def prepare(self, call: _native.RemoteCall) -> None:
+    def prepare(self, call: _native.RemoteCall) -> Callable[..., Any] | None:
+        """Bind the call; in local mode instead return what takes its place."""
         session.ensure()
+        if context_state.state.local is not None:
+            from weft.engine.process.local.tasks import LocalTask
+
+            return LocalTask(self._function, self._name, self._options)
         key = export.export(export.pickle_definition(self._function, self._subject))
         call.bind(key, export.define_shape(self._options, self._name))
+        return None
 
     def make_call(self) -> Any:
         """The submitter: native, or one that wraps the ref of a generator task."""

@@ -60,7 +60,8 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
     `address`: None (the variable WEFT_ADDRESS, else a cluster that this process has started, else start a node),
     "local" (start one), "auto" (the newest running on this machine), a cluster's host:port, or what another driver's
     context calls its address. Raises RuntimeError when attached already, unless `ignore_reinit_error`;
-    ConnectionError when there is no such node.
+    ConnectionError when there is no such node. With `local_mode=True` nothing is started: tasks and actors run in this
+    process, at the line that submits them, where breakpoints and debuggers find them.
 
     >>> weft.init(num_cpus=2)["address"] != ""
     True
@@ -93,6 +94,7 @@ def _attach(options: InitOptions) -> None:
 
     _forget()
     attachment = _find_or_start(options)
+    local = attachment if options.local_mode else None
     host = DriverHost(attachment.daemon_log)
     try:
         _native.attach(
@@ -103,7 +105,7 @@ def _attach(options: InitOptions) -> None:
             host,
             attachment.root_task,
             False,
-            attachment.socket.fileno(),
+            -1 if local is not None else attachment.socket.fileno(),
         )
         from weft.engine.process import refs
 
@@ -116,9 +118,12 @@ def _attach(options: InitOptions) -> None:
             slot=attachment.slot,
             generation=attachment.generation,
             driver_pid=os.getpid(),
+            local=local,
         )
         _current = Session(attachment, host, options)
-        if options.runtime_env:
+        if local is not None:
+            local.start()
+        elif options.runtime_env:
             from weft.engine.process.runtime_env.effective import effective
 
             context_state.state.runtime_env = effective(options.runtime_env)
@@ -133,6 +138,10 @@ def _attach(options: InitOptions) -> None:
 
 
 def _find_or_start(options: InitOptions) -> Any:
+    if options.local_mode:
+        from weft.engine.process.local.node import LocalNode
+
+        return LocalNode(options)
     from weft.engine.node import launch
 
     if options.address == "auto":

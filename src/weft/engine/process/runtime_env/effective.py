@@ -19,7 +19,7 @@ _known: dict[tuple[int, str, str], str] = {}
 
 def effective(asked: str) -> str:
     """As canonical JSON. Raises ValueError or OSError when a local folder can not be copied."""
-    own = context_state.state.runtime_env
+    own = context_state.here().runtime_env
     if not asked:
         return own
     key = (_native.session(), own, asked)
