@@ -23,6 +23,11 @@ class Channels {
 
     /// Whether records were exchanged with that very process.
     bool knows(ProcessId id) const { return peers_[id.slot] && peers_[id.slot]->id == id; }
+    /// Whether records to that slot wait for room in its ring; and write what there is room for.
+    bool has_waiting(uint32_t slot) const { return peers_[slot] && !peers_[slot]->overflow.empty(); }
+    void flush_waiting(uint32_t slot) {
+        if (has_waiting(slot)) flush(*peers_[slot]);
+    }
     /// Give up both rings with a dead process.
     void forget(ProcessId dead);
     /// Peers that turned out dead when they were first reached. Can be asked without the lock; this process's

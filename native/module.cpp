@@ -11,7 +11,6 @@
 
 #include "node_port.hpp"
 #include "py.hpp"
-#include "translate.hpp"
 
 namespace nb = nanobind;
 
@@ -346,44 +345,32 @@ nb::dict port_statistics(const NodePort& port) {
 
 // ---- records between nodes -------------------------------------------------------------------------
 
-/// (processes, objects) that a record names, in its order.
-nb::tuple names_in(int kind, nb::bytes payload) {
-    std::string record(payload.c_str(), payload.size());
+nb::bytes take_batch(NodePort& port, uint32_t node) {
+    const std::string batch = port.forwarding().take_batch(node);
+    return nb::bytes(batch.data(), batch.size());
+}
+
+/// (consumed, None | (processes, objects, to, kind) | (from, to, kind, payload)).
+nb::tuple deliver(NodePort& port, uint32_t node, nb::handle batch, size_t at) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(batch.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    const std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> guard(&view, PyBuffer_Release);
+    if (at > size_t(view.len)) throw nb::value_error("beyond the end of the batch");
+    const Delivery d =
+        port.forwarding().deliver(node, static_cast<const char*>(view.buf) + at, size_t(view.len) - at);
+    const size_t consumed = at + d.consumed;
+    if (d.stop == Delivery::Stop::none) return nb::make_tuple(consumed, nb::none());
+    const nb::tuple to = nb::make_tuple(d.to.slot, d.to.generation);
+    if (d.stop == Delivery::Stop::record)
+        return nb::make_tuple(consumed,
+                              nb::make_tuple(nb::make_tuple(d.from.slot, d.from.generation), to, int(d.kind),
+                                             nb::bytes(d.payload.data(), d.payload.size())));
     nb::list processes, objects;
-    const bool whole = walk_names(
-        Kind(kind), record.data(), record.size(),
-        [&](ProcessId& id) { processes.append(nb::make_tuple(id.slot, id.generation)); },
-        [&](ArenaRef& arena) { objects.append(nb::make_tuple(arena.entry, arena.generation, arena.bytes)); });
-    if (!whole) throw nb::value_error("the record is cut short");
-    return nb::make_tuple(processes, objects);
-}
-
-/// The record with other names in the same places.
-nb::bytes rename_in(int kind, nb::bytes payload, const std::vector<std::pair<uint32_t, uint32_t>>& processes,
-                    const std::vector<std::pair<uint32_t, uint32_t>>& objects) {
-    std::string record(payload.c_str(), payload.size());
-    size_t p = 0, o = 0;
-    const bool whole = walk_names(
-        Kind(kind), record.data(), record.size(),
-        [&](ProcessId& id) {
-            if (p < processes.size()) id = {processes[p].first, processes[p].second};
-            ++p;
-        },
-        [&](ArenaRef& arena) {
-            if (o < objects.size()) arena = {objects[o].first, objects[o].second, arena.bytes};
-            ++o;
-        });
-    if (!whole || p != processes.size() || o != objects.size())
-        throw nb::value_error("the record does not name that many processes and objects");
-    return nb::bytes(record.data(), record.size());
-}
-
-nb::list take_outbound(NodePort& port) {
-    nb::list out;
-    for (const Outbound& r : port.take_outbound())
-        out.append(nb::make_tuple(r.proxy, r.from.slot, r.from.generation, int(r.kind),
-                                  nb::bytes(r.payload.data(), r.payload.size())));
-    return out;
+    for (const FarProcess& p : d.processes)
+        processes.append(nb::make_tuple(p.node, p.id.slot, p.id.generation));
+    for (const FarObject& o : d.objects)
+        objects.append(nb::make_tuple(o.node, o.entry, o.generation, o.bytes));
+    return nb::make_tuple(consumed, nb::make_tuple(processes, objects, to, int(d.kind)));
 }
 
 nb::object begin_receiving(NodePort& port, uint32_t entry, uint32_t generation, uint64_t bytes) {
@@ -483,8 +470,6 @@ NB_MODULE(_native, m) {
         return stream != nullptr && stream->available.load(std::memory_order_acquire) != 0;
     });
     m.def("exit_worker", [] { need().request_exit(); });
-    m.def("names_in", &names_in);
-    m.def("rename_in", &rename_in);
     m.def("explain", &explain);
     m.def("statistics", &statistics);
     m.def("held_objects", &held_objects);
@@ -516,14 +501,54 @@ NB_MODULE(_native, m) {
                  return nb::make_tuple(id.slot, id.generation);
              })
         .def("is_proxy", &NodePort::is_proxy)
-        .def("take_outbound", &take_outbound)
-        .def(
-            "send_as",
-            [](NodePort& p, uint32_t proxy, uint32_t slot, uint32_t generation, int kind, nb::bytes payload) {
-                return p.send_as(proxy, {slot, generation}, Kind(kind), payload.c_str(), payload.size());
-            })
-        .def("proxy_forgets", [](NodePort& p, uint32_t proxy, uint32_t slot,
-                                 uint32_t generation) { p.proxy_forgets(proxy, {slot, generation}); })
+        .def("set_node", [](NodePort& p, uint32_t node) { p.forwarding().names.node = node; })
+        .def("name_proxy",
+             [](NodePort& p, uint32_t slot, uint32_t generation, uint32_t node, uint32_t far_slot,
+                uint32_t far_generation) {
+                 if (node > kMaxNode) throw nb::value_error("no node has that number");
+                 p.forwarding().names.add_proxy({slot, generation}, {node, {far_slot, far_generation}});
+             })
+        .def("far_name",
+             [](NodePort& p, uint32_t slot, uint32_t generation) {
+                 const FarProcess who = p.forwarding().names.far({slot, generation});
+                 return nb::make_tuple(who.node, who.id.slot, who.id.generation);
+             })
+        .def("name_import",
+             [](NodePort& p, uint32_t entry, uint32_t generation, uint32_t node, uint32_t far_entry,
+                uint32_t far_generation, uint64_t bytes) {
+                 p.forwarding().names.add_import({entry, generation, bytes},
+                                                 {node, far_entry, far_generation, bytes});
+             })
+        .def("forget_import",
+             [](NodePort& p, uint32_t entry, uint32_t generation) {
+                 p.forwarding().names.remove_import(entry, generation);
+             })
+        .def("pass_on",
+             [](NodePort& p, uint32_t node, std::pair<uint32_t, uint32_t> from,
+                std::pair<uint32_t, uint32_t> to, int kind, nb::bytes payload) {
+                 if (!p.forwarding().pass_on(node, {from.first, from.second}, {to.first, to.second},
+                                             Kind(kind), payload.c_str(), payload.size()))
+                     throw nb::value_error("the record is cut short");
+             })
+        .def("nodes_with_output",
+             [](NodePort& p) {
+                 p.forwarding().commit();
+                 return p.forwarding().nodes_with_output();
+             })
+        .def("take_batch", &take_batch)
+        .def("hold_link", [](NodePort& p, uint32_t node) { p.forwarding().hold(node, true); })
+        .def("release_link", &NodePort::release_link)
+        .def("remove_link", [](NodePort& p, uint32_t node) { p.forwarding().remove_link(node); })
+        .def("deliver", &deliver)
+        .def("refuse_records", [](NodePort& p, uint32_t slot,
+                                  uint32_t generation) { p.forwarding().refuse({slot, generation}); })
+        .def("take_detached",
+             [](NodePort& p) {
+                 nb::list out;
+                 for (const ProcessId& dead : p.take_detached())
+                     out.append(nb::make_tuple(dead.slot, dead.generation));
+                 return out;
+             })
         .def("import_object",
              [](NodePort& p, uint64_t bytes, uint32_t slot, uint32_t generation) {
                  const ArenaRef ref = p.import_object(bytes, {slot, generation});

@@ -53,6 +53,7 @@ NodePort::NodePort(uint64_t arena_bytes)
       arena_(*segment_, self_),
       channels_(*segment_, self_, event_fd_),
       proxies_(*segment_, event_fd_),
+      forwarding_(*segment_, arena_, proxies_),
       used_(kSlots, false) {
     used_[kDaemonSlot] = true;
     ProcessSlot& mine = segment_->slot(kDaemonSlot);
@@ -97,12 +98,46 @@ std::vector<Received> NodePort::drain() {
     [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof count);
     Doorbell& bell = segment_->bell(kDaemonSlot);
     bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+    const auto can_take = [this](uint32_t proxy) { return forwarding_.can_take(proxy); };
+    bool left = false;
     do {
+        left = false;
         take_ready(*segment_, bell, [this](uint32_t slot) { receive_from(slot); });
-        proxies_.drain(outbound_);
+        proxies_.drain(can_take, [this](auto&&... record) { forward(record...); });
         bell.state.store(uint32_t(Bell::eventfd_sleeps), std::memory_order_seq_cst);  // partner: ring_bell
-    } while (has_ready(*segment_, bell) | proxies_.sleep());
+    } while (has_ready(*segment_, bell) | proxies_.sleep(can_take, left));
+    forget_dead_peers();
+    forwarding_.tell_changes();
+    if (left) wake_self();
     return std::exchange(received_, {});
+}
+
+void NodePort::forward(uint32_t proxy, ProcessId from, Kind kind, const char* data, size_t bytes) {
+    if (from.slot == kDaemonSlot && kind == Kind::PEER_DIED) {
+        ProcessId dead;
+        memcpy(&dead, data, sizeof dead);
+        dead_peers_.emplace_back(proxy, dead);
+    } else {
+        forwarding_.pass_on_to(proxy, from, kind, data, bytes);
+    }
+}
+
+/// Not while the rings are being read: some of them go.
+void NodePort::forget_dead_peers() {
+    for (const auto& [proxy, dead] : std::exchange(dead_peers_, {})) {
+        proxies_.forget(proxy, dead);
+        detached_.push_back(dead);
+    }
+}
+
+void NodePort::wake_self() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(event_fd_, &one, sizeof one);
+}
+
+void NodePort::release_link(uint32_t node) {
+    forwarding_.hold(node, false);
+    wake_self();
 }
 
 std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {
@@ -111,8 +146,10 @@ std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {
     // Partner: Channels::write opens a ring, then looks at `alive`.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     receive_from(dead.slot);  // also if it was its first word
+    proxies_.drain_from(dead.slot, [this](auto&&... record) { forward(record...); });
     channels_.forget(dead);
     proxies_.remove(dead.slot);
+    forwarding_.names.remove_proxy(dead);
     if (slot.bell.spinning.exchange(0) != 0) segment_->header().spinners.fetch_sub(1);
     remove_objects_of(*segment_, dead);
     reclaim_after_death(*segment_, dead, false);

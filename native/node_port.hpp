@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "channels.hpp"
+#include "forwarding.hpp"
 #include "proxies.hpp"
 
 namespace weft {
@@ -37,13 +38,15 @@ class NodePort {
     /// A slot that stands for a process of another node.
     ProcessId reserve_proxy();
     bool is_proxy(uint32_t slot) const { return proxies_.has(slot); }
-    /// What local processes sent to proxies, as of the last drain().
-    std::vector<Outbound> take_outbound() { return std::exchange(outbound_, {}); }
+    /// Records between nodes; what was sent to proxies is in its batches after each drain().
+    Forwarding& forwarding() { return forwarding_; }
     bool send_as(uint32_t proxy, ProcessId to, Kind kind, const void* data, size_t bytes) {
         return proxies_.send_as(proxy, to, kind, data, bytes);
     }
-    /// A local process that a proxy talked to is dead.
-    void proxy_forgets(uint32_t proxy, ProcessId dead) { proxies_.forget(proxy, dead); }
+    /// Dead local processes whose rings with a proxy are gone now, since the last call.
+    std::vector<ProcessId> take_detached() { return std::exchange(detached_, {}); }
+    /// The link to that node takes more again: drain() will have something soon.
+    void release_link(uint32_t node);
     /// An entry for an object whose bytes are on another node; readers ask for it to be restored.
     ArenaRef import_object(uint64_t bytes, ProcessId owner);
     /// Memory to receive its bytes into, or null when there is no room (or it is gone, or here).
@@ -74,6 +77,9 @@ class NodePort {
         uint64_t offset, bytes;
     };
     void receive_from(uint32_t slot);
+    void forward(uint32_t proxy, ProcessId from, Kind kind, const char* data, size_t bytes);
+    void forget_dead_peers();
+    void wake_self();
     bool spill_one(uint32_t entry, int file);
     void forget_deleted(int file);
 
@@ -83,7 +89,9 @@ class NodePort {
     Arena arena_;
     Channels channels_;
     Proxies proxies_;
-    std::vector<Outbound> outbound_;
+    Forwarding forwarding_;
+    std::vector<std::pair<uint32_t, ProcessId>> dead_peers_;  ///< of a proxy (slot)
+    std::vector<ProcessId> detached_;
     std::vector<bool> used_;
     std::vector<Received> received_;
     std::vector<Spilled> spilled_;

@@ -110,7 +110,11 @@ bool walk_names(Kind kind, char* data, size_t bytes, OnProcess&& on_process, OnA
         case Kind::STREAM_ITEM:
             return walk.skip(kItemPrefix) && walk.value();
         case Kind::BORROW_ADD:
+        case Kind::ACTOR_UP:
+        case Kind::ACTOR_WATCH:
             return walk.skip(sizeof(Id)) && walk.process();
+        case Kind::LEASE_GRANT:
+            return walk.skip(sizeof(uint64_t) + sizeof(uint32_t)) && walk.process();
         default:
             return true;
     }

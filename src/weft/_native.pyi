@@ -46,12 +46,48 @@ class NodePort:
     def reserve_proxy(self) -> tuple[int, int]:
         """A (slot, generation) that stands for a process of another node."""
     def is_proxy(self, slot: int) -> bool: ...
-    def take_outbound(self) -> list[tuple[int, int, int, int, bytes]]:
-        """What local processes sent to proxies, as of the last drain: (proxy, slot, generation, kind, payload)."""
-    def send_as(self, proxy: int, slot: int, generation: int, kind: int, payload: bytes) -> bool:
-        """One record to a local process in the proxy's name; False when it is dead."""
-    def proxy_forgets(self, proxy: int, slot: int, generation: int) -> None:
-        """A local process that the proxy talked to is dead: its rings with the proxy go (as PEER_DETACHED says)."""
+    def set_node(self, node: int) -> None:
+        """This node's own number."""
+    def name_proxy(self, slot: int, generation: int, node: int, far_slot: int, far_generation: int) -> None:
+        """Whom a proxy stands for. Its death (mark_dead) ends that."""
+    def far_name(self, slot: int, generation: int) -> tuple[int, int, int]:
+        """(node, slot, generation) of a process as its own node knows it."""
+    def name_import(
+        self, entry: int, generation: int, node: int, far_entry: int, far_generation: int, size: int
+    ) -> None:
+        """Where the bytes of an import are."""
+    def forget_import(self, entry: int, generation: int) -> None: ...
+    def pass_on(self, node: int, sender: tuple[int, int], to: tuple[int, int], kind: int, payload: bytes) -> None:
+        """Append a record to the node's batch, in the link's names. ValueError when it is cut short."""
+    def nodes_with_output(self) -> list[int]:
+        """Nodes that `take_batch` has something for.
+
+        Call it once all that `drain` gave is handled: only then `take_batch` gives what was read with it."""
+    def take_batch(self, node: int) -> bytes:
+        """What processes of this node have sent to that one since the last call, as of the last `drain`."""
+    def hold_link(self, node: int) -> None:
+        """Read no more records for that node: its link is full."""
+    def release_link(self, node: int) -> None:
+        """Go on; `event_fd` becomes readable."""
+    def remove_link(self, node: int) -> None:
+        """The node is gone."""
+    def deliver(
+        self, node: int, batch: bytes | bytearray | memoryview, at: int
+    ) -> tuple[
+        int,
+        tuple[list[tuple[int, int, int]], list[tuple[int, int, int, int]], tuple[int, int], int]
+        | tuple[tuple[int, int], tuple[int, int], int, bytes]
+        | None,
+    ]:
+        """Write the records of a batch, from `at` on, to the processes that they are for. ValueError when it is none.
+
+        How far it came, and None at its end. Otherwise what must be decided before it goes on: the processes and
+        objects that the next record speaks of and that are not known here, whom it is for, and its kind; or a record
+        from or to a daemon: sender, receiver, kind, payload."""
+    def refuse_records(self, slot: int, generation: int) -> None:
+        """That process is about to end: drop what other nodes send to it."""
+    def take_detached(self) -> list[tuple[int, int]]:
+        """Dead local processes whose rings with a proxy are gone (as PEER_DETACHED says), since the last call."""
     def import_object(self, size: int, slot: int, generation: int) -> tuple[int, int]:
         """(entry, generation) for an object whose bytes are on another node, owned by that local process or proxy.
 
@@ -68,12 +104,6 @@ class NodePort:
         """The owner, on another node, has learnt of it: it no longer dies with its writer."""
     def remove(self, entry: int, generation: int) -> None:
         """Nobody refers to it any more: free it once nobody reads it."""
-
-def names_in(kind: int, payload: bytes) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """The processes (slot, generation) and objects (entry, generation, bytes) that a record names, in order."""
-
-def rename_in(kind: int, payload: bytes, processes: list[tuple[int, int]], objects: list[tuple[int, int]]) -> bytes:
-    """The record with those names in the same places, for another node's segment."""
 
 # ---- a driver's or a worker's end ------------------------------------------------------------------
 

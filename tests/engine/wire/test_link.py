@@ -12,36 +12,53 @@ import pytest
 
 from weft.engine.node.loop import Loop
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.link import CHUNK, CHUNK_BYTES, HEADER, MESSAGE, Link
+from weft.engine.wire.link import CHUNK, CHUNK_BYTES, FULL_BYTES, HEADER, MESSAGE, Link
 
 
 class End:
     """One end, and all that came to it."""
 
     def __init__(self, loop: Loop, connection: socket.socket, token: bytes, accepts: bool) -> None:
-        self.messages: list[lm.AnyMessage] = []
+        self.messages: list[lm.AnyMessage | bytes] = []
         self.ends: list[str] = []
         self.is_ready = False
-        self.received = bytearray()
+        self.bytes = bytearray()
         self.arrived = 0
-        self.link = Link(
-            loop, connection, token, accepts, self._ready, self._message, self._closed, self._target, self._chunk
-        )
+        self.link = Link(loop, connection, token, accepts, self)
 
-    def _ready(self, link: Link) -> None:
+    def ready(self, link: Link) -> None:
         self.is_ready = True
 
-    def _message(self, link: Link, message: lm.AnyMessage) -> None:
+    def received(self, link: Link, message: lm.AnyMessage) -> None:
         self.messages.append(message)
 
-    def _closed(self, link: Link, reason: str) -> None:
+    def records_came(self, link: Link, batch: memoryview) -> None:
+        self.messages.append(bytes(batch))
+
+    def closed(self, link: Link, reason: str) -> None:
         self.ends.append(reason)
 
-    def _target(self, link: Link, transfer: int, offset: int, size: int) -> memoryview | None:
-        return memoryview(self.received)[offset : offset + size] if transfer == 7 else None
+    def chunk_target(self, link: Link, transfer: int, offset: int, size: int) -> memoryview | None:
+        return memoryview(self.bytes)[offset : offset + size] if transfer == 7 else None
 
-    def _chunk(self, link: Link, transfer: int, offset: int, size: int) -> None:
+    def chunk_came(self, link: Link, transfer: int, offset: int, size: int) -> None:
         self.arrived += size
+
+
+class Batches:
+    """Records for a link: each batch once, none while it is held."""
+
+    def __init__(self, batches: list[bytes]) -> None:
+        self.batches = batches
+        self.is_held = False
+        self.held = 0
+
+    def take(self) -> bytes:
+        return self.batches.pop(0) if self.batches and not self.is_held else b""
+
+    def hold(self, is_full: bool) -> None:
+        self.held += is_full
+        self.is_held = is_full
 
 
 class Bulk:
@@ -84,7 +101,7 @@ def pair():  # type: ignore[no-untyped-def]
 
 def test_messages_keep_their_order_whatever_their_size(pair: Pair) -> None:
     sizes = [0, 1, 7, 100_000, 3, 3_000_000, 12]
-    sent = [lm.Record(1, 1, 2, 2, 19, [(0, 1, 1)], [], os.urandom(size)) for size in sizes]
+    sent = [lm.BundlesSet(os.urandom(size), True, 1) for size in sizes]
     for message in sent:
         pair.connector.link.send(message)
     pair.run_until(lambda: len(pair.acceptor.messages) == len(sent))
@@ -94,25 +111,46 @@ def test_messages_keep_their_order_whatever_their_size(pair: Pair) -> None:
 @pytest.mark.parametrize("size", [1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 123])
 def test_bulk_bytes_arrive_in_place_between_messages(pair: Pair, size: int) -> None:
     data = os.urandom(size)
-    pair.acceptor.received = bytearray(size)
+    pair.acceptor.bytes = bytearray(size)
     wanted, unwanted = Bulk(7, data), Bulk(8, data)
     pair.connector.link.send_bulk(unwanted)
     pair.connector.link.send_bulk(wanted)
     pair.connector.link.send(lm.Ping(1))
     pair.run_until(lambda: pair.acceptor.arrived == size and bool(pair.acceptor.messages))
-    assert pair.acceptor.received == data
+    assert pair.acceptor.bytes == data
     assert pair.acceptor.messages == [lm.Ping(1)]
     assert wanted.is_finished and unwanted.is_finished
 
 
-def test_what_is_corked_comes_once_it_is_uncorked(pair: Pair) -> None:
-    pair.connector.link.cork()
-    for number in range(200):
+def test_records_and_messages_keep_their_order(pair: Pair) -> None:
+    batches = Batches([])
+    pair.connector.link.records = batches
+    sent: list[lm.AnyMessage | bytes] = []
+    for number in range(50):
+        batches.batches.append(os.urandom(1000 * number + 1))
+        sent += [batches.batches[0], lm.Ping(number)]
         pair.connector.link.send(lm.Ping(number))
-    pair.loop.run_once(0.01)
-    assert pair.acceptor.messages == []
-    pair.connector.link.uncork()
-    pair.run_until(lambda: len(pair.acceptor.messages) == 200)
+    batches.batches.append(b"the last ones")
+    pair.connector.link.send_records()
+    pair.run_until(lambda: len(pair.acceptor.messages) == 101)
+    assert pair.acceptor.messages == [*sent, b"the last ones"]
+
+
+def test_no_more_records_are_taken_while_too_much_waits(pair: Pair) -> None:
+    batches = Batches([bytes(1 << 20) for _ in range(64)])
+    link = pair.connector.link
+    link.records = batches
+    most = 0
+    while batches.batches and not batches.is_held:
+        link.send_records()
+        most = max(most, link._out_bytes)
+    assert batches.is_held and len(batches.batches) > 32, "everything was taken though nobody read it"
+    assert most < FULL_BYTES + (2 << 20)
+    while batches.batches:
+        pair.run_until(lambda: not batches.is_held)
+        link.send_records()
+    pair.run_until(lambda: len(pair.acceptor.messages) == 64)
+    assert batches.held > 1 and not batches.is_held
 
 
 def test_a_closed_link_says_so_once_and_finishes_what_was_under_way(pair: Pair) -> None:

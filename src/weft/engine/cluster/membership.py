@@ -9,15 +9,24 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.node.loop import Loop
 from weft.engine.state import membership as do
 from weft.engine.state.membership import BEAT_S, HEAD, MembershipState
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.link import Records
 from weft.engine.wire.link_messages import Member
 
 __all__ = ["HEAD", "Membership"]
+
+
+class Chunks(Protocol):
+    """Where the bytes of objects go."""
+
+    def chunk_target(self, transfer: int, offset: int, size: int) -> memoryview | None: ...
+    def chunk_came(self, transfer: int, size: int) -> None: ...
 
 
 class Membership:
@@ -31,8 +40,11 @@ class Membership:
         on_joined: Callable[[], None],
         on_linked: Callable[[Member], None],
         on_message: Callable[[NodeLink, lm.AnyMessage], None],
+        on_records: Callable[[NodeLink, memoryview], None],
         on_gone: Callable[[int, str], None],
         on_lost: Callable[[str], None],
+        records_of: Callable[[int], Records],
+        chunks: Chunks,
     ) -> None:
         self._loop = loop
         self._transport = transport
@@ -40,8 +52,12 @@ class Membership:
         self._on_joined = on_joined
         self._on_linked = on_linked
         self._on_message = on_message
+        self._on_records = on_records
         self._on_gone = on_gone
         self._on_lost = on_lost
+        self._records_of = records_of
+        """Where the records for a node come from."""
+        self._chunks = chunks
         self.links: dict[int, NodeLink] = {}
         self._open: dict[int, NodeLink] = {}
         """All links, by the numbers that `state` knows them by."""
@@ -94,11 +110,25 @@ class Membership:
         self._carry_out(self.state.link_accepted(self._number(link), self._loop.now()))
 
     def ready(self, link: NodeLink) -> None:
+        if link not in self._connecting:
+            return  # it was accepted; its first message says who is at the other end
         node = self._connecting.pop(link)
         self._carry_out(self.state.link_ready(self._number(link), node, self._loop.now()))
 
     def received(self, link: NodeLink, message: lm.AnyMessage) -> None:
         self._carry_out(self.state.received(self._numbers[link], message, self._loop.now()))
+
+    def records_came(self, link: NodeLink, batch: memoryview) -> None:
+        if self.links.get(link.peer) is link:
+            self._on_records(link, batch)
+        else:
+            link.close("records came before it was known who sends them")
+
+    def chunk_target(self, link: NodeLink, transfer: int, offset: int, size: int) -> memoryview | None:
+        return self._chunks.chunk_target(transfer, offset, size) if self.links.get(link.peer) is link else None
+
+    def chunk_came(self, link: NodeLink, transfer: int, offset: int, size: int) -> None:
+        self._chunks.chunk_came(transfer, size)
 
     def closed(self, link: NodeLink, reason: str) -> None:
         node = self._connecting.pop(link, None)
@@ -136,6 +166,7 @@ class Membership:
             elif isinstance(one, do.Use):
                 link = self.links[one.number] = self._open[one.link]
                 link.peer = one.number
+                link.records = self._records_of(one.number)
             elif isinstance(one, do.Connect):
                 self._connect(one)
             elif isinstance(one, do.Linked):

@@ -97,14 +97,6 @@ class Objects:
 
     # ---- names ----
 
-    def to_global(self, entry: int, generation: int, size: int) -> GlobalObject:
-        known = self.imports.get((entry, generation))
-        if known is not None:
-            return known.origin
-        if self._port.exists(entry, generation):
-            self._port.accept(entry, generation)
-        return (self.number, entry, generation, size)
-
     def to_local(self, name: GlobalObject, owner: Process) -> Entry:
         """This node's entry for it. `owner`: a process of this node, or the daemon when the owner is elsewhere."""
         node, entry, generation, size = name
@@ -116,6 +108,7 @@ class Objects:
             return known
         made = self._port.import_object(size, *owner)
         self.imports[made] = Import(name, owner != DAEMON)
+        self._port.name_import(*made, *name)
         self._by_origin[origin] = made
         self._send(node, lm.Imported(entry, generation))
         self._sweep_later()
@@ -253,6 +246,7 @@ class Objects:
         exists = self._port.exists
         for entry in [entry for entry in self.imports if not exists(*entry)]:
             known = self.imports.pop(entry)
+            self._port.forget_import(*entry)
             node, theirs, generation, _ = known.origin
             if self._by_origin.get((node, theirs, generation)) == entry:
                 del self._by_origin[node, theirs, generation]

@@ -6,15 +6,17 @@ docs/design/0002-cluster.md for what travels and why.
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft import _native
 from weft.engine.cluster.calls import Calls
 from weft.engine.cluster.membership import HEAD, Membership
-from weft.engine.cluster.names import Names, names_in, rename_in
+from weft.engine.cluster.names import Names
 from weft.engine.cluster.objects import DAEMON, Objects
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.node.loop import Timer
@@ -28,7 +30,7 @@ from weft.engine.state.membership import MembershipState
 from weft.engine.state.resources import to_amounts, to_floats
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.link_messages import GlobalProcess, Member
+from weft.engine.wire.link_messages import GlobalObject, GlobalProcess, Member
 from weft.engine.wire.messages import (
     CreateGroup,
     DefineShape,
@@ -53,6 +55,8 @@ HEARTBEAT_S = 1.0
 FLUSH_S = 1.0
 """A node that takes longer to pass its workers' output on is not waited for."""
 REPLY, STREAM_ITEM = 64, 71
+RECORD_HEAD = struct.Struct("<I20x")
+"""Of a record in a batch: u32 bytes, then what only the native core reads."""
 _FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, kinds.ACTOR_CREATED, kinds.FUNCTION))
 _HEAD_METHODS = frozenset(
     "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys "
@@ -74,6 +78,23 @@ class _Flush:
         self.timer = timer
 
 
+class OutgoingRecords:
+    """The records for one node; see `wire.link.Records`."""
+
+    def __init__(self, port: _native.NodePort, node: int) -> None:
+        self._port = port
+        self._node = node
+
+    def take(self) -> bytes:
+        return self._port.take_batch(self._node)
+
+    def hold(self, is_full: bool) -> None:
+        if is_full:
+            self._port.hold_link(self._node)
+        else:
+            self._port.release_link(self._node)
+
+
 class ClusterShell:
     """One daemon's links to all others and what goes over them."""
 
@@ -87,8 +108,6 @@ class ClusterShell:
         self.on_joined: Callable[[], None] = lambda: None
         self._watchers: dict[Process, set[int]] = {}
         """Which nodes have a proxy for a process of this one."""
-        self._killed: set[Process] = set()
-        """Workers that will be dead in a moment: they get no more records of other nodes."""
         self._told_jobs: set[tuple[int, int]] = set()
         self._told_guests: set[tuple[int, Process]] = set()
         self._pings: dict[int, tuple[bytes, GlobalProcess, int]] = {}
@@ -97,6 +116,7 @@ class ClusterShell:
         self._planned: Timer | None = None
         self._reported: tuple[dict[str, int], int] | None = None
         self._report_timer: Timer | None = None
+        self.objects = Objects(self._port, daemon.loop, daemon.spilling, own.number, self._send)
         self.members = Membership(
             daemon.loop,
             transport,
@@ -104,16 +124,14 @@ class ClusterShell:
             self._joined,
             self._linked,
             self._received,
+            self._records_came,
             self._node_gone,
             self._lost,
+            lambda node: OutgoingRecords(self._port, node),
+            self.objects,
         )
-        transport.open(
-            self.members,
-            lambda _, transfer, offset, size: self.objects.chunk_target(transfer, offset, size),
-            lambda _, transfer, __, size: self.objects.chunk_came(transfer, size),
-        )
+        transport.open(self.members)
         self.names = Names(self._port, own.number, self._proxy_made)
-        self.objects = Objects(self._port, daemon.loop, daemon.spilling, own.number, self.members.send)
         self.asking = Asking(
             self._state, daemon.feed, self._send_to_daemon, self.members.send, self._tell_job, self._warn
         )
@@ -121,7 +139,6 @@ class ClusterShell:
         if head:
             daemon.operations.ask_head = lambda method, params: self.calls.ask(HEAD, method, params)
         self._handlers: dict[type[lm.LinkMessage], Any] = {
-            lm.Record: self._record_came,
             lm.Report: self._report_came,
             lm.WatchProcess: self._watch_came,
             lm.ProcessGone: self._gone_came,
@@ -161,7 +178,8 @@ class ClusterShell:
 
     def _joined(self) -> None:
         own = self.members.own
-        self.names.number = self.objects.number = own.number
+        self.names.joined(own.number)
+        self.objects.number = own.number
         self._state.leases.last_id = own.number << LEASE_SHIFT
         self._daemon.last_job = own.number << JOB_SHIFT
         view = NodeView(own.number, own.node_id, own.labels, dict(self._state.resources.total))
@@ -196,6 +214,7 @@ class ClusterShell:
         for watching in self._watchers.values():
             watching.discard(number)
         self.objects.node_gone(number)
+        self._port.remove_link(number)
         known = self.members.members.get(number)
         name = f"node {known.node_id[:8]} at {known.address}" if known is not None else "its node"
         for process in [proxy for proxy in self.names.proxies if proxy[0] == number]:
@@ -282,42 +301,26 @@ class ClusterShell:
             self._state.owners_elsewhere.add(process)
         return self._send_to_daemon(HEAD, process, kind, payload)
 
-    def forward(self, outbound: list[tuple[int, int, int, int, bytes]]) -> None:
-        """What local processes, and this daemon, have sent to proxies."""
-        if not outbound:
-            return
-        links = list(self.members.links.values())
-        for link in links:
-            link.cork()
-        try:
-            self._forward(outbound)
-        finally:
-            for link in links:
-                link.uncork()
-
-    def _forward(self, outbound: list[tuple[int, int, int, int, bytes]]) -> None:
-        for proxy, slot, generation, kind, payload in outbound:
-            if slot == 0 and kind == kinds.PEER_DIED:
-                dead: Process = kinds.PROCESS_BODY.unpack_from(payload)
-                self._port.proxy_forgets(proxy, *dead)
-                self._daemon.release(dead)
-                continue
-            if (name := self.names.of_proxy(proxy)) is not None:
-                self._pass_on(name[0], (slot, generation), name[1:], kind, payload)
+    def forward(self) -> None:
+        """Send what local processes, and this daemon, have sent to proxies."""
+        for node in self._port.nodes_with_output():
+            if (link := self.members.links.get(node)) is not None:
+                link.send_records()
+            else:
+                self._port.remove_link(node)
+        for dead in self._port.take_detached():
+            self._daemon.release(dead)
 
     def _pass_on(self, node: int, sender: Process, to: Process, kind: int, payload: bytes) -> bool:
-        processes, objects = names_in(kind, payload)
-        return self.members.send(
-            node,
-            lm.Record(
-                *sender,
-                *to,
-                kind,
-                [self.names.to_global(process) for process in processes],
-                [self.objects.to_global(*entry) for entry in objects],
-                payload,
-            ),
-        )
+        link = self.members.links.get(node)
+        if link is None:
+            return False
+        self._port.pass_on(node, sender, to, kind, payload)
+        link.send_records()
+        return True
+
+    def _send(self, node: int, message: lm.AnyMessage) -> bool:
+        return self.members.send(node, message)
 
     def _send_to_daemon(self, node: int, process: Process, kind: int, payload: bytes) -> bool:
         """A record to another daemon in a local process's name."""
@@ -350,25 +353,45 @@ class ClusterShell:
             print(f"weft: {what} makes no sense: {error!r}", file=sys.stderr, flush=True)
             self._loop.call_later(0, lambda: link.close(f"{what} made no sense"))
 
-    def _record_came(self, link: NodeLink, message: lm.Record) -> None:
-        to: Process = (message.to_slot, message.to_generation)
-        if to[0] != 0 and (to in self._killed or not self._is_here(to)):
-            return
-        kind = message.kind
+    def _records_came(self, link: NodeLink, batch: memoryview) -> None:
+        at, node = 0, link.peer
+        try:
+            while at < len(batch):
+                at, stop = self._port.deliver(node, batch, at)
+                if stop is None:
+                    break
+                if not isinstance(stop[0], list):
+                    self._record_came(node, stop[0], stop[1], stop[2], stop[3])
+                elif not self._make_names(stop[0], stop[1], stop[2], stop[3]):
+                    at += RECORD_HEAD.size + RECORD_HEAD.unpack_from(batch, at)[0]
+        except Exception as error:  # one node's nonsense must not end another
+            what = f"a batch of records of node {node}"
+            print(f"weft: {what} makes no sense: {error!r}", file=sys.stderr, flush=True)
+            self._loop.call_later(0, lambda: link.close(f"{what} made no sense"))
+        self.forward()
+
+    def _make_names(self, processes: list[GlobalProcess], objects: list[GlobalObject], to: Process, kind: int) -> bool:
+        """For what the next record speaks of and is new here. False when that can not be."""
         owner = to if kind in (REPLY, STREAM_ITEM) else DAEMON
-        payload = rename_in(
-            kind,
-            message.payload,
-            [self.names.to_local(name) for name in message.processes],
-            [self.objects.to_local(name, owner) for name in message.objects],
-        )
-        sender = (link.peer, message.from_slot, message.from_generation)
-        if message.from_slot == 0:
-            self._daemon_says(link.peer, to, kind, payload)
-        elif to[0] == 0:
-            self._daemon.handle_record(self.names.to_local(sender), kind, payload)
-        else:
-            self._port.send_as(self.names.to_local(sender)[0], *to, kind, payload)
+        try:
+            for process in processes:
+                self.names.to_local(process)
+            for name in objects:
+                self.objects.to_local(name, owner)
+        except RuntimeError as error:  # no slot or entry is free
+            print(f"weft: a record (kind {kind}) for slot {to[0]} was dropped: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
+
+    def _record_came(self, node: int, sender: Process, to: Process, kind: int, payload: bytes) -> None:
+        """One from another daemon, or to this one."""
+        try:
+            if sender[0] == 0:
+                self._daemon_says(node, to, kind, payload)
+            else:
+                self._daemon.handle_record(self.names.to_local((node, *sender)), kind, payload)
+        except RuntimeError as error:  # no slot or ring is free
+            print(f"weft: a record (kind {kind}) of node {node} was dropped: {error}", file=sys.stderr, flush=True)
 
     def _daemon_says(self, node: int, to: Process, kind: int, payload: bytes) -> None:
         """A record that another daemon sends to a process of this node, or to this daemon."""
@@ -452,7 +475,7 @@ class ClusterShell:
     def _kill_came(self, link: NodeLink, message: lm.KillProcess) -> None:
         process = (message.slot, message.generation)
         if process in self._state.workers.by_process:
-            self._killed.add(process)
+            self._port.refuse_records(*process)
             self._daemon.kill_worker(process)
 
     # ---- placement groups ----
@@ -500,7 +523,6 @@ class ClusterShell:
         self.asking.process_gone(process)
         self.asking.worker_gone(process)
         self._state.owners_elsewhere.discard(process)
-        self._killed.discard(process)
         self._told_guests = {told for told in self._told_guests if told[1] != process}
 
     def _gone_came(self, link: NodeLink, message: lm.ProcessGone) -> None:

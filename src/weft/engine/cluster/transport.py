@@ -10,12 +10,11 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Callable
 from typing import Protocol
 
 from weft.engine.node.config import StartError
 from weft.engine.node.loop import Loop
-from weft.engine.wire.link import Link, Sending
+from weft.engine.wire.link import Link, Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
 
 
@@ -25,10 +24,12 @@ class NodeLink(Protocol):
     peer: int
     """The number of the node at the other end, once it is known."""
 
+    records: Records | None
+    """Where the records that it sends come from, once the node is known."""
+
     def send(self, message: AnyMessage) -> None: ...
+    def send_records(self) -> None: ...
     def send_bulk(self, sending: Sending) -> None: ...
-    def cork(self) -> None: ...
-    def uncork(self) -> None: ...
     def close(self, reason: str = "") -> None: ...
 
 
@@ -38,15 +39,14 @@ class LinkEvents(Protocol):
     def accepted(self, link: NodeLink) -> None: ...
     def ready(self, link: NodeLink) -> None: ...
     def received(self, link: NodeLink, message: AnyMessage) -> None: ...
+    def records_came(self, link: NodeLink, batch: memoryview) -> None: ...
+    def chunk_target(self, link: NodeLink, transfer: int, offset: int, size: int) -> memoryview | None: ...
+    def chunk_came(self, link: NodeLink, transfer: int, offset: int, size: int) -> None: ...
     def closed(self, link: NodeLink, reason: str) -> None: ...
 
 
-ChunkTarget = Callable[[NodeLink, int, int, int], "memoryview | None"]
-ChunkCame = Callable[[NodeLink, int, int, int], None]
-
-
 class Transport(Protocol):
-    def open(self, events: LinkEvents, chunk_target: ChunkTarget, on_chunk: ChunkCame) -> None:
+    def open(self, events: LinkEvents) -> None:
         """Links of others are accepted from now on."""
 
     def connect(self, address: str) -> NodeLink:
@@ -64,11 +64,9 @@ class TcpTransport:
         self._listener = listener
         self._token = token
         self._events: LinkEvents
-        self._chunk_target: ChunkTarget
-        self._on_chunk: ChunkCame
 
-    def open(self, events: LinkEvents, chunk_target: ChunkTarget, on_chunk: ChunkCame) -> None:
-        self._events, self._chunk_target, self._on_chunk = events, chunk_target, on_chunk
+    def open(self, events: LinkEvents) -> None:
+        self._events = events
         self._loop.watch(self._listener.fileno(), self._accept)
 
     def close(self) -> None:
@@ -90,17 +88,7 @@ class TcpTransport:
             self._events.accepted(self._link(connection, accepts=True))
 
     def _link(self, connection: socket.socket, accepts: bool) -> Link:
-        return Link(
-            self._loop,
-            connection,
-            self._token,
-            accepts,
-            self._events.ready if not accepts else lambda _: None,
-            self._events.received,
-            self._events.closed,
-            self._chunk_target,
-            self._on_chunk,
-        )
+        return Link(self._loop, connection, self._token, accepts, self._events)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -182,7 +182,7 @@ class NodeDaemon:
             except (ValueError, struct.error, msgspec.MsgspecError) as error:
                 print(f"weft: a malformed record (kind {kind}) of slot {slot}: {error}", file=sys.stderr, flush=True)
         if self.cluster is not None:
-            self.cluster.forward(self.port.take_outbound())
+            self.cluster.forward()
 
     def handle_record(self, process: Process, kind: int, payload: bytes) -> None:
         event = intake.decode(process, kind, payload)

@@ -1,8 +1,10 @@
 """One connection between two node daemons: frames and bulk bytes over TCP, without blocking, in the daemon's loop.
 
-A frame is a header (u32 bytes, u8 type, 3 zero) and its body: a message of `link_messages`, or a chunk of an object
-(u32 transfer, u64 offset, then raw bytes, received straight into where they belong). Messages go before chunks, and
-one chunk is read from its object only when the socket has room, so a large object delays nothing for long.
+A frame is a header (u32 bytes, u8 type, 3 zero) and its body: a message of `link_messages`, a batch of records (see
+`native/forwarding.hpp`), or a chunk of an object (u32 transfer, u64 offset, then raw bytes, received straight into
+where they belong). Messages and records keep their order and go before chunks, and one chunk is read from its object
+only when the socket has room, so a large object delays nothing for long. While more than `FULL_BYTES` wait to be sent
+no more records are taken: they stay with the processes that wrote them.
 
 Nothing is decoded before the handshake of `auth` is over. Whatever is wrong with what comes ends the link, with a
 reason. Runs in the daemon's thread.
@@ -15,7 +17,6 @@ import contextlib
 import itertools
 import socket
 import struct
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -27,8 +28,9 @@ from weft.engine.wire.link_messages import AnyMessage
 
 HEADER = struct.Struct("<IB3x")
 CHUNK_HEAD = struct.Struct("<IQ")
-MESSAGE, CHUNK = 1, 2
+MESSAGE, CHUNK, RECORDS = 1, 2, 3
 CHUNK_BYTES = 1 << 20
+FULL_BYTES = 8 << 20
 LARGEST_MESSAGE = 1 << 30
 HANDSHAKE_S = 10.0
 _READ_BYTES = 256 << 10
@@ -49,37 +51,48 @@ class Sending(Protocol):
         """All of it is in the socket, or the link is gone."""
 
 
-class Link:
-    """A link, from the connected (or connecting) socket to its end. `on_ready` is called once it can be trusted."""
+class LinkUser(Protocol):
+    """Who is told what comes over a link."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        connection: socket.socket,
-        token: bytes,
-        accepts: bool,
-        on_ready: Callable[[Link], None],
-        on_message: Callable[[Link, AnyMessage], None],
-        on_closed: Callable[[Link, str], None],
-        chunk_target: Callable[[Link, int, int, int], memoryview | None],
-        on_chunk: Callable[[Link, int, int, int], None],
-    ) -> None:
+    def ready(self, link: Link) -> None:
+        """It can be trusted from now on."""
+
+    def received(self, link: Link, message: AnyMessage) -> None: ...
+    def records_came(self, link: Link, batch: memoryview) -> None: ...
+    def closed(self, link: Link, reason: str) -> None: ...
+    def chunk_target(self, link: Link, transfer: int, offset: int, size: int) -> memoryview | None:
+        """Where these bytes of an object belong; None to throw them away."""
+
+    def chunk_came(self, link: Link, transfer: int, offset: int, size: int) -> None: ...
+
+
+class Records(Protocol):
+    """Where the records come from that a link sends."""
+
+    def take(self) -> bytes:
+        """One batch of them; empty when there is none."""
+
+    def hold(self, is_full: bool) -> None:
+        """Make no more batches; or go on."""
+
+
+class Link:
+    """A link, from the connected (or connecting) socket to its end."""
+
+    def __init__(self, loop: Loop, connection: socket.socket, token: bytes, accepts: bool, user: LinkUser) -> None:
         self._loop = loop
         self._socket = connection
-        self._on_ready = on_ready
-        self._on_message = on_message
-        self._on_closed = on_closed
-        self._chunk_target = chunk_target
-        """Of (link, transfer, offset, bytes): where they belong; None to throw them away."""
-        self._on_chunk = on_chunk
+        self._user = user
+        self.records: Records | None = None
         self._handshake: Handshake | None = Handshake(token, accepts)
         self._out: collections.deque[memoryview] = collections.deque()
+        self._out_bytes = 0
+        self._is_full = False
         self._bulk: collections.deque[tuple[Sending, int]] = collections.deque()
         self._buffer = bytearray()
         self._chunk: tuple[int, int, int, memoryview | None, int] | None = None
         """(transfer, offset, bytes, target, received) of the chunk that is coming in."""
         self._wants_write = False
-        self._is_corked = False
         self.is_closed = False
         self.peer = 0
         """The number of the node at the other end, once it is known."""
@@ -99,19 +112,30 @@ class Link:
         """In order, as soon as the socket takes it. Nothing happens once the link is closed."""
         if self.is_closed:
             return
+        self._take_records()
         body = link_messages.encode(message)
-        self._out.append(memoryview(HEADER.pack(len(body), MESSAGE) + body))
-        if not self._wants_write and not self._is_corked:
+        self._put(HEADER.pack(len(body), MESSAGE) + body)
+        if not self._wants_write:
             self._flush()
 
-    def cork(self) -> None:
-        """More will be sent in a moment: keep it together until `uncork`."""
-        self._is_corked = True
+    def send_records(self) -> None:
+        """Send what `records` has now."""
+        if not self.is_closed:
+            self._take_records()
+            if self._out and not self._wants_write:
+                self._flush()
 
-    def uncork(self) -> None:
-        self._is_corked = False
-        if self._out and not self._wants_write and not self.is_closed:
-            self._flush()
+    def _take_records(self) -> None:
+        if self.records is not None and (batch := self.records.take()):
+            self._put(HEADER.pack(len(batch), RECORDS))
+            self._put(batch)
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._out.append(memoryview(data))
+        self._out_bytes += len(data)
+        if self._out_bytes > FULL_BYTES and not self._is_full and self.records is not None:
+            self._is_full = True
+            self.records.hold(True)
 
     def send_bulk(self, sending: Sending) -> None:
         if self.is_closed:
@@ -134,12 +158,12 @@ class Link:
             sending.finish()
         self._bulk.clear()
         self._out.clear()
-        self._on_closed(self, reason)
+        self._user.closed(self, reason)
 
     def _send_handshake(self) -> None:
         assert self._handshake is not None
         if out := self._handshake.take_output():
-            self._out.append(memoryview(out))
+            self._put(out)
             if not self._wants_write:
                 self._flush()
 
@@ -147,6 +171,7 @@ class Link:
         try:
             while self._out or self._next_chunk():
                 sent = self._socket.sendmsg(itertools.islice(self._out, _GATHERED))
+                self._out_bytes -= sent
                 while self._out and sent >= len(self._out[0]):
                     sent -= len(self._out.popleft())
                 if sent:
@@ -161,6 +186,10 @@ class Link:
         if is_full != self._wants_write:
             self._wants_write = is_full
             self._loop.want_write(self._socket.fileno(), self._flush if is_full else None)
+        if self._is_full and self._out_bytes < FULL_BYTES // 2:
+            self._is_full = False
+            if self.records is not None:
+                self.records.hold(False)
 
     def _next_chunk(self) -> bool:
         """Put one more chunk in line; False when no object is on its way."""
@@ -168,12 +197,10 @@ class Link:
             return False
         sending, offset = self._bulk.popleft()
         part = sending.data[offset : offset + CHUNK_BYTES]
-        self._out.append(
-            memoryview(HEADER.pack(CHUNK_HEAD.size + len(part), CHUNK) + CHUNK_HEAD.pack(sending.transfer, offset))
-        )
+        self._put(HEADER.pack(CHUNK_HEAD.size + len(part), CHUNK) + CHUNK_HEAD.pack(sending.transfer, offset))
         last = offset + len(part) >= len(sending.data)
         # The last part is copied, so that the object need not be kept until the socket has taken it.
-        self._out.append(memoryview(bytes(part)) if last else part)
+        self._put(bytes(part) if last else part)
         if last:
             sending.finish()
         else:
@@ -219,14 +246,14 @@ class Link:
             rest = handshake.feed(data)
         finally:
             if out := handshake.take_output():
-                self._out.append(memoryview(out))
+                self._put(out)
                 self._flush()
         if handshake.is_done:
             self._handshake = None
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
-            self._on_ready(self)
+            self._user.ready(self)
         return rest
 
     def _take_frames(self) -> None:
@@ -247,16 +274,19 @@ class Link:
                 transfer, offset = CHUNK_HEAD.unpack_from(buffer, at + HEADER.size)
                 at += HEADER.size + CHUNK_HEAD.size
                 count = size - CHUNK_HEAD.size
-                self._chunk = (transfer, offset, count, self._chunk_target(self, transfer, offset, count), 0)
+                self._chunk = (transfer, offset, count, self._user.chunk_target(self, transfer, offset, count), 0)
                 continue
-            if kind != MESSAGE or size > LARGEST_MESSAGE:
+            if kind not in (MESSAGE, RECORDS) or size > LARGEST_MESSAGE:
                 raise ValueError(f"a frame of type {kind} with {size} bytes is not one of Weft's")
             if len(buffer) - at < HEADER.size + size:
                 break
             with memoryview(buffer) as view, view[at + HEADER.size : at + HEADER.size + size] as body:
+                at += HEADER.size + size
+                if kind == RECORDS:
+                    self._user.records_came(self, body)
+                    continue
                 message = link_messages.decode(body)
-            at += HEADER.size + size
-            self._on_message(self, message)
+            self._user.received(self, message)
         if at:
             del self._buffer[:at]
 
@@ -283,7 +313,7 @@ class Link:
         self._chunk = None
         if target is not None:
             target.release()
-            self._on_chunk(self, transfer, offset, size)
+            self._user.chunk_came(self, transfer, offset, size)
         return True
 
     def _too_slow(self) -> None:

@@ -97,19 +97,6 @@ class CallAnswer(LinkMessage, frozen=True):
 # ---- processes -------------------------------------------------------------------------------------
 
 
-class Record(LinkMessage, frozen=True):
-    """One record from a process (or daemon) of the sender's node to one of the receiver's."""
-
-    from_slot: int
-    from_generation: int
-    to_slot: int
-    to_generation: int
-    kind: int
-    processes: list[GlobalProcess]
-    objects: list[GlobalObject]
-    payload: bytes
-
-
 class WatchProcess(LinkMessage, frozen=True):
     """The sender has made a proxy for this process: tell it of its death."""
 
@@ -250,7 +237,6 @@ AnyMessage: TypeAlias = (
     | Answer
     | Call
     | CallAnswer
-    | Record
     | WatchProcess
     | ProcessGone
     | KillProcess
