@@ -50,6 +50,30 @@ def test_a_callback_may_unwatch_another_that_is_ready_too(loop: Loop) -> None:
         os.close(fd)
 
 
+def test_a_new_descriptor_does_not_answer_for_an_old_one_of_its_number(loop: Loop) -> None:
+    pairs = [os.pipe(), os.pipe()]
+    heard: list[str] = []
+
+    def replace(other: int) -> None:
+        """The other one is closed, and one that nothing has happened to takes its number."""
+        loop.unwatch(pairs[other][0])
+        quiet = os.pipe()
+        os.dup2(quiet[0], pairs[other][0])
+        os.close(quiet[0])
+        loop.watch(pairs[other][0], lambda: heard.append("new"))
+        fds.append(quiet[1])
+        heard.append("old")
+
+    fds = [fd for pair in pairs for fd in pair]
+    for number, (ours, theirs) in enumerate(pairs):
+        loop.watch(ours, lambda number=number: replace(1 - number))  # type: ignore[misc]
+        os.write(theirs, b"x")
+    loop.run_once(1)
+    assert heard == ["old"]
+    for fd in fds:
+        os.close(fd)
+
+
 def test_timers_run_in_their_order_and_can_be_called_off(loop: Loop) -> None:
     heard: list[str] = []
     loop.call_later(0.002, lambda: heard.append("second"))

@@ -34,6 +34,8 @@ class Loop:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
+        self._new: set[int] = set()
+        """Descriptors watched since the last poll: what it said of such a number was said of another descriptor."""
         self._writers: dict[int, Callable[[], None]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
@@ -45,6 +47,7 @@ class Loop:
         """Call back whenever the descriptor is readable or its other end is gone."""
         self._epoll.register(fd, _READABLE)
         self._callbacks[fd] = callback
+        self._new.add(fd)
 
     def unwatch(self, fd: int) -> None:
         """Must come before the descriptor is closed. Nothing happens when it is not watched."""
@@ -86,7 +89,10 @@ class Loop:
 
     def run_once(self, wait_s: float) -> None:
         """One round: what is ready within `wait_s` (without limit when negative), and the timers that are due."""
+        self._new.clear()
         for fd, what in self._epoll.poll(wait_s):
+            if fd in self._new:
+                continue
             if what & select.EPOLLOUT and (writer := self._writers.get(fd)) is not None:
                 writer()
             callback = self._callbacks.get(fd)
