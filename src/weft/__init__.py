@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from weft.ids import TaskID as TaskID
     from weft.ids import UniqueID as UniqueID
     from weft.ids import WorkerID as WorkerID
+    from weft.util.mapping import as_completed as as_completed
 
     ObjectID = ObjectRef
     DynamicObjectRefGenerator = ObjectRefGenerator
@@ -71,6 +72,7 @@ _HOMES = {
     _PROCESS + "cluster": "available_resources cluster_resources nodes",
     _PROCESS + "context": "get_gpu_ids get_runtime_context",
     "weft._native": "ObjectRef",
+    "weft.util.mapping": "as_completed",
     "weft.ids": "ActorClassID ActorID ClusterID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from weft.engine.process.actor_class import ActorClass, ActorClassInheritanceException
 from weft.engine.process.actor_description import method
-from weft.engine.process.actor_handle import ActorHandle, ActorMethod
+from weft.engine.process.actor_handle import ActorHandle, ActorMethod, typed
 from weft.engine.process.lifecycle import exit_actor
 
-__all__ = ["ActorClass", "ActorClassInheritanceException", "ActorHandle", "ActorMethod", "exit_actor", "method"]
+__all__ = [
+    "ActorClass",
+    "ActorClassInheritanceException",
+    "ActorHandle",
+    "ActorMethod",
+    "exit_actor",
+    "method",
+    "typed",
+]

@@ -369,3 +369,21 @@ def test_an_actor_holds_what_num_cpus_says() -> None:
     light = Counter.remote()
     weft.get(light.add.remote())
     assert free() == before - 1
+
+
+def test_a_handle_can_be_seen_as_its_class_by_type_checkers() -> None:
+    class Account:
+        @weft.method
+        def deposit(self, amount: int) -> int:
+            return amount
+
+        @weft.method(num_returns=2)
+        def split(self) -> tuple[int, int]:
+            return self.deposit(1), 2
+
+    handle = weft.remote(Account).remote()
+    assert weft.actor.typed(handle) is handle
+    assert weft.get(weft.actor.typed(handle).deposit.remote(3)) == 3
+    assert weft.get(handle.split.remote()) == [1, 2]
+    with pytest.raises(TypeError, match="typed\\(\\) wants an actor's handle, but got 3"):
+        weft.actor.typed(3)  # type: ignore[arg-type]

@@ -151,3 +151,49 @@ def test_results_come_as_they_are_ready() -> None:
     assert sorted(map_unordered(double, range(25), backpressure_size=10, chunk_size=2)) == [2 * i for i in range(25)]
     with pytest.raises(ValueError, match="backpressure_size"):
         map_unordered(double, [], backpressure_size=1, chunk_size=2)
+
+
+def test_a_result_that_is_ready_does_not_wait_for_others() -> None:
+    @weft.remote
+    class Gate:
+        def __init__(self) -> None:
+            self.opened = asyncio.Event()
+
+        async def enter(self) -> str:
+            await self.opened.wait()
+            return "late"
+
+        async def open(self) -> None:
+            self.opened.set()
+
+    gate = Gate.remote()
+    results = weft.as_completed([gate.enter.remote(), weft.put("early")])
+    assert next(results) == "early"
+    weft.get(gate.open.remote())
+    assert list(results) == ["late"]
+
+
+def test_results_can_be_iterated_over_in_a_coroutine() -> None:
+    async def read() -> tuple[list[int], list[int], int]:
+        values = [value async for value in weft.as_completed([double.remote(i) for i in range(500)])]
+        refs = [ref async for ref in weft.as_completed([double.remote(7)], yield_obj_refs=True)]
+        failures = 0
+        try:
+            async for _ in weft.as_completed([Doubler.remote().fail.remote(1)]):
+                pass
+        except ValueError:
+            failures += 1
+        return sorted(values), weft.get(refs), failures
+
+    assert asyncio.run(read()) == ([2 * i for i in range(500)], [14], 1)
+
+
+def test_as_completed_refuses_what_it_cannot_wait_for() -> None:
+    with pytest.raises(TypeError, match=r"got a single one: as_completed\(\[ObjectRef"):
+        weft.as_completed(weft.put(1))  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="has 3 in it"):
+        weft.as_completed([weft.put(1), 3])
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, but got 0"):
+        weft.as_completed([], chunk_size=0)
+    with pytest.raises(TypeError, match="chunk_size must be an int, but got '2'"):
+        weft.as_completed([], chunk_size="2")

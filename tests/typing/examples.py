@@ -10,6 +10,7 @@ from typing_extensions import assert_type
 
 import weft
 from weft import ObjectRef
+from weft.actor import typed
 
 
 @weft.remote
@@ -55,8 +56,44 @@ def values_keep_their_types() -> None:
     assert_type(rest, list[ObjectRef[int]])
 
 
+def refs_are_as_good_as_values() -> None:
+    number = add.remote(1)
+    assert_type(add.remote(number), ObjectRef[int])
+    assert_type(add.remote(number, 2), ObjectRef[int])
+    assert_type(add.remote(1, number), ObjectRef[int])
+    assert_type(add.options(num_cpus=2).remote(number, number), ObjectRef[int])
+    assert_type(weft.get(name_of.remote(add.remote(number))), str)
+
+
+def results_come_as_they_are_ready() -> None:
+    for value in weft.as_completed([add.remote(1), add.remote(2)]):
+        assert_type(value, int)
+    for ref in weft.as_completed([add.remote(1)], yield_obj_refs=True):
+        assert_type(ref, ObjectRef[int])
+
+
+class Account:
+    @weft.method
+    def deposit(self, amount: int, note: str = "") -> float:
+        return float(amount)
+
+    @weft.method(concurrency_group="io")
+    def owner(self) -> str:
+        return f"{self.deposit(1)}"
+
+
+def methods_keep_their_signatures() -> None:
+    account = typed(weft.remote(Account).remote())
+    assert_type(account.deposit.remote(1, note="x"), ObjectRef[float])
+    assert_type(account.deposit.remote(add.remote(1)), ObjectRef[float])
+    assert_type(weft.get(account.owner.options(name="o").remote()), str)
+    assert_type(Account().deposit(1), float)
+
+
 async def refs_can_be_awaited() -> None:
     assert_type(await add.remote(1), int)
+    async for value in weft.as_completed([add.remote(1)]):
+        assert_type(value, int)
     assert_type(await asyncio.gather(add.remote(1), name_of.remote(2)), tuple[int, str])
 
 

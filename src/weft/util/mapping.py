@@ -6,27 +6,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import weft
+from weft import ObjectRef
+from weft.engine.process.refs import call_on_loop
 
-__all__ = ["as_completed", "map_unordered"]
+__all__ = ["Completed", "as_completed", "map_unordered"]
+
+T = TypeVar("T")
 
 
-def as_completed(refs: Iterable[Any], *, chunk_size: int = 10, yield_obj_refs: bool = False) -> Iterator[Any]:
-    """The values of the refs in the order in which they become ready, or the refs themselves.
+@overload
+def as_completed(refs: Iterable[ObjectRef[T]], *, chunk_size: int = 10) -> Completed[T]: ...
+@overload
+def as_completed(
+    refs: Iterable[ObjectRef[T]], *, chunk_size: int = 10, yield_obj_refs: Literal[True]
+) -> Completed[ObjectRef[T]]: ...
+@overload
+def as_completed(
+    refs: Iterable[ObjectRef[Any]], *, chunk_size: int = 10, yield_obj_refs: bool = False
+) -> Completed[Any]: ...
+def as_completed(refs: Iterable[Any], *, chunk_size: int = 10, yield_obj_refs: bool = False) -> Completed[Any]:
+    """The values of the refs in the order in which they become ready, or the refs themselves: for `for`, and for
+    `async for` in a coroutine. A task's exception is raised in its place, and what was ready with it is lost to `for`
+    loops: take the refs to go on behind it.
 
-    `chunk_size`: so many are waited for at a time; more means fewer waits and a later first result."""
+    `chunk_size`: at most so many are fetched at a time; nothing that is ready waits for what is not.
+
+    >>> sorted(weft.as_completed([weft.put(1), weft.put(2)]))
+    [1, 2]
+    """
+    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int):
+        raise TypeError(f"chunk_size must be an int, but got {chunk_size!r}")
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, but got {chunk_size}")
-    return _as_completed(list(refs), chunk_size, yield_obj_refs)
+    if isinstance(refs, ObjectRef):
+        raise TypeError(f"as_completed() expects a list of refs, but got a single one: as_completed([{refs!r}])")
+    pending = list(refs)
+    for ref in pending:
+        if not isinstance(ref, ObjectRef):
+            raise TypeError(f"as_completed() expects a list of refs, but got one that has {ref!r} in it")
+    return Completed(pending, chunk_size, yield_obj_refs)
 
 
-def _as_completed(pending: list[Any], chunk_size: int, yield_obj_refs: bool) -> Iterator[Any]:
+class Completed(Generic[T]):
+    """What `as_completed` returns; an iterator of either kind, once."""
+
+    def __init__(self, pending: list[Any], chunk_size: int, yield_obj_refs: bool) -> None:
+        self._pending = pending
+        self._yields_refs = yield_obj_refs
+        self._values = _completed(pending, chunk_size, yield_obj_refs)
+        self._arrivals: AsyncIterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return next(self._values)  # type: ignore[no-any-return]
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._arrivals is None:
+            self._arrivals = _arrivals(self._pending)
+        ref = await self._arrivals.__anext__()
+        return ref if self._yields_refs else await ref  # type: ignore[no-any-return]
+
+
+def _completed(pending: list[Any], chunk_size: int, yield_obj_refs: bool) -> Iterator[Any]:
     while pending:
-        ready, pending = weft.wait(pending, num_returns=min(chunk_size, len(pending)))
+        ready, pending = weft.wait(pending, num_returns=1)
+        if pending and chunk_size > 1:
+            more, pending = weft.wait(pending, num_returns=min(chunk_size - 1, len(pending)), timeout=0)
+            ready += more
         yield from ready if yield_obj_refs else weft.get(ready)
+
+
+async def _arrivals(pending: list[Any]) -> AsyncIterator[Any]:
+    """The refs as they become ready, without a thread that waits."""
+    import asyncio
+
+    arrived: asyncio.Queue[Any] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for ref in pending:
+        call_on_loop(ref, loop, partial(arrived.put_nowait, ref))
+    for _ in pending:
+        yield await arrived.get()
 
 
 def map_unordered(
@@ -54,4 +123,4 @@ def _map_unordered(
         if most is not None and len(pending) >= most:
             ready, pending = weft.wait(pending, num_returns=min(chunk_size, len(pending)))
             yield from ready if yield_obj_refs else weft.get(ready)
-    yield from _as_completed(pending, chunk_size, yield_obj_refs)
+    yield from _completed(pending, chunk_size, yield_obj_refs)

@@ -51,7 +51,7 @@ class ActorClass(Generic[T]):
         self.__doc__ = self._cls.__doc__
         self.__wrapped__ = self._cls
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[T]:
         """Create an actor; `args` go to the class's constructor."""
         return self._creation.create(args, kwargs)
 
@@ -97,7 +97,7 @@ class ActorClassVariant(Generic[T]):
     def __init__(self, creation: ActorCreation) -> None:
         self._creation = creation
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[T]:
         return self._creation.create(args, kwargs)
 
     def bind(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -116,7 +116,7 @@ class ActorCreation:
         self._session = 0
         self._key = 0
 
-    def create(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActorHandle:
+    def create(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActorHandle[Any]:
         chosen = self._options
         self._check_order()
         self._check_arguments(args, kwargs)

@@ -6,12 +6,17 @@ The class itself does not: a handle can be used where the class can not be impor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
 from weft.engine.process import options
 from weft.engine.process.parameters import Parameters
 from weft.engine.process.remote_function import code_flags, is_generator
 
+if TYPE_CHECKING:
+    from weft.engine.process.typed_calls import TypedMethod
+
+P = ParamSpec("P")
+R = TypeVar("R")
 _COROUTINE, _ASYNC_GENERATOR = 0x80, 0x200
 MARK = "__weft_method__"
 SYSTEM_GROUP = "_ray_system"
@@ -68,8 +73,14 @@ class ActorDescription(NamedTuple):
         return known
 
 
-def method(*args: Any, **given: Any) -> Callable[[Any], Any]:
+@overload
+def method(function: Callable[Concatenate[Any, P], R], /) -> TypedMethod[P, R]: ...
+@overload
+def method(**given: Any) -> Callable[[Callable[Concatenate[Any, P], R]], TypedMethod[P, R]]: ...
+def method(*args: Any, **given: Any) -> Any:
     """Options of an actor's method: num_returns, concurrency_group, max_task_retries, retry_exceptions.
+
+    Type checkers see the signature of a method that has it, also without options, see `weft.actor.typed`.
 
     >>> @weft.remote
     ... class Splitter:
@@ -77,6 +88,8 @@ def method(*args: Any, **given: Any) -> Callable[[Any], Any]:
     ...     def halves(self, text):
     ...         return text[:1], text[1:]
     """
+    if len(args) == 1 and not given and callable(args[0]):
+        return args[0]
     if args or not given:
         raise ValueError(
             "The @weft.method decorator must be applied using no arguments other than keywords of "

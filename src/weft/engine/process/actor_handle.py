@@ -7,7 +7,7 @@ the actor's token and not the handle, so there is no cycle: the last handle's en
 from __future__ import annotations
 
 import threading
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 from weft import _native
 from weft.engine.process import context_state, generator, options
@@ -16,8 +16,11 @@ from weft.engine.process.parameters import check_for
 from weft.exceptions import PendingCallsLimitExceeded
 from weft.ids import ActorID
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-class ActorHandle:
+
+class ActorHandle(Generic[T_co]):
     """A counted reference to an actor. When the last one is gone the actor finishes its calls and ends.
 
     Handles can be passed to tasks and other actors, compared, and used as keys."""
@@ -59,6 +62,22 @@ class ActorHandle:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorHandle, (self._weft_token, self._weft_description)
+
+
+def typed(handle: ActorHandle[T]) -> T:
+    """The handle itself, which type checkers see as an instance of its class: methods with `@weft.method` then have
+    their signatures and result types.
+
+    >>> @weft.remote
+    ... class Counter:
+    ...     @weft.method
+    ...     def add(self, amount: int) -> int: return amount
+    >>> weft.get(typed(Counter.remote()).add.remote(2))
+    2
+    """
+    if not isinstance(handle, ActorHandle):
+        raise TypeError(f"typed() wants an actor's handle, but got {handle!r}")
+    return handle  # type: ignore[return-value]
 
 
 class ActorMethod:

@@ -167,7 +167,7 @@ def _check_wait(object_refs: Any, num_returns: Any) -> None:
 # ---- actors and tasks ------------------------------------------------------------------------------
 
 
-def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
+def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """End an actor at once; what it runs and what is queued fails with ActorDiedError. No exit functions run.
 
     With `no_restart=False` it starts again if `max_restarts` allows."""
@@ -200,7 +200,7 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator, *, force: bool = False, rec
     cancel_task(ref, force, recursive)
 
 
-def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
+def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """A handle to the living actor of that name; ValueError when there is none.
 
     Such a handle does not keep the actor alive."""

@@ -28,7 +28,7 @@ def lookup(name: str, namespace: str) -> Entry | None:
     return entry
 
 
-def find(name: Any, namespace: str | None) -> ActorHandle:
+def find(name: Any, namespace: str | None) -> ActorHandle[Any]:
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"Please supply a non-empty name to get_actor, but got {name!r}")
     if namespace is not None and not isinstance(namespace, str):
@@ -44,14 +44,14 @@ def find(name: Any, namespace: str | None) -> ActorHandle:
     return handle_of(entry)
 
 
-def handle_of(entry: Entry) -> ActorHandle:
+def handle_of(entry: Entry) -> ActorHandle[Any]:
     """Uncounted."""
     return ActorHandle(_native.actor_token(entry[0]), entry[1])
 
 
 def claim(
     actor: bytes, description: ActorDescription, name: str, namespace: str, get_if_exists: bool
-) -> ActorHandle | None:
+) -> ActorHandle[Any] | None:
     """Take the name for an actor that is about to be created. The other actor's handle when it is taken and
     `get_if_exists`, ActorAlreadyExistsError when it is taken and not."""
     try:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import types
+from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from weft import _native
 from weft._native import ObjectRef
@@ -41,8 +44,48 @@ def install() -> None:
 
 def _await(self: ObjectRef[Any]) -> Generator[Any, None, Any]:
     if not self.is_ready():
-        yield from signal(lambda callback: _native.on_ready(self, callback)).__await__()
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+        call_on_loop(self, loop, partial(_finish, ready))
+        yield from ready
     return _native.get(self)
+
+
+def _finish(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def call_on_loop(ref: ObjectRef[Any], loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Have the loop make the call once the ref is ready."""
+    _native.on_ready(ref, partial(_hand_over, loop, call))
+
+
+_handed: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[Callable[[], None]]] = WeakKeyDictionary()
+"""What each loop was given and has not looked at: a loop is woken once for all that comes before it does."""
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """On the callback thread, the only one that adds."""
+    calls = _handed.get(loop)
+    if calls is None:
+        calls = _handed[loop] = deque()
+    calls.append(call)
+    if len(calls) == 1:
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody awaits any more
+            loop.call_soon_threadsafe(_make_calls, loop, calls)
+
+
+def _make_calls(loop: asyncio.AbstractEventLoop, calls: deque[Callable[[], None]]) -> None:
+    try:
+        while calls:
+            calls[0]()
+            calls.popleft()  # after the call, so that who adds meanwhile does not wake the loop again
+    except BaseException:  # an interrupt: the others must not be lost with it
+        loop.call_soon(_make_calls, loop, calls)
+        raise
 
 
 def signal(ask: Callable[[Callable[[], None]], None]) -> asyncio.Future[None]:
@@ -51,16 +94,7 @@ def signal(ask: Callable[[Callable[[], None]], None]) -> asyncio.Future[None]:
 
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-
-    def finish() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    def on_callback_thread() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody awaits any more
-            loop.call_soon_threadsafe(finish)
-
-    ask(on_callback_thread)
+    ask(partial(_hand_over, loop, partial(_finish, ready)))
     return ready
 
 

@@ -15,7 +15,7 @@ from weft.engine.process.options import TaskOptions
 from weft.engine.process.parameters import Parameters, check_for
 
 if TYPE_CHECKING:
-    from weft._native import ObjectRef
+    from weft.engine.process.typed_calls import Submit
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -77,7 +77,7 @@ class RemoteFunction(Generic[P, R]):
     if TYPE_CHECKING:
 
         @property
-        def remote(self) -> Callable[P, ObjectRef[R]]:
+        def remote(self) -> Submit[P, R]:
             """Submit a task; the ref of its result."""
             ...
 
@@ -151,7 +151,7 @@ class RemoteFunctionVariant(Generic[P, R]):
     if TYPE_CHECKING:
 
         @property
-        def remote(self) -> Callable[P, ObjectRef[R]]: ...
+        def remote(self) -> Submit[P, R]: ...
 
     def __init__(self, function: Callable[P, R], given: Mapping[str, Any]) -> None:
         chosen = options.task_options(_with_returns(function, given))
