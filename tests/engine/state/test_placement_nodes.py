@@ -118,6 +118,17 @@ def test_bundles_are_set_aside_on_their_nodes_and_come_back() -> None:
     assert nodes.rigs[1].state.groups.by_id[group_id(1)].state is GroupState.REMOVED
 
 
+def test_a_death_on_a_node_does_not_end_the_groups_that_it_has_learnt_of() -> None:
+    nodes = Nodes(1, 1)
+    nodes.create(1, [{"CPU": 1}, {"CPU": 1}], "STRICT_SPREAD")
+    nodes.settle()
+    nodes.rigs[1].join(job=7)
+    nodes.rigs[1].die(DRIVER)
+    nodes.settle()
+    assert nodes.rigs[1].state.groups.by_id[group_id(1)].state is GroupState.CREATED
+    assert nodes.free() == [0, 0]
+
+
 def test_a_group_waits_for_a_node_that_can_hold_it() -> None:
     nodes = Nodes(1)
     nodes.create(1, [{"CPU": 4}])

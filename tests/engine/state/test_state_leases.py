@@ -260,3 +260,19 @@ def test_a_lease_returned_while_its_worker_still_counts_as_blocked_frees_its_cpu
     assert rig.free() == {"CPU": 2}
     rig.feed(ev.WorkerUnblocked(worker))
     assert rig.free() == {"CPU": 2}
+
+
+def test_what_another_nodes_process_wants_ends_with_its_job() -> None:
+    rig = Rig({"CPU": 1}, prestart=1)
+    rig.feed(ev.NodeStarted())
+    driver, guest = (8, 1), (9, 1)
+    rig.feed(ev.JobLearnt(driver, 7, 1, None))
+    rig.feed(ev.GuestJoined(guest, 7))
+    rig.define(1, guest, CPU=1)
+    rig.join(DRIVER, job=1)
+    rig.define(1, DRIVER, CPU=1)
+    ((lease, _),) = rig.want(1)
+    assert rig.want(1, process=guest) == []
+    rig.die(driver)
+    assert not rig.state.demands.is_waiting
+    assert grants(rig.give_back(lease)) == []

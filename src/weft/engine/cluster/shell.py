@@ -237,6 +237,8 @@ class ClusterShell:
 
     def changed(self) -> None:
         """Something has happened on this node: others may have to be told, or asked."""
+        if self._state.cluster is None:
+            return  # a node that has not joined is not to be used: it does not know its own number yet
         if self._report_timer is None:
             self._report_timer = self._loop.call_later(REPORT_S, self._report_if_changed)
         if self._state.demands.is_waiting or self.asking.asked or self._state.groups_wait:

@@ -111,7 +111,13 @@ class NodeDaemon:
         self._is_ticking = False
         self._events: deque[ev.Event] = deque()
         self._is_feeding = False
-        self._carriers: dict[type[do.Instruction], Callable[..., None]] = {
+        self._carriers = self._make_carriers()
+        self.loop.watch(port.event_fd, self.drain)
+        self.tables.put(NODES, self.node_id.encode(), _encode({"address": self.address, "resources": offer.total}))
+
+    def _make_carriers(self) -> dict[type[do.Instruction], Callable[..., None]]:
+        """How each instruction is carried out."""
+        return {
             do.SendRecord: self._send_record,
             do.SendMessage: self._send_message,
             do.SendFault: self._send_fault,
@@ -126,8 +132,6 @@ class NodeDaemon:
             do.AnswerBundles: self._tell_nodes,
             do.PublishGroup: self._tell_nodes,
         }
-        self.loop.watch(port.event_fd, self.drain)
-        self.tables.put(NODES, self.node_id.encode(), _encode({"address": self.address, "resources": offer.total}))
 
     def start(self, founder: socket.socket | None) -> None:
         """Let the founder in and have the first workers made."""

@@ -168,6 +168,9 @@ class DemandQueue:
             self.want(demand, 0)
 
     def job_ended(self, job: int) -> None:
+        """Nothing can be placed for it any more, not even for processes of other nodes that are still to be ended."""
+        for demand in list(self._pending.get(job, {}).values()):
+            self.want(demand, 0)
         self._served.pop(job, None)
 
     def pending(self) -> Iterator[Demand]:

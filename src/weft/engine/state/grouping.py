@@ -205,6 +205,8 @@ class GroupScheduler(Scheduler):
         if not self.groups.living:
             return
         self.groups.process_died(process)
+        if self._number != HEAD:
+            return  # the head decides, and tells
         for group in list(self.groups.living.values()):
             if group.spec.detached:
                 continue
@@ -281,7 +283,7 @@ class GroupScheduler(Scheduler):
         if self.cluster is None:
             self.own.available = self.resources.available
             return [self.own]
-        self.cluster.own.available = dict(self.resources.available)
+        self.cluster.own.available = self.resources.available
         return list(self.cluster.nodes.values())
 
     def _publish(self, group: Group, out: list[Instruction]) -> None:
