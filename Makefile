@@ -8,6 +8,8 @@ BENCH_CASES ?=
 BENCH_ROUNDS ?= 1
 STRESS_SECONDS ?= 600
 KILL_ROUNDS ?= 100
+SEEDS ?= 2000
+FIRST_SEED ?= 0
 RAY_VERSION := 2.60.0
 
 venv := .venv
@@ -54,6 +56,10 @@ test: build  ## the whole test suite
 stress: build  ## the long stress test and the kills; STRESS_SECONDS=600 KILL_ROUNDS=100
 	@WEFT_STRESS_SECONDS=$(STRESS_SECONDS) $(python) -m pytest -q -s tests/stress
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(python) -m pytest -q tests/faults/test_kill_anything.py
+
+.PHONY: simulate
+simulate: build  ## simulated clusters from many seeds; SEEDS=2000 FIRST_SEED=0
+	@$(python) -m weft.testing.simulate --seeds $(FIRST_SEED):$$(( $(FIRST_SEED) + $(SEEDS) ))
 
 .PHONY: check
 check: build  ## ruff, mypy, clang-format

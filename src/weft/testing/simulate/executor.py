@@ -1,0 +1,193 @@
+"""The executing half of a simulated process: its inbox, what runs, what is handed back, and lending while blocked."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from weft.engine.wire import kinds
+from weft.testing.simulate.base import ProcessBase
+from weft.testing.simulate.program import Run
+
+if TYPE_CHECKING:
+    from weft.testing.simulate.node import SimNode
+
+LONG_S = 0.001
+"""A task that runs longer has what waits behind it handed back."""
+
+TOO_LONG_S = 0.05
+"""Nothing waits so long in a worker: what is behind a long task goes back, what is behind short ones is little."""
+
+
+class Work:
+    """Tasks that a worker was sent: so many of a run, by numbers of its own (the owner changes the run)."""
+
+    __slots__ = ("came_at", "count", "first", "owner", "run")
+
+    def __init__(self, owner: ProcessBase, run: Run, first: int, count: int, came_at: float) -> None:
+        self.owner = owner
+        self.run = run
+        self.first = first
+        self.count = count
+        self.came_at = came_at
+
+
+class Executor(ProcessBase):
+    """The part of a process that executes."""
+
+    def __init__(self, node: SimNode, name: tuple[int, int], is_worker: bool) -> None:
+        super().__init__(node, name, is_worker)
+        self._inbox: deque[Work] = deque()
+        self._current: Work | None = None
+        self._runs_long = False
+        self._is_lent = False
+        self._exits = False
+        self._epoch = 0
+        self._batch = (0, 0.0, 0.0)
+        """Of what runs as one event: how many tasks, since when, for how long in all."""
+
+    def run_came(self, owner: ProcessBase, run: Run, first: int, count: int) -> None:
+        if self.is_dead:
+            return
+        self._inbox.append(Work(owner, run, first, count, self._clock.now))
+        if self._current is None:
+            self._start_next()
+        elif (self._runs_long or self._is_lent) and run.bunch.actor is None:
+            self._hand_back()
+
+    def _start_next(self) -> None:
+        if not self._inbox:
+            if self._exits:
+                self.node.process_exits(self, 0)
+            return
+        work = self._current = self._inbox.popleft()
+        self._epoch += 1
+        self._runs_long = False
+        waited = (self._clock.now - work.came_at) * self.node.speed
+        if waited > TOO_LONG_S and work.run.bunch.actor is None:
+            self.node.cluster.waited_too_long(self, work.run, waited)
+        ready = self.node.pull_args(work.run.bunch, work.first, work.count)
+        if ready > self._clock.now:
+            self._clock.at(ready, self._begin, self._epoch)
+            self._clock.after(LONG_S, self._is_long, self._epoch)
+        else:
+            self._begin(self._epoch)
+
+    def _begin(self, epoch: int) -> None:
+        if self.is_dead or epoch != self._epoch or self._current is None:
+            return
+        work = self._current
+        if work.run.bunch.function.body is not None:
+            work.run.bunch.started += 1
+            work.run.begun += 1
+            self._batch = (1, self._clock.now, float("inf"))
+            self._clock.after(LONG_S, self._is_long, epoch)
+            self._clock.after(self._costs.execute_s, self._run_body, work, epoch)
+            return
+        count, took = self._how_far(work)
+        work.run.bunch.started += count
+        work.run.begun += count
+        if took > LONG_S and count == 1:
+            self._clock.after(LONG_S, self._is_long, epoch)
+        done = self.busy(took)
+        self._batch = (count, self._clock.now, done - self._clock.now)
+        self._clock.at(done, self._finished, work, count, took / count, epoch)
+
+    def _how_far(self, work: Work) -> tuple[int, float]:
+        """How many of its tasks run as one event: short ones together, a long one alone."""
+        function, cost = work.run.bunch.function, self._costs.execute_s
+        if isinstance(function.duration_s, float):
+            each = function.duration_s + cost
+            return (work.count, each * work.count) if each <= LONG_S else (1, each)
+        total, count = 0.0, 0
+        while count < work.count:
+            each = function.takes(work.first + count) + cost
+            if count and (each > LONG_S or total + each > LONG_S):
+                break
+            total += each
+            count += 1
+        return count, total
+
+    def _run_body(self, work: Work, epoch: int) -> None:
+        body = work.run.bunch.function.body
+        if self.is_dead or epoch != self._epoch or body is None:
+            return
+        begun = self._clock.now
+        self.run_program(body(self, work.first), lambda: self._finished(work, 1, self._clock.now - begun, epoch))
+
+    def _finished(self, work: Work, count: int, took_s: float, epoch: int) -> None:
+        if self.is_dead or epoch != self._epoch:
+            return
+        owner, first = work.owner, work.first
+        self.node.executed += count
+        self.node.send_between(self, owner, count, owner.reply_came, work.run, first, count, took_s, self.node.number)
+        self._epoch += 1
+        self._current = None
+        self._batch = (0, 0.0, 0.0)
+        work.first += count
+        work.count -= count
+        work.came_at = self._clock.now
+        if work.count:
+            self._inbox.appendleft(work)
+        self._start_next()
+
+    def _is_long(self, epoch: int) -> None:
+        if not self.is_dead and epoch == self._epoch and self._current is not None:
+            self._runs_long = True
+            self._hand_back()
+
+    def _hand_back(self) -> None:
+        """What has not started goes back to who sent it; never an actor's calls."""
+        if self.node.cluster.has_bug("no-hand-back"):
+            return
+        by_owner: dict[ProcessBase, list[tuple[Run, int, int]]] = {}
+        kept: deque[Work] = deque()
+        works, self._inbox = list(self._inbox), kept
+        if (current := self._current) is not None and current.count > 1 and current.run.bunch.actor is None:
+            works.insert(0, Work(current.owner, current.run, current.first + 1, current.count - 1, self._clock.now))
+            current.count = 1
+        for work in works:
+            if work.run.bunch.actor is not None:
+                kept.append(work)
+            else:
+                by_owner.setdefault(work.owner, []).append((work.run, work.first, work.count))
+        for owner, runs in by_owner.items():
+            self.node.send_between(self, owner, len(runs), owner.handed_back, runs)
+
+    # ---- blocking ----
+
+    def _lend(self) -> None:
+        if self.is_dead or self._is_lent or self._current is None:
+            return
+        self._is_lent = True
+        if not self.node.cluster.has_bug("blocked-keeps-cpu"):
+            self.tell_daemon(kinds.BLOCKED)
+        self._hand_back()
+
+    def _goes_on(self) -> None:
+        if self._is_lent:
+            self._is_lent = False
+            if not self.node.cluster.has_bug("blocked-keeps-cpu"):
+                self.tell_daemon(kinds.UNBLOCKED)
+
+    # ---- ends ----
+
+    def cut_short(self, replies_arrive: bool) -> None:
+        """It is killed now: what is done of the tasks that run as one event is done, the next one is cut off."""
+        work, (count, since, took) = self._current, self._batch
+        if work is None or count == 0:
+            return
+        done = min(count - 1, int(count * (self._clock.now - since) / took)) if took > 0 else 0
+        work.run.bunch.started -= count - done - 1
+        work.run.begun -= count - done - 1
+        if done and replies_arrive:
+            owner = work.owner
+            self.node.executed += done
+            self.node.send_between(
+                self, owner, done, owner.reply_came, work.run, work.first, done, took / count, self.node.number
+            )
+
+    def _asked_to_exit(self, drain: bool) -> None:
+        self._exits = True
+        if not drain or (self._current is None and not self._inbox):
+            self.node.process_exits(self, 0)

@@ -1,0 +1,149 @@
+"""What goes wrong in a simulated cluster, when, at the seed's choice. Every fault ends; then all must be well again.
+
+The head is spared unless a fault says otherwise: without it the cluster ends, as it does in reality today.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from weft.testing.simulate.node import SimNode
+    from weft.testing.simulate.simulation import Simulation
+
+LATEST_S = 3.0
+"""Faults begin within so long after the work has begun; most while it is young."""
+Fault: TypeAlias = "Callable[[Simulation], None]"
+
+
+def _rng(simulation: Simulation, salt: int) -> random.Random:
+    return random.Random(simulation.plan.seed * 31 + salt)
+
+
+def _when(rng: random.Random) -> float:
+    return float(LATEST_S * 10 ** rng.uniform(-3.5, 0))
+
+
+def _others(simulation: Simulation) -> list[SimNode]:
+    """The nodes that may be lost: not the head."""
+    return [node for node in simulation.up() if node.has_joined and not node.shell.is_head]
+
+
+def _is_faulty(simulation: Simulation, until_s: float) -> None:
+    simulation.has_faults = True
+    simulation.faults_end = max(simulation.faults_end, simulation.clock.now + until_s)
+
+
+def worker_kills(simulation: Simulation) -> None:
+    """Workers, actors among them, are killed one after another."""
+    rng = _rng(simulation, 1)
+    _is_faulty(simulation, LATEST_S)
+
+    def kill() -> None:
+        nodes = simulation.up()
+        node = nodes[rng.randrange(len(nodes))]
+        workers = [process for process in node.processes.values() if process.is_worker and not process.is_dead]
+        if workers:
+            node.process_exits(workers[rng.randrange(len(workers))], -9)
+
+    for _ in range(rng.randint(1, 6)):
+        simulation.clock.after(_when(rng), kill)
+
+
+def driver_kills(simulation: Simulation) -> None:
+    """A driver is killed: all that it had must be given back."""
+    rng = _rng(simulation, 2)
+    _is_faulty(simulation, LATEST_S)
+
+    def kill() -> None:
+        living = [driver for driver in simulation.drivers if not driver.is_dead]
+        if living:
+            driver = living[rng.randrange(len(living))]
+            driver.node.process_exits(driver, -9)
+
+    simulation.clock.after(_when(rng), kill)
+
+
+def crashes(simulation: Simulation) -> None:
+    """Machines vanish (nobody closes their connections) or their daemons die, and some come back as new nodes."""
+    rng = _rng(simulation, 3)
+    count = rng.randint(1, max(1, len(simulation.nodes) // 3))
+    _is_faulty(simulation, LATEST_S + 20.0)
+
+    def crash() -> None:
+        nodes = _others(simulation)
+        if not nodes:
+            return
+        node = nodes[rng.randrange(len(nodes))]
+        if rng.random() < 0.5:
+            node.crash()
+        else:
+            node.end()
+        if rng.random() < 0.6:
+            simulation.clock.after(rng.random() * 2, simulation.add_node, node.index)
+
+    for _ in range(count):
+        simulation.clock.after(_when(rng), crash)
+
+
+def partitions(simulation: Simulation) -> None:
+    """The network falls into two parts for shorter or longer than silence is borne."""
+    rng = _rng(simulation, 4)
+    length = rng.choice((0.5, 5.0, 14.0, 20.0, 35.0))
+    begin = _when(rng)
+    _is_faulty(simulation, begin + length + 5.0)
+
+    def part() -> None:
+        apart = [node for node in _others(simulation) if rng.random() < 0.4]
+        simulation.network.partition({node.address: 1 for node in apart})
+
+    simulation.clock.after(begin, part)
+    simulation.clock.after(begin + length, simulation.network.heal)
+
+
+def cuts(simulation: Simulation) -> None:
+    """Single links between nodes that both reach the head are cut for a while."""
+    rng = _rng(simulation, 5)
+    length = rng.choice((1.0, 16.0, 40.0))
+    begin = _when(rng)
+    _is_faulty(simulation, begin + length + 5.0)
+
+    def cut() -> None:
+        nodes = _others(simulation)
+        for one in nodes:
+            for other in nodes:
+                if one.index < other.index and rng.random() < 0.3:
+                    simulation.network.cut(one.address, other.address)
+
+    simulation.clock.after(begin, cut)
+    simulation.clock.after(begin + length, simulation.network.heal)
+
+
+def churn(simulation: Simulation) -> None:
+    """Nodes join and leave in order all the time."""
+    rng = _rng(simulation, 6)
+    _is_faulty(simulation, LATEST_S + 20.0)
+
+    def join() -> None:
+        simulation.add_node(len(simulation.nodes))
+
+    def leave() -> None:
+        nodes = _others(simulation)
+        if len(nodes) > 1:
+            nodes[rng.randrange(len(nodes))].leave()
+
+    for _ in range(rng.randint(2, 8)):
+        simulation.clock.after(_when(rng), rng.choice((join, leave)))
+
+
+FAULTS: dict[str, Fault] = {
+    "kill-workers": worker_kills,
+    "kill-drivers": driver_kills,
+    "crash": crashes,
+    "partition": partitions,
+    "cut": cuts,
+    "churn": churn,
+}
+"""Faults of the network's quality (loss, latency), of slow nodes and of wrong clocks are parts of the plan."""

@@ -1,0 +1,74 @@
+"""Many short runs, each from one number: cluster, machines, network, workload and faults are all the seed's choice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from weft.testing.simulate.bugs import MODELLED, planted
+from weft.testing.simulate.costs import Machine, Wire
+from weft.testing.simulate.faults import FAULTS
+from weft.testing.simulate.simulation import Plan, Simulation
+from weft.testing.simulate.workloads import WORKLOADS, Scale
+
+LARGEST = 6
+"""Nodes of a short run."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What a seed stands for."""
+
+    plan: Plan
+    workload: str
+    scale: Scale
+    faults: tuple[str, ...]
+
+    @property
+    def replay(self) -> str:
+        """The command that runs it again."""
+        return f"python -m weft.testing.simulate --seeds {self.plan.seed}"
+
+
+def choose(seed: int, bug: str = "") -> Choice:
+    rng = random.Random(seed)
+    workload = rng.choice(sorted(WORKLOADS))
+    count = rng.choice((0, 0, 1, 1, 2, 3))
+    faults = tuple(sorted(rng.sample(sorted(FAULTS), count)))
+    nodes = rng.randint(1, LARGEST)
+    wire = Wire(
+        latency_s=rng.choice((50e-6, 50e-6, 2e-3)),
+        jitter_s=rng.choice((0.0, 20e-6, 5e-3)),
+        loss=rng.choice((0.0, 0.0, 0.01, 0.1)) if faults else 0.0,
+    )
+    machines = {
+        index: Machine(
+            cpus=rng.choice((1, 2, 2, 4)),
+            speed=rng.choice((1.0, 1.0, 0.2)),
+            clock_rate=rng.choice((1.0, 1.0, 0.98, 1.02)),
+            clock_offset_s=rng.random() * 1000,
+        )
+        for index in range(nodes)
+    }
+    if workload in ("mixed", "groups"):  # they ask for two CPUs, or one for each bundle, on some node
+        machines = {index: msgspec.structs.replace(one, cpus=max(2, one.cpus)) for index, one in machines.items()}
+    scale = Scale(rng.choice((30, 100, 300)), rng.choice((0.0, 0.0, 0.003)))
+    bugs = frozenset((bug,)) if bug in MODELLED else frozenset[str]()
+    return Choice(Plan(nodes, seed, wire=wire, machines=machines, bugs=bugs), workload, scale, faults)
+
+
+def run(choice: Choice) -> Simulation:
+    simulation = Simulation(choice.plan)
+    simulation.run(
+        lambda made: WORKLOADS[choice.workload](made, choice.scale), [FAULTS[name] for name in choice.faults]
+    )
+    return simulation
+
+
+def run_many(seeds: Iterable[int], bug: str = "") -> Iterator[tuple[Choice, Simulation]]:
+    """One after another."""
+    for seed in seeds:
+        choice = choose(seed, bug)
+        with planted(bug) if bug else planted(MODELLED[0]):
+            yield choice, run(choice)

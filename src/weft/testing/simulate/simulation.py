@@ -1,0 +1,208 @@
+"""A simulated cluster, from its seed to its report."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import time
+import traceback
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from weft.engine.wire.link_messages import GlobalProcess
+from weft.testing.simulate import invariants
+from weft.testing.simulate.base import ProcessBase
+from weft.testing.simulate.clock import Clock
+from weft.testing.simulate.control import ControlLoad
+from weft.testing.simulate.costs import Costs, Machine, Wire
+from weft.testing.simulate.crowd import Crowd
+from weft.testing.simulate.invariants import Broken
+from weft.testing.simulate.network import Network
+from weft.testing.simulate.node import SimNode
+from weft.testing.simulate.process import Process
+from weft.testing.simulate.program import Bunch, CreateGroup, Program, Run
+from weft.testing.simulate.stats import Stats
+
+CROWD_FROM = 200
+"""From so many nodes on, all share one copy of what they know of each other (see `crowd`)."""
+CHECKED_OFTEN = 24
+"""Up to so many nodes, each daemon's invariants are checked after every event that it is fed."""
+SETTLE_S = 25.0
+"""After the last program and fault: longer than silence lasts, so that all have noticed what is gone."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All that a run depends on."""
+
+    nodes: int = 3
+    seed: int = 0
+    machine: Machine = Machine()
+    costs: Costs = Costs()
+    wire: Wire = Wire()
+    limit_s: float = 300.0
+    """Of virtual time: what still waits then, waits for ever."""
+    most_events: int = 200_000_000
+    bugs: frozenset[str] = frozenset()
+    """Bugs put in on purpose; see `bugs`."""
+    machines: dict[int, Machine] = {}
+    """Nodes that are not like the others."""
+
+
+class Simulation:
+    """One cluster and its virtual time."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.costs = plan.costs
+        self.rng = random.Random(plan.seed)
+        self.clock = Clock()
+        self.network = Network(self.clock, plan.wire, random.Random(plan.seed + 1))
+        self.stats = Stats()
+        self.control = ControlLoad(self.clock, plan.nodes, plan.costs.control_write_s)
+        self.bunches: list[Bunch] = []
+        self.groups: dict[bytes, tuple[ProcessBase, CreateGroup]] = {}
+        self.group_states: dict[bytes, str] = {}
+        self.by_number: dict[int, SimNode] = {}
+        self.nodes: list[SimNode] = []
+        self.broken: list[Broken] = []
+        self.has_faults = False
+        """Tasks may fail, and executions be lost."""
+        self.faults_end = 0.0
+        self.programs = 0
+        """Drivers that have not ended."""
+        self.drivers: list[Process] = []
+        self.formed_at = 0.0
+        self.worked_until = 0.0
+        self.wall_s = 0.0
+        self._boots = 0
+        self._fed = 0
+        self._on_formed: Callable[[], None] | None = None
+        self._checks_often = plan.nodes <= CHECKED_OFTEN
+        self.crowd = Crowd(self) if plan.nodes >= CROWD_FROM else None
+
+    # ---- names ----
+
+    def new_id(self) -> bytes:
+        return self.rng.randbytes(16)
+
+    def next_boot(self) -> int:
+        self._boots += 1
+        return self._boots
+
+    def process(self, name: GlobalProcess) -> Process | None:
+        node = self.by_number.get(name[0])
+        process = node.processes.get(name[1:]) if node is not None and node.is_up else None
+        return process if process is not None and not process.is_dead else None
+
+    def has_bug(self, name: str) -> bool:
+        return name in self.plan.bugs
+
+    def up(self) -> list[SimNode]:
+        return [node for node in self.nodes if node.is_up]
+
+    # ---- nodes ----
+
+    def add_node(self, index: int) -> SimNode:
+        """A machine that joins now; the first one is the head."""
+        machine = self.plan.machines.get(index, self.plan.machine)
+        head = self.nodes[0].address if self.nodes else ""
+        node = SimNode(self, machine, index, head)
+        self.nodes.append(node)
+        if self.crowd is not None:
+            self.crowd.take_in(node)
+        node.start()
+        return node
+
+    def joined(self, node: SimNode) -> None:
+        self.by_number[node.number] = node
+        if self._on_formed is not None and len(self.by_number) >= self.plan.nodes:
+            formed, self._on_formed = self._on_formed, None
+            self.formed_at = self.worked_until = self.clock.now
+            formed()
+
+    def vanished(self, node: SimNode) -> None:
+        for driver in self.drivers:
+            if driver.node is node:
+                self.driver_gone(driver)
+        if node.has_joined and self.by_number.get(node.number) is node:
+            del self.by_number[node.number]
+
+    def driver_gone(self, driver: ProcessBase) -> None:
+        """Its program is over, or will never be because the process is dead."""
+        if not driver.is_over:
+            driver.is_over = True
+            self.programs -= 1
+            self.worked_until = self.clock.now
+
+    def fed(self, node: SimNode) -> None:
+        """A daemon has handled an event."""
+        self._fed += 1
+        if self._checks_often or self._fed % 997 == 0:
+            self.broken += invariants.of_node(self, node)
+
+    def waited_too_long(self, process: ProcessBase, run: Run, seconds: float) -> None:
+        text = f"a task {run.bunch.function.name} waited {seconds:.3f} s behind another on node {process.node.number}"
+        self.broken.append(Broken("SIM-10", text, self.clock.now))
+
+    # ---- running ----
+
+    def drive(self, node: SimNode, program: Callable[[Process], Program]) -> None:
+        """Start a driver there; it leaves when its program is over."""
+        self.programs += 1
+        driver = node.new_driver()
+        self.drivers.append(driver)
+
+        def over() -> None:
+            self.driver_gone(driver)
+            node.process_exits(driver, 0)
+
+        driver.run_program(program(driver), over)
+
+    def drive_if_up(self, node: SimNode, program: Callable[[Process], Program]) -> None:
+        """The same for programs that start later."""
+        if node.is_up:
+            self.drive(node, program)
+
+    def run(self, workload: Callable[[Simulation], None], faults: Iterable[Callable[[Simulation], None]] = ()) -> None:
+        """Form the cluster, run the workload under the faults, let it settle, check it."""
+        began = time.perf_counter()
+        given = list(faults)
+
+        def formed() -> None:
+            for fault in given:
+                fault(self)
+            workload(self)
+
+        self._on_formed = formed
+        for index in range(self.plan.nodes):
+            self.clock.after(0.0 if index == 0 else 0.001, self.add_node, index)
+        self._log = io.StringIO()
+        with contextlib.redirect_stderr(self._log):
+            try:
+                self._run()
+            except Exception:
+                where = "".join(traceback.format_exc(limit=-3).splitlines(keepends=True)[1:])
+                self.broken.append(Broken("SIM-0", where.strip(), self.clock.now))
+        self.broken += invariants.at_end(self)
+        self.wall_s = time.perf_counter() - began
+
+    @property
+    def log(self) -> str:
+        """What the daemons would have written to their standard error."""
+        return self._log.getvalue()
+
+    def _run(self) -> None:
+        self.clock.run(self.plan.limit_s, self._is_over, self.plan.most_events)
+        if self._is_over() and not self.broken:
+            if self.crowd is None:
+                settled = self.clock.now + SETTLE_S
+                self.clock.run(settled, lambda: bool(self.broken), self.plan.most_events)
+            else:
+                self.clock.run(self.clock.now + 1.0, lambda: bool(self.broken), self.plan.most_events)
+
+    def _is_over(self) -> bool:
+        if self.broken:
+            return True
+        return not self.programs and self._on_formed is None and self.clock.now >= self.faults_end
