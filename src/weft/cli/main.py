@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from weft.cli import jobs, nodes, status
+from weft.cli import drain, jobs, nodes, status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,5 +37,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     nodes.add(commands)
     status.add(commands)
+    drain.add(commands)
     jobs.add(commands)
     return parser

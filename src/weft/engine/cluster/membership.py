@@ -65,6 +65,8 @@ class Membership:
         self._connecting: dict[NodeLink, int] = {}
         """Links that are on their way, and the node at the other end."""
         self._last_link = itertools.count(1)
+        self.leaves_because = ""
+        """Told to the others when this node ends; empty: it was asked to."""
         self._is_closed = False
 
     @property
@@ -99,7 +101,7 @@ class Membership:
 
     def close(self) -> None:
         self._is_closed = True
-        self.broadcast(lm.Leaving())
+        self.broadcast(lm.Leaving(self.leaves_because) if self.leaves_because else lm.Leaving())
         self._transport.close()
         for link in [*self._open.values(), *self._connecting]:
             link.close("this node ends")

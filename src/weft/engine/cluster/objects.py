@@ -26,12 +26,14 @@ OBJECT_LOST, RECONSTRUCTION_FAILED = 4, 24
 DAEMON: Process = (0, 1)
 Entry: TypeAlias = tuple[int, int]
 """(entry, generation) of this node's object table."""
+Origin: TypeAlias = tuple[int, int, int]
+"""(node, entry, generation) there."""
 
 
 class Import:
     """One object whose bytes are, or were, on another node."""
 
-    __slots__ = ("has_bytes", "is_owned", "origin", "pull", "waiting")
+    __slots__ = ("has_bytes", "is_owned", "on_bytes", "origin", "pull", "waiting")
 
     def __init__(self, origin: GlobalObject, is_owned: bool) -> None:
         self.origin = origin
@@ -42,6 +44,8 @@ class Import:
         self.pull = 0
         """The transfer that brings them, 0 for none."""
         self.waiting: list[Process] = []
+        self.on_bytes: list[Callable[[bool], None]] = []
+        """Whom of the daemon to tell whether they came."""
 
 
 class Pull:
@@ -89,16 +93,22 @@ class Objects:
         self._send = send
         """To the node of that number; False when there is no link to it."""
         self.imports: dict[Entry, Import] = {}
-        self._by_origin: dict[tuple[int, int, int], Entry] = {}
+        self._by_origin: dict[Origin, Entry] = {}
         self.exports: dict[Entry, set[int]] = {}
         self._pulls: dict[int, Pull] = {}
         self._numbers = itertools.count(1)
         self._is_sweeping = False
+        self.moved: dict[Origin, GlobalObject] = {}
+        """Where objects of nodes that have left are now."""
 
     # ---- names ----
 
     def to_local(self, name: GlobalObject, owner: Process) -> Entry:
         """This node's entry for it. `owner`: a process of this node, or the daemon when the owner is elsewhere."""
+        if (new := self.moved.get(name[:3])) is not None:
+            found = self.to_local(new, owner)
+            self._rename(found, name, new)
+            return found
         node, entry, generation, size = name
         if node == self.number:
             return (entry, generation)
@@ -191,6 +201,9 @@ class Objects:
         for process in wanted.waiting:
             self._port.send(*process, kinds.RESTORED, answer)
         wanted.waiting.clear()
+        calls, wanted.on_bytes = wanted.on_bytes, []
+        for call in calls:
+            call(not error)
 
     # ---- bytes go out ----
 
@@ -228,13 +241,66 @@ class Objects:
 
     def node_gone(self, node: int) -> None:
         for transfer, pull in list(self._pulls.items()):
-            if pull.node == node:
+            if pull.node == node and not self._pull_again(transfer, pull):
                 self._lost_with_node(transfer)
         for entry, known in self.imports.items():
             if known.origin[0] == node and not known.has_bytes:
                 self._port.remove(*entry)  # whoever reads it finds it lost, and its owner makes it again
         for nodes in self.exports.values():
             nodes.discard(node)
+
+    # ---- a new origin ----
+
+    def fetch(self, entry: Entry, on_bytes: Callable[[bool], None]) -> None:
+        """Have the bytes of an import here, and say whether they came."""
+        wanted = self.imports[entry]
+        if wanted.has_bytes:
+            on_bytes(True)
+            return
+        wanted.on_bytes.append(on_bytes)
+        if not wanted.pull:
+            self._pull(entry, wanted)
+
+    def import_of(self, origin: Origin) -> Entry | None:
+        """This node's entry for an object of another."""
+        entry = self._by_origin.get(origin)
+        return entry if entry in self.imports else None
+
+    def adopt(self, entry: Entry) -> GlobalObject:
+        """An import whose bytes are here is an object of this node's own from now on; its new name."""
+        known = self.imports.pop(entry)
+        self._by_origin.pop(known.origin[:3], None)
+        new = (self.number, *entry, known.origin[3])
+        self._rename(entry, known.origin, new)
+        return new
+
+    def rewire(self, old: Origin, new: GlobalObject) -> None:
+        """The object is to be found elsewhere from now on."""
+        self.moved[old] = new
+        entry = self._by_origin.pop(old, None)
+        if entry is not None and (known := self.imports.get(entry)) is not None:
+            self._rename(entry, known.origin, new)
+            known.origin = new
+            self._by_origin[new[:3]] = entry
+            self._send(new[0], lm.Imported(new[1], new[2]))
+
+    def _rename(self, entry: Entry, old: GlobalObject, new: GlobalObject) -> None:
+        """Records of this node give it its new name; those that still come with the old one find it, too."""
+        self._port.name_import(*entry, *old)
+        self._port.name_import(*entry, *new)
+
+    def _pull_again(self, transfer: int, pull: Pull) -> bool:
+        """The node is gone in mid-transfer; whether its object has another origin, from which it is pulled anew."""
+        wanted = self.imports.get(pull.entry)
+        if wanted is None or wanted.origin[0] == pull.node:
+            return False
+        del self._pulls[transfer]
+        if pull.view is not None:
+            pull.view.release()
+        if pull.is_begun:
+            self._port.end_receiving(*pull.entry, False)
+        self._pull(pull.entry, wanted)
+        return True
 
     def _sweep_later(self) -> None:
         if not self._is_sweeping:
@@ -253,6 +319,7 @@ class Objects:
             if known.is_owned:
                 self._send(node, lm.Free(theirs, generation))
         for entry in [entry for entry in self.exports if not exists(*entry)]:
+            self._port.forget_import(*entry)
             for node in self.exports.pop(entry):
                 self._send(node, lm.Gone(*entry))
         if self.imports or self.exports:

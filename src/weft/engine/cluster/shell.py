@@ -15,6 +15,7 @@ import msgspec
 
 from weft import _native
 from weft.engine.cluster.calls import Calls
+from weft.engine.cluster.handover import Handover
 from weft.engine.cluster.membership import HEAD, Membership
 from weft.engine.cluster.names import Names
 from weft.engine.cluster.objects import DAEMON, Objects
@@ -136,6 +137,7 @@ class ClusterShell:
             self._state, daemon.feed, self._send_to_daemon, self.members.send, self._tell_job, self._warn
         )
         self.calls = Calls(daemon.loop, daemon.operations, self.members.send)
+        self.handover = Handover(self.objects, self.members.send, self.members.broadcast)
         if head:
             daemon.operations.ask_head = lambda method, params: self.calls.ask(HEAD, method, params)
         self._handlers: dict[type[lm.LinkMessage], Any] = {
@@ -154,6 +156,9 @@ class ClusterShell:
             lm.Pull: self.objects.send_bytes,
             lm.PullFailed: lambda _, message: self.objects.pull_refused(message.transfer),
             lm.Ask: self._ask_came,
+            lm.TakeOver: self.handover.asked,
+            lm.TakenOver: self.handover.taken,
+            lm.Moved: self.handover.moved,
             lm.Call: self.calls.came,
             lm.CallAnswer: self.calls.answered,
             lm.AskBundles: self._bundles_asked,
@@ -209,6 +214,7 @@ class ClusterShell:
             self._state.cluster.nodes.pop(number, None)
         self.asking.node_gone(number)
         self.calls.node_gone(number)
+        self.handover.node_gone(number)
         self._told_jobs = {told for told in self._told_jobs if told[0] != number}
         self._told_guests = {told for told in self._told_guests if told[0] != number}
         for watching in self._watchers.values():
@@ -232,6 +238,7 @@ class ClusterShell:
         cluster = self._state.cluster
         if cluster is not None and (view := cluster.nodes.get(link.peer)) is not None:
             view.available, view.queued = message.available, message.queued
+            view.is_draining = message.is_draining
             view.is_alive = True
             self._plan_later()
 
@@ -260,9 +267,22 @@ class ClusterShell:
         if (dict(self._state.resources.available), self.asking.queued()) != self._reported:
             self._report()
 
+    def report(self) -> None:
+        """Tell all nodes at once how it stands here."""
+        self._report()
+
+    def leave(self, why: str) -> None:
+        """End this node, in order."""
+        self.members.leaves_because = why
+        self._daemon.stop("")
+
+    def processes_of(self, node: int) -> list[Process]:
+        """The proxies of that node's processes."""
+        return [process for name, process in self.names.proxies.items() if name[0] == node]
+
     def _report(self, to: int | None = None) -> None:
         self._reported = (dict(self._state.resources.available), self.asking.queued())
-        message = lm.Report(*self._reported)
+        message = lm.Report(*self._reported, is_draining=self._state.is_draining)
         if to is None:
             self.members.broadcast(message)
         else:

@@ -71,6 +71,10 @@ class Runner:
         self.on_report: Callable[[Report], None] = lambda _: None
         self._running: dict[str, Running] = {}
 
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
     def keep_package(self, name: str, offset: int, data: bytes) -> None:
         """A part of an uploaded archive; parts come in order."""
         path = self._package(name)

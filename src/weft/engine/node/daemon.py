@@ -417,6 +417,10 @@ class NodeDaemon:
 
         jobs = self.submitted = JobService(self.loop, self.operations, self, folder, address)
         Overview(self, lambda: jobs.job_list({}))
+        if self.cluster is not None:
+            from weft.engine.cluster.draining import Draining
+
+            Draining(self, self.cluster)
 
     def _deliver_output(self, process: Process, stream: str, lines: list[tuple[str, str]]) -> None:
         worker = self.state.workers.by_process.get(process)

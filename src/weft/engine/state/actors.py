@@ -55,8 +55,8 @@ class Actor:
     """One actor over all its incarnations."""
 
     __slots__ = (
-        "cause", "ending", "id", "incarnation", "job", "owner", "pid", "record", "spec", "stage",
-        "unavailable", "watchers", "worker",
+        "cause", "ending", "id", "incarnation", "is_moving", "job", "moves", "owner", "pid", "record", "spec",
+        "stage", "unavailable", "watchers", "worker",
     )  # fmt: skip
 
     def __init__(self, spec: ActorSpec, record: bytes, owner: Process, job: int) -> None:
@@ -69,7 +69,10 @@ class Actor:
         self.worker: Process | None = None
         self.pid = 0
         self.incarnation = 0
-        """Also the number of restarts used."""
+        """Also the number of restarts, moves included."""
+        self.is_moving = False
+        """It has been asked to end here and start again on another node, because its node is drained."""
+        self.moves = 0
         self.ending: Fault | bytes | None = None
         """Why it will be dead when its worker is, whatever restarts are left."""
         self.cause: Fault | bytes | None = None
@@ -77,6 +80,11 @@ class Actor:
         """Why it is not there, from a death to the end of the next incarnation's constructor."""
         self.watchers: dict[tuple[Process, bytes], None] = {}
         """Who is told, under which id (an actor found by get_if_exists has one more)."""
+
+    @property
+    def restarts_used(self) -> int:
+        """A move is no fault of the actor's."""
+        return self.incarnation - self.moves
 
     def __str__(self) -> str:
         pid = f", pid {self.pid}" if self.pid else ""
@@ -240,16 +248,18 @@ class ActorTable:
             return None
         actor.worker = None
         limit = actor.spec.max_restarts
+        actor.moves += actor.is_moving
         if actor.ending is not None:
             self._bury(actor, actor.ending, out)
-        elif limit != -1 and actor.incarnation >= limit:
-            used = f"; {actor.incarnation} of {limit} restarts were used" if limit else "; it has max_restarts=0"
+        elif limit != -1 and actor.restarts_used >= limit and not actor.is_moving:
+            used = f"; {actor.restarts_used} of {limit} restarts were used" if limit else "; it has max_restarts=0"
             self._bury(actor, Fault(ACTOR_DIED, f"{actor} died: {_how(status, reason)}{used}"), out)
         else:
             actor.incarnation += 1
+            actor.is_moving = False
             actor.stage = Stage.PENDING
             most = "any number" if limit == -1 else str(limit)
-            text = f"{actor} is restarting ({actor.incarnation} of {most}): {_how(status, reason)}"
+            text = f"{actor} is restarting ({actor.restarts_used} of {most}): {_how(status, reason)}"
             actor.unavailable = Fault(ACTOR_UNAVAILABLE, text)
             for process, shown in actor.watchers:
                 out.append(_down(shown, process, _RESTARTING, actor.unavailable))
@@ -332,7 +342,7 @@ class ActorTable:
             assert (actor.worker is not None) == has_worker, f"ACT-1: {actor} is {actor.stage}"
             assert actor.worker is None or self._of_worker[actor.worker] is actor, f"ACT-1: {actor}"
             limit = actor.spec.max_restarts
-            assert limit == -1 or actor.incarnation <= limit, f"ACT-3: {actor}"
+            assert limit == -1 or actor.restarts_used <= limit, f"ACT-3: {actor}"
             if actor.stage is Stage.DEAD:
                 assert actor.cause is not None and not actor.watchers, f"ACT-4: {actor}"
         for (namespace, name), actor_id in self.names.items():

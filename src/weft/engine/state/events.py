@@ -239,6 +239,16 @@ class NodeLeft(Event, frozen=True):
     node: int
 
 
+class DrainBegun(Event, frozen=True):
+    """This node is to leave: it grants nothing from now on."""
+
+
+class ActorsToMove(Event, frozen=True):
+    """To the head: these workers are on a node that is being drained; those that are actors and can move, must."""
+
+    workers: tuple[Process, ...]
+
+
 class BundlesAnswered(Event, frozen=True):
     """To the head: whether a node has set a group's bundles aside."""
 

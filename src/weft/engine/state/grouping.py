@@ -342,7 +342,9 @@ class GroupScheduler(Scheduler):
 
     def _bundles_asked(self, event: ev.BundlesAsked, out: list[Instruction]) -> None:
         """The head asks, which may be this node."""
-        if self.bundles.reserve(event.group, event.bundles):
+        if self.is_draining:
+            self._answer(event.group, False, event.attempt, out)
+        elif self.bundles.reserve(event.group, event.bundles):
             self._answer(event.group, True, event.attempt, out)
         elif not event.waits:
             self._answer(event.group, False, event.attempt, out)

@@ -193,7 +193,7 @@ class MembershipState:
             self._table_came(link, known, message, now, out)
         elif known.is_peer:
             if isinstance(message, Leaving):
-                out.append(Close(link, "it was asked to end"))
+                out.append(Close(link, message.why))
             else:
                 out.append(Deliver(link, message))
         elif isinstance(message, PeerHello) and not self.is_head:

@@ -21,6 +21,7 @@ from weft.engine.state import events as ev
 from weft.engine.state.actors import Stage
 from weft.engine.state.cluster import Strategy
 from weft.engine.state.demands import Demand
+from weft.engine.state.draining import can_move
 from weft.engine.state.events import Process
 from weft.engine.state.grouping import GroupScheduler, is_in
 from weft.engine.state.instructions import (
@@ -102,6 +103,8 @@ class NodeState(GroupScheduler):
             ev.PlaceWanted: self._place_wanted,
             ev.ActorPlacedElsewhere: self._actor_placed_elsewhere,
             ev.NodesChanged: self._nodes_changed,
+            ev.DrainBegun: self._drain_begun,
+            ev.ActorsToMove: self._actors_to_move,
         }
 
     def handle(self, event: ev.Event) -> list[Instruction]:
@@ -319,6 +322,10 @@ class NodeState(GroupScheduler):
             self._let_go(worker, "it was idle and there are enough others", out)
         self._schedule(out)
 
+    def is_needed(self, worker: Worker) -> bool:
+        """Whether it is idle, but owns objects or actors of others."""
+        return worker.place is Place.IDLE and not self._may_end(worker)
+
     def _may_end(self, worker: Worker) -> bool:
         """Whether nothing that still matters depends on an idle worker."""
         owns_actors = any(
@@ -469,6 +476,22 @@ class NodeState(GroupScheduler):
         self.actors.placed(actor, event.worker, event.pid, out, has_creation=True)
         if (created := self._created_early.pop(event.worker, None)) is not None:
             self._actor_created(created, out)
+
+    def _drain_begun(self, event: ev.DrainBegun, out: list[Instruction]) -> None:
+        assert self.cluster is not None
+        self.cluster.own.is_draining = True
+        for lease in self.leases.by_id.values():
+            if not lease.is_asked_back and lease.worker.place is Place.LEASED:
+                lease.is_asked_back = True
+                out.append(SendRecord(lease.holder, kinds.LEASE_REVOKE, kinds.LEASE_BODY.pack(lease.id)))
+
+    def _actors_to_move(self, event: ev.ActorsToMove, out: list[Instruction]) -> None:
+        assert self.cluster is not None
+        for process in event.workers:
+            actor = self.actors.of_worker(process)
+            if actor is not None and can_move(actor, self._actor_amounts(actor.id)[0], self.cluster):
+                actor.is_moving = True
+                out.append(SendMessage(process, ExitProcess("its node is being drained", drain=True)))
 
     def _nodes_changed(self, event: ev.NodesChanged, out: list[Instruction]) -> None:
         self._plan_groups(out)

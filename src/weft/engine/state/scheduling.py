@@ -39,6 +39,11 @@ class Scheduler:
         self.owners_elsewhere: set[Process] = set()
         """Processes of this node whose actors another node keeps."""
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether this node is to leave: it grants nothing any more."""
+        return self.cluster is not None and self.cluster.own.is_draining
+
     def job_of(self, process: Process) -> Job | None:
         """The job that a driver or a bound worker belongs to."""
         if (job := self.drivers.get(process)) is not None:
@@ -50,6 +55,8 @@ class Scheduler:
 
     def _schedule(self, out: list[Instruction]) -> None:
         """Serve what fits, ask leases back for what does not, and keep the store of workers filled."""
+        if self.is_draining:
+            return
         lacking: set[DemandKey] = set()
         someone_waits = False
         if self.demands.is_waiting:

@@ -62,10 +62,13 @@ class Report(LinkMessage, frozen=True):
 
     available: dict[str, int]
     queued: int
+    is_draining: bool = False
 
 
 class Leaving(LinkMessage, frozen=True):
     """The node ends because it was asked to."""
+
+    why: str = "it was asked to end"
 
 
 class Ask(LinkMessage, frozen=True):
@@ -214,6 +217,29 @@ class Free(LinkMessage, frozen=True):
     generation: int
 
 
+class TakeOver(LinkMessage, frozen=True):
+    """The sender is to leave: if the owner of this object of its is on your node, become its origin."""
+
+    entry: int
+    generation: int
+
+
+class TakenOver(LinkMessage, frozen=True):
+    """The receiver's object has that origin now, on the sender's node; None: it has no owner there, or did not come."""
+
+    entry: int
+    generation: int
+    origin: GlobalObject | None
+
+
+class Moved(LinkMessage, frozen=True):
+    """An object of the sender's has another origin from now on."""
+
+    entry: int
+    generation: int
+    origin: GlobalObject
+
+
 class Pull(LinkMessage, frozen=True):
     """Send the bytes of this object in chunks that carry the transfer's number."""
 
@@ -252,6 +278,9 @@ AnyMessage: TypeAlias = (
     | Imported
     | Gone
     | Free
+    | TakeOver
+    | TakenOver
+    | Moved
     | Pull
     | PullFailed
 )

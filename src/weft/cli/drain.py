@@ -1,0 +1,49 @@
+"""`weft drain`: take a node out of a cluster without loss."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from weft.cli.options import Commands, add_address, add_command
+from weft.engine.cluster.client import Client
+
+LOOK_S = 0.2
+
+
+def add(commands: Commands) -> None:
+    drain = add_command(
+        commands,
+        "drain",
+        _drain,
+        "let a node finish what it runs, move what can be moved, and leave",
+        "The node takes no new work. Tasks that run there may finish; actors that may restart do so on other nodes; "
+        "its objects are taken over by the nodes of their owners; then it leaves. Actors that can not move, drivers "
+        "and jobs on it are waited for, until the deadline.",
+        "weft drain 3f2a91c0\nweft drain 10.0.0.7:43210 --deadline 600",
+    )
+    drain.add_argument("node", metavar="NODE", help="the beginning of its id, or its HOST:PORT (see `weft status`)")
+    drain.add_argument(
+        "--deadline", type=float, default=3600.0, metavar="SECONDS", help="it leaves then anyway (default: 3600)"
+    )
+    drain.add_argument("--reason", default="", help="shown as the cause of the node's end")
+    drain.add_argument("--no-wait", action="store_true", help="only begin it")
+    add_address(drain)
+
+
+def _drain(options: argparse.Namespace) -> int:
+    client = Client(options.address, options.token_file)
+    node = client.ask("drain", node=options.node, deadline_s=options.deadline, reason=options.reason)
+    name = f"node {node['node_id'][:8]} at {node['address']}"
+    if options.no_wait:
+        print(f"{name} is being drained")
+        return 0
+    shown: list[str] = []
+    while (state := client.ask("drain_state", node=node["node_id"]))["state"] != "dead":
+        if state["holds"] != shown and state["holds"]:
+            print(f"weft: {name} waits: {'; '.join(state['holds'])}", file=sys.stderr, flush=True)
+        shown = state["holds"]
+        time.sleep(LOOK_S)
+    print(f"{name} has left: {state['why']}")
+    return 0
