@@ -66,6 +66,17 @@ BARS = {
             "reward_scale": 0.1,
         },
     ),
+    "pg-cartpole": Bar("PG", "CartPole-v1", 400, 500_000, {}),
+    "a3c-cartpole": Bar("A3C", "CartPole-v1", 450, 500_000, {"workers": 2}),
+    "impala-cartpole": Bar("IMPALA", "CartPole-v1", 450, 1_000_000, {"workers": 2}),
+    "dqn-cartpole": Bar("DQN", "CartPole-v1", 475, 150_000, {}),
+    "dqn-acrobot": Bar("DQN", "Acrobot-v1", -100, 150_000, {}),
+    "rainbow-cartpole": Bar("Rainbow", "CartPole-v1", 475, 150_000, {}),
+    "rainbow-acrobot": Bar("Rainbow", "Acrobot-v1", -100, 150_000, {"value_low": -100.0, "value_high": 0.0}),
+    "ddpg-pendulum": Bar("DDPG", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
+    "td3-pendulum": Bar("TD3", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
+    "sac-pendulum": Bar("SAC", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
+    "a2c-cartpole": Bar("A2C", "CartPole-v1", 475, 500_000, {}),
 }
 
 

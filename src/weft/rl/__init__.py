@@ -15,8 +15,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weft.rl.algorithm import Algorithm as Algorithm
+    from weft.rl.algorithms.a2c import A2C as A2C
+    from weft.rl.algorithms.a2c import A2CConfig as A2CConfig
+    from weft.rl.algorithms.a3c import A3C as A3C
+    from weft.rl.algorithms.a3c import A3CConfig as A3CConfig
+    from weft.rl.algorithms.ddpg import DDPG as DDPG
+    from weft.rl.algorithms.ddpg import TD3 as TD3
+    from weft.rl.algorithms.ddpg import DDPGConfig as DDPGConfig
+    from weft.rl.algorithms.ddpg import TD3Config as TD3Config
+    from weft.rl.algorithms.dqn import DQN as DQN
+    from weft.rl.algorithms.dqn import DQNConfig as DQNConfig
+    from weft.rl.algorithms.dqn import Rainbow as Rainbow
+    from weft.rl.algorithms.dqn import RainbowConfig as RainbowConfig
+    from weft.rl.algorithms.impala import Impala as Impala
+    from weft.rl.algorithms.impala import ImpalaConfig as ImpalaConfig
+    from weft.rl.algorithms.pg import PG as PG
+    from weft.rl.algorithms.pg import PGConfig as PGConfig
     from weft.rl.algorithms.ppo import PPO as PPO
     from weft.rl.algorithms.ppo import PPOConfig as PPOConfig
+    from weft.rl.algorithms.sac import SAC as SAC
+    from weft.rl.algorithms.sac import SACConfig as SACConfig
     from weft.rl.config import AlgorithmConfig as AlgorithmConfig
     from weft.rl.environments import register_env as register_env
     from weft.rl.policy import Policy as Policy
@@ -27,7 +45,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "weft.rl.algorithm": "Algorithm",
+    "weft.rl.algorithms.a2c": "A2C A2CConfig",
+    "weft.rl.algorithms.a3c": "A3C A3CConfig",
+    "weft.rl.algorithms.ddpg": "DDPG TD3 DDPGConfig TD3Config",
+    "weft.rl.algorithms.dqn": "DQN Rainbow DQNConfig RainbowConfig",
+    "weft.rl.algorithms.impala": "Impala ImpalaConfig",
+    "weft.rl.algorithms.pg": "PG PGConfig",
     "weft.rl.algorithms.ppo": "PPO PPOConfig",
+    "weft.rl.algorithms.sac": "SAC SACConfig",
     "weft.rl.config": "AlgorithmConfig",
     "weft.rl.environments": "register_env",
     "weft.rl.policy": "Policy",

@@ -9,7 +9,18 @@ from typing import Any
 
 from weft.rl.checkpoint import Checkpoint
 
-_HOMES = {"PPO": "ppo"}
+_HOMES = {
+    "A2C": "a2c",
+    "A3C": "a3c",
+    "DDPG": "ddpg",
+    "DQN": "dqn",
+    "IMPALA": "impala",
+    "PG": "pg",
+    "PPO": "ppo",
+    "Rainbow": "dqn",
+    "SAC": "sac",
+    "TD3": "ddpg",
+}
 _registered: dict[str, type[Any]] = {}
 
 

@@ -29,8 +29,18 @@ _ENVIRONMENT = {"env_vars": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"
 class RolloutWorkers:
     """Some workers, or one in this process when `count` is 0."""
 
-    def __init__(self, blueprint: Blueprint, count: int, cpus: float | None, on_environment_error: str) -> None:
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        count: int,
+        cpus: float | None,
+        on_environment_error: str,
+        worker_class: type[RolloutWorker] = RolloutWorker,
+        arguments: tuple[Any, ...] = (),
+    ) -> None:
         self._blueprint = blueprint
+        self._worker_class = worker_class
+        self._arguments = arguments
         self._restarts_failures = on_environment_error == "restart"
         self.count = count
         self.restarted = 0
@@ -67,23 +77,40 @@ class RolloutWorkers:
                     del pending[index]
         return [fragments[index] for index in range(self.count)]
 
+    def share(self, weights: NDArray[np.float32]) -> Any:
+        """A ref of the weights, for any number of requests."""
+        return weft.put(weights)
+
+    @property
+    def asked(self) -> int:
+        """How many fragments are asked for and have not arrived."""
+        return len(self._in_flight)
+
+    def asked_of(self, index: int) -> int:
+        return sum(worker == index for worker in self._in_flight.values())
+
     def request(self, index: int, shared: Any, version: int, exploration: float = 0.0) -> None:
         """Ask one worker for a fragment, to be had from `arrivals`."""
         ref = self._actors[index].sample.remote(shared, version, exploration, None)
         self._in_flight[ref] = index
 
     def arrivals(self, timeout_s: float | None = None) -> Iterator[tuple[int, Fragment | None]]:
-        """(worker, fragment) of what has arrived, at least one; None for a worker that had to be replaced."""
+        """(worker, fragment) of what has arrived; None in place of what a worker lost that had to be replaced.
+
+        Waits for at least one unless a timeout is given; if none comes in time every worker counts as hung.
+        """
         if not self._in_flight:
             return
         limit = self._blueprint.timeout_s + GRACE_S if timeout_s is None else timeout_s
         ready, _ = weft.wait(list(self._in_flight), num_returns=1, timeout=limit)
-        if not ready and timeout_s is None:
+        if ready:
+            ready, _ = weft.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)
+        elif timeout_s is None:
             ready = list(self._in_flight)
-        more, _ = weft.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)
-        for ref in more or ready:
-            index = self._in_flight.pop(ref)
-            yield index, self._result(index, ref)
+        for ref in ready:
+            index = self._in_flight.pop(ref, None)
+            if index is not None:  # else it was lost with its worker meanwhile
+                yield index, self._result(index, ref)
 
     def evaluate(self, weights: NDArray[np.float32], episodes: int, seed: int) -> list[Episode]:
         """Whole episodes without exploration, shared out among the workers."""
@@ -124,9 +151,9 @@ class RolloutWorkers:
         self._in_flight = {}
 
     def _start(self, index: int) -> Any:
-        actor_class = weft.remote(RolloutWorker)
+        actor_class: Any = weft.remote(self._worker_class)
         options = actor_class.options(num_cpus=self._cpus, runtime_env=_ENVIRONMENT)
-        return options.remote(self._blueprint_ref, index, self._incarnations[index])
+        return options.remote(self._blueprint_ref, index, self._incarnations[index], *self._arguments)
 
     def _sample_here(
         self, weights: NDArray[np.float32], version: int, exploration: float, steps: int | None
@@ -163,6 +190,7 @@ class RolloutWorkers:
     def _replace(self, index: int) -> None:
         with contextlib.suppress(ActorError):
             weft.kill(self._actors[index])
+        self._in_flight = {ref: worker for ref, worker in self._in_flight.items() if worker != index}
         self._incarnations[index] += 1
         self._actors[index] = self._start(index)
 

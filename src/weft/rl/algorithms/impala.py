@@ -1,0 +1,171 @@
+"""IMPALA: actors and a learner that never wait for each other, corrected by V-trace: https://arxiv.org/abs/1802.01561.
+
+Workers send fragments without pause, each made with the newest weights that were there when it began. The driver queues
+what arrives; the learner takes as many fragments as make a batch, or nothing. A queue that is full keeps the workers
+back: a worker is only asked for its next fragment when there is room for it. V-trace weighs each step by how likely the
+present policy would have taken it.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from weft.rl.advantages import mean_of_valid, v_trace
+from weft.rl.algorithm import Algorithm, stack
+from weft.rl.behaviours import Stochastic
+from weft.rl.config import OLD_NAMES, AlgorithmConfig
+from weft.rl.models import ActorCritic
+from weft.rl.rollout import Fragment
+from weft.rl.settings import SettingError, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImpalaConfig(AlgorithmConfig):
+    """The settings of IMPALA."""
+
+    old_names: ClassVar[Mapping[str, str]] = {
+        **OLD_NAMES,
+        "entropy_coeff": "entropy_weight",
+        "vf_loss_coeff": "value_weight",
+        "grad_clip": "gradient_norm",
+        "learner_queue_size": "queue_limit",
+    }
+
+    workers: int = setting(2, "rollout worker processes", at_least=1)
+    envs_per_worker: int = setting(8, "environments that a worker steps together", at_least=1)
+    fragment_steps: int = setting(32, "steps of each environment in one fragment", at_least=1)
+    fragments_per_update: int = setting(1, "fragments that make a batch", at_least=1)
+    queue_limit: int = setting(4, "fragments that may wait for the learner before workers are kept back", at_least=1)
+    fragments_ahead: int = setting(2, "fragments asked of a worker at a time, so that it never waits", at_least=1)
+    updates_per_iteration: int = setting(20, "updates in one train()", at_least=1)
+    learning_rate: float = setting(1e-3, "of the optimiser", above=0)
+    rho_limit: float = setting(1.0, "V-trace's limit of the importance weights", above=0)
+    c_limit: float = setting(1.0, "V-trace's limit of the traces", above=0)
+    entropy_weight: float = setting(0.005, "of the entropy bonus", at_least=0)
+    value_weight: float = setting(0.5, "of the value loss", at_least=0)
+    gradient_norm: float = setting(1.0, "gradients are scaled down to this norm", above=0)
+
+    def check(self) -> None:
+        if self.fragments_per_update > self.queue_limit:
+            raise SettingError(
+                f"ImpalaConfig: a batch needs {self.fragments_per_update} fragments, but queue_limit is "
+                f"{self.queue_limit}"
+            )
+
+
+class Impala(Algorithm[ImpalaConfig]):
+    """Importance-weighted actor-learner architecture."""
+
+    name = "IMPALA"
+    config_class = ImpalaConfig
+
+    def build(self) -> None:
+        model = ActorCritic.of(self.encoder, self.decoder, self.config)
+        self.behaviour = Stochastic(model, record_inputs=True)
+        optimizer = optax.flatten(
+            optax.chain(
+                optax.clip_by_global_norm(self.config.gradient_norm), optax.adam(self.config.learning_rate, eps=1e-5)
+            )
+        )
+        params = {name: jnp.asarray(value) for name, value in model.init(self.rng).items()}
+        self.learner = {"params": params, "optimizer": optimizer.init(params)}
+        self._update = jax.jit(make_update(model, optimizer, self.config), donate_argnums=0)
+        self._queue: collections.deque[Fragment] = collections.deque()
+        self._shared: Any = None
+
+    def acting_params(self) -> Mapping[str, Any]:
+        return self.learner["params"]
+
+    def iterate(self) -> Mapping[str, Any]:
+        said: Mapping[str, Any] = {}
+        lag, idle_s, idle_while_samples_wait = 0, 0.0, 0
+        for _ in range(self.config.updates_per_iteration):
+            began = time.perf_counter()
+            with self.metrics.span("sample"):
+                while len(self._queue) < self.config.fragments_per_update:
+                    self._receive(wait=True)
+            idle_s += time.perf_counter() - began
+            fragments = [self._queue.popleft() for _ in range(self.config.fragments_per_update)]
+            lag += sum(self.version - fragment.version for fragment in fragments)
+            with self.metrics.span("learn"):
+                self.learner, said = self._update(self.learner, stack(fragments))
+                self._receive(wait=False)  # JAX computes meanwhile
+                said = jax.device_get(said)
+            self.version += 1
+            self._shared = None
+            idle_while_samples_wait += len(self._queue) >= self.config.queue_limit
+        updates = self.config.updates_per_iteration
+        return {
+            **said,
+            "fragment_lag": lag / updates / self.config.fragments_per_update,
+            "learner_idle_s": idle_s,
+            "queue_full": idle_while_samples_wait / updates,
+        }
+
+    def _receive(self, wait: bool) -> None:
+        """Queue what has arrived, and ask for as many fragments as there is room for."""
+        self._ask()
+        for _, fragment in self.workers.arrivals(None if wait else 0.0):
+            if fragment is not None:
+                self.metrics.count(fragment.steps, fragment.episodes)
+                self._queue.append(fragment)
+        self._ask()
+
+    def _ask(self) -> None:
+        for index in range(self.workers.count):
+            while (
+                self.workers.asked_of(index) < self.config.fragments_ahead
+                and self.workers.asked + len(self._queue) < self.config.queue_limit + self.workers.count
+            ):
+                if self._shared is None:
+                    self._shared = self.workers.share(self.weights())
+                self.workers.request(index, self._shared, self.version)
+
+
+def make_update(
+    model: ActorCritic, optimizer: optax.GradientTransformation, config: ImpalaConfig
+) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
+    """One gradient step: (learner, batch of arrays [steps, N, ...]) -> (learner, metrics)."""
+
+    def loss(params: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        inputs, values = model.action_inputs_and_value(jnp, params, batch["observations"])
+        distribution = model.distribution(jnp, inputs[:-1])
+        log_prob = distribution.log_prob(batch["actions"])
+        behaved = model.distribution(jnp, batch["action_inputs"]).log_prob(batch["actions"])
+        ratios = jnp.exp(jax.lax.stop_gradient(log_prob) - behaved)
+        traced = v_trace(
+            ratios,
+            batch["rewards"],
+            jax.lax.stop_gradient(values),
+            batch["terminated"],
+            batch["truncated"],
+            batch["bootstrap"],
+            config.gamma,
+            config.rho_limit,
+            config.c_limit,
+        )
+        policy_loss = -mean_of_valid(log_prob * traced.advantages, batch["valid"])
+        value_loss = 0.5 * mean_of_valid((values[:-1] - traced.targets) ** 2, batch["valid"])
+        entropy = mean_of_valid(distribution.entropy(), batch["valid"])
+        total = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
+        return total, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "ratio_mean": mean_of_valid(ratios, batch["valid"]),
+        }
+
+    def update(learner: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        gradients, said = jax.grad(loss, has_aux=True)(learner["params"], batch)
+        changes, optimizer_state = optimizer.update(gradients, learner["optimizer"], learner["params"])
+        return {"params": optax.apply_updates(learner["params"], changes), "optimizer": optimizer_state}, said
+
+    return update

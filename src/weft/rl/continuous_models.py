@@ -1,0 +1,75 @@
+"""Networks for continuous actions in [-1, 1]: policies, and critics that value an action in a state."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.rl.config import AlgorithmConfig
+from weft.rl.distributions import SquashedGaussian
+from weft.rl.networks import MLP, Params
+from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinuousModel:
+    """A policy and one or two critics. `policy_outputs` is 1 for a deterministic policy, 2 for means and deviations."""
+
+    policy: MLP
+    critics: tuple[MLP, ...]
+    action_size: int
+    policy_outputs: int
+
+    @classmethod
+    def of(
+        cls,
+        encoder: ObservationEncoder,
+        decoder: ActionDecoder,
+        config: AlgorithmConfig,
+        *,
+        critics: int,
+        policy_outputs: int,
+    ) -> ContinuousModel:
+        if decoder.kind != "box" or not decoder.bounded or encoder.is_image:
+            raise SpaceMismatch(
+                f"continuous control needs vectors to see and a bounded Box to act in, but the environment has "
+                f"{encoder.space} and {decoder.space}"
+            )
+        size = decoder.sizes[0]
+        inputs = encoder.feature_size
+        return cls(
+            policy=MLP("policy", (inputs, *config.hidden, size * policy_outputs), config.activation, final_gain=0.01),
+            critics=tuple(
+                MLP(f"critic{index}", (inputs + size, *config.hidden, 1), config.activation) for index in range(critics)
+            ),
+            action_size=size,
+            policy_outputs=policy_outputs,
+        )
+
+    def init(self, rng: np.random.Generator) -> dict[str, NDArray[np.float32]]:
+        params = self.policy.init(rng)
+        for critic in self.critics:
+            params |= critic.init(rng)
+        return params
+
+    def action(self, xp: Any, params: Params, observations: Any) -> Any:
+        """What a deterministic policy does."""
+        return xp.tanh(self.policy.apply(xp, params, observations))
+
+    def distribution(self, xp: Any, params: Params, observations: Any) -> SquashedGaussian:
+        """What a stochastic policy may do."""
+        return SquashedGaussian(xp, self.policy.apply(xp, params, observations), (self.action_size,))
+
+    def values(self, xp: Any, params: Params, observations: Any, actions: Any) -> Any:
+        """[critics, ...]: what each critic thinks."""
+        inputs = xp.concatenate([observations, actions], axis=-1)
+        return xp.stack([critic.apply(xp, params, inputs)[..., 0] for critic in self.critics])
+
+
+def split(params: Params) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The policy's parameters and the critics'."""
+    policy = {name: value for name, value in params.items() if name.startswith("policy.")}
+    return policy, {name: value for name, value in params.items() if name not in policy}

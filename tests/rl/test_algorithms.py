@@ -1,0 +1,117 @@
+"""Each algorithm learns something small, and resumes exactly where it can. PPO has a file of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import Aiming, Masked, Matching
+
+from weft.rl import get_algorithm
+from weft.rl.algorithms.dqn import project
+from weft.rl.config import AlgorithmConfig
+from weft.rl.q_models import QModel
+from weft.rl.registry import algorithm_names
+from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
+
+ON_POLICY: dict[str, Any] = {"hidden": (32,), "learning_rate": 1e-2, "gamma": 0.5}
+REPLAY: dict[str, Any] = {
+    "hidden": (32,),
+    "learning_rate": 3e-3,
+    "gamma": 0.0,
+    "learning_starts": 200,
+    "rounds_per_iteration": 2,
+    "envs_per_worker": 4,
+    "fragment_steps": 16,
+    "batch": 32,
+}
+Q = {**REPLAY, "exploration_timesteps": 500}
+CONTINUOUS = {**REPLAY, "random_timesteps": 200}
+CASES: dict[str, tuple[type[Any], float, dict[str, Any]]] = {
+    "PG": (Matching, 7.0, {**ON_POLICY, "fragment_steps": 32}),
+    "A2C": (Matching, 7.0, ON_POLICY),
+    "A3C": (Matching, 7.0, {**ON_POLICY, "workers": 1}),
+    "IMPALA": (Matching, 7.0, {**ON_POLICY, "workers": 2}),
+    "DQN": (Matching, 7.0, Q),
+    "Rainbow": (Masked, 6.5, {**Q, "value_high": 2.0, "atoms": 11}),
+    "DDPG": (Aiming, -0.4, CONTINUOUS),
+    "TD3": (Aiming, -0.4, CONTINUOUS),
+    "SAC": (Aiming, -0.6, {**CONTINUOUS, "initial_temperature": 0.05}),
+}
+
+
+def test_every_algorithm_has_a_case() -> None:
+    assert sorted({*CASES, "PPO"}) == algorithm_names()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_learns(name: str, weft_session: ModuleType) -> None:
+    env, enough, settings = CASES[name]
+    with get_algorithm(name)(settings, env=env, seed=1, metrics_window=20) as algorithm:
+        best = -np.inf
+        for _ in range(60):
+            best = max(best, algorithm.train()["episode_reward_mean"])
+            if best >= enough:
+                break
+        assert best >= enough
+        assert algorithm.evaluate(5)["episode_reward_mean"] >= enough - 1
+
+
+@pytest.mark.parametrize("name", ["A2C", "Rainbow", "TD3"])
+def test_a_resumed_run_has_the_curve_of_one_that_went_on(name: str, tmp_path: Path) -> None:
+    env, _, settings = CASES[name]
+    make = get_algorithm(name)
+
+    def curve(algorithm: Any) -> list[float]:
+        return [float(np.sum(algorithm.train() and algorithm.weights())) for _ in range(2)]
+
+    with make(settings, env=env, seed=1) as algorithm:
+        for _ in range(3):
+            algorithm.train()
+        checkpoint = algorithm.save(tmp_path / "checkpoint")
+        went_on = curve(algorithm)
+    with make.from_checkpoint(checkpoint) as resumed:
+        assert curve(resumed) == went_on
+    assert len(set(went_on)) == 2
+
+
+@pytest.mark.parametrize(("name", "env"), [("DQN", Aiming), ("SAC", Matching)])
+def test_an_action_space_that_does_not_suit_is_refused(name: str, env: type[Any]) -> None:
+    with pytest.raises(SpaceMismatch):
+        get_algorithm(name)(env=env)
+
+
+@pytest.mark.parametrize("switches", [{}, {"dueling": True, "noisy": True}, {"atoms": 7, "low": -1.0, "high": 2.0}])
+def test_q_values_are_the_same_in_numpy_and_in_jax(switches: dict[str, Any]) -> None:
+    rng = np.random.default_rng(2)
+    encoder, decoder = ObservationEncoder(Matching.observation_space), ActionDecoder(Matching.action_space)
+    model = QModel.of(encoder, decoder, AlgorithmConfig(hidden=(8,)), **switches)
+    params, noise = model.init(rng), model.layer_noise(rng)
+    observations = rng.standard_normal((5, 4), np.float32)
+    ours = model.q_values(np, params, observations, noise)
+    assert ours.shape == (5, 4)
+    np.testing.assert_allclose(ours, model.q_values(jnp, params, observations, noise), atol=1e-5)
+    if model.noisy:
+        assert not np.allclose(ours, model.q_values(np, params, observations, {}))
+
+
+def test_a_projected_distribution_keeps_its_mass_and_its_mean() -> None:
+    model = QModel.of(
+        ObservationEncoder(Matching.observation_space),
+        ActionDecoder(Matching.action_space),
+        AlgorithmConfig(),
+        atoms=21,
+        low=-10.0,
+        high=10.0,
+    )
+    rng = np.random.default_rng(4)
+    probabilities = rng.dirichlet(np.ones(21), 6).astype(np.float32)
+    rewards, discounts = rng.uniform(-2, 2, 6), np.array([0.5, 0.5, 0.5, 0.3, 0.0, 0.0])
+    projected = project(model, rewards, discounts, probabilities)
+    support = np.linspace(-10, 10, 21)
+    np.testing.assert_allclose(projected.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(projected @ support, rewards + discounts * (probabilities @ support), atol=1e-4)
