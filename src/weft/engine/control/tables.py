@@ -13,33 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
-import msgspec
+from weft.engine.state.chain_rows import Delete, Key, Put, Write
+
+__all__ = ["ControlStore", "Delete", "Key", "Listener", "MemoryTables", "Put", "Write"]
 
 FUNCTIONS = "functions"
 ACTORS = "actors"
 NODES = "nodes"
 JOBS = "jobs"
 KV = "kv"
+OBJECTS = "objects"
+TASKS = "tasks"
+FINISHED_TASKS = "finished_tasks"
+GROUPS = "groups"
+EVENTS = "events"
+TABLES = frozenset((FUNCTIONS, ACTORS, NODES, JOBS, KV, OBJECTS, TASKS, FINISHED_TASKS, GROUPS, EVENTS))
+DISK_TABLES = frozenset((FINISHED_TASKS, EVENTS))
+"""Rows that are seldom read again: a storage keeps them on disk, not in memory."""
 
-Key: TypeAlias = tuple[str, bytes]
-"""(table, key)."""
-
-
-class Put(msgspec.Struct, frozen=True):
-    """Write a row; with `if_absent` only if there is none."""
-
-    table: str
-    key: bytes
-    value: bytes
-    if_absent: bool = False
-
-
-class Delete(msgspec.Struct, frozen=True):
-    table: str
-    key: bytes
-
-
-Write: TypeAlias = Put | Delete
 Listener: TypeAlias = Callable[[str, bytes, bytes | None], None]
 """Called with (table, key, new value or None for deleted)."""
 

@@ -1,0 +1,224 @@
+"""One server's part in deciding the configuration: votes, proposals, leases. Pure: no I/O, no clock.
+
+Configuration n+1 is chosen by a majority of the council that configuration n names: single-decree Paxos, one instance a
+number, so the council may change in any way between numbers. A lease lets a server serve reads as a tail: while a
+majority has granted it, no configuration that cuts this tail out is chosen, unless its death is certain.
+
+Invariants:
+    COU-1  for each number one configuration at most is ever chosen.
+    COU-2  a member grants no lease between its vote for a configuration and its knowing the outcome.
+    COU-3  a member votes for no configuration that cuts out a tail which may hold a lease and may live.
+    COU-4  a lease that has kept a configuration from being chosen is not renewed until that is settled or given up.
+    COU-5  after a change of the council its members take every tail for a lease holder, for as long as a lease lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.engine.state.chain_events import Instruction, KeepVotes, Send
+from weft.engine.state.chain_layout import Configuration
+from weft.engine.state.chain_messages import (
+    Accept,
+    Accepted,
+    AskConfiguration,
+    AskLease,
+    Ballot,
+    Decided,
+    Denied,
+    GrantLease,
+    Prepare,
+    Promise,
+)
+
+LEASE_S = 2.0
+HOLDER_SHARE = 0.8
+"""Of a lease, that its holder uses: the rest is for clocks that run differently."""
+
+
+def cut_tails(now: Configuration, value: Configuration) -> set[str]:
+    """The servers that are some chain's tail now and have lost that place in `value`."""
+    return {
+        chain.tail.server
+        for shard, chain in enumerate(now.chains)
+        if shard >= len(value.chains) or chain.tail not in value.chains[shard].members
+    }
+
+
+class Council:
+    """The votes and proposals of one server, whether or not it is a member now."""
+
+    def __init__(self, server: str, lease_s: float = LEASE_S, bugs: frozenset[str] = frozenset()) -> None:
+        self.server = server
+        self.lease_s = lease_s
+        self.configuration: Configuration | None = None
+        self.promised: Ballot | None = None
+        self.accepted_ballot: Ballot | None = None
+        self.accepted: Configuration | None = None
+        self._bugs = bugs
+        self._leases: dict[str, float] = {}
+        """When the lease of each server that was granted one ends."""
+        self._disputed: dict[str, float] = {}
+        """Whose leases are not renewed until then (COU-4)."""
+        self._careful_until = 0.0
+        self._grants: dict[str, float] = {}
+        """When each member was asked for the lease that it has granted this server."""
+        self._round = 0
+        self._ballot: Ballot | None = None
+        """Of the proposal that is under way."""
+        self._value: Callable[[], tuple[Configuration, list[str]] | None] | None = None
+        self._promises: dict[str, Promise] = {}
+        self._proposed: Configuration | None = None
+        self._accepts: set[str] = set()
+
+    @property
+    def is_member(self) -> bool:
+        return self.configuration is not None and self.server in self.configuration.council
+
+    @property
+    def is_proposing(self) -> bool:
+        return self._ballot is not None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a vote was given whose outcome is not known: someone should propose again."""
+        return self.accepted is not None
+
+    def restore(self, promised: Ballot | None, accepted_ballot: Ballot | None, accepted: Configuration | None) -> None:
+        """The votes that were kept before a restart."""
+        self.promised, self.accepted_ballot, self.accepted = promised, accepted_ballot, accepted
+
+    def learn(self, configuration: Configuration, now: float) -> bool:
+        """A decided configuration; whether it is news."""
+        before = self.configuration
+        if before is not None and before.number >= configuration.number:
+            return False
+        self.configuration = configuration
+        self.promised = self.accepted_ballot = self.accepted = None
+        self._ballot = None
+        self._disputed = {}
+        if before is None or set(before.council) != set(configuration.council):
+            self._careful_until = now + self.lease_s
+            self._grants = {}
+        return True
+
+    # ---- votes ----
+
+    def vote(self, sender: str, message: Prepare | Accept, now: float) -> list[Instruction]:
+        current = self.configuration
+        if current is None or message.number > current.number + 1:
+            return [Send(sender, AskConfiguration(0 if current is None else current.number))]
+        if message.number <= current.number:
+            return [Send(sender, Decided(current))]
+        if not self.is_member:
+            return []
+        is_old = self.promised is not None and message.ballot < self.promised and "forget_promises" not in self._bugs
+        if is_old:
+            assert self.promised is not None
+            return [Send(sender, Denied(message.number, message.ballot, self.promised))]
+        if isinstance(message, Prepare):
+            self.promised = message.ballot
+            promise = Promise(message.number, message.ballot, self.accepted_ballot, self.accepted)
+            return [self._kept(), Send(sender, promise)]
+        tails = cut_tails(current, message.value) - set(message.certain)
+        if self._may_be_read_from(tails, now):
+            self._disputed = dict.fromkeys(tails, now + 2 * self.lease_s)
+            return [Send(sender, Denied(message.number, message.ballot, message.ballot))]
+        self.promised = self.accepted_ballot = message.ballot
+        self.accepted = message.value
+        return [self._kept(), Send(sender, Accepted(message.number, message.ballot))]
+
+    def _kept(self) -> KeepVotes:
+        return KeepVotes(self.promised, self.accepted_ballot, self.accepted)
+
+    def _may_be_read_from(self, tails: set[str], now: float) -> bool:
+        if not tails or "skip_lease" in self._bugs:
+            return False
+        return now < self._careful_until or any(self._leases.get(tail, 0.0) > now for tail in tails)
+
+    # ---- proposals ----
+
+    def propose(self, value: Callable[[], tuple[Configuration, list[str]] | None]) -> list[Instruction]:
+        """Begin. `value` says what to propose, should it be free to choose, and whose death is certain."""
+        assert self.configuration is not None
+        self._round += 1
+        self._ballot = (self._round, self.server)
+        self._value = value
+        self._promises = {}
+        self._proposed = None
+        self._accepts = set()
+        prepare = Prepare(self.configuration.number + 1, self._ballot)
+        return [Send(member, prepare) for member in self.configuration.council]
+
+    def give_up(self) -> None:
+        """Of the proposal that is under way, so that another can begin."""
+        self._ballot = None
+
+    def promise_came(self, sender: str, message: Promise) -> list[Instruction]:
+        current = self.configuration
+        if current is None or message.ballot != self._ballot or message.number != current.number + 1 or self._proposed:
+            return []
+        self._promises[sender] = message
+        if len(self._promises) < current.majority:
+            return []
+        certain: list[str] = []
+        voted = [one for one in self._promises.values() if one.accepted_ballot is not None]
+        chosen = self._value() if self._value is not None else None
+        if chosen is not None:
+            certain = chosen[1]
+        if voted:
+            newest = max(voted, key=lambda one: one.accepted_ballot or (0, ""))
+            self._proposed = newest.accepted
+        elif chosen is not None:
+            self._proposed = chosen[0]
+        if self._proposed is None:
+            self._ballot = None
+            return []
+        accept = Accept(message.number, message.ballot, self._proposed, certain)
+        return [Send(member, accept) for member in current.council]
+
+    def accepted_came(self, sender: str, message: Accepted) -> Configuration | None:
+        """The configuration that is chosen by this vote."""
+        current = self.configuration
+        if current is None or message.ballot != self._ballot or message.number != current.number + 1:
+            return None
+        self._accepts.add(sender)
+        return self._proposed if len(self._accepts) == current.majority else None
+
+    def denied_came(self, message: Denied) -> None:
+        self._round = max(self._round, message.ballot[0])
+        if message.denied == self._ballot:
+            self._ballot = None
+
+    # ---- leases ----
+
+    def ask_lease(self, now: float) -> list[Instruction]:
+        current = self.configuration
+        if current is None:
+            return []
+        return [Send(member, AskLease(current.number, now)) for member in current.council]
+
+    def lease_asked(self, sender: str, message: AskLease, now: float) -> list[Instruction]:
+        current = self.configuration
+        if current is None or message.number > current.number:
+            return [Send(sender, AskConfiguration(0 if current is None else current.number))]
+        if message.number < current.number:
+            return [Send(sender, Decided(current))]
+        if not self.is_member or self.accepted is not None or self._disputed.get(sender, 0.0) > now:
+            return []
+        self._leases[sender] = now + self.lease_s
+        return [Send(sender, GrantLease(message.number, message.asked_at))]
+
+    def lease_granted(self, sender: str, message: GrantLease) -> None:
+        current = self.configuration
+        if current is not None and message.number == current.number and sender in current.council:
+            self._grants[sender] = max(self._grants.get(sender, message.asked_at), message.asked_at)
+
+    def has_lease(self, now: float) -> bool:
+        current = self.configuration
+        if current is None:
+            return False
+        if "skip_lease" in self._bugs:
+            return True
+        ends = sorted((asked + self.lease_s * HOLDER_SHARE for asked in self._grants.values()), reverse=True)
+        return len(ends) >= current.majority and ends[current.majority - 1] > now

@@ -1,0 +1,171 @@
+"""The control store's configuration: which servers there are, which form each shard's chain, who decides the next.
+
+Pure data and pure functions. `next_configuration` is the whole policy; `chain_council` makes sure that one answer of it
+is chosen for each number.
+
+Invariants:
+    LAY-1  a chain never loses its last complete member: what it holds may be held nowhere else.
+    LAY-2  members of a chain are only cut out or, having joined, added at its end; their order never changes.
+    LAY-3  a chain's version rises whenever its members or the joining one change, and only then.
+
+>>> shard_of(b"some key", 4)
+2
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+CHAIN_LENGTH = 3
+LARGEST_COUNCIL = 5
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """A server's place in a chain: one that was cut out and comes back has another birth."""
+
+    server: str
+    birth: int
+    """The number of the configuration that made it."""
+
+
+class Chain(msgspec.Struct, frozen=True, array_like=True):
+    """One shard's replicas, head first."""
+
+    version: int
+    members: tuple[Place, ...]
+    joining: Place | None = None
+    fresh: Place | None = None
+    """The member that was promoted last, until it has said that it lacks nothing."""
+
+    @property
+    def head(self) -> Place:
+        return self.members[0]
+
+    @property
+    def tail(self) -> Place:
+        return self.members[-1]
+
+    def places(self) -> tuple[Place, ...]:
+        return self.members if self.joining is None else (*self.members, self.joining)
+
+    def has(self, server: str) -> bool:
+        return any(place.server == server for place in self.places())
+
+
+class Configuration(msgspec.Struct, frozen=True, array_like=True):
+    """What the council decides. Number 0 is nobody's: a store begins with 1."""
+
+    number: int
+    council: tuple[str, ...]
+    servers: dict[str, str]
+    """Addresses by server; who is in no chain is a spare."""
+    chains: tuple[Chain, ...]
+
+    @property
+    def majority(self) -> int:
+        return len(self.council) // 2 + 1
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """What a server has heard that the next configuration should take in."""
+
+    dead: frozenset[str] = frozenset()
+    certain: frozenset[str] = frozenset()
+    """Those of the dead that can not come back."""
+    enlisted: Mapping[str, str] = {}
+    """Addresses of servers that want to take part."""
+    caught_up: Collection[tuple[int, Place]] = ()
+    """(shard, place) of joining replicas that are close to their tail."""
+    complete: Collection[tuple[int, Place]] = ()
+    """Promoted replicas that lack nothing any more."""
+    failed: Collection[tuple[int, Place]] = ()
+    """Replicas that can not store what they must."""
+
+
+def shard_of(key: bytes, shards: int) -> int:
+    """By the key alone, so that a batch can move a row between tables."""
+    return zlib.crc32(key) % shards
+
+
+def first_configuration(server: str, address: str, shards: int) -> Configuration:
+    """Of a store that begins with one server."""
+    chain = Chain(1, (Place(server, 1),))
+    return Configuration(1, (server,), {server: address}, (chain,) * shards)
+
+
+def next_configuration(now: Configuration, wishes: Wishes, length: int = CHAIN_LENGTH) -> Configuration | None:
+    """What should follow; None when there is nothing to change."""
+    number = now.number + 1
+    servers = {name: address for name, address in now.servers.items() if name not in wishes.dead}
+    servers.update({name: at for name, at in wishes.enlisted.items() if name not in wishes.dead})
+    living = list(servers)
+    council = _council(now.council, living, wishes.certain) or now.council
+    load = {name: sum(chain.has(name) for chain in now.chains) for name in living}
+    chains = tuple(
+        _next_chain(shard, chain, number, wishes, living, load, length) for shard, chain in enumerate(now.chains)
+    )
+    if chains == now.chains:
+        chains = _spread(now.chains, living, length)
+    for name in (*council, *(place.server for chain in chains for place in chain.members)):
+        servers.setdefault(name, now.servers.get(name, ""))  # one that may come back must be found
+    following = Configuration(number, council, servers, chains)
+    return None if (council, servers, chains) == (now.council, now.servers, now.chains) else following
+
+
+def _council(now: tuple[str, ...], living: list[str], certain: frozenset[str]) -> tuple[str, ...]:
+    """As many as make a majority meaningful, those that are in it first; it shrinks only for certain deaths."""
+    stay = [name for name in now if name in living]
+    candidates = [*stay, *(name for name in living if name not in stay)]
+    if len(candidates) < len(now):
+        candidates += [name for name in now if name not in living and name not in certain]
+    size = min(LARGEST_COUNCIL, len(candidates))
+    return tuple(candidates[: size - (size % 2 == 0)])
+
+
+def _next_chain(
+    shard: int, chain: Chain, number: int, wishes: Wishes, living: list[str], load: dict[str, int], length: int
+) -> Chain:
+    members = chain.members
+    fresh = None if (shard, chain.fresh) in wishes.complete else chain.fresh
+    alive = tuple(place for place in members if place.server not in wishes.dead)
+    stay = tuple(place for place in alive if (shard, place) not in wishes.failed)
+    members = next((some for some in (stay, alive) if set(some) - {fresh}), members)
+    joining = chain.joining
+    if joining is not None:
+        if joining.server in wishes.dead or (shard, joining) in wishes.failed:
+            joining = None
+        elif (shard, joining) in wishes.caught_up:
+            members, joining, fresh = (*members, joining), None, joining
+    inside = {place.server for place in members}
+    unfit = {place.server for failed, place in wishes.failed if failed == shard}
+    spare = [name for name in living if name not in inside and name not in unfit]
+    if fresh not in members:
+        fresh = None
+    if joining is None and fresh is None and spare and len(members) < length:
+        chosen = min(spare, key=lambda name: (load[name], name))
+        load[chosen] += 1
+        joining = Place(chosen, number)
+    is_same = (members, joining) == (chain.members, chain.joining)
+    return Chain(chain.version + (not is_same), members, joining, fresh)
+
+
+def _spread(chains: tuple[Chain, ...], living: list[str], length: int) -> tuple[Chain, ...]:
+    """When all is calm and a server heads two chains more than its successor, cut it out of one: it joins again."""
+    whole = min(length, len(living))
+    is_calm = all(
+        chain.joining is chain.fresh is None
+        and len(chain.members) >= whole
+        and all(place.server in living for place in chain.members)
+        for chain in chains
+    )
+    if whole < 3 or not is_calm:
+        return chains
+    heads = {name: sum(chain.head.server == name for chain in chains) for name in living}
+    for shard, chain in enumerate(chains):
+        if heads[chain.head.server] > heads[chain.members[1].server] + 1:
+            shorter = Chain(chain.version + 1, chain.members[1:])
+            return (*chains[:shard], shorter, *chains[shard + 1 :])
+    return chains

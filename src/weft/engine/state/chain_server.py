@@ -1,0 +1,370 @@
+"""One server of the control store: its replicas, its part in the council, whom it takes for dead. Pure.
+
+    server.handle(event) -> list[Instruction]
+
+The shell (`engine/control/server.py`) keeps a connection to every server of the configuration and feeds what comes; a
+simulator does the same over a network of its own. Nothing else is needed: each instruction says what is to be done, and
+storage instructions are answered at once (see `chain_events`).
+"""
+
+from __future__ import annotations
+
+from weft.engine.state.chain import NOTHING, Replica
+from weft.engine.state.chain_council import LEASE_S, Council
+from weft.engine.state.chain_events import (
+    ApplyFailed,
+    DropShard,
+    EntriesApplied,
+    Event,
+    Instruction,
+    KeepConfiguration,
+    OpenShard,
+    PeerConnected,
+    PeerLost,
+    Received,
+    RoundEnded,
+    RowsRead,
+    Send,
+    Ticked,
+    WishFor,
+    WriteDecided,
+    WriteRejected,
+)
+from weft.engine.state.chain_layout import CHAIN_LENGTH, Configuration, Place, Wishes, next_configuration
+from weft.engine.state.chain_log import KEPT_ENTRIES
+from weft.engine.state.chain_messages import (
+    COMPLETE,
+    FAILED,
+    Accept,
+    Accepted,
+    AskConfiguration,
+    AskLease,
+    Bury,
+    Decided,
+    Denied,
+    Enlist,
+    GrantLease,
+    Hello,
+    NotServing,
+    Prepare,
+    Promise,
+    ReadRequest,
+    Subscribe,
+    Unsubscribe,
+    Wish,
+    WriteRequest,
+)
+
+_SHARD_EVENTS = (WriteDecided, WriteRejected, EntriesApplied, ApplyFailed, RowsRead)
+_OF_CLIENTS = (WriteRequest, ReadRequest, Subscribe, Unsubscribe)
+RENEWALS = 3
+"""How often a lease is renewed while it lasts."""
+
+
+class ServerSettings:
+    """What tests and shells may choose."""
+
+    def __init__(
+        self,
+        lease_s: float = LEASE_S,
+        grace_s: float = 1.0,
+        patience_s: float = 0.2,
+        unfit_s: float = 5.0,
+        length: int = CHAIN_LENGTH,
+        kept_entries: int = KEPT_ENTRIES,
+        bugs: frozenset[str] = frozenset(),
+    ) -> None:
+        self.lease_s = lease_s
+        self.grace_s = grace_s
+        """A server that can not be reached for so long is taken for dead."""
+        self.patience_s = patience_s
+        """How long a proposal may take, and by how much each member of the council waits for the one before it."""
+        self.unfit_s = unfit_s
+        """A replica that could not store is not chosen again for so long."""
+        self.length = length
+        self.kept_entries = kept_entries
+        self.bugs = bugs
+
+
+class StoreServer:
+    """All of one server. It knows no configuration until it founds a store, is given one, or learns one."""
+
+    def __init__(self, name: str, address: str, settings: ServerSettings | None = None) -> None:
+        self.name = name
+        self.address = address
+        self.settings = settings or ServerSettings()
+        self.council = Council(name, self.settings.lease_s, self.settings.bugs)
+        self.replicas: dict[int, Replica] = {}
+        self.stored: dict[int, int] = {}
+        """What storage had applied of each shard before a restart."""
+        self._certain: set[str] = set()
+        self._lost: dict[str, float] = {}
+        """Servers that can not be reached, and since when."""
+        self._enlisted: dict[str, str] = {}
+        self._caught_up: set[tuple[int, Place]] = set()
+        self._complete: set[tuple[int, Place]] = set()
+        self._failed: dict[tuple[int, Place], float] = {}
+        self._wished_at: float | None = None
+        self._proposed_at = float("-inf")
+        self._asked_lease_at = float("-inf")
+        self._enlist_at = float("-inf")
+
+    @property
+    def configuration(self) -> Configuration | None:
+        return self.council.configuration
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the next tick should come soon."""
+        return (
+            self.council.is_proposing
+            or self.council.is_unfinished
+            or self._wished_at is not None
+            or any(replica.is_busy for replica in self.replicas.values())
+        )
+
+    # ---- events ----
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """What this server sends to itself is handled here, too."""
+        out: list[Instruction] = []
+        todo: list[Event] = [event]
+        now = getattr(event, "now", 0.0)
+        while todo:
+            for one in self._handle(todo.pop(0)):
+                if isinstance(one, Send) and one.to == self.name:
+                    todo.append(Received(self.name, one.message, now))
+                elif isinstance(one, WishFor):
+                    wish = Wish(one.shard, one.place, one.what)
+                    todo.append(Received(self.name, wish, now))
+                    out += self._to_council(wish)
+                else:
+                    out.append(one)
+        return out
+
+    def _handle(self, event: Event) -> list[Instruction]:
+        if isinstance(event, Received):
+            return self._received(event)
+        if isinstance(event, _SHARD_EVENTS):
+            replica = self.replicas.get(event.shard)
+            return [] if replica is None else replica.handle(event)
+        if isinstance(event, RoundEnded):
+            return [one for replica in self.replicas.values() for one in replica.handle(event)]
+        if isinstance(event, Ticked):
+            return self._tick(event)
+        if isinstance(event, PeerConnected):
+            self._lost.pop(event.peer, None)
+            self._certain.discard(event.peer)  # it was restarted under its name
+            return [one for replica in self.replicas.values() for one in replica.handle(event)]
+        if isinstance(event, PeerLost):
+            return self._peer_lost(event)
+        raise TypeError(f"{type(event).__name__} is no event for a server")
+
+    def found(self, configuration: Configuration, now: float) -> list[Instruction]:
+        """Begin with this configuration: the first of a store, or the last that was known before a restart."""
+        return self._learn(configuration, now)
+
+    def _received(self, event: Received) -> list[Instruction]:
+        sender, message, now = event.sender, event.message, event.now
+        if (shard := getattr(message, "shard", None)) is not None and not isinstance(message, Wish):
+            return self._to_replica(event, shard)
+        if isinstance(message, Prepare | Accept):
+            return self.council.vote(sender, message, now)
+        if isinstance(message, Promise):
+            return self.council.promise_came(sender, message)
+        if isinstance(message, Accepted):
+            chosen = self.council.accepted_came(sender, message)
+            return [] if chosen is None else self._announce(chosen, now)
+        if isinstance(message, Denied):
+            self.council.denied_came(message)
+            return []
+        if isinstance(message, Decided):
+            return self._learn(message.configuration, now)
+        if isinstance(message, AskConfiguration):
+            return self._tell(sender, message.number, now)
+        if isinstance(message, AskLease):
+            return self.council.lease_asked(sender, message, now)
+        if isinstance(message, GrantLease):
+            self.council.lease_granted(sender, message)
+            return []
+        if isinstance(message, Bury):
+            return self._peer_lost(PeerLost(message.server, True, now))
+        return self._wish(sender, message, now)
+
+    def _wish(self, sender: str, message: object, now: float) -> list[Instruction]:
+        if isinstance(message, Enlist):
+            self._enlisted[message.server] = message.address
+        elif isinstance(message, Wish):
+            if message.what == FAILED:
+                self._failed[(message.shard, message.place)] = now
+            else:
+                known = self._complete if message.what == COMPLETE else self._caught_up
+                known.add((message.shard, message.place))
+        elif isinstance(message, Hello):
+            return self._tell(sender, 0, now)
+        else:
+            raise TypeError(f"a {type(message).__name__} of {sender} is no message for a server")
+        return self._consider(now)
+
+    def _to_replica(self, event: Received, shard: int) -> list[Instruction]:
+        message, sender = event.message, event.sender
+        replica = self.replicas.get(shard)
+        current = self.configuration
+        version = getattr(message, "version", None)
+        if version is not None and current is not None and 0 <= shard < len(current.chains):
+            known = current.chains[shard].version
+            if version > known:
+                return [Send(sender, AskConfiguration(current.number))]
+            if version < known:
+                return [Send(sender, Decided(current))]
+        if isinstance(message, _OF_CLIENTS):
+            needs_lease = isinstance(message, ReadRequest | Subscribe)
+            if replica is None or (needs_lease and not self.council.has_lease(event.now)):
+                number = getattr(message, "number", None)
+                return [] if number is None else [Send(sender, NotServing(shard, number, not needs_lease))]
+        return [] if replica is None else replica.handle(event)
+
+    # ---- the configuration ----
+
+    def _tell(self, sender: str, number: int, now: float) -> list[Instruction]:
+        current = self.configuration
+        if current is None or current.number <= number:
+            return []
+        out: list[Instruction] = [Send(sender, Decided(current))]
+        if sender in current.council and not self.council.has_lease(now):
+            out.append(Send(sender, AskLease(current.number, now)))
+        return out
+
+    def _announce(self, chosen: Configuration, now: float) -> list[Instruction]:
+        before = self.configuration
+        names = {*chosen.servers, *(before.servers if before is not None else ())} - {self.name}
+        out = self._learn(chosen, now)
+        return [*out, *(Send(name, Decided(chosen)) for name in sorted(names))]
+
+    def _learn(self, configuration: Configuration, now: float) -> list[Instruction]:
+        if not self.council.learn(configuration, now):
+            return []
+        out: list[Instruction] = [KeepConfiguration(configuration)]
+        for shard, chain in enumerate(configuration.chains):
+            place = next((place for place in chain.places() if place.server == self.name), None)
+            replica = self.replicas.get(shard)
+            if replica is not None and replica.place != place:
+                out += [*replica.leave(), DropShard(shard)]
+                del self.replicas[shard]
+                replica = None
+            if place is None:
+                continue
+            if replica is None:
+                replica = self._open(shard, place, chain.joining == place, configuration.number, out)
+            if replica.chain is None or replica.chain.version < chain.version:
+                out += replica.adopt(chain)
+            else:
+                replica.chain = chain
+        self._wished_at = None
+        self._proposed_at = float("-inf")
+        self._caught_up.clear()  # said of an older version; who has caught up says so again
+        self._complete = {one for one in self._complete if configuration.chains[one[0]].fresh == one[1]}
+        self._asked_lease_at = now
+        out += self.council.ask_lease(now)
+        return out + self._consider(now)
+
+    def _open(self, shard: int, place: Place, joins: bool, number: int, out: list[Instruction]) -> Replica:
+        is_restored = shard in self.stored
+        applied = self.stored.pop(shard, NOTHING if joins or number > 1 else 0)
+        out.append(OpenShard(shard, not is_restored))
+        replica = self.replicas[shard] = Replica(
+            shard, place, applied, is_restored, self.settings.kept_entries, self.settings.bugs
+        )
+        return replica
+
+    # ---- proposals ----
+
+    def _peer_lost(self, event: PeerLost) -> list[Instruction]:
+        out = [one for replica in self.replicas.values() for one in replica.handle(event)]
+        current = self.configuration
+        if event.is_certain:
+            self._certain.add(event.peer)
+            self._enlisted.pop(event.peer, None)
+        elif current is not None and event.peer in current.servers:
+            self._lost.setdefault(event.peer, event.now)
+        return out + self._consider(event.now)
+
+    def _wishes(self, now: float) -> Wishes:
+        current = self.configuration
+        assert current is not None
+        long_lost = {name for name, since in self._lost.items() if now - since >= self.settings.grace_s}
+        dead = frozenset((self._certain | long_lost) - {self.name})
+        self._failed = {one: since for one, since in self._failed.items() if now - since < self.settings.unfit_s}
+        enlisted = {name: at for name, at in self._enlisted.items() if current.servers.get(name) != at}
+        return Wishes(
+            dead,
+            frozenset(self._certain),
+            enlisted,
+            frozenset(self._caught_up),
+            frozenset(self._complete),
+            frozenset(self._failed),
+        )
+
+    def _next(self, now: float) -> tuple[Configuration, list[str]] | None:
+        current = self.configuration
+        if current is None:
+            return None
+        following = next_configuration(current, self._wishes(now), self.settings.length)
+        return None if following is None else (following, sorted(self._certain & set(current.servers)))
+
+    def _consider(self, now: float) -> list[Instruction]:
+        """Propose when something should change and it is this server's turn."""
+        current = self.configuration
+        if current is None or not self.council.is_member or self.council.is_proposing:
+            return []
+        self._enlisted = {name: at for name, at in self._enlisted.items() if current.servers.get(name) != at}
+        if self._next(now) is None and not self.council.is_unfinished:
+            self._wished_at = None
+            return []
+        if self._wished_at is None:
+            self._wished_at = now
+        dead = self._wishes(now).dead
+        rank = [name for name in current.council if name not in dead].index(self.name)
+        patience = self.settings.patience_s
+        turn = rank + self.council.is_unfinished  # whoever got the vote may be about to finish
+        if now < max(self._wished_at + turn * patience, self._proposed_at + (1 + 2 * rank) * patience):
+            return []
+        self._proposed_at = now
+        return self.council.propose(lambda: self._next(now))
+
+    def _to_council(self, message: Wish | Enlist) -> list[Instruction]:
+        current = self.configuration
+        return [] if current is None else [Send(name, message) for name in current.council if name != self.name]
+
+    # ---- time ----
+
+    def _tick(self, event: Ticked) -> list[Instruction]:
+        now = event.now
+        out: list[Instruction] = []
+        for replica in self.replicas.values():
+            if replica.is_busy or replica.failure:
+                out += replica.handle(event)
+        current = self.configuration
+        if current is None:
+            return out
+        if now - self._asked_lease_at >= self.settings.lease_s * 0.8 / RENEWALS or (
+            self.replicas and not self.council.has_lease(now)
+        ):
+            self._asked_lease_at = now
+            out += self.council.ask_lease(now)
+        if current.servers.get(self.name) != self.address and now - self._enlist_at >= self.settings.patience_s:
+            self._enlist_at = now
+            out += [Send(name, Enlist(self.name, self.address)) for name in current.servers]
+        if self.council.is_proposing and now - self._proposed_at >= self.settings.patience_s:
+            self.council.give_up()
+        return out + self._consider(now)
+
+    def statistics(self) -> dict[str, object]:
+        current = self.configuration
+        return {
+            "configuration": 0 if current is None else current.number,
+            "council": [] if current is None else list(current.council),
+            "applied": {shard: replica.applied for shard, replica in self.replicas.items()},
+            "heads": [shard for shard, replica in self.replicas.items() if replica.is_head],
+            "tails": [shard for shard, replica in self.replicas.items() if replica.is_tail],
+        }
