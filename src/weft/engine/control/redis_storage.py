@@ -1,0 +1,187 @@
+"""Storage in Redis or Valkey: a hash for each table of the shard, and an entry as one transaction with its number.
+
+    redis://host:port/0                      all shards on one server
+    redis://one:6379,two:6379                shards in turn on several
+    redis://one:6379|one-replica:6379        a server with one to fail over to, which it replicates to
+
+`redis+unix:///path` and `rediss://` work, too. Needs the extra `weft[redis]`. Where there is something to fail over to,
+an entry counts as stored once a replica has it, and a server that does not answer is replaced by its replica, which is
+made to take writes. The replaced one must not come back as a primary by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from weft.engine.control.storage import PIECE_BYTES, StorageRefused
+from weft.engine.state.chain_messages import Entry
+from weft.engine.state.chain_rows import Key, Row
+
+TIMEOUT_S = 5.0
+REPLICATION_MS = 1000
+_STEP = 20
+"""Rows read at once while copying."""
+T = TypeVar("T")
+
+
+def servers_of(url: str, shard: int) -> list[str]:
+    """The addresses for one shard, the first one first.
+
+    >>> servers_of("redis://a:1|b:1,c:1", 0), servers_of("redis://a:1|b:1,c:1", 1)
+    (['redis://a:1', 'redis://b:1'], ['redis://c:1'])
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("redis", "rediss", "redis+unix", "unix") or not rest:
+        raise ValueError(f"a store must be redis://host:port[,host:port], but got {url!r}")
+    scheme = "unix" if scheme == "redis+unix" else scheme
+    groups = rest.split(",")
+    return [f"{scheme}://{one}" for one in groups[shard % len(groups)].split("|")]
+
+
+class RedisStorage:
+    """The rows of one shard."""
+
+    def __init__(self, url: str, shard: int, prefix: str = "weft") -> None:
+        """Raises StorageRefused when no server answers."""
+        try:
+            import redis
+        except ImportError as error:
+            raise ValueError("a store in Redis needs the package redis: pip install 'weft[redis]'") from error
+        self._redis = redis
+        self._servers = servers_of(url, shard)
+        self._prefix = f"{prefix}:{shard}"
+        self._client: Any = None
+        self._keys: list[Key] | None = None
+        self._applied = int(self._try(lambda: self._client.get(f"{self._prefix}:applied")) or 0)
+
+    @property
+    def applied(self) -> int:
+        return self._applied
+
+    # ---- reading ----
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        return self.read([(table, key)])[0]
+
+    def read(self, keys: Sequence[Key]) -> list[bytes | None]:
+        def ask() -> list[bytes | None]:
+            pipe = self._client.pipeline(transaction=False)
+            for table, key in keys:
+                pipe.hget(self._name(table), key)
+            found: list[bytes | None] = pipe.execute()
+            return found
+
+        return self._try(ask) if keys else []
+
+    def scan(self, table: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        rows = self._try(lambda: list(self._client.hscan_iter(self._name(table), count=1000)))
+        return sorted({key: value for key, value in rows if key.startswith(prefix)}.items())
+
+    def rows_after(self, after: Key | None) -> tuple[list[Row], Key | None]:
+        if after is None or self._keys is None:
+            self._keys = sorted((table, key) for table in self._tables() for key in self._hash_keys(table))
+        left = self._keys if after is None else [key for key in self._keys if key > after]
+        found: list[Row] = []
+        size = 0
+        for at in range(0, len(left), _STEP):
+            part = left[at : at + _STEP]
+            for key, value in zip(part, self.read(part), strict=True):
+                if value is not None:
+                    found.append((*key, value))
+                    size += len(key[1]) + len(value)
+            if size > PIECE_BYTES and at + _STEP < len(left):
+                return found, part[-1]
+        self._keys = None
+        return found, None
+
+    def statistics(self) -> dict[str, int]:
+        return {table: len(self._hash_keys(table)) for table in self._tables()}
+
+    # ---- writing ----
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        assert entries[0].seq == self._applied + 1, f"entry {entries[0].seq} after {self._applied}"
+        last = entries[-1].seq
+        changes = [change for entry in entries for change in entry.changes]
+        self._write(changes, last)
+        self._applied = last
+
+    def load(self, rows: Sequence[Row], is_first: bool, applied: int | None) -> None:
+        if is_first:
+            self.clear()
+        self._write(rows, -1 if applied is None else applied)
+        self._applied = -1 if applied is None else applied
+
+    def _write(self, changes: Iterable[tuple[str, bytes, bytes | None]], applied: int) -> None:
+        changes = list(changes)
+
+        def send() -> None:
+            if int(self._client.get(f"{self._prefix}:applied") or 0) == applied != -1:
+                return  # the answer to an earlier try was lost
+            pipe = self._client.pipeline(transaction=True)
+            for table in {table for table, _, _ in changes}:
+                pipe.sadd(f"{self._prefix}:tables", table)
+            for table, key, value in changes:
+                if value is None:
+                    pipe.hdel(self._name(table), key)
+                else:
+                    pipe.hset(self._name(table), key, value)
+            pipe.set(f"{self._prefix}:applied", applied)
+            pipe.execute()
+            if len(self._servers) > 1:
+                self._client.wait(1, REPLICATION_MS)
+
+        self._try(send)
+
+    def tick(self) -> None:
+        pass
+
+    def clear(self) -> None:
+        names = [self._name(table) for table in self._tables()]
+        self._try(lambda: self._client.delete(*names, f"{self._prefix}:tables", f"{self._prefix}:applied"))
+        self._applied = 0
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # ---- the server ----
+
+    def _try(self, call: Callable[[], T]) -> T:
+        """On the server that answers; another where there is one."""
+        reasons = []
+        for address in [*self._servers, *self._servers[:1]]:
+            try:
+                if self._client is None:
+                    self._connect(address)
+                return call()
+            except (self._redis.ConnectionError, self._redis.TimeoutError) as error:
+                reasons.append(f"{address}: {error}")
+                with contextlib.suppress(self._redis.RedisError):
+                    self.close()
+                self._client = None
+            except self._redis.ResponseError as error:
+                raise StorageRefused(f"{address} refuses: {error}") from error
+        raise StorageRefused("no server of the store answers: " + "; ".join(reasons))
+
+    def _connect(self, address: str) -> None:
+        self._client = self._redis.Redis.from_url(
+            address, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, decode_responses=False
+        )
+        role = self._client.execute_command("ROLE")[0]
+        if role in (b"slave", "slave") and address != self._servers[0]:
+            self._client.execute_command("REPLICAOF", "NO", "ONE")
+
+    def _name(self, table: str) -> str:
+        return f"{self._prefix}:rows:{table}"
+
+    def _tables(self) -> list[str]:
+        return sorted(name.decode() for name in self._try(lambda: self._client.smembers(f"{self._prefix}:tables")))
+
+    def _hash_keys(self, table: str) -> list[bytes]:
+        return list(self._try(lambda: self._client.hkeys(self._name(table))))
