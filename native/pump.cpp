@@ -194,6 +194,10 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
             return on_actor_up(cursor);
         case Kind::ACTOR_DOWN:
             return on_actor_down(cursor);
+        case Kind::PROMISE_KEPT:
+            if (Entry* promise = find(cursor.take<Id>()); promise != nullptr && promise->owned)
+                complete(promise, Where::inlined, "N", 1, {});  // None, as a plain value
+            return;
         case Kind::SPACE:
             space_freed = cursor.take<uint64_t>();
             space_text = cursor.rest();

@@ -171,6 +171,7 @@ PyObject* py_promise(PyObject*, PyObject*) {
     {
         std::lock_guard lock(core->mutex());
         entry = core->new_entry(next_child(*core).object(0xffff));
+        core->escape(entry);  // so that PROMISE_KEPT finds it
         Core::hold(entry);
     }
     return make_ref(ref_type, entry);

@@ -39,6 +39,7 @@ enum class Kind : uint16_t {
     RESTORE = 22,
     RESTORED = 23,
     LENDS_OBJECTS = 24,
+    PROMISE_KEPT = 25,
     // Between drivers and workers only:
     REPLY = 64,           ///< ReplyHeader, then for each return a PackedValue
     HANDBACK = 65,        ///< u64 cookies of tasks that were not started

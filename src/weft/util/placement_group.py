@@ -71,19 +71,7 @@ class PlacementGroup:
         """Whether all bundles are set aside, now or within so many seconds; False too when the group is removed."""
         if isinstance(timeout_seconds, bool) or not isinstance(timeout_seconds, int | float) or timeout_seconds < 0:
             raise ValueError(f"timeout_seconds must be a number of seconds, not negative, but got {timeout_seconds!r}")
-        if placement.is_placed(self.id.binary()):
-            return True
-        import weft
-
-        ref = self.ready()
-        found, _ = weft.wait([ref], timeout=float(timeout_seconds))
-        if not found:
-            return False
-        try:
-            weft.get(ref)
-        except weft.exceptions.TaskPlacementGroupRemoved:
-            return False
-        return True
+        return placement.wait(self.id.binary(), float(timeout_seconds))
 
     @property
     def bundle_specs(self) -> list[dict[str, float]]:

@@ -1,14 +1,16 @@
 """This process's end of placement groups: making and removing them, and knowing when they are placed.
 
-The node daemon tells the creator, and whoever asked, what becomes of a group (`messages.GroupChanged`, on the core's
-callback thread). So a group that is known to be placed is waited for without a word, and `ready` is a promise that is
-kept when the daemon's word comes: nobody polls.
+The node daemon tells the creator, and whoever asked, what becomes of a group: the first time by keeping a promise of
+the creator's (PROMISE_KEPT, which the core handles on the thread that waits), later and to others by
+`messages.GroupChanged`, on the core's callback thread. So a group that is known to be placed is waited for without a
+word, and `ready` is a promise that is kept when the daemon's word comes: nobody polls.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from weft import _native
 from weft._native import ObjectRef
 from weft.engine.process import context_state, errors, rpc, session
 from weft.engine.wire.messages import CreateGroup, GroupChanged, RemoveGroup, WatchGroup
+from weft.exceptions import TaskPlacementGroupRemoved
 from weft.ids import PlacementGroupID
 
 CREATED, REMOVED = "CREATED", "REMOVED"
@@ -29,11 +32,19 @@ _known: dict[bytes, _Known] = {}
 class _Known:
     """One group that the daemon will tell about."""
 
-    __slots__ = ("is_created", "promises")
+    __slots__ = ("creation", "is_down", "promises")
 
     def __init__(self) -> None:
-        self.is_created = False
+        self.creation: ObjectRef[None] = _native.promise()
+        """Kept when the group is first placed: by the daemon's record, which wakes who waits without Python in
+        between, or when GroupChanged comes."""
+        self.is_down = False
+        """It was placed and has lost bundles since."""
         self.promises: list[tuple[ObjectRef[Any], Any]] = []
+
+    @property
+    def is_placed(self) -> bool:
+        return not self.is_down and self.creation.is_ready()
 
 
 def _forget_last_session() -> None:
@@ -47,7 +58,8 @@ def create(spec: CreateGroup) -> None:
     """Ask for it; ValueError when its name is taken. Does not wait until it is placed."""
     with _lock:
         _forget_last_session()
-        _known[spec.group] = _Known()
+        known = _known[spec.group] = _Known()
+    spec.promise = known.creation.binary()
     if not spec.name:
         rpc.send(spec)
         return
@@ -79,42 +91,68 @@ def _settle(group: bytes, state: str) -> None:
         known = _known.get(group)
         if known is None:
             return
-        known.is_created = state == CREATED
+        known.is_down = state not in (CREATED, REMOVED)
         promises: list[tuple[ObjectRef[Any], Any]] = []
-        if state in (CREATED, REMOVED):
+        if not known.is_down:
             promises, known.promises = known.promises, []
         if state == REMOVED:
             del _known[group]
-    error = _removed_error(group) if state == REMOVED and promises else b""
+    if known.is_down:
+        return
+    error = b""
+    if state == REMOVED and (promises or not known.creation.is_ready()):
+        error = _native.error_value(errors.GROUP_REMOVED, f"placement group {group.hex()} was removed.")
+    if not known.creation.is_ready():
+        _native.keep_promise(known.creation, None, error)
     for ref, value in promises:
         _native.keep_promise(ref, value, error)
 
 
-def _removed_error(group: bytes) -> bytes:
-    text = f"placement group {group.hex()} was removed."
-    return _native.error_value(errors.GROUP_REMOVED, text)
+def _placed(group: bytes, known: _Known) -> None:
+    """Its promise was kept, unless the group was removed and is known anew."""
+    if _known.get(group) is known:
+        _settle(group, CREATED)
+
+
+def _known_or_watched(group: bytes) -> _Known:
+    """Under the lock."""
+    _forget_last_session()
+    known = _known.get(group)
+    if known is None:
+        known = _known[group] = _Known()
+        rpc.send(WatchGroup(group))
+    return known
 
 
 def ready(group: bytes, value: Any) -> ObjectRef[Any]:
     """A ref that has the value once the group is placed, and TaskPlacementGroupRemoved once it is removed."""
     session.ensure()
     with _lock:
-        _forget_last_session()
-        known = _known.get(group)
-        if known is None:
-            known = _known[group] = _Known()
-            rpc.send(WatchGroup(group))
-        if not known.is_created:
+        known = _known_or_watched(group)
+        if not known.is_placed:
             ref = _native.promise()
             known.promises.append((ref, value))
+            if not known.is_down:
+                _native.on_ready(known.creation, partial(_placed, group, known))
             return ref
     return _native.put(value)
 
 
-def is_placed(group: bytes) -> bool:
-    """As far as is known here; False says little."""
-    known = _known.get(group)
-    return known is not None and known.is_created and _session == _native.session()
+def wait(group: bytes, timeout_s: float) -> bool:
+    """Whether it is placed, now or within the time; False too when it is removed."""
+    session.ensure()
+    with _lock:
+        known = _known_or_watched(group)
+        if known.is_placed:
+            return True
+    ref = ready(group, None) if known.is_down else known.creation
+    if not _native.wait([ref], 1, timeout_s)[0]:
+        return False
+    try:
+        _native.get(ref)
+    except TaskPlacementGroupRemoved:
+        return False
+    return True
 
 
 def find(**by: Any) -> dict[str, Any] | None:

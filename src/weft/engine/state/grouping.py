@@ -105,9 +105,23 @@ class GroupScheduler(Scheduler):
         group = self.groups.create(event.spec, event.process, job.id, actor)
         if group is None:
             return
+        if self._place_at_once(group, out):
+            return
         self._publish(group, out)
         self._want_bundles(group, out)
         self._schedule(out)
+
+    def _place_at_once(self, group: Group, out: list[Instruction]) -> bool:
+        """The usual case on a node that is alone: nothing waits, and it fits. It can make nothing else fit."""
+        spec = group.spec
+        is_choosy = spec.labels or spec.same_label or (spec.strategy == "STRICT_SPREAD" and len(group.bundles) > 1)
+        if self._is_shared or is_choosy or self.demands.is_waiting:
+            return False
+        if not self.bundles.reserve(group.id, dict(enumerate(group.bundles))):
+            return False
+        self.groups.placed(group, [self._number] * len(group.bundles), out, keeps_promise=True)
+        self._publish(group, out)
+        return True
 
     def _want_bundles(self, group: Group, out: list[Instruction]) -> None:
         """Queue it, if this node could ever hold it and is alone; else the nodes are asked when they can."""
@@ -150,7 +164,7 @@ class GroupScheduler(Scheduler):
             return False
         self.demands.granted(demand)
         self.demands.gave_back(demand.key)
-        self.groups.placed(group, [self._number] * len(group.bundles), out)
+        self.groups.placed(group, [self._number] * len(group.bundles), out, keeps_promise=not self._is_shared)
         self._publish(group, out)
         return True
 

@@ -22,8 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from weft.engine.state.cluster import NodeView, matches_labels
 from weft.engine.state.events import Process
-from weft.engine.state.instructions import Instruction, SendMessage
+from weft.engine.state.instructions import Instruction, SendMessage, SendRecord
 from weft.engine.state.resources import UNIT, Amounts, to_amounts, to_floats
+from weft.engine.wire import kinds
 from weft.engine.wire.messages import CreateGroup, GroupChanged
 
 REMEMBERED = 10_000
@@ -100,11 +101,15 @@ class GroupTable:
     def find_named(self, namespace: str, name: str) -> Group | None:
         return self.by_id.get(self.names.get((namespace, name), b""))
 
-    def placed(self, group: Group, nodes: Sequence[int], out: list[Instruction]) -> None:
-        """All its bundles are set aside."""
+    def placed(self, group: Group, nodes: Sequence[int], out: list[Instruction], keeps_promise: bool = False) -> None:
+        """All its bundles are set aside. A creator on this node is told by its promise, which wakes who waits."""
         group.nodes = list(nodes)
-        group.state = GroupState.CREATED
-        self._tell(group, out)
+        was_new, group.state = group.state is GroupState.PENDING, GroupState.CREATED
+        if keeps_promise and was_new and group.spec.promise and group.creator in group.watchers:
+            out.append(SendRecord(group.creator, kinds.PROMISE_KEPT, group.spec.promise))
+            self._tell(group, out, but=group.creator)
+        else:
+            self._tell(group, out)
 
     def node_died(self, node: int, out: list[Instruction]) -> list[Group]:
         """The groups that have lost bundles on it; `missing` says which of theirs must be placed again."""
@@ -153,9 +158,10 @@ class GroupTable:
             if not self._early_watchers[group_id]:
                 del self._early_watchers[group_id]
 
-    def _tell(self, group: Group, out: list[Instruction]) -> None:
+    def _tell(self, group: Group, out: list[Instruction], but: Process | None = None) -> None:
         for process in group.watchers:
-            out.append(SendMessage(process, GroupChanged(group.id, group.state.value)))
+            if process != but:
+                out.append(SendMessage(process, GroupChanged(group.id, group.state.value)))
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -56,6 +56,8 @@ RESTORED = 23
 
 LENDS_OBJECTS = 24
 """To the daemon: u32 1 when other processes refer to objects of this idle worker (it must be kept), else 0."""
+PROMISE_KEPT = 25
+"""From the daemon: an object's id. A promise of the receiver's that the daemon was told of has the value None now."""
 
 LEASE_REQUEST_BODY = struct.Struct("<II")
 LEASE_GRANT_BODY = struct.Struct("<QIIII")

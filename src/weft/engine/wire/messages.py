@@ -83,6 +83,8 @@ class CreateGroup(Message):
     """For each bundle what the labels of its node must be; empty for no wish."""
     same_label: str = ""
     """All bundles go to nodes that have the same value of this label."""
+    promise: bytes = b""
+    """An object of the creator's. It may be kept (PROMISE_KEPT) in place of the first GroupChanged to the creator."""
 
 
 class RemoveGroup(Message):
