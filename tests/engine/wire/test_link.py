@@ -12,7 +12,7 @@ import pytest
 
 from weft.engine.node.loop import Loop
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.link import CHUNK, CHUNK_BYTES, FULL_BYTES, HEADER, MESSAGE, Link
+from weft.engine.wire.link import CHUNK, CHUNK_BYTES, CHUNK_HEAD, FULL_BYTES, HEADER, MESSAGE, Link
 
 
 class End:
@@ -65,7 +65,20 @@ class Bulk:
     def __init__(self, transfer: int, data: bytes) -> None:
         self.transfer = transfer
         self.data = memoryview(data)
+        self.at = 0
+        self.ready = len(data)
+        """So much of it is there."""
         self.is_finished = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.at >= len(self.data)
+
+    def take(self) -> tuple[int, memoryview] | None:
+        if self.at >= self.ready:
+            return None
+        offset, self.at = self.at, min(self.at + CHUNK_BYTES, self.ready)
+        return offset, self.data[offset : self.at]
 
     def finish(self) -> None:
         self.is_finished = True
@@ -120,6 +133,40 @@ def test_bulk_bytes_arrive_in_place_between_messages(pair: Pair, size: int) -> N
     assert pair.acceptor.bytes == data
     assert pair.acceptor.messages == [lm.Ping(1)]
     assert wanted.is_finished and unwanted.is_finished
+
+
+def test_an_object_that_is_still_coming_is_passed_on_as_it_comes(pair: Pair) -> None:
+    data = os.urandom(3 * CHUNK_BYTES)
+    pair.acceptor.bytes = bytearray(len(data))
+    slow, other = Bulk(7, data), Bulk(8, data)
+    slow.ready = 0
+    pair.connector.link.send_bulk(slow)
+    pair.connector.link.send_bulk(other)
+    pair.run_until(lambda: other.is_finished)
+    assert pair.acceptor.arrived == 0
+    for chunks in (1, 3):
+        slow.ready = chunks * CHUNK_BYTES
+        pair.connector.link.send_parts()
+        pair.run_until(lambda chunks=chunks: pair.acceptor.arrived == chunks * CHUNK_BYTES)
+    assert pair.acceptor.bytes == data and slow.is_finished
+
+
+def test_a_chunk_that_is_dropped_half_way_is_not_written_on(pair: Pair) -> None:
+    pair.acceptor.bytes = bytearray(CHUNK_BYTES)
+    reader = pair.acceptor.link
+    out = HEADER.pack(CHUNK_BYTES + CHUNK_HEAD.size, CHUNK) + CHUNK_HEAD.pack(7, 0) + b"x" * 1000
+    pair.connector.link._socket.sendall(out)
+    pair.run_until(lambda: reader._chunk is not None and pair.acceptor.bytes[999] == ord("x"))
+    reader.drop_chunk(8)
+    reader.drop_chunk(7)
+    pair.connector.link._socket.setblocking(True)
+    rest = memoryview(b"y" * (CHUNK_BYTES - 1000))
+    while rest:
+        rest = rest[pair.connector.link._socket.send(rest[: 64 << 10]) :]
+        pair.loop.run_once(0)
+    pair.connector.link.send(lm.Ping(1))
+    pair.run_until(lambda: bool(pair.acceptor.messages))
+    assert pair.acceptor.bytes == b"x" * 1000 + bytes(CHUNK_BYTES - 1000) and pair.acceptor.arrived == 0
 
 
 def test_records_and_messages_keep_their_order(pair: Pair) -> None:

@@ -26,7 +26,7 @@ class Chunks(Protocol):
     """Where the bytes of objects go."""
 
     def chunk_target(self, transfer: int, offset: int, size: int) -> memoryview | None: ...
-    def chunk_came(self, transfer: int, size: int) -> None: ...
+    def chunk_came(self, transfer: int, offset: int) -> None: ...
 
 
 class Membership:
@@ -96,6 +96,11 @@ class Membership:
         for link in list(self.links.values()):
             link.send(message)
 
+    def drop_chunks(self, transfer: int) -> None:
+        """Nothing of that transfer may be written to memory any more."""
+        for link in self.links.values():
+            link.drop_chunk(transfer)
+
     def alive(self) -> Iterator[Member]:
         return (member for member in self.members.values() if member.is_alive)
 
@@ -130,7 +135,7 @@ class Membership:
         return self._chunks.chunk_target(transfer, offset, size) if self.links.get(link.peer) is link else None
 
     def chunk_came(self, link: NodeLink, transfer: int, offset: int, size: int) -> None:
-        self._chunks.chunk_came(transfer, size)
+        self._chunks.chunk_came(transfer, offset)
 
     def closed(self, link: NodeLink, reason: str) -> None:
         node = self._connecting.pop(link, None)

@@ -1,4 +1,4 @@
-"""Objects that are known on more nodes than one: imports, exports, pulls.
+"""Objects that are known on more nodes than one: imports and exports; `pulls` moves their bytes.
 
 Runs in the daemon's thread. The node that has the bytes is the object's *origin*. Elsewhere it is an import: an entry
 without memory until a reader wants it; then the bytes are pulled into it, and it is an object like any other. The
@@ -7,11 +7,11 @@ import on the owner's node decides over the object's life, the others follow the
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import TypeAlias
 
 from weft import _native
+from weft.engine.cluster.pulls import GONE, LOST, Entry, Pulls
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.loop import Loop
 from weft.engine.node.spilling import Spilling
@@ -20,12 +20,12 @@ from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalObject
 
+__all__ = ["DAEMON", "Entry", "Import", "Objects", "Origin"]
+
 SWEEP_S = 0.1
 OBJECT_LOST, RECONSTRUCTION_FAILED = 4, 24
 """Codes of the engine's own error values (see `process.errors`)."""
 DAEMON: Process = (0, 1)
-Entry: TypeAlias = tuple[int, int]
-"""(entry, generation) of this node's object table."""
 Origin: TypeAlias = tuple[int, int, int]
 """(node, entry, generation) there."""
 
@@ -33,7 +33,7 @@ Origin: TypeAlias = tuple[int, int, int]
 class Import:
     """One object whose bytes are, or were, on another node."""
 
-    __slots__ = ("has_bytes", "is_owned", "on_bytes", "origin", "pull", "waiting")
+    __slots__ = ("has_bytes", "is_owned", "on_bytes", "origin", "waiting")
 
     def __init__(self, origin: GlobalObject, is_owned: bool) -> None:
         self.origin = origin
@@ -41,38 +41,9 @@ class Import:
         """Its owner is a process of this node."""
         self.has_bytes = False
         """They came once; since then they are here, in the arena or in the spill file."""
-        self.pull = 0
-        """The transfer that brings them, 0 for none."""
         self.waiting: list[Process] = []
         self.on_bytes: list[Callable[[bool], None]] = []
         """Whom of the daemon to tell whether they came."""
-
-
-class Pull:
-    """A transfer to this node."""
-
-    __slots__ = ("entry", "is_begun", "node", "received", "size", "view")
-
-    def __init__(self, entry: Entry, size: int, node: int) -> None:
-        self.entry = entry
-        self.size = size
-        self.node = node
-        self.received = 0
-        self.is_begun = False
-        self.view: memoryview | None = None
-
-
-class Outgoing:
-    """A transfer from this node; see `wire.link.Sending`."""
-
-    def __init__(self, port: _native.NodePort, transfer: int, entry: Entry, data: memoryview) -> None:
-        self._port = port
-        self._entry = entry
-        self.transfer = transfer
-        self.data = data
-
-    def finish(self) -> None:
-        self._port.end_sending(*self._entry)
 
 
 class Objects:
@@ -85,18 +56,17 @@ class Objects:
         spilling: Spilling,
         number: int,
         send: Callable[[int, lm.AnyMessage], bool],
+        drop_chunks: Callable[[int], None],
     ) -> None:
         self._port = port
         self._loop = loop
-        self._spilling = spilling
         self.number = number
         self._send = send
         """To the node of that number; False when there is no link to it."""
         self.imports: dict[Entry, Import] = {}
         self._by_origin: dict[Origin, Entry] = {}
         self.exports: dict[Entry, set[int]] = {}
-        self._pulls: dict[int, Pull] = {}
-        self._numbers = itertools.count(1)
+        self.pulls = Pulls(port, spilling, send, drop_chunks, self._pull_ended)
         self._is_sweeping = False
         self.moved: dict[Origin, GlobalObject] = {}
         """Where objects of nodes that have left are now."""
@@ -133,90 +103,46 @@ class Objects:
         if wanted is None or wanted.has_bytes:
             return False
         wanted.waiting.append(process)
-        if not wanted.pull:
-            self._pull(entry, wanted)
+        if not self.pulls.is_pulled(entry):
+            self.pulls.begin(entry, wanted.origin)
         return True
 
-    def _pull(self, entry: Entry, wanted: Import) -> None:
-        node, theirs, generation, size = wanted.origin
-        wanted.pull = next(self._numbers)
-        self._pulls[wanted.pull] = Pull(entry, size, node)
-        if not self._send(node, lm.Pull(wanted.pull, theirs, generation)):
-            self._lost_with_node(wanted.pull)
-
-    def chunk_target(self, transfer: int, offset: int, size: int) -> memoryview | None:
-        """Where a chunk belongs; None when nobody wants it any more."""
-        pull = self._pulls.get(transfer)
-        if pull is None:
-            return None
-        if not pull.is_begun:
-            view = self._port.begin_receiving(*pull.entry, pull.size)
-            while view is None and self._port.exists(*pull.entry) and self._spilling.make_room(pull.size):
-                view = self._port.begin_receiving(*pull.entry, pull.size)
-            if view is None:
-                self.pull_failed(transfer, f"there is no room for its {pull.size} bytes in this node's object store")
-                return None
-            pull.is_begun, pull.view = True, view
-        assert pull.view is not None
-        if offset + size > pull.size:
-            self.pull_failed(transfer, "more bytes came than it has")
-            return None
-        return pull.view[offset : offset + size]
-
-    def chunk_came(self, transfer: int, size: int) -> None:
-        pull = self._pulls.get(transfer)
-        if pull is None:
-            return
-        pull.received += size
-        if pull.received >= pull.size:
-            self._end_pull(transfer, b"")
-
-    def pull_refused(self, transfer: int) -> None:
-        """The node that had it has it no more."""
-        if transfer in self._pulls:
-            text = "its owner has freed it, or died, while it was being read"
-            self._end_pull(transfer, _native.error_value(OBJECT_LOST, text))
-
-    def pull_failed(self, transfer: int, reason: str) -> None:
-        if transfer in self._pulls:
-            self._end_pull(transfer, f"an object of another node can not be read: {reason}".encode())
-
-    def _lost_with_node(self, transfer: int) -> None:
-        text = "its bytes were on a node that is gone, and what made it can not be run again"
-        self._end_pull(transfer, _native.error_value(RECONSTRUCTION_FAILED, text))
-
-    def _end_pull(self, transfer: int, error: bytes) -> None:
-        pull = self._pulls.pop(transfer)
-        if pull.view is not None:
-            pull.view.release()
-            pull.view = None
-        if pull.is_begun:
-            self._port.end_receiving(*pull.entry, not error)
-        wanted = self.imports.get(pull.entry)
+    def _pull_ended(self, entry: Entry, why: str) -> None:
+        wanted = self.imports.get(entry)
         if wanted is None:
             return
-        wanted.pull = 0
-        wanted.has_bytes = not error
-        answer = kinds.RESTORED_BODY.pack(*pull.entry, int(not error), 0) + error
+        wanted.has_bytes = not why
+        error = b""
+        if why == GONE:
+            text = "its owner has freed it, or died, while it was being read"
+            error = _native.error_value(OBJECT_LOST, text)
+        elif why == LOST:
+            text = "its bytes were on a node that is gone, and what made it can not be run again"
+            error = _native.error_value(RECONSTRUCTION_FAILED, text)
+        elif why:
+            error = f"an object of another node can not be read: {why}".encode()
+        answer = kinds.RESTORED_BODY.pack(*entry, int(not why), 0) + error
         for process in wanted.waiting:
             self._port.send(*process, kinds.RESTORED, answer)
         wanted.waiting.clear()
+        calls, wanted.on_bytes = wanted.on_bytes, []
+        for call in calls:
+            call(not why)
         calls, wanted.on_bytes = wanted.on_bytes, []
         for call in calls:
             call(not error)
 
     # ---- bytes go out ----
 
-    def send_bytes(self, link: NodeLink, message: lm.Pull) -> None:
-        entry = (message.entry, message.generation)
-        data = self._port.begin_sending(*entry) if self._port.exists(*entry) else None
-        if data is None and self._port.exists(*entry):
-            self._spilling.restore(kinds.PROCESS_BODY.pack(*entry))
-            data = self._port.begin_sending(*entry)
-        if data is None:
-            link.send(lm.PullFailed(message.transfer, "it is not in its node's object store any more"))
-        else:
-            link.send_bulk(Outgoing(self._port, message.transfer, entry, data))
+    def find_came(self, link: NodeLink, message: lm.FindObject) -> None:
+        self.pulls.find_came(link, self.number, message)
+
+    def pull_came(self, link: NodeLink, message: lm.Pull) -> None:
+        """Of an object of this node, or of one that it has imported and passes on."""
+        entry: Entry | None = (message.entry, message.generation)
+        if message.node != self.number:
+            entry = self._by_origin.get((message.node, message.entry, message.generation))
+        self.pulls.serve(link, entry, message)
 
     # ---- ends ----
 
@@ -240,9 +166,7 @@ class Objects:
             self._port.remove(message.entry, message.generation)
 
     def node_gone(self, node: int) -> None:
-        for transfer, pull in list(self._pulls.items()):
-            if pull.node == node and not self._pull_again(transfer, pull):
-                self._lost_with_node(transfer)
+        self.pulls.node_gone(node)
         for entry, known in self.imports.items():
             if known.origin[0] == node and not known.has_bytes:
                 self._port.remove(*entry)  # whoever reads it finds it lost, and its owner makes it again
@@ -258,8 +182,8 @@ class Objects:
             on_bytes(True)
             return
         wanted.on_bytes.append(on_bytes)
-        if not wanted.pull:
-            self._pull(entry, wanted)
+        if not self.pulls.is_pulled(entry):
+            self.pulls.begin(entry, wanted.origin)
 
     def import_of(self, origin: Origin) -> Entry | None:
         """This node's entry for an object of another."""
@@ -282,25 +206,13 @@ class Objects:
             self._rename(entry, known.origin, new)
             known.origin = new
             self._by_origin[new[:3]] = entry
+            self.pulls.moved(entry, new)
             self._send(new[0], lm.Imported(new[1], new[2]))
 
     def _rename(self, entry: Entry, old: GlobalObject, new: GlobalObject) -> None:
         """Records of this node give it its new name; those that still come with the old one find it, too."""
         self._port.name_import(*entry, *old)
         self._port.name_import(*entry, *new)
-
-    def _pull_again(self, transfer: int, pull: Pull) -> bool:
-        """The node is gone in mid-transfer; whether its object has another origin, from which it is pulled anew."""
-        wanted = self.imports.get(pull.entry)
-        if wanted is None or wanted.origin[0] == pull.node:
-            return False
-        del self._pulls[transfer]
-        if pull.view is not None:
-            pull.view.release()
-        if pull.is_begun:
-            self._port.end_receiving(*pull.entry, False)
-        self._pull(pull.entry, wanted)
-        return True
 
     def _sweep_later(self) -> None:
         if not self._is_sweeping:
@@ -320,6 +232,7 @@ class Objects:
                 self._send(node, lm.Free(theirs, generation))
         for entry in [entry for entry in self.exports if not exists(*entry)]:
             self._port.forget_import(*entry)
+            self.pulls.copies.pop(entry, None)
             for node in self.exports.pop(entry):
                 self._send(node, lm.Gone(*entry))
         if self.imports or self.exports:

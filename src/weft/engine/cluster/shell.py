@@ -117,7 +117,14 @@ class ClusterShell:
         self._planned: Timer | None = None
         self._reported: tuple[dict[str, int], int] | None = None
         self._report_timer: Timer | None = None
-        self.objects = Objects(self._port, daemon.loop, daemon.spilling, own.number, self._send)
+        self.objects = Objects(
+            self._port,
+            daemon.loop,
+            daemon.spilling,
+            own.number,
+            self._send,
+            lambda transfer: self.members.drop_chunks(transfer),
+        )
         self.members = Membership(
             daemon.loop,
             transport,
@@ -129,7 +136,7 @@ class ClusterShell:
             self._node_gone,
             self._lost,
             lambda node: OutgoingRecords(self._port, node),
-            self.objects,
+            self.objects.pulls,
         )
         transport.open(self.members)
         self.names = Names(self._port, own.number, self._proxy_made)
@@ -153,8 +160,11 @@ class ClusterShell:
             lm.Imported: lambda link, message: self.objects.was_imported(link.peer, message),
             lm.Gone: lambda link, message: self.objects.is_gone(link.peer, message),
             lm.Free: lambda _, message: self.objects.free(message),
-            lm.Pull: self.objects.send_bytes,
-            lm.PullFailed: lambda _, message: self.objects.pull_refused(message.transfer),
+            lm.FindObject: self.objects.find_came,
+            lm.Sources: lambda _, message: self.objects.pulls.sources_came(message),
+            lm.Pull: self.objects.pull_came,
+            lm.PullFailed: lambda link, message: self.objects.pulls.refused(link.peer, message.transfer),
+            lm.Copied: lambda link, message: self.objects.pulls.copied_came(link.peer, message),
             lm.Ask: self._ask_came,
             lm.TakeOver: self.handover.asked,
             lm.TakenOver: self.handover.taken,

@@ -34,21 +34,30 @@ FULL_BYTES = 8 << 20
 LARGEST_MESSAGE = 1 << 30
 HANDSHAKE_S = 10.0
 _READ_BYTES = 256 << 10
-_SOCKET_BYTES = 4 << 20
+_TCP_NOTSENT_LOWAT = 25
+_UNSENT_BYTES = 512 << 10
+"""The kernel takes no more than this beyond what is on its way, so that a message never waits behind much of an object.
+The size of the socket's buffers is left to it: it fits them to the connection."""
 _GATHERED = 64
 """Messages in one call at most."""
-_ROUNDS = 16
+_ROUNDS = 8
 """Reads in a row before the loop's other descriptors have their turn."""
 
 
 class Sending(Protocol):
-    """An object on its way out."""
+    """An object, or a part of one, on its way out."""
 
     transfer: int
-    data: memoryview
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it was taken."""
+
+    def take(self) -> tuple[int, memoryview | bytes] | None:
+        """The next chunk and where it belongs; None when there is none now."""
 
     def finish(self) -> None:
-        """All of it is in the socket, or the link is gone."""
+        """It is over, or the link is gone."""
 
 
 class LinkUser(Protocol):
@@ -88,7 +97,7 @@ class Link:
         self._out: collections.deque[memoryview] = collections.deque()
         self._out_bytes = 0
         self._is_full = False
-        self._bulk: collections.deque[tuple[Sending, int]] = collections.deque()
+        self._bulk: collections.deque[Sending] = collections.deque()
         self._buffer = bytearray()
         self._chunk: tuple[int, int, int, memoryview | None, int] | None = None
         """(transfer, offset, bytes, target, received) of the chunk that is coming in."""
@@ -100,8 +109,7 @@ class Link:
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
+            connection.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         loop.watch(connection.fileno(), self._read)
         if not accepts:
             self._send_handshake()
@@ -141,9 +149,19 @@ class Link:
         if self.is_closed:
             sending.finish()
             return
-        self._bulk.append((sending, 0))
-        if not self._wants_write:
+        self._bulk.append(sending)
+        self.send_parts()
+
+    def send_parts(self) -> None:
+        """A chunk may have come that was waited for."""
+        if not self._wants_write and not self.is_closed:
             self._flush()
+
+    def drop_chunk(self, transfer: int) -> None:
+        """The memory that this transfer goes to is given back: throw the rest of a chunk that is coming in away."""
+        if self._chunk is not None and self._chunk[0] == transfer and (target := self._chunk[3]) is not None:
+            target.release()
+            self._chunk = (*self._chunk[:3], None, self._chunk[4])
 
     def close(self, reason: str = "") -> None:
         """`on_closed` is called, once."""
@@ -154,7 +172,7 @@ class Link:
         self._socket.close()
         if self._deadline is not None:
             self._deadline.cancel()
-        for sending, _ in self._bulk:
+        for sending in self._bulk:
             sending.finish()
         self._bulk.clear()
         self._out.clear()
@@ -192,20 +210,21 @@ class Link:
                 self.records.hold(False)
 
     def _next_chunk(self) -> bool:
-        """Put one more chunk in line; False when no object is on its way."""
-        if not self._bulk:
-            return False
-        sending, offset = self._bulk.popleft()
-        part = sending.data[offset : offset + CHUNK_BYTES]
-        self._put(HEADER.pack(CHUNK_HEAD.size + len(part), CHUNK) + CHUNK_HEAD.pack(sending.transfer, offset))
-        last = offset + len(part) >= len(sending.data)
-        # The last part is copied, so that the object need not be kept until the socket has taken it.
-        self._put(bytes(part) if last else part)
-        if last:
-            sending.finish()
-        else:
-            self._bulk.append((sending, offset + len(part)))
-        return True
+        """Put one more chunk in line, in turn from each object that is on its way; False when there is none now."""
+        for _ in range(len(self._bulk)):
+            sending = self._bulk.popleft()
+            part = sending.take()
+            if part is not None:
+                offset, data = part
+                self._put(HEADER.pack(CHUNK_HEAD.size + len(data), CHUNK) + CHUNK_HEAD.pack(sending.transfer, offset))
+                self._put(data)
+            if sending.is_over:
+                sending.finish()
+            else:
+                self._bulk.append(sending)
+            if part is not None:
+                return True
+        return False
 
     # ---- in ----
 

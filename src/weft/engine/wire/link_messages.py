@@ -240,12 +240,39 @@ class Moved(LinkMessage, frozen=True):
     origin: GlobalObject
 
 
-class Pull(LinkMessage, frozen=True):
-    """Send the bytes of this object in chunks that carry the transfer's number."""
+class FindObject(LinkMessage, frozen=True):
+    """To the object's node: where can I pull it from? Not from those `without`. Sources or PullFailed answers."""
 
     transfer: int
     entry: int
     generation: int
+    without: list[int]
+
+
+class Sources(LinkMessage, frozen=True):
+    """Pull it from these nodes, from each a part."""
+
+    transfer: int
+    nodes: list[int]
+
+
+class Pull(LinkMessage, frozen=True):
+    """Send these bytes of an object of `node`, in chunks that carry the transfer's number."""
+
+    transfer: int
+    node: int
+    entry: int
+    generation: int
+    begin: int
+    end: int
+
+
+class Copied(LinkMessage, frozen=True):
+    """The sender has a copy of this object of yours now, or has given up pulling it."""
+
+    entry: int
+    generation: int
+    ok: bool
 
 
 class PullFailed(LinkMessage, frozen=True):
@@ -281,7 +308,10 @@ AnyMessage: TypeAlias = (
     | TakeOver
     | TakenOver
     | Moved
+    | FindObject
+    | Sources
     | Pull
+    | Copied
     | PullFailed
 )
 encode = msgspec.msgpack.Encoder().encode

@@ -163,6 +163,12 @@ class SimLink:
     def _arrive(at: SimLink, message: AnyMessage) -> None:
         at._transport.events.received(at, message)
 
+    def send_parts(self) -> None:
+        """Nothing is ever passed on in parts: objects have no bytes here."""
+
+    def drop_chunk(self, transfer: int) -> None:
+        """No chunk is ever on its way."""
+
     def send_bulk(self, sending: Sending) -> None:
         raise NotImplementedError("objects are pulled by the model of the processes")
 
