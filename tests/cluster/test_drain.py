@@ -212,7 +212,7 @@ def test_a_placement_group_finds_another_place(nodes: Drained) -> None:
 def test_a_submitted_job_is_waited_for(nodes: Drained) -> None:
     jobs = JobSubmissionClient(nodes.cluster.address)
     job = jobs.submit_job(entrypoint="echo ready; sleep 1000", node_id=nodes.leaving.node_id)
-    assert eventually(lambda: "ready" in jobs.get_job_logs(job))
+    assert eventually(lambda: "ready\n" in jobs.get_job_logs(job))
     nodes.begin()
     assert eventually(lambda: "1 submitted job runs" in nodes.state()["holds"])
     jobs.stop_job(job)

@@ -81,7 +81,7 @@ def test_a_stopped_job_leaves_no_process(client: JobSubmissionClient) -> None:
     stubborn = f"import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000) # {mark}"
     detached = f"setsid sh -c 'sleep 1000; true {mark}' & echo ready; python -c \"{stubborn}\""
     job = client.submit_job(entrypoint=detached)
-    assert eventually(lambda: "ready" in client.get_job_logs(job) and bool(marked("SIG_IGN")))
+    assert eventually(lambda: "ready\n" in client.get_job_logs(job) and bool(marked("SIG_IGN")))
     assert client.stop_job(job)
     assert client.wait_until_over(job, 30).status is JobStatus.STOPPED
     assert marked(mark) == []
@@ -100,7 +100,7 @@ def test_a_stopped_program_below_a_shell_has_time_to_clean_up(client: JobSubmiss
         "time.sleep(1000)\n"
     )
     job = client.submit_job(entrypoint="python slow.py; echo after", runtime_env={"working_dir": str(tmp_path)})
-    assert eventually(lambda: "ready" in client.get_job_logs(job))
+    assert eventually(lambda: "ready\n" in client.get_job_logs(job))
     client.stop_job(job)
     assert client.wait_until_over(job, 30).status is JobStatus.STOPPED
     assert client.get_job_logs(job) == "ready\ncleaned up\n"
@@ -116,7 +116,7 @@ def test_what_a_command_leaves_behind_ends_with_it(client: JobSubmissionClient) 
 def test_a_job_whose_supervisor_is_killed_fails_and_leaves_no_process(client: JobSubmissionClient) -> None:
     mark = f"weft-test-{os.getpid()}-{time.monotonic_ns()}"
     job = client.submit_job(entrypoint=f"sh -c 'setsid sleep 1000; true {mark}' & echo ready; wait")
-    assert eventually(lambda: "ready" in client.get_job_logs(job))
+    assert eventually(lambda: "ready\n" in client.get_job_logs(job))
     info = client.get_job_info(job)
     assert info.driver_info is not None
     psutil.Process(int(info.driver_info.pid)).parent().send_signal(signal.SIGKILL)
@@ -202,7 +202,7 @@ def test_jobs_and_their_files_end_with_the_cluster(tmp_path: Path, monkeypatch: 
     try:
         client = JobSubmissionClient(cluster.address)
         job = client.submit_job(entrypoint=f"echo ready; setsid sh -c 'sleep 1000; true {mark}'")
-        assert eventually(lambda: "ready" in client.get_job_logs(job))
+        assert eventually(lambda: "ready\n" in client.get_job_logs(job))
         assert cluster.head_node is not None
         cluster.head_node.kill()
         assert eventually(lambda: not marked(mark))

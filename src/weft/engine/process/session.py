@@ -57,7 +57,8 @@ def ensure() -> None:
 def init(address: str | None = None, **given: Any) -> SessionContext:
     """Attach to a node, by default to one of one's own.
 
-    `address`: None (the variable WEFT_ADDRESS, else a cluster that this process has started, else start a node),
+    `address`: None (the variable WEFT_ADDRESS, else under `srun` the cluster that its tasks form (see
+    `engine.cluster.slurm`), else a cluster that this process has started, else start a node),
     "local" (start one), "auto" (the newest running on this machine), a cluster's host:port, or what another driver's
     context calls its address. Raises RuntimeError when attached already, unless `ignore_reinit_error`;
     ConnectionError when there is no such node. With `local_mode=True` nothing is started: tasks and actors run in this
@@ -66,6 +67,8 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
     >>> weft.init(num_cpus=2)["address"] != ""
     True
     """
+    if address is None and "SLURM_PROCID" in os.environ:
+        address, given = _slurm_cluster(given)
     options = InitOptions.of(address if address is not None else _own_cluster(given), given)
     with _lock:
         if _native.is_attached():
@@ -77,6 +80,17 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
             )
         _attach(options)
         return context()
+
+
+def _slurm_cluster(given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Under `srun` with several tasks: the cluster that they form, of nodes such as `given` describes."""
+    from weft.engine.cluster import slurm
+
+    step = slurm.step()
+    if step is None or _native.is_attached() or any(os.environ.get(name) for name in ADDRESS_VARIABLES):
+        return None, given
+    InitOptions.of("local", given)  # what is wrong is told before anything is started
+    return slurm.form(step, given), {name: value for name, value in given.items() if name not in OF_A_NODE}
 
 
 def _own_cluster(given: Mapping[str, Any]) -> str | None:
@@ -196,9 +210,16 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
             _native.detach()
         rpc.fail_all()
         session.attachment.close()
+        _end_slurm_cluster()
         _drop_copies()
         session.host.logs.flush()
         context_state.reset()
+
+
+def _end_slurm_cluster() -> None:
+    slurm = sys.modules.get("weft.engine.cluster.slurm")
+    if slurm is not None:
+        slurm.end()
 
 
 def _drop_copies() -> None:
