@@ -176,6 +176,14 @@ struct CoreEvent {
     PyObject* callback = nullptr;
 };
 
+/// A task that this process has submitted, for listings.
+struct TaskStory {
+    Id id, parent, actor{};
+    std::string name, state;
+    uint32_t attempt = 0;
+    ProcessId worker{};
+};
+
 /// An object's story so far, as this process knows it.
 struct Explanation {
     std::string state;
@@ -271,6 +279,7 @@ class Core {
     // -- explain.cpp --
     Explanation explain(Entry* entry);
     /// At most so many of the objects that are held here.
+    std::vector<TaskStory> tasks(size_t most);
     std::vector<Held> held(size_t most);
 
     // -- cancel.cpp --

@@ -61,6 +61,39 @@ Explanation Core::explain(Entry* entry) {
     return out;
 }
 
+std::vector<TaskStory> Core::tasks(size_t most) {
+    std::vector<TaskStory> out;
+    for (const auto& owned : tasks_) {
+        Task* task = owned.get();
+        if (out.size() == most) break;
+        if (task->record.size() < sizeof(TaskHeader) || (task->flags & kIsCreation)) continue;
+        TaskStory& one = out.emplace_back();
+        one.id = task->id;
+        one.parent = task->parent;
+        one.name = task->name;
+        one.attempt = task->header().attempt;
+        if (task->kept_for != 0) {
+            one.state = "FINISHED";  // and kept, to be run again if its results are lost
+        } else if (task->missing != 0) {
+            one.state = "PENDING_ARGS_AVAIL";
+        } else if (task->actor != nullptr) {
+            const auto& flight = task->actor->flight;
+            const bool sent = std::find(flight.begin(), flight.end(), task) != flight.end();
+            one.state = !sent                    ? "PENDING_NODE_ASSIGNMENT"
+                        : flight.front() == task ? "RUNNING"
+                                                 : "SUBMITTED_TO_WORKER";
+            if (sent) one.worker = task->actor->where;
+        } else if (task->lease != nullptr) {
+            one.state = task->lease->flight.front() == task ? "RUNNING" : "SUBMITTED_TO_WORKER";
+            one.worker = task->lease->worker;
+        } else {
+            one.state = "PENDING_NODE_ASSIGNMENT";
+        }
+        if (task->actor != nullptr) one.actor = task->actor->id;
+    }
+    return out;
+}
+
 std::vector<Held> Core::held(size_t most) {
     std::vector<Held> out;
     for (Entry& entry : entries_) {

@@ -274,6 +274,28 @@ nb::dict explain(nb::handle ref) {
     return out;
 }
 
+nb::list submitted_tasks(size_t most) {
+    Core& core = need();
+    std::vector<TaskStory> tasks;
+    {
+        std::lock_guard lock(core.mutex());
+        tasks = core.tasks(most);
+    }
+    nb::list out;
+    for (const TaskStory& one : tasks) {
+        nb::dict row;
+        row["task"] = as_bytes(one.id);
+        row["parent"] = as_bytes(one.parent);
+        row["actor"] = one.actor.is_nil() ? nb::bytes("", 0) : as_bytes(one.actor);
+        row["name"] = one.name;
+        row["state"] = one.state;
+        row["attempt"] = one.attempt;
+        row["worker"] = nb::make_tuple(one.worker.slot, one.worker.generation);
+        out.append(row);
+    }
+    return out;
+}
+
 nb::list held_objects(size_t most) {
     Core& core = need();
     core.poll();
@@ -473,6 +495,7 @@ NB_MODULE(_native, m) {
     m.def("explain", &explain);
     m.def("statistics", &statistics);
     m.def("held_objects", &held_objects);
+    m.def("submitted_tasks", &submitted_tasks);
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
 
     nb::class_<NodePort>(m, "NodePort")

@@ -315,6 +315,9 @@ def explain(ref: ObjectRef[Any]) -> dict[str, Any]:
 def held_objects(most: int) -> list[dict[str, Any]]:
     """At most so many of the objects that this process holds: id, state, owner, bytes, holds, borrowers' counts."""
 
+def submitted_tasks(most: int) -> list[dict[str, Any]]:
+    """At most so many of this process's tasks: task, parent and actor ids, name, state, attempt, worker (slot, ...)."""
+
 def statistics() -> dict[str, int]:
     """Counters of this process: tasks_submitted, tasks_run, objects_owned, objects_borrowed, pending_tasks,
     leases."""

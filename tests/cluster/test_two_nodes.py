@@ -327,3 +327,17 @@ def test_an_actor_there_restarts(shared_two_nodes: TwoNodes) -> None:
     first = weft.get(actor.pid.remote())
     os.kill(first, 9)
     assert weft.get(actor.pid.remote(), timeout=20) != first
+
+
+def test_listings_cover_every_node(shared_two_nodes: TwoNodes) -> None:
+    from weft.util.state import list_actors, list_nodes, list_objects, list_workers
+
+    nodes = {row.node_id for row in list_nodes(filters=[("state", "=", "ALIVE")])}
+    assert len(nodes) == 2
+    assert {row.node_id for row in list_workers(limit=1000)} == nodes
+    there = Counter.options(**THERE).remote()
+    weft.get(there.add.remote())
+    assert there._actor_id.hex() in [row.actor_id for row in list_actors(limit=1000)]
+    kept = make.remote(BIG)
+    weft.wait([kept])
+    assert [row.pid for row in list_objects(limit=1000) if row.object_id == kept.hex()] == [os.getpid()]

@@ -61,7 +61,7 @@ RECORD_HEAD = struct.Struct("<I20x")
 _FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, kinds.ACTOR_CREATED, kinds.FUNCTION))
 _HEAD_METHODS = frozenset(
     "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys "
-    "create_group get_group list_groups".split()
+    "create_group get_group list_groups list_actors list_jobs".split()
 )
 _LOOKED_AT = _FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL}
 _messages = msgspec.msgpack.Decoder(

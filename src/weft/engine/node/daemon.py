@@ -89,6 +89,7 @@ class NodeDaemon:
             self.feed,
             self._output.flush,
             lambda: [] if self.cluster is None else self.cluster.rows(),
+            self.loop.call_later,
         )
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
@@ -193,7 +194,8 @@ class NodeDaemon:
         if isinstance(event, ev.Event):
             self.feed(event)
         elif isinstance(event, Request):
-            self._send(process, self._requests.answer(process, event))
+            if (reply := self._requests.answer(process, event)) is not None:
+                self._send(process, reply)
         elif kind == kinds.FUNCTION:
             if (job := self.state.job_of(process)) is not None:
                 self.functions.keep(job.id, payload)
@@ -340,6 +342,7 @@ class NodeDaemon:
         peers = tuple(peer for peer in self.port.mark_dead(*process) if peer[0] != 0)
         self.drain()
         self._output.close(process)
+        self._requests.surveys.process_died(process)
         self._dead[process] = None
         self._note_failure(process, reason, status)
         if self.cluster is not None:

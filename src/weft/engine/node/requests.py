@@ -6,6 +6,7 @@ the reply's error, under the exception's own name.
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import time
@@ -16,17 +17,21 @@ import msgspec
 
 from weft import _native
 from weft.engine.control.tables import KV, MemoryTables
+from weft.engine.node.survey import MOST_ROWS, Surveys
 from weft.engine.state import events as ev
-from weft.engine.state.actors import Stage
+from weft.engine.state.actors import Actor, Stage
 from weft.engine.state.events import Process
+from weft.engine.state.instructions import Fault
 from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
-from weft.engine.wire.messages import CreateGroup, Reply, Request
+from weft.engine.wire import kinds
+from weft.engine.wire.messages import CreateGroup, Message, Reply, Request
 
 if TYPE_CHECKING:
     from weft.engine.wire.link_messages import Member
 
 IP = "127.0.0.1"
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Requests:
@@ -43,6 +48,7 @@ class Requests:
         feed: Callable[[ev.Event], None],
         flush_output: Callable[[], None],
         members: Callable[[], list[tuple[Member, dict[str, float]]]],
+        call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self._state = state
         self._port = port
@@ -54,9 +60,14 @@ class Requests:
         self._flush_output = flush_output
         self._members = members
         """The nodes of the cluster and what they have free, this one first; none where there is no cluster."""
+        self.surveys = Surveys(self._send, self._processes, self._describe, call_later)
         self._started_s = time.time()
 
-    def answer(self, process: Process, request: Request) -> Reply:
+    def answer(self, process: Process, request: Request) -> Reply | None:
+        """None when the reply is sent later."""
+        if request.method in ("list_tasks", "list_objects"):
+            self.surveys.begin(process, request.id, request.method.partition("_")[2], _limit(request.params))
+            return None
         method = getattr(self, f"_do_{request.method}", None)
         if method is None:
             return Reply(request.id, error=f"the node daemon has no method {request.method!r}", error_kind="RpcError")
@@ -64,6 +75,35 @@ class Requests:
             return Reply(request.id, method(process, request.params))
         except Exception as error:
             return Reply(request.id, error=str(error) or repr(error), error_kind=type(error).__name__)
+
+    # ---- what only the processes know ----
+
+    def _do_told(self, process: Process, params: dict[str, Any]) -> None:
+        self.surveys.told(process, params["number"], params["rows"])
+
+    def _send(self, process: Process, message: Message) -> None:
+        self._port.send(*process, kinds.CONTROL, _encode(message))
+
+    def _processes(self) -> list[Process]:
+        """Of this node: drivers, and workers that have run something."""
+        drivers = [process for process, job in self._state.drivers.items() if job.is_driver_alive]
+        workers = [worker.process for worker in self._state.workers if worker.pid and worker.binding is not None]
+        return [*drivers, *workers]
+
+    def _describe(self, process: Process, row: dict[str, Any]) -> dict[str, Any]:
+        job = self._state.job_of(process)
+        row.update(job_id=job.id if job is not None else 0, node_id=self._node_id, ip=IP, pid=self._pid_of(process))
+        row["owner_type"] = "DRIVER" if process in self._state.drivers else "WORKER"
+        if (worker := row.pop("worker", None)) is not None:
+            row["worker_pid"] = self._pid_of((worker[0], worker[1])) or None
+            row["worker_id"] = _worker_id((worker[0], worker[1])) if worker[0] else None
+        return row
+
+    def _pid_of(self, process: Process) -> int:
+        if (worker := self._state.workers.by_process.get(process)) is not None:
+            return worker.pid
+        job = self._state.drivers.get(process)
+        return job.pid if job is not None else 0
 
     # ---- the node ----
 
@@ -130,6 +170,21 @@ class Requests:
             for worker in self._state.workers
         ]
 
+    def _do_list_workers(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
+        """Drivers first."""
+        rows: list[dict[str, object]] = [
+            {"worker_id": _worker_id(driver), "worker_type": "DRIVER", "pid": job.pid, "job_id": job.id,
+             "is_alive": job.is_driver_alive, "state": "ALIVE", "node_id": self._node_id, "ip": IP}
+            for driver, job in self._state.drivers.items()
+        ]  # fmt: skip
+        rows += [
+            {"worker_id": _worker_id(worker.process), "worker_type": "WORKER", "pid": worker.pid,
+             "job_id": worker.binding.job if worker.binding is not None else 0, "is_alive": True,
+             "state": worker.place.value, "node_id": self._node_id, "ip": IP}
+            for worker in self._state.workers
+        ]  # fmt: skip
+        return rows[_offset(params) : _offset(params) + _limit(params)]
+
     def _do_statistics(self, process: Process, params: dict[str, Any]) -> dict[str, object]:
         return {
             **self._port.statistics(),
@@ -185,6 +240,42 @@ class Requests:
             "job": actor.job,
         }
 
+    def _do_list_actors(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
+        """All actors that are known, dead ones too, in the order of their creation."""
+        chosen = itertools.islice(self._state.actors.by_id.values(), _offset(params), _offset(params) + _limit(params))
+        return [self._actor_row(actor) for actor in chosen]
+
+    def _actor_row(self, actor: Actor) -> dict[str, object]:
+        spec = actor.spec
+        if actor.stage is Stage.PENDING and actor.incarnation:
+            state = "RESTARTING"
+        else:
+            state = "PENDING_CREATION" if actor.stage is Stage.STARTING else actor.stage.value
+        cause = actor.cause
+        return {
+            "actor_id": actor.id.hex(),
+            "class_name": spec.class_name,
+            "state": state,
+            "job_id": actor.job,
+            "name": spec.name,
+            "ray_namespace": spec.namespace,
+            "node_id": self._node_id if actor.worker in self._state.workers.by_process else None,
+            "pid": actor.pid,
+            "required_resources": dict(spec.resources),
+            "is_detached": spec.detached,
+            "num_restarts": actor.incarnation,
+            "death_cause": cause.text if isinstance(cause, Fault) else "its constructor raised" if cause else None,
+            "placement_group_id": str(spec.strategy.get("group", "")) or None,
+        }
+
+    def _do_list_jobs(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
+        jobs = itertools.islice(self._state.jobs.values(), _offset(params), _offset(params) + _limit(params))
+        return [
+            {"job_id": job.id, "pid": job.pid, "status": "RUNNING" if job.is_driver_alive else "SUCCEEDED",
+             "type": "DRIVER", "namespace": job.hello.namespace if job.hello is not None else ""}
+            for job in jobs
+        ]  # fmt: skip
+
     def _namespace_of(self, process: Process) -> str:
         job = self._state.job_of(process)
         return job.hello.namespace if job is not None and job.hello is not None else ""
@@ -211,7 +302,11 @@ class Requests:
         return self._state.group_row(group) if group is not None else None
 
     def _do_list_groups(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
-        return self._state.group_rows()
+        groups = self._state.groups.by_id.values()
+        if "limit" not in params:
+            return self._state.group_rows()
+        chosen = itertools.islice(groups, _offset(params), _offset(params) + _limit(params))
+        return [self._state.group_row(group) for group in chosen]
 
     # ---- keys and values ----
 
@@ -233,6 +328,18 @@ class Requests:
         prefix = _kv_key({"key": params.get("prefix", b""), "namespace": params.get("namespace", "")})
         skip = len(prefix) - len(_as_bytes(params.get("prefix", b"")))
         return [key[skip:] for key, _ in self._tables.scan(KV, prefix)]
+
+
+def _worker_id(process: Process) -> str:
+    return f"{process[0]:08x}{process[1]:08x}"
+
+
+def _limit(params: dict[str, Any]) -> int:
+    return max(0, min(int(params.get("limit", MOST_ROWS)), MOST_ROWS))
+
+
+def _offset(params: dict[str, Any]) -> int:
+    return max(0, int(params.get("offset", 0)))
 
 
 def _sum(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -17,12 +17,12 @@ from weft import _native
 from weft.engine.process import context_state, errors, lifecycle, rpc
 from weft.engine.process import serialize as values
 from weft.engine.process.logs import LogPrinter
-from weft.engine.wire.messages import BindJob, ExitProcess, GroupChanged, LogLines, Reply, Warn
+from weft.engine.wire.messages import BindJob, ExitProcess, GroupChanged, LogLines, Reply, Request, Tell, Warn
 from weft.exceptions import RuntimeEnvSetupError, WeftError, package_name
 
 CANCEL = 70
 """The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
-_events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged)
+_events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged | Tell)
 
 
 class Host:
@@ -64,6 +64,10 @@ class Host:
             from weft.engine.process import placement
 
             placement.changed(message)
+        elif isinstance(message, Tell):
+            from weft.engine.process import listing
+
+            rpc.send(Request(0, "told", {"number": message.number, "rows": listing.rows(message.what, message.limit)}))
         else:
             self.exit_process(message)
 

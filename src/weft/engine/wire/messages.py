@@ -159,6 +159,15 @@ class Warn(Message):
     text: str
 
 
+class Tell(Message):
+    """Answer with the request `told`: at most `limit` rows of the tasks or objects that this process knows."""
+
+    number: int
+    what: str
+    """"tasks" or "objects"."""
+    limit: int
+
+
 class ExitProcess(Message):
     """A worker must end: now, or when the calls it has been sent are done."""
 

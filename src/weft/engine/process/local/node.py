@@ -66,11 +66,11 @@ class LocalNode:
             self._feed,
             lambda: None,
             list,
+            lambda delay_s, call: None,  # the only process that could be too busy to answer is the one that asks
         )
         self.actors = LocalActors()
         self._ending = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="weft-local-node", daemon=True)
-
         self.slot, self.generation = self.process
         self.job, self.address = JOB, ADDRESS
 
@@ -131,7 +131,8 @@ class LocalNode:
         else:
             event = intake.decode(process, kind, payload)
             if isinstance(event, Request):
-                self._send(process, self._requests.answer(process, event))
+                if (reply := self._requests.answer(process, event)) is not None:
+                    self._send(process, reply)
             elif event is not None:
                 self._feed(event)
 

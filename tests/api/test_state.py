@@ -1,0 +1,151 @@
+"""`weft.util.state`: what there is, as the node daemon and its processes tell it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.util import placement_group, remove_placement_group
+from weft.util.state import (
+    get_actor,
+    get_node,
+    get_objects,
+    get_placement_group,
+    get_task,
+    list_actors,
+    list_jobs,
+    list_nodes,
+    list_placement_groups,
+    list_tasks,
+    list_workers,
+    summarize_actors,
+    summarize_objects,
+    summarize_tasks,
+)
+
+pytestmark = pytest.mark.usefixtures("shared_weft_session")
+
+
+@weft.remote(num_cpus=0)
+class Gate:
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    async def enter(self) -> None:
+        await self.opened.wait()
+
+    async def open(self) -> None:
+        self.opened.set()
+
+
+@weft.remote
+def inner(gate: Any) -> None:
+    weft.get(gate.enter.remote())
+
+
+@weft.remote
+def outer(gate: Any) -> Any:
+    return weft.get(inner.remote(gate))
+
+
+def test_tasks_are_listed_whoever_has_submitted_them() -> None:
+    gate = Gate.remote()
+    ref = outer.remote(gate)
+    waiting = inner.options(name="behind").remote(ref)
+
+    def states() -> dict[str, str]:
+        return {row.name: row.state for row in list_tasks(limit=1000) if row.state != "FINISHED"}
+
+    while states().get("Gate.enter") != "RUNNING":
+        weft.wait([ref], timeout=0.01)
+    found = states()
+    assert found["outer"] == found["inner"] == "RUNNING"
+    assert found["behind"] == "PENDING_ARGS_AVAIL"
+    (row,) = list_tasks(filters=[("name", "=", "inner"), ("state", "=", "RUNNING")])
+    assert row.worker_pid not in (None, os.getpid()) and row.owner_type == "WORKER" and row.type == "NORMAL_TASK"
+    again = get_task(row.task_id)
+    assert again is not None and again.name == "inner"
+    assert summarize_tasks()["behind"] == {"PENDING_ARGS_AVAIL": 1}
+    weft.get(gate.open.remote())
+    weft.get(ref)
+    weft.cancel(waiting)
+
+
+def test_actors_are_listed_with_their_state_and_death() -> None:
+    @weft.remote
+    class Listed:
+        def ping(self) -> int:
+            return os.getpid()
+
+    actor = Listed.options(name="listed").remote()
+    pid = weft.get(actor.ping.remote())
+    row = get_actor(actor._actor_id.hex())
+    while row is not None and row.state == "PENDING_CREATION":  # its worker's word comes by another ring than the reply
+        row = get_actor(actor._actor_id.hex())
+    assert row is not None
+    assert (row.state, row.class_name, row.name, row.pid) == ("ALIVE", "Listed", "listed", pid)
+    weft.kill(actor)
+    dead: list[Any] = []
+    while not dead:  # kill() does not wait
+        dead = list_actors(filters=[("class_name", "=", "Listed"), ("state", "=", "DEAD")])
+    assert "kill" in dead[0].death_cause
+    assert summarize_actors()["Listed"] == {"DEAD": 1}
+
+
+def test_nodes_workers_and_drivers_are_listed() -> None:
+    (node,) = list_nodes()
+    assert node.is_head_node and node.state == "ALIVE" and node.resources_total["CPU"] == 2
+    assert get_node(node.node_id) == node
+    (driver,) = list_workers(filters=[("worker_type", "=", "DRIVER")])
+    assert driver.pid == os.getpid() and driver.node_id == node.node_id
+    pid = weft.get(weft.remote(os.getpid).remote())
+    assert pid in [row.pid for row in list_workers() if row.worker_type == "WORKER"]
+    assert [row.pid for row in list_jobs()] == [os.getpid()]
+
+
+def test_objects_are_listed_by_their_owners() -> None:
+    ref = weft.put(np.zeros(1 << 20))
+    (row,) = get_objects(ref.hex())
+    assert row.object_size >= 8 << 20 and row.is_in_shared_memory and row.pid == os.getpid()
+    assert summarize_objects()[str(os.getpid())]["bytes"] >= 8 << 20
+    assert get_objects("ff") == []
+
+
+def test_placement_groups_are_listed() -> None:
+    group = placement_group([{"CPU": 1}], name="shown")
+    group.wait()
+    row = get_placement_group(group.id.hex())
+    assert row is not None
+    assert (row.name, row.state) == ("shown", "CREATED") and row.bundles[0]["resources"] == {"CPU": 1.0}
+    remove_placement_group(group)
+    assert list_placement_groups(filters=[("name", "=", "shown")])[0].state == "REMOVED"
+
+
+def test_long_listings_are_read_in_pages() -> None:
+    actors = [Gate.remote() for _ in range(5)]
+    weft.get([actor.open.remote() for actor in actors])
+    everything = [row.actor_id for row in list_actors(limit=1000)]
+    pages = [row.actor_id for start in range(0, len(everything), 2) for row in list_actors(limit=2, offset=start)]
+    assert pages == everything
+    assert len(list_actors(limit=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"limit": -1}, ValueError, "limit must not be negative, but got -1"),
+        ({"limit": "5"}, TypeError, "limit must be an int, but got '5'"),
+        ({"limit": 10**9}, ValueError, "limit must be at most 10000"),
+        ({"filters": [("state", ">", 1)]}, ValueError, "compares with '=' or '!=', but got '>'"),
+        ({"filters": ["state"]}, ValueError, "a filter is"),
+        ({"filters": [("colour", "=", 1)]}, ValueError, "no 'colour' to filter by, only node_id"),
+    ],
+)
+def test_wrong_questions_are_refused(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        list_nodes(**options)
