@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from command_line import Run
 
 import weft
+from weft.engine.cluster.client import Client
+from weft.engine.node.launch import find_nodes
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -101,9 +107,43 @@ def test_stopping_where_nothing_runs_is_no_error(cli: Run) -> None:
     assert "no node of the cluster 127.0.0.1:1 was running here" in stopped.stdout
 
 
-@pytest.mark.parametrize("command", ["", "start", "stop", "status", "demand", "job", "job submit", "job logs"])
+@pytest.mark.parametrize(
+    "command", ["", "start", "stop", "status", "demand", "drain", "health", "job", "job submit", "job logs"]
+)
 def test_every_command_has_help(cli: Run, command: str) -> None:
     shown = cli(*command.split(), "--help")
     assert shown.returncode == 0
     assert shown.stdout.startswith(f"usage: weft {command}".rstrip())
     assert max(map(len, shown.stdout.splitlines())) <= 100
+
+
+def test_a_node_can_be_told_to_drain_itself_as_a_pod_does_before_it_ends(cli: Run) -> None:
+    started = cli("start", "--head", "--port", "0", "--num-cpus", "0")
+    cluster = started.stdout.split("of the cluster ")[1].split()[0]
+    try:
+        nothing = set(find_nodes())
+        assert cli("start", "--address", cluster, "--num-cpus", "1").returncode == 0
+        (local,) = set(find_nodes()) - nothing
+        assert cli("health", "--address", local).returncode == 0
+        node = next(n for n in Client(cluster).ask("status")["nodes"] if not n["is_head"])
+        left = cli("drain", node["address"], "--deadline", "30", "--reason", "test", "--address", local)
+        assert (left.returncode, "has left" in left.stdout) == (0, True), left
+        assert [n["state"] for n in Client(cluster).ask("status")["nodes"]] == ["alive", "dead"]
+        gone = cli("health", "--address", local)
+        assert gone.returncode == 1
+    finally:
+        cli("stop", "--address", cluster)
+
+
+def test_a_node_in_the_foreground_ends_with_its_command(cli: Run, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "weft.cli", "start", "--head", "--port", "0", "--num-cpus", "1", "--block"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdout is not None
+        lines = iter(node.stdout.readline, "")
+        address = next(line for line in lines if "of the cluster" in line).split("of the cluster ")[1].split()[0]
+        assert any("to end it" in line for line in lines)
+        assert cli("health", "--address", address).returncode == 0
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(30) == 0
+    assert cli("health", "--address", address).returncode == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command
 from weft.engine.cluster.client import Client
@@ -40,10 +41,21 @@ def _drain(options: argparse.Namespace) -> int:
         print(f"{name} is being drained")
         return 0
     shown: list[str] = []
-    while (state := client.ask("drain_state", node=node["node_id"]))["state"] != "dead":
+    while (state := _state(client, node["node_id"]))["state"] != "dead":
         if state["holds"] != shown and state["holds"]:
             print(f"weft: {name} waits: {'; '.join(state['holds'])}", file=sys.stderr, flush=True)
         shown = state["holds"]
         time.sleep(LOOK_S)
     print(f"{name} has left: {state['why']}")
     return 0
+
+
+def _state(client: Client, node_id: str) -> dict[str, Any]:
+    """A node that was asked to drain itself answers no more once it has left."""
+    try:
+        found: dict[str, Any] = client.ask("drain_state", node=node_id)
+    except ConnectionError:
+        if client.still_answers():
+            raise
+        return {"state": "dead", "why": "it was drained, and was the node that was asked", "holds": []}
+    return found

@@ -15,7 +15,7 @@ from weft.cli import drain, jobs, nodes, status
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         return int(options.command(options))
     except KeyboardInterrupt:
@@ -28,15 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog="weft",
         description="Weft runs Python programs on one machine or many. These commands start and end the nodes of a "
         "cluster, submit programs to it and show what it does. `weft COMMAND --help` says more.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
     nodes.add(commands)
     status.add(commands)
     drain.add(commands)
     jobs.add(commands)
-    return parser
+    return made

@@ -11,6 +11,7 @@ from weft.engine.cluster.client import Client
 
 _BYTES = ("memory", "object_store_memory")
 _NODES_SHOWN = 4
+HEALTH_S = 5.0
 
 
 def add(commands: Commands) -> None:
@@ -36,6 +37,14 @@ def add(commands: Commands) -> None:
     )
     add_address(demand)
     add_json(demand)
+    health = add_command(
+        commands,
+        "health",
+        _health,
+        "whether this machine's node answers; for probes",
+        "Ends with 0 when the newest node of this user on this machine (or the one named) answers, else with 1.",
+    )
+    add_address(health)
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -122,4 +131,11 @@ def _demand(options: argparse.Namespace) -> int:
         print_json(found)
     else:
         _print_demands(found["demands"])
+    return 0
+
+
+def _health(options: argparse.Namespace) -> int:
+    client = Client(options.address, options.token_file)
+    report = client.ask("node_report", timeout_s=HEALTH_S)
+    print(f"the node of {client.address} is alive: {report['workers']} workers, idle for {report['idle_s']:.0f} s")
     return 0

@@ -75,6 +75,10 @@ class Client:
             raise ConnectionError(f"the node at {self.address} answered with a {type(answer).__name__}")
         return value_of(Outcome(answer.value, answer.error, answer.error_kind))
 
+    def still_answers(self) -> bool:
+        """False once the node of this machine that it asks has ended."""
+        return not self._local or self._local in nodes.find_nodes()
+
     def _ask_here(self, method: str, params: dict[str, Any], timeout_s: float | None) -> Outcome:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(timeout_s)
