@@ -35,6 +35,8 @@ class ClusterNode:
         self.node_id = running.up.node_id
         self.unique_id = running.up.node_id
         self.address = running.up.cluster
+        self.fingerprint = running.up.fingerprint
+        """Of its certificate; empty on loopback."""
         self.node_ip_address = running.up.address.rpartition(":")[0]
 
     @property
@@ -93,7 +95,10 @@ class Cluster:
         """Start a node and wait until it is in the cluster; the first one is the head.
 
         Takes num_cpus (1 by default), num_gpus, resources, labels and object_store_memory; Ray's other options have
-        no effect."""
+        no effect. `host` is the address to listen on (loopback by default); `place`, of `weft.testing.Network`, lets
+        it run in a network namespace and listen there."""
+        place = given.pop("place", None)
+        host = given.pop("host", "127.0.0.1") if place is None else place.address
         wanted = {name: value for name, value in given.items() if name in _KNOWN and value is not None}
         memory = wanted.get("object_store_memory")
         config = NodeConfig(
@@ -104,7 +109,14 @@ class Cluster:
             labels=dict(wanted.get("labels") or {}),
         )
         is_head = self.head_node is None
-        running = launch.start(config, self._token, ClusterConfig(launcher_fd=-1, head=self.address, is_leashed=True))
+        cluster = ClusterConfig(
+            launcher_fd=-1,
+            head=self.address,
+            host=host,
+            is_leashed=True,
+            fingerprint="" if self.head_node is None else self.head_node.fingerprint,
+        )
+        running = launch.start(config, self._token, cluster, prefix=[] if place is None else place.command_prefix)
         node = ClusterNode(running, is_head)
         if is_head:
             self.head_node = node

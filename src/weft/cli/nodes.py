@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.cli.options import Commands, add_command
 from weft.engine.cluster import launch, tokens
+from weft.engine.cluster.entry import NodeUp
 from weft.engine.node import handshake
 from weft.engine.node.config import ClusterConfig, NodeConfig
 
@@ -42,6 +43,7 @@ def add(commands: Commands) -> None:
     start.add_argument("--labels", type=_json_object, default={}, metavar="JSON", help='such as \'{"zone": "a"}\'')
     start.add_argument("--object-store-memory", type=int, metavar="BYTES", help="for objects (default: 30%% of memory)")
     start.add_argument("--token-file", metavar="PATH", help=f"holds the cluster's token (or set {tokens.VARIABLE})")
+    start.add_argument("--fingerprint", default="", metavar="HEX", help="of the head's certificate; `--head` prints it")
     start.add_argument("--block", action="store_true", help="stay in the foreground; the node ends with this command")
     stop = add_command(
         commands,
@@ -86,7 +88,7 @@ def _start(options: argparse.Namespace) -> int:
     log = tokens.folder() / f"node-{os.getpid()}.log"
     log_fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        cluster = ClusterConfig(launcher_fd=-1, head=head, host=options.host, port=port)
+        cluster = ClusterConfig(-1, head, options.host, port, fingerprint=options.fingerprint)
         running = launch.start(config, token, cluster, log_fd)
     finally:
         os.close(log_fd)
@@ -94,13 +96,21 @@ def _start(options: argparse.Namespace) -> int:
     print(f"its log: {log}")
     if options.head:
         print(f"the token: {tokens.keep(running.up.cluster, token)}")
-        print(f"to add a node:  weft start --address {running.up.cluster}")
+        print(f"to add a node:  {_join_command(running.up, token)}")
         print(f'to use it:      weft.init(address="{running.up.cluster}")')
         print("to end it:      weft stop", flush=True)
     if options.block:
         return _block(running, running.up.cluster if options.head else "")
     running.release()
     return 0
+
+
+def _join_command(up: NodeUp, token: bytes) -> str:
+    """On this machine the token is found by itself; on another the command carries it."""
+    if not up.fingerprint:
+        return f"weft start --address {up.cluster}"
+    join = f"weft start --address {up.cluster} --host 0.0.0.0 --fingerprint {up.fingerprint}"
+    return f"{tokens.VARIABLE}={token.decode()} {join}"
 
 
 def _block(running: launch.RunningNode, own_cluster: str) -> int:

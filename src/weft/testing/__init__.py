@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from weft.testing.cluster import Cluster
+from weft.testing.network import Network
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "Network"]

@@ -7,6 +7,7 @@ import random
 import socket
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,17 +15,28 @@ from weft.engine.node.loop import Loop
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK, CHUNK_BYTES, CHUNK_HEAD, FULL_BYTES, HEADER, MESSAGE, Link
 
+if TYPE_CHECKING:
+    from weft.engine.wire.tls import TlsSession
+
 
 class End:
     """One end, and all that came to it."""
 
-    def __init__(self, loop: Loop, connection: socket.socket, token: bytes, accepts: bool) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        connection: socket.socket,
+        token: bytes,
+        accepts: bool,
+        tls: TlsSession | None = None,
+        must_encrypt: bool = False,
+    ) -> None:
         self.messages: list[lm.AnyMessage | bytes] = []
         self.ends: list[str] = []
         self.is_ready = False
         self.bytes = bytearray()
         self.arrived = 0
-        self.link = Link(loop, connection, token, accepts, self)
+        self.link = Link(loop, connection, token, accepts, self, tls, must_encrypt)
 
     def ready(self, link: Link) -> None:
         self.is_ready = True

@@ -13,6 +13,7 @@ import msgspec
 from weft.engine.cluster.transport import TcpTransport, address_of, listen
 from weft.engine.node.config import ClusterConfig, NodeConfig, NodeOffer
 from weft.engine.wire.link_messages import Member
+from weft.engine.wire.tls import Certificate, is_loopback
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
@@ -31,6 +32,8 @@ class NodeUp(msgspec.Struct, frozen=True):
     cluster: str
     """Where the head does."""
     local_address: str
+    fingerprint: str = ""
+    """Of its certificate; empty where it can be reached from its own machine only."""
 
 
 class Entry:
@@ -44,6 +47,8 @@ class Entry:
             raise RuntimeError("the launcher gave no token")
         self._listener = listen(config.host, config.port)
         self._address = address_of(self._listener)
+        host = self._address.rpartition(":")[0]
+        self._certificate = None if is_loopback(host) else Certificate()
         mark = (NODE if config.head else HEAD) + (LEASHED if config.is_leashed else "")
         self.suffix = f"+{config.head or self._address}+{mark}"
         """Of the node's local address, so that drivers of this machine find the cluster's nodes."""
@@ -53,7 +58,8 @@ class Entry:
         from weft.engine.cluster.shell import ClusterShell
 
         own = Member(0, daemon.node_id, self._address, daemon.address, offer.total, config.labels)
-        transport = TcpTransport(daemon.loop, self._listener, self._token)
+        fingerprints = {self._config.head: self._config.fingerprint}
+        transport = TcpTransport(daemon.loop, self._listener, self._token, self._certificate, fingerprints)
         shell = ClusterShell(daemon, transport, self._config.head, own)
         daemon.cluster = shell
         shell.on_joined = lambda: self._say_up(daemon, shell.cluster_address)
@@ -61,7 +67,8 @@ class Entry:
         shell.start()
 
     def _say_up(self, daemon: NodeDaemon, cluster: str) -> None:
-        up = NodeUp(daemon.node_id, self._address, cluster, daemon.address)
+        fingerprint = "" if self._certificate is None else self._certificate.fingerprint
+        up = NodeUp(daemon.node_id, self._address, cluster, daemon.address, fingerprint)
         try:
             self._launcher.send(msgspec.json.encode(up))
         except OSError:

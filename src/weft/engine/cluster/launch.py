@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,6 +24,7 @@ from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.auth import Handshake
 from weft.engine.wire.link import HEADER, MESSAGE
+from weft.engine.wire.tls import BlockingStream
 
 START_TIMEOUT_S = 60.0
 ASK_TIMEOUT_S = 10.0
@@ -64,7 +66,9 @@ class RunningNode:
         return launch.read_log(self.log_fd) if self.log_fd >= 0 else ""
 
 
-def start(config: NodeConfig, token: bytes, cluster: ClusterConfig, log_fd: int | None = None) -> RunningNode:
+def start(
+    config: NodeConfig, token: bytes, cluster: ClusterConfig, log_fd: int | None = None, prefix: Sequence[str] = ()
+) -> RunningNode:
     """Start a node and wait until it is in its cluster. RuntimeError, with what it wrote, when it does not come up."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     log = os.memfd_create("weft-daemon-log") if log_fd is None else log_fd
@@ -72,7 +76,7 @@ def start(config: NodeConfig, token: bytes, cluster: ClusterConfig, log_fd: int 
         ours.send(token)
         whole = msgspec.structs.replace(config, cluster=msgspec.structs.replace(cluster, launcher_fd=theirs.fileno()))
         process = subprocess.Popen(
-            launch.command(whole),
+            [*prefix, *launch.command(whole)],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -173,25 +177,18 @@ def ask_nodes(address: str, token: bytes) -> lm.Answer:
 def exchange(address: str, token: bytes, message: lm.AnyMessage, timeout_s: float | None) -> lm.AnyMessage:
     """One message to a node of a cluster, and its answer. OSError or Refused when there is none."""
     host, _, port = normal(address).rpartition(":")
-    with socket.create_connection((host, int(port)), ASK_TIMEOUT_S) as connection:
-        handshake = Handshake(token, accepts=False)
-        connection.sendall(handshake.take_output())
+    with BlockingStream(host, int(port), ASK_TIMEOUT_S) as stream:
+        handshake = Handshake(token, accepts=False, binding=stream.binding())
+        stream.send(handshake.take_output())
         data = b""
         while not handshake.is_done:
-            data = handshake.feed(_receive(connection))
-            connection.sendall(handshake.take_output())
+            data = handshake.feed(stream.receive())
+            stream.send(handshake.take_output())
         body = lm.encode(message)
-        connection.settimeout(timeout_s)
-        connection.sendall(HEADER.pack(len(body), MESSAGE) + body)
+        stream.settimeout(timeout_s)
+        stream.send(HEADER.pack(len(body), MESSAGE) + body)
         received = bytearray(data)
         while len(received) < HEADER.size or len(received) < HEADER.size + HEADER.unpack_from(received)[0]:
-            received += _receive(connection)
+            received += stream.receive()
         answer: lm.AnyMessage = lm.decode(bytes(received[HEADER.size : HEADER.size + HEADER.unpack_from(received)[0]]))
         return answer
-
-
-def _receive(connection: socket.socket) -> bytes:
-    data = connection.recv(1 << 16)
-    if not data:
-        raise ConnectionError("the node closed the connection")
-    return data

@@ -10,12 +10,15 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from weft.engine.node.config import StartError
 from weft.engine.node.loop import Loop
 from weft.engine.wire.link import Link, Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
+from weft.engine.wire.tls import Certificate, TlsSession, is_loopback
 
 
 class NodeLink(Protocol):
@@ -59,12 +62,22 @@ class Transport(Protocol):
 
 
 class TcpTransport:
-    """Links over TCP, with the handshake of `wire.auth`."""
+    """Links over TCP, with the handshake of `wire.auth`, encrypted where they leave the machine."""
 
-    def __init__(self, loop: Loop, listener: socket.socket, token: bytes) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        listener: socket.socket,
+        token: bytes,
+        certificate: Certificate | None = None,
+        fingerprints: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`fingerprints`: of the certificates that nodes at these addresses must have."""
         self._loop = loop
         self._listener = listener
         self._token = token
+        self._certificate = certificate
+        self._fingerprints = fingerprints
         self._events: LinkEvents
 
     def open(self, events: LinkEvents) -> None:
@@ -82,15 +95,15 @@ class TcpTransport:
         if code not in (0, errno.EINPROGRESS):
             connection.close()
             raise OSError(code, os.strerror(code))
-        return self._link(connection, accepts=False)
+        tls = None if is_loopback(host) else TlsSession(None, self._fingerprints.get(address, ""))
+        return Link(self._loop, connection, self._token, False, self._events, tls)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            connection, _ = self._listener.accept()
-            self._events.accepted(self._link(connection, accepts=True))
-
-    def _link(self, connection: socket.socket, accepts: bool) -> Link:
-        return Link(self._loop, connection, self._token, accepts, self._events)
+            connection, (host, _) = self._listener.accept()
+            tls = None if self._certificate is None else TlsSession(self._certificate)
+            must_encrypt = not is_loopback(host)
+            self._events.accepted(Link(self._loop, connection, self._token, True, self._events, tls, must_encrypt))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -35,6 +35,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     """Where to listen for other nodes; 0 for any port."""
     is_leashed: bool = False
     """Whether the node ends when the launcher's end of the socket closes."""
+    fingerprint: str = ""
+    """Of the head's certificate, where it must be that one."""
 
 
 class NodeConfig(msgspec.Struct, frozen=True):

@@ -4,11 +4,11 @@ Pure: bytes in, bytes out. Fixed-size fields only, so that a stranger's bytes me
 
     connector -> acceptor   magic, version, a random challenge
     acceptor -> connector   magic, version, a random challenge
-    connector -> acceptor   HMAC(token, "connector", both challenges)
-    acceptor -> connector   "Y", HMAC(token, "acceptor", both challenges); or "N", the length of a reason, the reason
+    connector -> acceptor   HMAC(token, "connector", both challenges, the binding)
+    acceptor -> connector   "Y", HMAC(token, "acceptor", likewise); or "N", the length of a reason, the reason
 
-Each proves that it has the token and neither sends it. The link is not encrypted: between machines it belongs on a
-trusted network until TLS is there.
+Each proves that it has the token and neither sends it. The binding is the digest of the acceptor's certificate where
+the link is encrypted (`tls`): so nobody can sit in between. On loopback it is empty.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import struct
 
 MAGIC = b"WEFTLINK"
-VERSION = 1
+VERSION = 2
 _OPENING = struct.Struct("<8sH32s")
 _PROOF_BYTES = 32
 _REASON = struct.Struct("<H")
@@ -32,8 +32,9 @@ class Refused(Exception):
 class Handshake:
     """One side of it. Feed what comes, send what `take_output` gives, until `is_done`."""
 
-    def __init__(self, token: bytes, accepts: bool) -> None:
+    def __init__(self, token: bytes, accepts: bool, binding: bytes = b"") -> None:
         self._token = token
+        self._binding = binding
         self._accepts = accepts
         self._challenge = os.urandom(32)
         self._theirs = b""
@@ -104,4 +105,4 @@ class Handshake:
         raise Refused(text)
 
     def _proof(self, role: bytes, connector: bytes, acceptor: bytes) -> bytes:
-        return hmac.new(self._token, role + connector + acceptor, hashlib.sha256).digest()
+        return hmac.new(self._token, role + connector + acceptor + self._binding, hashlib.sha256).digest()

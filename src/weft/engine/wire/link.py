@@ -6,8 +6,8 @@ where they belong). Messages and records keep their order and go before chunks, 
 only when the socket has room, so a large object delays nothing for long. While more than `FULL_BYTES` wait to be sent
 no more records are taken: they stay with the processes that wrote them.
 
-Nothing is decoded before the handshake of `auth` is over. Whatever is wrong with what comes ends the link, with a
-reason. Runs in the daemon's thread.
+Nothing is decoded before the handshake of `auth` is over, which runs inside TLS where the link leaves the machine.
+Whatever is wrong with what comes ends the link, with a reason. Runs in the daemon's thread.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from weft.engine.node.loop import Loop, Timer
 from weft.engine.wire import link_messages
 from weft.engine.wire.auth import Handshake, Refused
 from weft.engine.wire.link_messages import AnyMessage
+from weft.engine.wire.tls import FIRST_BYTE, TlsSession
 
 HEADER = struct.Struct("<IB3x")
 CHUNK_HEAD = struct.Struct("<IQ")
@@ -88,12 +89,31 @@ class Records(Protocol):
 class Link:
     """A link, from the connected (or connecting) socket to its end."""
 
-    def __init__(self, loop: Loop, connection: socket.socket, token: bytes, accepts: bool, user: LinkUser) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        connection: socket.socket,
+        token: bytes,
+        accepts: bool,
+        user: LinkUser,
+        tls: TlsSession | None = None,
+        must_encrypt: bool = False,
+    ) -> None:
+        """`tls`: to connect by it; to accept, by it where the other side wants to, or where it `must_encrypt`."""
         self._loop = loop
+        self._token = token
+        self._accepts = accepts
+        self._tls = tls
+        self._must_encrypt = must_encrypt
+        self._raw = memoryview(b"")
+        """Encrypted bytes that the socket has not taken."""
         self._socket = connection
         self._user = user
         self.records: Records | None = None
-        self._handshake: Handshake | None = Handshake(token, accepts)
+        self._handshake: Handshake | None = None
+        self._is_trusted = False
+        self._has_begun = False
+        """Whether anything came."""
         self._out: collections.deque[memoryview] = collections.deque()
         self._out_bytes = 0
         self._is_full = False
@@ -111,8 +131,11 @@ class Link:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         loop.watch(connection.fileno(), self._read)
-        if not accepts:
-            self._send_handshake()
+        if tls is not None and not accepts:
+            tls.start()
+            self._flush()
+        elif not accepts:
+            self._begin_handshake()
 
     # ---- out ----
 
@@ -178,22 +201,13 @@ class Link:
         self._out.clear()
         self._user.closed(self, reason)
 
-    def _send_handshake(self) -> None:
-        assert self._handshake is not None
-        if out := self._handshake.take_output():
-            self._put(out)
-            if not self._wants_write:
-                self._flush()
-
     def _flush(self) -> None:
         try:
-            while self._out or self._next_chunk():
-                sent = self._socket.sendmsg(itertools.islice(self._out, _GATHERED))
-                self._out_bytes -= sent
-                while self._out and sent >= len(self._out[0]):
-                    sent -= len(self._out.popleft())
-                if sent:
-                    self._out[0] = self._out[0][sent:]
+            while self._raw or self._encrypt() or self._out or self._next_chunk():
+                if self._raw:
+                    self._raw = self._raw[self._socket.send(self._raw) :]
+                elif self._tls is None:
+                    self._sent(self._socket.sendmsg(itertools.islice(self._out, _GATHERED)))
             is_full = False
         except BlockingIOError:
             is_full = True
@@ -208,6 +222,26 @@ class Link:
             self._is_full = False
             if self.records is not None:
                 self.records.hold(False)
+
+    def _sent(self, count: int) -> None:
+        self._out_bytes -= count
+        while self._out and count >= len(self._out[0]):
+            count -= len(self._out.popleft())
+        if count:
+            self._out[0] = self._out[0][count:]
+
+    def _encrypt(self) -> bool:
+        """Whether there is something encrypted to send."""
+        if self._tls is None:
+            return False
+        taken = 0
+        while self._out and taken < _READ_BYTES:
+            part = self._out[0][: _READ_BYTES - taken]
+            self._tls.encrypt(part)
+            taken += len(part)
+            self._sent(len(part))
+        self._raw = memoryview(self._tls.take_output())
+        return bool(self._raw)
 
     def _next_chunk(self) -> bool:
         """Put one more chunk in line, in turn from each object that is on its way; False when there is none now."""
@@ -233,7 +267,7 @@ class Link:
             for _ in range(_ROUNDS):
                 if self.is_closed:
                     return
-                if self._chunk is not None and self._chunk[3] is not None:
+                if self._tls is None and self._chunk is not None and self._chunk[3] is not None:
                     _, _, size, target, received = self._chunk
                     assert target is not None
                     count = self._socket.recv_into(target[received:size])
@@ -244,11 +278,12 @@ class Link:
                 data = self._socket.recv(_READ_BYTES)
                 if not data:
                     return self.close("the other node closed the connection")
-                if self._handshake is not None:
-                    data = self._shake(data)
+                count = len(data)
+                if self._tls is not None or not self._is_trusted:
+                    data = self._admit(data)
                 self._buffer += data
                 self._take_frames()
-                if len(data) < _READ_BYTES:
+                if count < _READ_BYTES:
                     return
         except BlockingIOError:
             return
@@ -257,6 +292,35 @@ class Link:
             self.close(f"refused: {error}")
         except (OSError, ValueError, struct.error, msgspec.MsgspecError) as error:
             self.close(str(error) or repr(error))
+
+    def _admit(self, data: bytes) -> bytes:
+        """What came, decrypted, without what belongs to the handshakes."""
+        if self._accepts and not self._has_begun:
+            self._has_begun = True
+            if data[0] != FIRST_BYTE:
+                if self._must_encrypt:
+                    raise Refused("it does not encrypt, and comes from another machine")
+                self._tls = None
+        if self._tls is not None:
+            try:
+                data = self._tls.feed(data)
+            finally:
+                self._flush()
+            if not self._tls.is_open:
+                return b""
+        if self._is_trusted:
+            return data
+        if self._handshake is None:
+            self._begin_handshake()
+        return self._shake(data)
+
+    def _begin_handshake(self) -> None:
+        binding = b"" if self._tls is None else self._tls.binding()
+        self._handshake = Handshake(self._token, self._accepts, binding)
+        if not self._accepts:
+            self._put(self._handshake.take_output())
+            if not self._wants_write:
+                self._flush()
 
     def _shake(self, data: bytes) -> bytes:
         assert self._handshake is not None
@@ -269,6 +333,7 @@ class Link:
                 self._flush()
         if handshake.is_done:
             self._handshake = None
+            self._is_trusted = True
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None

@@ -1,0 +1,154 @@
+"""Encrypted links: nobody reads them, nobody sits in between, and who does not encrypt is told so."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+from test_link import Bulk, End, Pair
+
+from weft.engine.node.loop import Loop
+from weft.engine.wire import link_messages as lm
+from weft.engine.wire.link import CHUNK_BYTES
+from weft.engine.wire.tls import Certificate, TlsSession
+
+
+@pytest.fixture(scope="module")
+def certificate() -> Certificate:
+    return Certificate()
+
+
+class TlsPair(Pair):
+    """As Pair, encrypted; what passes on the wire is kept."""
+
+    def __init__(self, accepting: TlsSession | None, connecting: TlsSession | None, must_encrypt: bool = True) -> None:
+        self.loop = Loop()
+        one, between = socket.socketpair()
+        back, other = socket.socketpair()
+        self._ends = (between, back)
+        self.wire = bytearray()
+        for source, target in ((between, back), (back, between)):
+            source.setblocking(False)
+            self.loop.watch(source.fileno(), lambda source=source, target=target: self._pass(source, target))
+        self.acceptor = End(self.loop, one, b"token", True, accepting, must_encrypt)
+        self.connector = End(self.loop, other, b"token", False, connecting)
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        data = source.recv(1 << 16)
+        if not data:
+            self.loop.unwatch(source.fileno())
+            target.shutdown(socket.SHUT_WR)
+            return
+        self.wire += data
+        target.setblocking(True)
+        target.sendall(data)
+        target.setblocking(False)
+
+    def close(self) -> None:
+        self.acceptor.link.close()
+        self.connector.link.close()
+        for end in self._ends:
+            self.loop.unwatch(end.fileno())
+            end.close()
+        self.loop.close()
+
+
+def test_messages_and_bulk_bytes_pass_encrypted(certificate: Certificate) -> None:
+    pair = TlsPair(TlsSession(certificate), TlsSession(None, certificate.fingerprint))
+    pair.run_until(lambda: pair.acceptor.is_ready and pair.connector.is_ready)
+    secret = os.urandom(32)
+    data = os.urandom(2 * CHUNK_BYTES + 5) + secret
+    pair.acceptor.bytes = bytearray(len(data))
+    for message in (lm.BundlesSet(secret, True, 1), lm.BundlesSet(os.urandom(3_000_000), True, 1), lm.Ping(1)):
+        pair.connector.link.send(message)
+    pair.connector.link.send_bulk(Bulk(7, data))
+    pair.acceptor.link.send(lm.BundlesSet(secret, False, 2))
+    pair.run_until(lambda: pair.acceptor.arrived == len(data) and len(pair.acceptor.messages) == 3)
+    pair.run_until(lambda: pair.connector.messages == [lm.BundlesSet(secret, False, 2)])
+    assert pair.acceptor.bytes == data
+    assert secret not in pair.wire and len(pair.wire) > len(data)
+    pair.close()
+
+
+def test_another_certificate_than_the_expected_one_is_refused(certificate: Certificate) -> None:
+    pair = TlsPair(TlsSession(certificate), TlsSession(None, "00" * 32))
+    pair.run_until(lambda: bool(pair.connector.ends))
+    assert "it is another node" in pair.connector.ends[0]
+    assert not pair.acceptor.is_ready
+    pair.close()
+
+
+def test_whoever_sits_in_between_is_refused_even_where_no_fingerprint_is_expected(certificate: Certificate) -> None:
+    """He has a certificate of his own, decrypts what comes and encrypts it anew, but does not know the token."""
+    loop = Loop()
+    to_him, his_front = socket.socketpair()
+    his_back, to_acceptor = socket.socketpair()
+    victim = End(loop, to_him, b"token", False, TlsSession(None))
+    acceptor = End(loop, to_acceptor, b"token", True, TlsSession(certificate), True)
+    sessions = {his_front: TlsSession(Certificate()), his_back: TlsSession(None)}
+    sessions[his_back].start()
+    kept: dict[socket.socket, bytes] = {his_front: b"", his_back: b""}
+
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        data = source.recv(1 << 16)
+        kept[target] += sessions[source].feed(data) if data else b""
+        for end in (source, target):
+            if sessions[end].is_open and kept[end]:
+                sessions[end].encrypt(memoryview(kept[end]))
+                kept[end] = b""
+            end.sendall(sessions[end].take_output())
+
+    his_back.sendall(sessions[his_back].take_output())
+    for source, target in ((his_front, his_back), (his_back, his_front)):
+        loop.watch(source.fileno(), lambda source=source, target=target: pass_on(source, target))
+    for _ in range(1000):
+        loop.run_once(0.01)
+        if acceptor.ends:
+            break
+    assert acceptor.ends == ["refused: the token is wrong"]
+    assert not acceptor.is_ready and not victim.is_ready
+    for end in (his_front, his_back):
+        loop.unwatch(end.fileno())
+        end.close()
+    victim.link.close()
+    loop.close()
+
+
+def test_who_does_not_encrypt_is_refused_with_a_reason(certificate: Certificate) -> None:
+    pair = TlsPair(TlsSession(certificate), None)
+    pair.run_until(lambda: bool(pair.acceptor.ends))
+    assert pair.acceptor.ends == ["refused: it does not encrypt, and comes from another machine"]
+    pair.close()
+    local = TlsPair(TlsSession(certificate), None, must_encrypt=False)
+    local.run_until(lambda: local.acceptor.is_ready and local.connector.is_ready)
+    local.close()
+
+
+def test_a_node_without_a_certificate_takes_nobody_from_another_machine() -> None:
+    pair = TlsPair(None, None)
+    pair.run_until(lambda: bool(pair.acceptor.ends))
+    assert pair.acceptor.ends == ["refused: it does not encrypt, and comes from another machine"]
+    pair.close()
+
+
+@pytest.mark.parametrize("junk", [b"\x16", b"\x16\x03\x01\x02\x00" + bytes(512), b"\x16" + os.urandom(4000)])
+def test_garbage_that_looks_like_tls_is_refused(certificate: Certificate, junk: bytes) -> None:
+    loop = Loop()
+    ours, theirs = socket.socketpair()
+    end = End(loop, theirs, b"token", True, TlsSession(certificate), True)
+    ours.sendall(junk)
+    ours.shutdown(socket.SHUT_WR)
+    for _ in range(1000):
+        loop.run_once(0.01)
+        if end.ends:
+            break
+    assert end.ends and not end.is_ready
+    ours.close()
+    loop.close()
+
+
+def test_no_openssl_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RuntimeError, match="openssl"):
+        Certificate()
