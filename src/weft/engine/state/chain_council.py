@@ -141,7 +141,7 @@ class Council:
     def propose(self, value: Callable[[], tuple[Configuration, list[str]] | None]) -> list[Instruction]:
         """Begin. `value` says what to propose, should it be free to choose, and whose death is certain."""
         assert self.configuration is not None
-        self._round += 1
+        self._round = max(self._round, self.promised[0] if self.promised is not None else 0) + 1
         self._ballot = (self._round, self.server)
         self._value = value
         self._promises = {}

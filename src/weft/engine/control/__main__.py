@@ -1,0 +1,48 @@
+"""A server of the control store as a process: `python -m weft.engine.control CONFIG FD`.
+
+CONFIG is server.ServerConfig as JSON; over the inherited socket FD come the token and, back, what was started. The
+process ends with whoever started it: the kernel kills it with its parent, and the socket's end ends it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+
+import msgspec
+
+from weft.engine.control.launch import LARGEST, ServerUp
+from weft.engine.control.server import ServerConfig, ServerShell
+from weft.engine.node.loop import Loop
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    config = msgspec.json.decode(sys.argv[1], type=ServerConfig)
+    launcher = socket.socket(fileno=int(sys.argv[2]))
+    token = launcher.recv(LARGEST)
+    if not token:
+        sys.exit("weft: the launcher of the control store's server gave no token")
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write("weft-control")
+    loop = Loop()
+    shell = ServerShell(loop, config, token)
+    loop.on_signal(signal.SIGTERM, loop.stop)
+    loop.watch(launcher.fileno(), loop.stop)
+    launcher.send(msgspec.json.encode(ServerUp(shell.name, shell.address, os.getpid())))
+    gc.freeze()
+    loop.run()
+    shell.close()
+    loop.close()
+
+
+if __name__ == "__main__":
+    main()

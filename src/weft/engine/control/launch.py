@@ -1,0 +1,90 @@
+"""Starts servers of the control store on this machine; for node daemons, tests and measurements.
+
+The token goes over an inherited socket, never by an argument or a variable that others could read. The server ends when
+that socket closes, or when the thread that started it ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+import subprocess
+
+import msgspec
+
+from weft.engine.node.launch import python_command
+
+START_TIMEOUT_S = 60.0
+LARGEST = 4096
+
+
+class ServerUp(msgspec.Struct, frozen=True):
+    """What the launcher hears."""
+
+    name: str
+    address: str
+    pid: int
+
+
+class RunningServer:
+    """A server that this process has started."""
+
+    def __init__(self, config: msgspec.Struct, token: bytes, log: int = subprocess.DEVNULL) -> None:
+        """Begins it; `wait_up` says when it listens."""
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._ours.send(token)
+            self.process = subprocess.Popen(
+                python_command(
+                    "weft.engine.control.__main__", msgspec.json.encode(config).decode(), str(theirs.fileno())
+                ),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.up: ServerUp | None = None
+
+    def fileno(self) -> int:
+        """Readable when it is up, or has ended."""
+        return self._ours.fileno()
+
+    def wait_up(self) -> ServerUp:
+        """RuntimeError when it does not come up."""
+        if self.up is None:
+            select.select([self._ours], [], [], START_TIMEOUT_S)
+            self.take_up()
+        assert self.up is not None
+        return self.up
+
+    def take_up(self) -> ServerUp:
+        """What it says when `fileno` is readable; RuntimeError when it has ended instead."""
+        try:
+            said = self._ours.recv(LARGEST, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            said = b""
+        if not said:
+            self.end()
+            raise RuntimeError(f"a server of the control store did not come up: exit status {self.process.returncode}")
+        self.up = msgspec.json.decode(said, type=ServerUp)
+        return self.up
+
+    def kill(self) -> None:
+        """As if it had crashed."""
+        self.process.kill()
+        self.process.wait()
+        self._ours.close()
+
+    def end(self) -> None:
+        self._ours.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def new_name() -> str:
+    """That no server or client has had before."""
+    return secrets.token_hex(8)

@@ -1,0 +1,374 @@
+"""A server of the control store: `engine/state/chain_server` over sockets and storage.
+
+Runs in a process of its own (`python -m weft.engine.control`), one thread. It keeps a link to every server of the
+configuration; one that breaks is made again at once, and when the other machine then says that nobody listens there,
+that server is dead for certain.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from weft.engine.control.embedded import EmbeddedStorage
+from weft.engine.control.link import StoreLink, dial
+from weft.engine.control.storage import Storage, StorageRefused, check_key, check_request
+from weft.engine.node.loop import Loop, Timer
+from weft.engine.state import chain_events as ev
+from weft.engine.state.chain_layout import Configuration, first_configuration
+from weft.engine.state.chain_messages import AllRows, AnyMessage, Ballot, Decided, Entry, Hello, ReadRefused, ReadReply
+from weft.engine.state.chain_requests import Stale, decide
+from weft.engine.state.chain_server import ServerSettings, StoreServer
+
+BUSY_S = 0.02
+IDLE_S = 0.25
+REDIAL_S = 0.25
+SOONEST_REDIAL_S = 0.002
+SHARDS = 4
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class ServerConfig(msgspec.Struct, frozen=True):
+    """What a server is started with."""
+
+    name: str
+    """Of its own, that no server has had before; one with a folder goes by the name in it."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    seeds: tuple[str, ...] = ()
+    """Where other servers listen; without any this one founds a store."""
+    shards: int = SHARDS
+    """Of a store that is founded."""
+    folder: str = ""
+    """Where to keep the rows; without one they live as long as some server of their chain."""
+    store: str = ""
+    """redis://… to keep them there instead."""
+    fsync: str = "periodic"
+    lease_s: float = 2.0
+    grace_s: float = 1.0
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """What the folder remembers beside the rows."""
+
+    name: str
+    configuration: Configuration
+    promised: Ballot | None = None
+    accepted_ballot: Ballot | None = None
+    accepted: Configuration | None = None
+
+
+class ServerShell:
+    """One server, from its start to its end."""
+
+    def __init__(self, loop: Loop, config: ServerConfig, token: bytes) -> None:
+        self._loop = loop
+        self._config = config
+        self._token = token
+        self._folder = Path(config.folder) if config.folder else None
+        self._kept = self._read_kept()
+        self._listener = socket.create_server((config.host, config.port), backlog=256)
+        self._listener.setblocking(False)
+        name = config.name if self._kept is None else self._kept.name
+        host, port = self._listener.getsockname()
+        self.address = f"{host}:{port}"
+        settings = ServerSettings(lease_s=config.lease_s, grace_s=config.grace_s)
+        self.state = StoreServer(name, self.address, settings)
+        self.storages: dict[int, Storage] = {}
+        self._links: dict[str, StoreLink] = {}
+        """By the peer's name."""
+        self._unnamed: dict[StoreLink, None] = {}
+        self._spare: dict[StoreLink, None] = {}
+        """Two servers may have dialled each other at the same time: both links live, one is sent to."""
+        self._clients: set[str] = set()
+        self._dirty: dict[StoreLink, None] = {}
+        self._timer: Timer | None = None
+        self._tick_at = 0.0
+        self._redial_at: dict[str, float] = {}
+        self._attempts: dict[str, int] = {}
+        self._is_closed = False
+        loop.watch(self._listener.fileno(), self._accept)
+        self._begin()
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._loop.unwatch(self._listener.fileno())
+        self._listener.close()
+        for link in [*self._links.values(), *self._unnamed, *self._spare]:
+            link.close()
+        for storage in self.storages.values():
+            storage.close()
+
+    # ---- the beginning ----
+
+    def _begin(self) -> None:
+        now = time.monotonic()
+        if self._kept is not None:
+            kept = self._kept
+            for shard, chain in enumerate(kept.configuration.chains):
+                if any(place.server == self.name for place in chain.members):
+                    storage = self.storages[shard] = self._open_storage(shard)
+                    self.state.stored[shard] = storage.applied
+            self._carry(self.state.found(kept.configuration, now))
+            self.state.council.restore(kept.promised, kept.accepted_ballot, kept.accepted)
+        elif not self._config.seeds:
+            self._carry(self.state.found(first_configuration(self.name, self.address, self._config.shards), now))
+        for address in self._config.seeds:
+            self._dial("", address)
+        self._tick()
+
+    def _open_storage(self, shard: int) -> Storage:
+        if self._config.store:
+            from weft.engine.control.redis_storage import RedisStorage
+
+            return RedisStorage(self._config.store, shard, f"weft:{self.name}")
+        return EmbeddedStorage(None if self._folder is None else self._folder / f"shard-{shard}", self._config.fsync)
+
+    # ---- links ----
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        self._make_link(connection, True)
+
+    def _make_link(self, connection: socket.socket, accepts: bool, error: int = 0) -> StoreLink:
+        link = StoreLink(self._loop, connection, self._token, accepts, self._ready, self._messages, self._closed, error)
+        self._unnamed[link] = None
+        return link
+
+    def _dial(self, name: str, address: str) -> None:
+        self._redial_at[name or address] = time.monotonic() + REDIAL_S
+        connection, error = dial(address)
+        link = self._make_link(connection, False, error)
+        link.dialled = name or address
+
+    def _dial_missing(self, now: float) -> None:
+        current = self.state.configuration
+        if current is None:
+            if not self._links and not self._unnamed:
+                for address in self._config.seeds:
+                    self._dial("", address)
+            return
+        dialling = {link.dialled for link in self._unnamed}
+        for name, address in current.servers.items():
+            is_missing = name != self.name and name not in self._links and name not in dialling
+            if is_missing and address and self._redial_at.get(name, 0.0) <= now:
+                self._dial(name, address)
+
+    def _redial_soon(self, name: str) -> None:
+        """A process that is just ending may still accept a connection: ask again until it is clear."""
+        attempts = self._attempts[name] = self._attempts.get(name, 0) + 1
+        delay = min(REDIAL_S, SOONEST_REDIAL_S * 2**attempts)
+        self._redial_at[name] = time.monotonic() + delay
+        self._loop.call_later(delay, lambda: None if self._is_closed else self._dial_missing(time.monotonic()))
+
+    def _ready(self, link: StoreLink) -> None:
+        link.send(Hello(self.name, self.address))
+        link.flush()
+
+    def _closed(self, link: StoreLink, reason: str, is_refused: bool) -> None:
+        self._unnamed.pop(link, None)
+        self._spare.pop(link, None)
+        self._dirty.pop(link, None)
+        if self._is_closed:
+            return
+        name = link.peer or link.dialled
+        current = self.state.configuration
+        is_server = current is not None and name in current.servers
+        if link.peer and self._links.get(link.peer) is link:
+            del self._links[link.peer]
+            self._clients.discard(link.peer)
+            self._feed(ev.PeerLost(link.peer, False, time.monotonic()))
+            if is_server and current is not None:
+                self._dial(name, current.servers[name])
+        elif not link.peer and is_server:
+            if is_refused and name not in self._links:
+                self._feed(ev.PeerLost(name, True, time.monotonic()))
+            else:
+                self._redial_soon(name)
+        elif reason and not link.peer and not is_refused and not reason.startswith("the other side closed"):
+            print(f"weft: control store {self.name[:12]}: a link was not made: {reason}", file=sys.stderr, flush=True)
+
+    def _messages(self, link: StoreLink, messages: list[AnyMessage]) -> None:
+        now = time.monotonic()
+        for message in messages:
+            if isinstance(message, Hello):
+                self._named(link, message, now)
+            elif not link.peer:
+                return link.close("it did not say who it is")
+            self._carry(self.state.handle(ev.Received(link.peer, message, now)))
+        self._end_round()
+        return None
+
+    def _named(self, link: StoreLink, message: Hello, now: float) -> None:
+        self._unnamed.pop(link, None)
+        link.peer = message.name
+        self._attempts.pop(message.name, None)
+        current = self.state.configuration
+        if link.dialled and link.dialled != message.name and current is not None and link.dialled in current.servers:
+            self._carry(self.state.handle(ev.PeerLost(link.dialled, True, now)))  # its port is another's now
+        if not message.address:
+            self._clients.add(message.name)
+        if (before := self._links.get(message.name)) is not None:
+            self._spare[before] = None
+        self._links[message.name] = link
+        self._carry(self.state.handle(ev.PeerConnected(message.name, now)))
+
+    # ---- events and instructions ----
+
+    def _feed(self, event: ev.Event) -> None:
+        self._carry(self.state.handle(event))
+        self._end_round()
+
+    def _end_round(self) -> None:
+        self._carry(self.state.handle(ev.RoundEnded()))
+        dirty, self._dirty = self._dirty, {}
+        for link in dirty:
+            link.flush()
+        if self.state.is_busy and self._tick_at > time.monotonic() + BUSY_S:
+            self._tick_in(BUSY_S)
+
+    def _tick_in(self, delay: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick_at = time.monotonic() + delay
+        self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        if self._is_closed:
+            return
+        self._timer = None
+        self._tick_at = 0.0
+        now = time.monotonic()
+        self._dial_missing(now)
+        for storage in self.storages.values():
+            storage.tick()
+        self._feed(ev.Ticked(now))
+        self._tick_in(BUSY_S if self.state.is_busy else IDLE_S)
+
+    def _carry(self, instructions: list[ev.Instruction]) -> None:
+        for one in instructions:
+            if isinstance(one, ev.Send):
+                self._send(one.to, one.message)
+            elif isinstance(one, ev.DecideWrite | ev.ApplyEntries | ev.LoadRows | ev.ReadRows):
+                self._carry(self.state.handle(self._store(one)))
+            elif isinstance(one, ev.ServeRead):
+                self._serve_read(one)
+            elif isinstance(one, ev.ServeAllRows):
+                rows = self.storages[one.shard].scan(one.table, one.prefix)
+                self._send(one.to, AllRows(one.shard, one.subscription, one.through, rows))
+            elif isinstance(one, ev.KeepConfiguration):
+                self._keep(one.configuration)
+            elif isinstance(one, ev.KeepVotes):
+                self._keep_votes(one)
+            elif isinstance(one, ev.OpenShard):
+                self._open_shard(one)
+            elif isinstance(one, ev.DropShard):
+                self.storages.pop(one.shard).clear()
+            elif isinstance(one, ev.Report):
+                print(f"weft: control store {self.name[:12]}: {one.text}", file=sys.stderr, flush=True)
+            else:
+                raise TypeError(f"{type(one).__name__} is no instruction for a server")
+
+    def _send(self, to: str, message: AnyMessage) -> None:
+        link = self._links.get(to)
+        if link is not None:
+            link.send(message)
+            self._dirty[link] = None
+
+    # ---- storage ----
+
+    def _open_shard(self, one: ev.OpenShard) -> None:
+        storage = self.storages.get(one.shard)
+        if one.is_new:
+            if storage is not None:
+                storage.clear()
+            elif self._folder is not None or self._config.store:
+                self._open_storage(one.shard).clear()
+            self.storages[one.shard] = self._open_storage(one.shard)
+        elif storage is None:
+            self.storages[one.shard] = self._open_storage(one.shard)
+
+    def _store(self, one: ev.DecideWrite | ev.ApplyEntries | ev.LoadRows | ev.ReadRows) -> ev.Event:
+        storage = self.storages[one.shard]
+        if isinstance(one, ev.ReadRows):
+            rows, following = storage.rows_after(one.after)
+            return ev.RowsRead(one.shard, one.to, one.after, following, rows)
+        if isinstance(one, ev.DecideWrite):
+            return self._decide(storage, one)
+        try:
+            if isinstance(one, ev.ApplyEntries):
+                storage.apply(one.entries)
+            else:
+                storage.load(one.rows, one.is_first, one.applied)
+        except StorageRefused as error:
+            return ev.ApplyFailed(one.shard, str(error))
+        return ev.EntriesApplied(one.shard)
+
+    def _decide(self, storage: Storage, one: ev.DecideWrite) -> ev.Event:
+        try:
+            check_request(one.request)
+            changes, outcomes = decide(storage, one.request)
+            if changes is None:
+                return ev.WriteDecided(one.shard, None, outcomes)
+            entry = Entry(one.seq, changes)
+            storage.apply([entry])
+        except StorageRefused as error:
+            return ev.WriteRejected(one.shard, f"shard {one.shard} can not store it: {error}", True)
+        except (Stale, ValueError) as error:
+            return ev.WriteRejected(one.shard, str(error))
+        return ev.WriteDecided(one.shard, entry, outcomes)
+
+    def _serve_read(self, one: ev.ServeRead) -> None:
+        request = one.request
+        storage = self.storages[request.shard]
+        try:
+            if request.table:
+                check_key(request.table, request.prefix)
+            for table, key in request.keys:
+                check_key(table, key)
+            rows = storage.scan(request.table, request.prefix) if request.table else []
+            self._send(one.to, ReadReply(request.shard, request.number, storage.read(request.keys), rows))
+        except (ValueError, StorageRefused) as error:
+            self._send(one.to, ReadRefused(request.shard, request.number, str(error)))
+
+    # ---- what outlives the process ----
+
+    def _keep(self, configuration: Configuration) -> None:
+        self._write_kept(_Kept(self.name, configuration))
+        for client in self._clients:
+            self._send(client, Decided(configuration))
+        self._loop.call_later(0, lambda: None if self._is_closed else self._dial_missing(time.monotonic()))
+
+    def _keep_votes(self, one: ev.KeepVotes) -> None:
+        current = self.state.configuration
+        if current is not None:
+            self._write_kept(_Kept(self.name, current, one.promised, one.accepted_ballot, one.accepted))
+
+    def _write_kept(self, kept: _Kept) -> None:
+        if self._folder is None:
+            return
+        temporary = self._folder / "council.part"
+        with open(temporary, "wb") as file:
+            file.write(_encode(kept))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self._folder / "council")
+
+    def _read_kept(self) -> _Kept | None:
+        if self._folder is None:
+            return None
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._folder / "council"
+        return msgspec.msgpack.decode(path.read_bytes(), type=_Kept) if path.exists() else None

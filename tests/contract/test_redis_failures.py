@@ -1,0 +1,99 @@
+"""Storage in Redis when its server dies, comes back, is full, or is replaced by its replica."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis_servers import RedisServer
+
+from weft.engine.control.redis_storage import RedisStorage, servers_of
+from weft.engine.control.storage import StorageRefused
+from weft.engine.state.chain_messages import Entry
+
+
+def entry(seq: int) -> Entry:
+    return Entry(seq, [("kv", b"%d" % seq, b"x" * 100)])
+
+
+def fill(storage: RedisStorage) -> None:
+    while True:
+        seq = storage.applied + 1
+        storage.apply([Entry(seq, [("kv", b"big%d" % seq, bytes(1 << 20))])])
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    one = RedisServer(tmp_path / "one", "--maxmemory", "20mb", "--maxmemory-policy", "noeviction")
+    one.start()
+    try:
+        yield one
+    finally:
+        one.stop()
+
+
+def test_a_dead_server_refuses_and_a_restarted_one_has_all_rows(server: RedisServer) -> None:
+    storage = RedisStorage(server.url, 0)
+    storage.apply([entry(1), entry(2)])
+    server.stop()
+    with pytest.raises(StorageRefused, match="no server of the store answers"):
+        storage.apply([entry(3)])
+    server.start()
+    assert storage.read([("kv", b"1"), ("kv", b"3")]) == [b"x" * 100, None]
+    storage.apply([entry(3)])
+    storage.close()
+    again = RedisStorage(server.url, 0)
+    assert again.applied == 3
+    again.close()
+
+
+def test_a_full_server_refuses_and_takes_more_when_there_is_room(server: RedisServer) -> None:
+    storage = RedisStorage(server.url, 0)
+    storage.apply([entry(1)])
+    with pytest.raises(StorageRefused, match=r"refuses: .*maxmemory"):
+        fill(storage)
+    stored = storage.applied
+    import redis
+
+    admin = redis.Redis(unix_socket_path=str(server.socket))
+    admin.config_set("maxmemory", "64mb")
+    admin.close()
+    storage.apply([entry(stored + 1)])
+    assert storage.get("kv", b"1") == b"x" * 100 and storage.applied == stored + 1
+    storage.close()
+
+
+def test_a_replica_takes_over_with_everything(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    first = RedisServer(
+        tmp_path / "first", "--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"
+    )
+    first.start()
+    try:
+        second = RedisServer(tmp_path / "second", "--replicaof", "127.0.0.1", str(port))
+        second.start()
+        try:
+            storage = RedisStorage(f"redis+unix://{first.socket}|{second.socket}", 0)
+            for seq in range(1, 50):
+                storage.apply([entry(seq)])
+            first.stop()
+            storage.apply([entry(50)])
+            assert len(storage.scan("kv", b"")) == 50
+            storage.close()
+        finally:
+            second.stop()
+    finally:
+        first.stop()
+
+
+def test_shards_go_in_turn_to_several_servers() -> None:
+    assert [servers_of("redis://a:1,b:2", shard) for shard in range(3)] == [
+        ["redis://a:1"],
+        ["redis://b:2"],
+        ["redis://a:1"],
+    ]
+    with pytest.raises(ValueError, match="a store must be redis://host:port"):
+        servers_of("http://a", 0)

@@ -1,0 +1,144 @@
+"""Real servers of the control store: killed, joined, restarted, lied to."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from stores import Store
+
+from weft.engine.control.client import BlockingClient, ControlStoreError
+from weft.engine.state.chain_rows import Delete, Put
+
+
+def read_on(client: BlockingClient) -> None:
+    while True:  # until the tail's lease has run out
+        client.read([("kv", b"k")])
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    one = Store(3)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def test_rows_are_written_read_scanned_and_told_to_subscribers(store: Store) -> None:
+    client, other = store.client(), store.client()
+    heard: list[tuple[bytes, bytes | None]] = []
+    leave = other.subscribe("kv", b"a", lambda *change: heard.append(change))
+    assert client.write([Put("kv", b"a%d" % index, b"%d" % index) for index in range(20)])
+    assert client.write([Put("kv", b"a0", b"x", if_absent=True)]) is False
+    assert client.write([Delete("kv", b"a0")]) and client.write([Put("kv", b"b", b"1")])
+    assert client.read([("kv", b"a1"), ("kv", b"a0"), ("tasks", b"a1")]) == [b"1", None, None]
+    assert [key for key, _ in client.scan("kv", b"a1")] == [b"a1", *(b"a%d" % index for index in range(10, 20))]
+    while len(heard) < 21:
+        other.run_for(0.05)
+    assert sorted(heard[:20]) == sorted((b"a%d" % index, b"%d" % index) for index in range(20))
+    assert heard[20:] == [(b"a0", None)]
+    leave()
+
+
+@pytest.mark.parametrize("which", ["head", "middle", "tail"])
+def test_the_death_of_any_replica_loses_nothing_and_another_joins(store: Store, which: str) -> None:
+    client = store.client()
+    watcher = store.client()
+    heard: dict[bytes, bytes | None] = {}
+    watcher.subscribe("kv", b"", lambda key, value: heard.update({key: value}))
+    chain = store.wait_whole(client, 3).chains[0]
+    victim = {"head": chain.head, "middle": chain.members[1], "tail": chain.tail}[which].server
+    for index in range(300):
+        if index == 100:
+            store.kill(victim)
+        assert client.write([Put("kv", b"%d" % index, b"v%d" % index)])
+        assert client.read([("kv", b"%d" % index)]) == [b"v%d" % index]
+    store.add_server()
+    store.wait_whole(client, 3)
+    assert client.scan("kv") == sorted((b"%d" % index, b"v%d" % index) for index in range(300))
+    while len(heard) < 300:
+        watcher.run_for(0.05)
+    assert heard == {b"%d" % index: b"v%d" % index for index in range(300)}
+    assert victim not in client.client.state.configuration.servers  # type: ignore[union-attr]
+
+
+def test_the_founder_and_then_another_die_and_the_rows_are_there(store: Store) -> None:
+    client = store.client()
+    founder = next(iter(store.servers))
+    client.write([Put("jobs", b"1", b"running")])
+    store.wait_whole(client, 3)
+    store.kill(founder)
+    store.add_server()
+    store.wait_whole(client, 3)
+    store.kill(client.client.state.configuration.council[-1])  # type: ignore[union-attr]
+    assert client.read([("jobs", b"1")]) == [b"running"]
+
+
+def test_chains_of_one_store_have_different_heads() -> None:
+    store = Store(3, shards=4)
+    try:
+        client = store.client()
+        store.wait_for(client, lambda one: len({chain.head.server for chain in one.chains}) > 1)
+    finally:
+        store.close()
+
+
+def test_a_server_with_a_folder_comes_back_with_its_rows(tmp_path: Path) -> None:
+    store = Store(0)
+    try:
+        name = store.add_server(str(tmp_path))
+        client = store.client()
+        client.write([Put("actors", b"a", b"alive"), Put("finished_tasks", b"t", b"done")])
+        store.kill(name)
+        assert store.add_server(str(tmp_path)) == name
+        again = store.client()
+        assert again.read([("actors", b"a"), ("finished_tasks", b"t")]) == [b"alive", b"done"]
+        assert again.write([Put("actors", b"a", b"1", if_absent=True)]) is False
+    finally:
+        store.close()
+
+
+def test_a_store_without_a_majority_answers_with_an_error_and_not_with_old_rows(store: Store) -> None:
+    client = store.client(give_up_s=1.0)
+    chain = store.wait_whole(client, 3).chains[0]
+    client.write([Put("kv", b"k", b"1")])
+    for name in [name for name in store.servers if name != chain.tail.server]:
+        os.kill(store.servers[name].process.pid, 19)  # stopped, not dead: nobody may decide without them
+    deaf = store.client(give_up_s=4.0)
+    with pytest.raises(ControlStoreError, match="did not answer in time"):
+        read_on(deaf)
+    for server in store.servers.values():
+        os.kill(server.process.pid, 18)
+    assert store.client().read([("kv", b"k")]) == [b"1"]
+
+
+def test_what_makes_no_sense_is_refused_with_a_reason(store: Store) -> None:
+    client = store.client()
+    with pytest.raises(ValueError, match="there is no table 'nonsense'"):
+        client.write([Put("nonsense", b"k", b"")])
+    with pytest.raises(ControlStoreError, match="a batch with a condition must lie in one shard"):
+        client.write([Put("kv", b"k%d" % index, b"", if_absent=True) for index in range(20)])
+    wrong = store.client(token=b"another", give_up_s=0.5)
+    with pytest.raises(ControlStoreError, match="no server of it was reached"):
+        wrong.read([("kv", b"k")])
+    up = next(iter(store.servers.values())).up
+    assert up is not None
+    host, port = up.address.split(":")
+    for junk in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(500), b"WEFTLINK"):
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(junk)
+    assert client.write([Put("kv", b"k", b"1")])
+    assert "the other side does not speak Weft's protocol" in store.log_text()
+    assert "the token is wrong" in store.log_text()
+
+
+def test_servers_end_with_whoever_started_them(store: Store) -> None:
+    processes = [psutil.Process(server.process.pid) for server in store.servers.values()]
+    store.close()
+    assert not any(process.is_running() for process in processes)
+    store.__init__(0)  # type: ignore[misc]
