@@ -1,0 +1,35 @@
+"""What happens in an experiment, for whoever wants to know: loggers, trackers, tests. Called in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.tune.trial import SavedCheckpoint, Trial
+
+__all__ = ["Callback"]
+
+
+class Callback:
+    """Override what is of interest. An exception here ends the experiment."""
+
+    def set_up(self, experiment: str, folder: str) -> None:
+        """Before the first trial. `folder` is local; trials' files go to `folder/<trial_dir>`."""
+
+    def on_trial_start(self, trial: Trial, trial_dir: str) -> None: ...
+
+    def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> None: ...
+
+    def on_checkpoint(self, trial: Trial, checkpoint: SavedCheckpoint) -> None: ...
+
+    def on_trial_complete(self, trial: Trial) -> None: ...
+
+    def on_trial_error(self, trial: Trial) -> None: ...
+
+    def on_trial_restore(self, trial: Trial, trial_dir: str, results: list[Mapping[str, Any]]) -> None:
+        """A restored experiment goes on with this trial, which reported these results before."""
+
+    def flush(self) -> None:
+        """Called now and then: write what was gathered."""
+
+    def on_experiment_end(self, trials: list[Trial]) -> None: ...

@@ -1,0 +1,155 @@
+"""The actor that trials run in, one after another, and the messages between it and the runner.
+
+Trials run in the thread of one call that never returns, `serve`, so that a trial that blocks in `weft.get` lends its
+CPUs as any task does. Results gather in an outbox, which the runner empties with `pull`, a call of another concurrency
+group: it returns when a period has passed, or at once when the trial waits for a decision or has ended. So a trial
+never waits for the runner, except at its milestones.
+
+HOST-1  One trial at a time; a `Start` ends the one before it.
+HOST-2  Items leave the outbox in the order in which the trial made them; a checkpoint lies in the storage before its
+        item is in the outbox.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import weft
+from weft.tune.storage import LocalStorage, Storage
+from weft.tune.trial import SavedCheckpoint
+
+__all__ = ["Batch", "End", "Go", "HostSettings", "Start", "TrialHost"]
+
+Items = list[tuple[Any, ...]]
+RUNNING, WAITING, SAVED, ENDED, FAILED = "running", "waiting", "saved", "ended", "failed"
+MARKER = ".experiment"
+CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What all trials of an experiment share."""
+
+    trainable: Callable[..., Any]
+    storage: Storage
+    experiment: str
+    experiment_id: str
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool = False
+    period_s: float = 0.05
+    """How long results are gathered."""
+    heartbeat_s: float = 1.0
+    """How long a pull may take without results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run this trial from here on."""
+
+    trial_id: str
+    trial_name: str
+    trial_dir: str
+    config: dict[str, Any]
+    incarnation: int
+    checkpoint: SavedCheckpoint | None
+    packed: dict[str, bytes] | None
+    """The checkpoint's files, for a host that can not see the storage."""
+    milestone: tuple[str, float] | None
+    resources: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """To a trial that waits: go on, perhaps after saving."""
+
+    milestone: tuple[str, float] | None
+    save: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End; a trial that waits may save first."""
+
+    save: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    phase: str
+    items: Items
+    error: tuple[str, str] | None = None
+    """(message, traceback)"""
+
+
+class TrialHost:
+    """The actor. The runner calls `serve` once, and then has one call of the group "control" outstanding at a time."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        self._settings = settings
+        self._run: Any = None
+        self._waiting: SimpleQueue[Any] = SimpleQueue()
+        self._kept: Any = None
+        """A class trainable that its next trial may reuse."""
+        shared = settings.storage.read(MARKER) == settings.experiment_id.encode()
+        self._storage = settings.storage if shared else None
+        """None when this machine can not see it; checkpoints then travel in batches."""
+
+    def serve(self) -> None:
+        """Run trials as they come."""
+        while (run := self._waiting.get()) is not None:
+            run.main()
+
+    @weft.method(concurrency_group=CONTROL)
+    def pull(self, command: Start | Go | End | None = None) -> Batch:
+        """Obey the command, then return what the trial made."""
+        from weft.tune.trial_run import TrialRun
+
+        if isinstance(command, Start):
+            if self._run is not None:
+                self._kept = self._run.end_and_wait()
+            self._run = TrialRun(command, self._settings, self._storage, self._kept)
+            self._kept = None
+            self._waiting.put(self._run)
+        elif command is not None:
+            self._run.obey(command)
+        batch: Batch = self._run.take(self._settings.period_s, self._settings.heartbeat_s)
+        return batch
+
+    @weft.method(concurrency_group=CONTROL)
+    def close(self) -> None:
+        """End what runs, and let a class trainable clean up."""
+        if self._run is not None:
+            self._kept = self._run.end_and_wait()
+        if self._kept is not None:
+            self._kept.stop()
+
+
+def pack(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, to send."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def unpack(files: Mapping[str, bytes], folder: Path) -> None:
+    for name, data in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+def new_folder(storage: Storage | None) -> Path:
+    """An empty folder for a checkpoint in the making."""
+    staging = storage.staging() if storage is not None else None
+    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=staging))
+
+
+def local_trial_dir(storage: Storage | None, trial_dir: str) -> str:
+    if isinstance(storage, LocalStorage):
+        return storage.path(trial_dir)
+    return os.path.join(tempfile.gettempdir(), f"weft-tune-{os.getuid()}", trial_dir)

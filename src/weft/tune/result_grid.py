@@ -1,0 +1,204 @@
+"""What came out: a result for each trial, the best one, a data frame, plots."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.tune.checkpoint import Checkpoint
+from weft.tune.errors import TrialError, TuneError
+from weft.tune.ledger import read_entries
+from weft.tune.lookup import flatten, value_at
+from weft.tune.schedulers.scheduler import missing_key
+from weft.tune.trial import ERROR, TERMINATED, Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from weft.tune.search.searcher import Mode
+    from weft.tune.storage import Storage
+
+__all__ = ["Result", "ResultGrid"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One trial's outcome. `metrics` is its last result, empty if it reported nothing."""
+
+    trial_id: str
+    name: str
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+    status: str
+    path: str
+    checkpoint: Checkpoint | None
+    error: TrialError | None
+    _history: Callable[[str], list[dict[str, Any]]]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Every result that it reported, in order, read from the ledger."""
+        return self._history(self.trial_id)
+
+    @property
+    def metrics_dataframe(self) -> pd.DataFrame:
+        """`history`, one row a result. Needs pandas."""
+        import pandas as pd
+
+        return pd.DataFrame([flatten(result) for result in self.history])
+
+
+class ResultGrid:
+    """A sequence of results, in the order of the trials."""
+
+    def __init__(
+        self, trials: list[Trial], storage: Storage, metric: str | None, mode: Mode | None, dirs: Mapping[str, str]
+    ) -> None:
+        self._storage, self._metric, self._mode = storage, metric, mode
+        self.experiment_path = storage.root
+        self.trials = trials
+        self._results = [self._result(trial, dirs[trial.trial_id]) for trial in trials]
+
+    def _result(self, trial: Trial, trial_dir: str) -> Result:
+        saved = trial.checkpoint
+        return Result(
+            trial_id=trial.trial_id,
+            name=str(trial),
+            config=trial.config,
+            metrics=dict(trial.last_result),
+            status=trial.status,
+            path=f"{self._storage.root}/{trial_dir}",
+            checkpoint=Checkpoint(storage=self._storage, name=saved.path) if saved is not None else None,
+            error=TrialError(trial.trial_id, trial.error or "", "") if trial.status == ERROR else None,
+            _history=lambda trial_id: self.histories.get(trial_id, []),
+        )
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __getitem__(self, index: int) -> Result:
+        return self._results[index]
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self._results)
+
+    @property
+    def errors(self) -> list[TrialError]:
+        return [result.error for result in self._results if result.error is not None]
+
+    @property
+    def num_errors(self) -> int:
+        return len(self.errors)
+
+    @property
+    def num_terminated(self) -> int:
+        return sum(result.status == TERMINATED for result in self._results)
+
+    @functools.cached_property
+    def histories(self) -> dict[str, list[dict[str, Any]]]:
+        """Every result of every trial, by trial id, read from the ledger."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for kind, trial_id, *rest in read_entries(self._storage):
+            if kind == "reported":
+                found.setdefault(trial_id, []).append(rest[0])
+        return found
+
+    def get_best_result(
+        self, metric: str | None = None, mode: Mode | None = None, scope: str = "last", filter_nan_and_inf: bool = True
+    ) -> Result:
+        """The best trial by its last result ("last"), by any of its results ("all"), or by their average ("avg").
+
+        TuneError when no trial reported the metric, with what was reported."""
+        metric, mode = metric or self._metric, mode or self._mode
+        if metric is None or mode is None:
+            raise TuneError("the best by what? Give metric= and mode='min' or 'max', here or in TuneConfig")
+        if mode not in ("min", "max"):
+            raise TuneError(f"mode must be 'min' or 'max', but got {mode!r}")
+        if scope not in ("last", "all", "avg"):
+            raise TuneError(f"scope must be 'last', 'all' or 'avg', but got {scope!r}")
+        sign = 1.0 if mode == "max" else -1.0
+        best, best_score = None, -math.inf
+        for result in self._results:
+            score = self._score(result, metric, sign, scope)
+            if score is None or (filter_nan_and_inf and not math.isfinite(score)):
+                continue
+            if best is None or score > best_score:
+                best, best_score = result, score
+        if best is None:
+            raise TuneError(
+                f"no trial has a finite value: "
+                f"{missing_key('metric', metric, next((r.metrics for r in self._results if r.metrics), {}))}"
+            )
+        return best
+
+    def _score(self, result: Result, metric: str, sign: float, scope: str) -> float | None:
+        rows = [result.metrics] if scope == "last" else result.history
+        values = [value_at(row, metric) for row in rows]
+        scores = [sign * value for value in values if isinstance(value, int | float)]
+        if not scores:
+            return None
+        return sum(scores) / len(scores) if scope == "avg" else max(scores)
+
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
+        """One row a trial: its last result, or its best by a metric, and `config/<key>`. Needs pandas."""
+        import pandas as pd
+
+        rows = []
+        for result in self._results:
+            chosen: Mapping[str, Any] = result.metrics
+            if filter_metric is not None:
+                rank = max if (filter_mode or self._mode) == "max" else min
+                having = [row for row in result.history if isinstance(value_at(row, filter_metric), int | float)]
+                chosen = rank(having, key=lambda row: value_at(row, filter_metric)) if having else chosen
+            row = {"trial_id": result.trial_id, "status": result.status, **flatten(chosen), "logdir": result.path}
+            rows.append({**row, **{f"config/{key}": value for key, value in flatten(result.config).items()}})
+        return pd.DataFrame(rows)
+
+    def plot(self, kind: str = "curves", metric: str | None = None, **options: Any) -> Any:
+        """A matplotlib figure: "curves" (learning curves), "parallel" (coordinates) or "slices" (metric by each
+        key)."""
+        from weft.tune.plots import draw
+
+        wanted = metric or self._metric
+        if wanted is None:
+            raise TuneError("plot what? Give metric=, here or in TuneConfig")
+        return draw(self, kind, wanted, self._mode or "max", **options)
+
+    # ---- the names of tune.run's analysis ----
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        return {result.trial_id: result.metrics for result in self._results}
+
+    @property
+    def best_result(self) -> dict[str, Any]:
+        return self.get_best_result().metrics
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        return self.get_best_result().config
+
+    @property
+    def best_trial(self) -> Trial:
+        return self.get_best_trial()
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        return self.get_best_result().checkpoint
+
+    def get_best_config(
+        self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
+    ) -> dict[str, Any]:
+        return self.get_best_result(metric, mode, scope).config
+
+    def get_best_trial(self, metric: str | None = None, mode: Mode | None = None, scope: str = "last") -> Trial:
+        best = self.get_best_result(metric, mode, scope)
+        return next(trial for trial in self.trials if trial.trial_id == best.trial_id)
+
+    dataframe = get_dataframe
+
+    def __repr__(self) -> str:
+        return f"ResultGrid({len(self)} trials, {self.num_errors} failed, {self.experiment_path})"

@@ -1,0 +1,383 @@
+"""The shell around the experiment's state machine: starts hosts, pulls batches, writes the ledger. Runs in the driver.
+
+RUN-1  Every event goes to the ledger before its consequences leave the driver: a command to a host follows the flush of
+       the entries that led to it.
+RUN-2  Each busy host has exactly one call outstanding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import weft
+from weft.tune.callback import Callback
+from weft.tune.config import ExperimentSpec
+from weft.tune.host import (
+    ENDED,
+    FAILED,
+    SAVED,
+    WAITING,
+    Batch,
+    End,
+    Go,
+    HostSettings,
+    Start,
+    new_folder,
+    pack,
+    unpack,
+)
+from weft.tune.host import RUNNING as RUNNING_PHASE
+from weft.tune.ledger import Ledger
+from weft.tune.naming import trial_dir_of
+from weft.tune.pool import Host, HostPool
+from weft.tune.resources import PlacementGroupFactory
+from weft.tune.retention import CheckpointKeeper
+from weft.tune.schedulers.scheduler import ALWAYS, CONTINUE, SAVE, Decision, Exploit
+from weft.tune.state import ExperimentState
+from weft.tune.status import StatusTable
+from weft.tune.storage import LocalStorage, Storage
+from weft.tune.trial import RUNNING, SavedCheckpoint, Trial
+
+__all__ = ["Runner"]
+
+FLUSH_S = 0.5
+SYNC_S = 5.0
+URL_FLUSH_S = 1.0
+IDLE_WAIT_S = 0.5
+END_TIMEOUT_S = 5.0
+"""How long a trial that was stopped may go on before its process is killed."""
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A trial in a host."""
+
+    host: Host
+    trial: Trial
+    heard_at: float
+    ending_since: float | None = None
+    """When it was told to end."""
+
+
+class Runner:
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        state: ExperimentState,
+        storage: Storage,
+        ledger: Ledger,
+        callbacks: Sequence[Callback],
+        thresholds: Mapping[str, float],
+        status: StatusTable,
+    ) -> None:
+        self._spec, self._state, self._storage, self._ledger = spec, state, storage, ledger
+        self._callbacks = callbacks
+        self._status = status
+        self._keeper = CheckpointKeeper(spec.run.checkpoint_config)
+        self._slots: dict[Any, Slot] = {}
+        """ref of the outstanding pull -> slot"""
+        self._dirs: dict[str, str] = {}
+        self._last_shape: PlacementGroupFactory | None = None
+        self._doomed: list[str] = []
+        """Checkpoints to delete once the ledger is written."""
+        self._flushed_at = self._ledger_at = self._synced_at = self._began = time.monotonic()
+        checkpoints = spec.run.checkpoint_config
+        self._settings = HostSettings(
+            trainable=spec.trainable,
+            storage=storage,
+            experiment=spec.name,
+            experiment_id=spec.experiment_id,
+            thresholds=thresholds,
+            checkpoint_frequency=checkpoints.checkpoint_frequency,
+            checkpoint_at_end=checkpoints.checkpoint_at_end,
+        )
+        self._pool = HostPool(weft.put(self._settings))
+
+    # ---- the loop ----
+
+    def run(self) -> None:
+        """Until every trial has finished. Whatever is raised, the ledger is written and the hosts are ended."""
+        try:
+            while True:
+                self._start_trials()
+                if self._state.is_finished and not self._slots:
+                    break
+                self._handle_ready()
+                self._keep_house()
+                if self._state.is_finished:
+                    break
+        finally:
+            self._close()
+
+    def _start_trials(self) -> None:
+        while True:
+            had_ended = self._state.search_ended
+            has_room = self._last_shape is None or self._pool.could_take(self._last_shape)
+            trial, made = self._state.next_trial(may_ask=has_room)
+            if made is not None:
+                self._ledger.add("added", made.trial_id, made.config)
+            if self._state.search_ended and not had_ended:
+                self._ledger.add("search ended", "")
+            if trial is None:
+                if self._slots or made is not None or not self._state.is_stalled:
+                    return
+                self._ledger.add("stalled", "")
+                self._state.stalled()
+                continue
+            host = self._pool.take(trial.resources)
+            if host is None:
+                if not self._slots:
+                    self._pool.check_possible(trial.resources)
+                return
+            self._last_shape = trial.resources
+            self._ledger.add("started", trial.trial_id)
+            self._state.started(trial)
+            self._start_in(host, trial)
+
+    def _start_in(self, host: Host, trial: Trial) -> None:
+        trial_dir = self._dirs.get(trial.trial_id)
+        if trial_dir is None:
+            trial_dir = self._dirs[trial.trial_id] = trial_dir_of(trial)
+        for callback in self._callbacks:
+            callback.on_trial_start(trial, trial_dir)
+        self._pull(Slot(host, trial, time.monotonic()), self._start_command(trial, trial_dir))
+
+    def _start_command(self, trial: Trial, trial_dir: str) -> Start:
+        return Start(
+            trial.trial_id,
+            str(trial),
+            trial_dir,
+            trial.config,
+            trial.incarnation,
+            trial.checkpoint,
+            self._packed(trial.checkpoint),
+            self._milestone(trial),
+            trial.resources,
+        )
+
+    def _pull(self, slot: Slot, command: Any = None) -> None:
+        if command is not None:
+            self._flush_ledger()
+        self._slots[slot.host.actor.pull.remote(command)] = slot
+
+    def _handle_ready(self) -> None:
+        refs = list(self._slots)
+        if not refs:
+            time.sleep(0.01)  # nothing runs and nothing fits yet: the cluster may grow
+            return
+        ready, waiting = weft.wait(refs, num_returns=1, timeout=IDLE_WAIT_S)
+        if ready and waiting:
+            more, _ = weft.wait(waiting, num_returns=len(waiting), timeout=0)
+            ready += more
+        for ref in ready:
+            self._handle(self._slots.pop(ref), ref)
+        for trial in self._state.interrupts:
+            self._finished(trial)
+        self._state.interrupts.clear()
+        if self._spec.run.failure_config.hang_timeout_s is not None:
+            self._end_hung_trials(self._spec.run.failure_config.hang_timeout_s)
+
+    # ---- one batch ----
+
+    def _handle(self, slot: Slot, ref: Any) -> None:
+        try:
+            batch: Batch = weft.get(ref)
+        except weft.exceptions.WeftError as error:
+            self._lost(slot, f"its process ended: {error}", crashed=True)
+            return
+        trial = slot.trial
+        if batch.items:
+            slot.heard_at = time.monotonic()
+        decision: Decision = CONTINUE
+        decided_at = -1
+        for item in batch.items:
+            if item[0] == "reported" and decision == CONTINUE and not trial.is_finished:
+                decided_at = item[1]["training_iteration"]
+                decision = self._reported(trial, item[1])
+            elif item[0] == "saved" and _counts(item[2], decision, decided_at):
+                self._saved(trial, *item[1:])
+        if trial.is_finished:
+            self._release(slot, batch.phase)
+        elif batch.phase == FAILED:
+            message, details = batch.error or ("it failed", "")
+            self._lost(slot, message, crashed=False, details=details)
+        elif batch.phase == ENDED:
+            self._ledger.add("ended", trial.trial_id)
+            self._state.ended(trial)
+            self._release(slot, batch.phase)
+            self._finished(trial)
+        elif batch.phase == SAVED:
+            self._paused(slot)
+        else:
+            self._command(slot, decision, batch.phase)
+
+    def _command(self, slot: Slot, decision: Decision, phase: str) -> None:
+        trial = slot.trial
+        if isinstance(decision, Exploit):
+            slot.heard_at = time.monotonic()
+            self._pull(slot, self._start_command(trial, self._dirs[trial.trial_id]))
+        elif decision in (CONTINUE, SAVE):
+            waits = phase == WAITING
+            self._pull(slot, Go(self._milestone(trial), decision == SAVE) if waits else None)
+        elif phase == WAITING:
+            self._pull(slot, End(save=True))
+        else:  # a pause that was decided behind the trial's back: it goes on from its last checkpoint later
+            self._paused(slot)
+
+    def _reported(self, trial: Trial, result: dict[str, Any]) -> Decision:
+        is_new = result["training_iteration"] > trial.seen_iteration
+        if is_new:
+            self._ledger.add("reported", trial.trial_id, result)
+            trial.pid, trial.node = result["pid"], result["hostname"]
+        decision = self._state.reported(trial, result)
+        if is_new:
+            for callback in self._callbacks:
+                callback.on_trial_result(trial, result)
+        if trial.is_finished:
+            self._finished(trial)
+        return decision
+
+    def _saved(
+        self, trial: Trial, path: str, iteration: int, time_total_s: float, totals: Any, packed: dict[str, bytes] | None
+    ) -> None:
+        if packed is not None:
+            folder = new_folder(self._storage)
+            unpack(packed, folder)
+            self._storage.put_folder(folder, path)
+        checkpoint = SavedCheckpoint(path, iteration, time_total_s, totals)
+        self._ledger.add("saved", trial.trial_id, path, iteration, time_total_s, totals)
+        self._state.saved(trial, checkpoint)
+        self._doomed += self._keeper.saved(trial, checkpoint, trial.last_result, self._state.trials.live)
+        for callback in self._callbacks:
+            callback.on_checkpoint(trial, checkpoint)
+
+    def _paused(self, slot: Slot) -> None:
+        trial = slot.trial
+        if trial.checkpoint is None and not trial.failures:
+            self._status.warn_once(
+                "pause",
+                f"{type(self._state.scheduler).__name__} pauses trials, but {self._spec.trainable_name} saves no "
+                f"checkpoints: each trial that goes on starts from scratch and repeats what it did",
+            )
+        self._ledger.add("paused", trial.trial_id)
+        self._state.paused(trial)
+        self._release(slot, SAVED)
+
+    def _lost(self, slot: Slot, message: str, crashed: bool, details: str = "") -> None:
+        trial = slot.trial
+        self._pool.discard(slot.host)
+        if trial.is_finished:
+            return
+        self._ledger.add("failed", trial.trial_id, message, crashed)
+        again = self._state.failed(trial, message, crashed)
+        self._status.trial_failed(trial, message, details, again)
+        if details:
+            self._storage.append(f"{self._dirs[trial.trial_id]}/error.txt", details.encode())
+        if not again:
+            self._finished(trial)
+            if self._spec.run.failure_config.fail_fast:
+                self._state.stop_everything()
+
+    def _release(self, slot: Slot, phase: str) -> None:
+        """Free the host for another trial. A trial that may still compute is told to end, and killed if it does not."""
+        now = time.monotonic()
+        if phase in (ENDED, SAVED):
+            if self._spec.tune.reuse_actors:
+                self._pool.give_back(slot.host)
+            else:
+                self._pool.discard(slot.host)
+        elif slot.ending_since is None:
+            slot.ending_since = now
+            self._pull(slot, End())
+        elif phase == RUNNING_PHASE and now - slot.ending_since < END_TIMEOUT_S:
+            self._pull(slot)
+        else:
+            self._pool.discard(slot.host)
+
+    def _finished(self, trial: Trial) -> None:
+        for callback in self._callbacks:
+            if trial.status == "ERROR":
+                callback.on_trial_error(trial)
+            else:
+                callback.on_trial_complete(trial)
+        self._dirs.pop(trial.trial_id, None)
+
+    def _end_hung_trials(self, limit_s: float) -> None:
+        now = time.monotonic()
+        for ref, slot in list(self._slots.items()):
+            if now - slot.heard_at > limit_s and slot.trial.status == RUNNING:
+                del self._slots[ref]
+                self._lost(slot, f"it reported nothing for {limit_s:g} s (hang_timeout_s)", crashed=True)
+
+    # ---- small things ----
+
+    def _milestone(self, trial: Trial) -> tuple[str, float] | None:
+        if self._state.stopper.needs_every_result:
+            return ALWAYS.attribute, ALWAYS.value
+        milestone = self._state.scheduler.milestone(trial)
+        if trial.owed is not None:  # decided before a restart: wait there, and do it then
+            return "training_iteration", trial.seen_iteration
+        return None if milestone is None else (milestone.attribute, milestone.value)
+
+    def _packed(self, checkpoint: SavedCheckpoint | None) -> dict[str, bytes] | None:
+        """On one machine every host sees the storage; in a cluster the files are sent along."""
+        if checkpoint is None or not isinstance(self._storage, LocalStorage) or len(weft.nodes()) <= 1:
+            return None
+        with self._storage.folder(checkpoint.path) as folder:
+            return pack(Path(folder))
+
+    def _keep_house(self) -> None:
+        now = time.monotonic()
+        if isinstance(self._storage, LocalStorage) or now - self._ledger_at > URL_FLUSH_S:
+            self._flush_ledger()
+        for name, text in self._state.scheduler.take_files().items():
+            self._storage.write(name, text.encode())
+        if now - self._flushed_at > FLUSH_S:
+            self._flushed_at = now
+            for callback in self._callbacks:
+                callback.flush()
+        if now - self._synced_at > SYNC_S:
+            self._synced_at = now
+            self._ledger.sync()
+        budget_s = self._spec.tune.time_budget_s
+        if budget_s is not None and now - self._began > budget_s and not self._state.stopping:
+            self._status.say(f"the time budget of {budget_s:g} s is used up: trials are stopped")
+            self._state.stop_everything()
+        self._status.update(self._state, self._pool)
+
+    def _flush_ledger(self) -> None:
+        self._ledger.flush()
+        self._ledger_at = time.monotonic()
+        for path in self._doomed:
+            self._storage.delete_folder(path)
+        self._doomed.clear()
+
+    def _close(self) -> None:
+        failing = sys.exc_info()[0] is not None
+        for trial in self._state.interrupts:
+            self._finished(trial)
+        self._pool.close()
+        with (
+            contextlib.suppress(Exception) if failing else contextlib.nullcontext()
+        ):  # the first error is the one to see
+            self._ledger.sync()
+            for callback in self._callbacks:
+                callback.on_experiment_end(list(self._state.trials))
+            self._status.finish(self._state, self._pool)
+        self._storage.delete_folder(".staging")
+
+
+def default_storage_path() -> str:
+    return os.environ.get("WEFT_TUNE_RESULTS", os.path.expanduser("~/weft_results"))
+
+
+def _counts(iteration: int, decision: Decision, decided_at: int) -> bool:
+    """Whether a checkpoint of the batch is the trial's: not one after a decision, nor of a trial that was replaced."""
+    return decision == CONTINUE or (iteration == decided_at and not isinstance(decision, Exploit))

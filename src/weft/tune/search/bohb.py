@@ -1,0 +1,164 @@
+"""BOHB's model (Falkner et al., "BOHB: Robust and Efficient Hyperparameter Optimization at Scale", 2018,
+https://arxiv.org/abs/1807.01774), for use with `HyperBandForBOHB` or any other scheduler that stops trials early.
+
+Two kernel densities, of the good and of the bad configurations, on the largest budget that has enough results. The next
+configuration is the best by good/bad of some that were drawn from a widened good density; a third are random.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from typing import Any
+
+from weft.tune.search.searcher import Finished, Mode, Searcher
+from weft.tune.search.unit_cube import UnitCube
+
+__all__ = ["TuneBOHB"]
+
+SMALLEST_BANDWIDTH = 1e-3
+
+
+class TuneBOHB(Searcher):
+    """The options are the paper's. `min_points_in_model` None is one more than the dimensions."""
+
+    def __init__(
+        self,
+        min_points_in_model: int | None = None,
+        top_n_percent: float = 15,
+        num_candidates: int = 64,
+        random_fraction: float = 1 / 3,
+        bandwidth_factor: float = 3,
+        seed: int | None = None,
+    ) -> None:
+        self._min_points = min_points_in_model
+        self._top_fraction = top_n_percent / 100
+        self._num_candidates = num_candidates
+        self._random_fraction = random_fraction
+        self._bandwidth_factor = bandwidth_factor
+        self._own_seed = seed
+        self._vectors: dict[str, list[float]] = {}
+        self._curves: dict[str, tuple[list[float], list[float]]] = {}
+        """trial -> (budgets, scores)"""
+        self._reach: list[float] = []
+        """How far each trial has got, sorted."""
+
+    def set_up(self, space: Mapping[str, Any], metric: str | None, mode: Mode, seed: int, num_samples: int) -> None:
+        super().set_up(space, metric, mode, self._own_seed if self._own_seed is not None else seed, num_samples)
+        import numpy
+
+        self._cube = UnitCube(space)
+        self._counts = self._cube.category_counts
+        self._min_points = max(self._min_points or 0, len(self._cube) + 1)
+        self._draws = numpy.random.default_rng(self.rng.getrandbits(64))
+
+    def ask(self, trial_id: str) -> dict[str, Any] | Finished | None:
+        vector = None
+        if self._draws.random() >= self._random_fraction:
+            vector = self._from_model()
+        if vector is None:
+            vector = [float(place) for place in self._draws.random(len(self._cube))]
+        self._vectors[trial_id] = vector
+        return self._cube.to_config(vector)
+
+    def observe(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        score = self.score(result)
+        if score == -float("inf"):
+            return
+        budgets, scores = self._curves.setdefault(trial_id, ([], []))
+        if budgets:
+            del self._reach[bisect.bisect_left(self._reach, budgets[-1])]
+        budgets.append(float(result["training_iteration"]))
+        scores.append(score)
+        bisect.insort(self._reach, budgets[-1])
+
+    def add_evaluated(self, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        vector = self._cube.to_vector(config)
+        if vector is not None:
+            name = f"before {len(self._vectors)}"
+            self._vectors[name] = vector
+            self.observe(name, {"training_iteration": 1, **result})
+
+    def _from_model(self) -> list[float] | None:
+        import numpy as np
+
+        assert self._min_points is not None
+        enough = self._min_points + 2
+        if len(self._reach) < enough:
+            return None
+        budget = self._reach[-enough]
+        points = []
+        for trial_id, (budgets, scores) in self._curves.items():
+            if budgets[-1] >= budget:
+                points.append((scores[bisect.bisect_right(budgets, budget) - 1], self._vectors[trial_id]))
+        points.sort(key=lambda point: -point[0])
+        vectors = np.array([vector for _, vector in points])
+        good_count = max(self._min_points, int(self._top_fraction * len(vectors)))
+        bad_count = max(self._min_points, int((1 - self._top_fraction) * len(vectors)))
+        good = _Density(vectors[:good_count], self._counts)
+        bad = _Density(vectors[-bad_count:], self._counts)
+        candidates = good.sample(self._num_candidates, self._bandwidth_factor, self._draws)
+        ratio = np.maximum(good.at(candidates), 1e-32) / np.maximum(bad.at(candidates), 1e-32)
+        return [float(place) for place in candidates[int(np.argmax(ratio))]]
+
+
+class _Density:
+    """A product kernel density on the unit cube: Gaussians for numbers, Aitchison and Aitken's kernel for
+    categories."""
+
+    def __init__(self, points: Any, category_counts: list[int]) -> None:
+        import numpy as np
+
+        self._points = points
+        self._counts = category_counts
+        count, dimensions = points.shape
+        scott = 1.06 * count ** (-1 / (4 + dimensions))
+        self._bandwidths = np.maximum(points.std(axis=0) * scott, SMALLEST_BANDWIDTH)
+
+    def at(self, places: Any) -> Any:
+        import numpy as np
+
+        density = np.ones((len(places), len(self._points)))
+        for d, count in enumerate(self._counts):
+            bandwidth = self._bandwidths[d]
+            if count:
+                same = _category(places[:, d], count)[:, None] == _category(self._points[:, d], count)[None, :]
+                stray = min(bandwidth, (count - 1) / count)
+                density *= np.where(same, 1 - stray, stray / max(count - 1, 1))
+            else:
+                distance = (places[:, d][:, None] - self._points[:, d][None, :]) / bandwidth
+                density *= np.exp(-0.5 * distance**2) / bandwidth
+        return density.mean(axis=1)
+
+    def sample(self, number: int, widening: float, draws: Any) -> Any:
+        import numpy as np
+
+        chosen = self._points[draws.integers(len(self._points), size=number)]
+        places = np.empty_like(chosen)
+        for d, count in enumerate(self._counts):
+            bandwidth = self._bandwidths[d]
+            if count:
+                keep = draws.random(number) < 1 - min(bandwidth, (count - 1) / count)
+                places[:, d] = np.where(keep, chosen[:, d], (draws.integers(count, size=number) + 0.5) / count)
+            else:
+                places[:, d] = _truncated_normal(chosen[:, d], bandwidth * widening, draws)
+        return places
+
+
+def _category(places: Any, count: int) -> Any:
+    import numpy as np
+
+    return np.minimum((places * count).astype(int), count - 1)
+
+
+def _truncated_normal(means: Any, deviation: float, draws: Any) -> Any:
+    """Normal numbers in [0, 1], drawn again where they fall outside."""
+    import numpy as np
+
+    values = draws.normal(means, deviation)
+    for _ in range(20):
+        outside = (values < 0) | (values > 1)
+        if not outside.any():
+            return values
+        values[outside] = draws.normal(means[outside], deviation)
+    return np.clip(values, 0, 1)

@@ -1,0 +1,51 @@
+"""At most so many trials of an algorithm at a time: model-based search learns more from fewer at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.tune.search.searcher import Finished, Mode, Searcher
+
+__all__ = ["ConcurrencyLimiter"]
+
+
+class ConcurrencyLimiter(Searcher):
+    """With `batch`, the next trials are asked for only when a whole batch has ended."""
+
+    def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
+        if max_concurrent < 1:
+            raise ValueError(f"max_concurrent must be positive, but got {max_concurrent}")
+        self.searcher = searcher
+        self.max_concurrent = max_concurrent
+        self.batch = batch
+        self._live: set[str] = set()
+        self._ended = 0
+
+    def set_up(self, space: Mapping[str, Any], metric: str | None, mode: Mode, seed: int, num_samples: int) -> None:
+        super().set_up(space, metric, mode, seed, num_samples)
+        self.searcher.set_up(space, metric, mode, seed, num_samples)
+        self.samples = self.searcher.samples
+
+    def ask(self, trial_id: str) -> dict[str, Any] | Finished | None:
+        if len(self._live) + (self._ended if self.batch else 0) >= self.max_concurrent:
+            return None
+        config = self.searcher.ask(trial_id)
+        if isinstance(config, dict):
+            self._live.add(trial_id)
+        return config
+
+    def replay(self, trial_id: str, config: Mapping[str, Any]) -> None:
+        self.searcher.replay(trial_id, config)
+        self._live.add(trial_id)
+
+    def observe(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        self.searcher.observe(trial_id, result)
+
+    def tell(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
+        self.searcher.tell(trial_id, result)
+        self._live.discard(trial_id)
+        self._ended = self._ended + 1 if self._live else 0
+
+    def add_evaluated(self, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        self.searcher.add_evaluated(config, result)
