@@ -20,6 +20,7 @@ __all__ = ["Host", "HostPool"]
 
 REFRESH_S = 1.0
 CLOSE_TIMEOUT_S = 5.0
+PLACEMENT_PATIENCE_S = 1.0
 _TOLERANCE = 1e-6
 
 
@@ -30,6 +31,9 @@ class Host:
     group: Any = None
     serving: Any = None
     """The ref of its call that never returns."""
+    made_at: float = 0.0
+    answered: bool = False
+    """Whether it was placed, and has answered a call."""
 
 
 @dataclass
@@ -62,6 +66,7 @@ class HostPool:
     def discard(self, host: Host) -> None:
         """End it with whatever runs in it."""
         self._hosts.discard(host)
+        self._refreshed_at = -1e9
         idle = self._idle.get(host.resources, [])
         if host in idle:
             idle.remove(host)
@@ -73,6 +78,13 @@ class HostPool:
             from weft.util.placement_group import remove_placement_group
 
             remove_placement_group(host.group)
+
+    def make_way(self) -> None:
+        """End the idle hosts if another one can not be placed: a node may have died, or others use the cluster."""
+        late = time.monotonic() - PLACEMENT_PATIENCE_S
+        if any(self._idle.values()) and any(not host.answered and host.made_at < late for host in self._hosts):
+            for host in [host for idle in self._idle.values() for host in idle]:
+                self.discard(host)
 
     def close(self) -> None:
         """End all hosts; class trainables clean up first, if they do it soon."""
@@ -139,7 +151,7 @@ class HostPool:
                 group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
             )
         actor = weft.remote(concurrency_groups={CONTROL: 1})(TrialHost).options(**options).remote(self.settings)
-        host = Host(actor, resources, group, serving=actor.serve.remote())
+        host = Host(actor, resources, group, actor.serve.remote(), time.monotonic())
         self._hosts.add(host)
         for name, amount in resources.total.items():
             self._used[name] = self._used.get(name, 0.0) + amount

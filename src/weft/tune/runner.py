@@ -193,6 +193,7 @@ class Runner:
             self._lost(slot, f"its process ended: {error}", crashed=True)
             return
         trial = slot.trial
+        slot.host.answered = True
         if batch.items:
             slot.heard_at = time.monotonic()
         decision: Decision = CONTINUE
@@ -337,6 +338,7 @@ class Runner:
         now = time.monotonic()
         if isinstance(self._storage, LocalStorage) or now - self._ledger_at > URL_FLUSH_S:
             self._flush_ledger()
+        self._pool.make_way()
         for name, text in self._state.scheduler.take_files().items():
             self._storage.write(name, text.encode())
         if now - self._flushed_at > FLUSH_S:
