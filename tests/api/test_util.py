@@ -195,5 +195,5 @@ def test_as_completed_refuses_what_it_cannot_wait_for() -> None:
         weft.as_completed([weft.put(1), 3])
     with pytest.raises(ValueError, match="chunk_size must be at least 1, but got 0"):
         weft.as_completed([], chunk_size=0)
-    with pytest.raises(TypeError, match="chunk_size must be an int, but got '2'"):
+    with pytest.raises(TypeError, match="chunk_size must be an int or None, but got '2'"):
         weft.as_completed([], chunk_size="2")

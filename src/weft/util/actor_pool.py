@@ -22,7 +22,12 @@ class ActorPool:
     """Not thread-safe. `submit` takes a function of (actor, value) that returns one ref."""
 
     def __init__(self, actors: Iterable[Any]) -> None:
+        if isinstance(actors, str) or not isinstance(actors, Iterable):
+            raise TypeError(f"actors must be a list of actor handles, but got {actors!r}")
         self._idle: deque[Any] = deque(actors)
+        for actor in self._idle:
+            if not isinstance(actor, weft.ActorHandle):
+                raise TypeError(f"actors must be a list of actor handles, but got {actor!r} among them")
         self._running: dict[Any, tuple[int, Any]] = {}
         """ref -> (place in the order, actor)"""
         self._refs: dict[int, Any] = {}

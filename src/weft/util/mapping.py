@@ -17,31 +17,33 @@ from weft.engine.process.refs import call_on_loop
 __all__ = ["Completed", "as_completed", "map_unordered"]
 
 T = TypeVar("T")
+_AT_ONCE = 100
+"""At most so many that are ready are fetched together."""
 
 
 @overload
-def as_completed(refs: Iterable[ObjectRef[T]], *, chunk_size: int = 10) -> Completed[T]: ...
+def as_completed(refs: Iterable[ObjectRef[T]], *, chunk_size: int | None = None) -> Completed[T]: ...
 @overload
 def as_completed(
-    refs: Iterable[ObjectRef[T]], *, chunk_size: int = 10, yield_obj_refs: Literal[True]
+    refs: Iterable[ObjectRef[T]], *, chunk_size: int | None = None, yield_obj_refs: Literal[True]
 ) -> Completed[ObjectRef[T]]: ...
 @overload
 def as_completed(
-    refs: Iterable[ObjectRef[Any]], *, chunk_size: int = 10, yield_obj_refs: bool = False
+    refs: Iterable[ObjectRef[Any]], *, chunk_size: int | None = None, yield_obj_refs: bool = False
 ) -> Completed[Any]: ...
-def as_completed(refs: Iterable[Any], *, chunk_size: int = 10, yield_obj_refs: bool = False) -> Completed[Any]:
+def as_completed(refs: Iterable[Any], *, chunk_size: int | None = None, yield_obj_refs: bool = False) -> Completed[Any]:
     """The values of the refs in the order in which they become ready, or the refs themselves: for `for`, and for
     `async for` in a coroutine. A task's exception is raised in its place, and what was ready with it is lost to `for`
     loops: take the refs to go on behind it.
 
-    `chunk_size`: at most so many are fetched at a time; nothing that is ready waits for what is not.
+    `chunk_size`: so many are waited for and fetched at a time; without it nothing that is ready waits for what is not.
 
     >>> sorted(weft.as_completed([weft.put(1), weft.put(2)]))
     [1, 2]
     """
-    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int):
-        raise TypeError(f"chunk_size must be an int, but got {chunk_size!r}")
-    if chunk_size < 1:
+    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int)):
+        raise TypeError(f"chunk_size must be an int or None, but got {chunk_size!r}")
+    if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, but got {chunk_size}")
     if isinstance(refs, ObjectRef):
         raise TypeError(f"as_completed() expects a list of refs, but got a single one: as_completed([{refs!r}])")
@@ -55,7 +57,7 @@ def as_completed(refs: Iterable[Any], *, chunk_size: int = 10, yield_obj_refs: b
 class Completed(Generic[T]):
     """What `as_completed` returns; an iterator of either kind, once."""
 
-    def __init__(self, pending: list[Any], chunk_size: int, yield_obj_refs: bool) -> None:
+    def __init__(self, pending: list[Any], chunk_size: int | None, yield_obj_refs: bool) -> None:
         self._pending = pending
         self._yields_refs = yield_obj_refs
         self._values = _completed(pending, chunk_size, yield_obj_refs)
@@ -77,11 +79,11 @@ class Completed(Generic[T]):
         return ref if self._yields_refs else await ref  # type: ignore[no-any-return]
 
 
-def _completed(pending: list[Any], chunk_size: int, yield_obj_refs: bool) -> Iterator[Any]:
+def _completed(pending: list[Any], chunk_size: int | None, yield_obj_refs: bool) -> Iterator[Any]:
     while pending:
-        ready, pending = weft.wait(pending, num_returns=1)
-        if pending and chunk_size > 1:
-            more, pending = weft.wait(pending, num_returns=min(chunk_size - 1, len(pending)), timeout=0)
+        ready, pending = weft.wait(pending, num_returns=min(chunk_size or 1, len(pending)))
+        if pending and chunk_size is None:
+            more, pending = weft.wait(pending, num_returns=min(_AT_ONCE, len(pending)), timeout=0)
             ready += more
         yield from ready if yield_obj_refs else weft.get(ready)
 

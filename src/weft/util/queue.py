@@ -31,6 +31,8 @@ class Queue:
     Can be passed to tasks. It ends with its last copy, or by `shutdown()`."""
 
     def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
+        if isinstance(maxsize, bool) or not isinstance(maxsize, int):
+            raise TypeError(f"maxsize must be an int, but got {maxsize!r}")
         self.maxsize = maxsize
         self.actor: Any = weft.remote(_QueueActor).options(**(actor_options or {})).remote(maxsize)
 

@@ -89,7 +89,7 @@ def _are_refs(value: Any) -> bool:
 def _timeout(timeout: float) -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeError(f"timeout must be a number of seconds or None, but got {timeout!r}")
-    if timeout < 0 and timeout != -1:
+    if timeout != timeout or (timeout < 0 and timeout != -1):
         raise ValueError(f"The 'timeout' argument must be non-negative or None, but got {timeout}")
     return -1.0 if timeout == -1 else float(timeout)
 
@@ -131,6 +131,8 @@ def wait(
         _check_wait(object_refs, num_returns)
     if len(object_refs) <= _CHECKED_WHOLE:
         _check_wait(object_refs, num_returns)
+    if fetch_local is not True and fetch_local is not False:
+        raise TypeError(f"fetch_local must be True or False, but got {fetch_local!r}")
     try:
         if timeout is None:
             return _native.wait(object_refs, num_returns)
@@ -173,6 +175,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     With `no_restart=False` it starts again if `max_restarts` allows."""
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"weft.kill() only supported for actors. Got: {type(actor)}. For tasks, use weft.cancel().")
+    _check_flag("no_restart", no_restart)
     session.ensure()
     local = context_state.state.local
     if local is not None:
@@ -187,6 +190,8 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator, *, force: bool = False, rec
 
     What waits is not started; in what runs KeyboardInterrupt is raised, asyncio.CancelledError in a coroutine; a
     plain method of an actor can look at `get_runtime_context().is_canceled()`. `force` ends the task's worker."""
+    _check_flag("force", force)
+    _check_flag("recursive", recursive)
     if isinstance(ref, ObjectRefGenerator):
         ref.cancel(force, recursive)
         return
@@ -198,6 +203,11 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator, *, force: bool = False, rec
         local.cancel(ref, force)
         return
     cancel_task(ref, force, recursive)
+
+
+def _check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, but got {value!r}")
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:

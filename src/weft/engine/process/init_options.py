@@ -29,6 +29,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 OF_A_NODE = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory", "labels"))
 """What describes a node that is to be started."""
+_MOST_OF_A_RESOURCE = 1e9
 ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
 JOB_ENVIRONMENT = "WEFT_JOB_RUNTIME_ENV"
 """What a submitted job's runtime environment has for workers, in JSON (see engine/jobs)."""
@@ -99,9 +100,18 @@ def check_resources(values: Mapping[str, Any]) -> None:
     for name in ("num_cpus", "num_gpus"):
         if name in values:
             resource_amount(name, values[name])
+            if values[name] > _MOST_OF_A_RESOURCE:
+                raise ValueError(f"{name} must be at most {_MOST_OF_A_RESOURCE:g}, but got {values[name]}")
+    if values.get("num_gpus", 0) != int(values.get("num_gpus", 0)):
+        raise ValueError(f"num_gpus must be a whole number of devices, but got {values['num_gpus']}")
+    for key, value in values.get("labels", {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"labels must map strings to strings, but got {key!r}: {value!r}")
     for name, amount in values.get("resources", {}).items():
         if name in ("CPU", "GPU"):
             raise ValueError(f"Use num_cpus and num_gpus instead of {name!r} in resources")
+        if not isinstance(name, str) or isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise TypeError(f"resources must map names to numbers, but got {name!r}: {amount!r}")
         resource_amount(name, amount)
     if values.get("object_store_memory", 1) <= 0:
         raise ValueError(f"object_store_memory must be positive, but got {values['object_store_memory']}")

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 _SMALLEST_AMOUNT = 0.0001
+_LONGEST_NAME_BYTES = 10_000
+_MOST_RETURNS = 65_535
+"""Their number has 16 bits in a record."""
 _LABEL_PART = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
 _LABEL_PREFIX = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")
 
@@ -33,6 +36,8 @@ def count(infinite: bool) -> Callable[[str, Any], None]:
 
 
 def resource_amount(name: str, value: float) -> None:
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError(f"The quantity of resource {name} must be a finite number, but got {value}")
     if value < 0:
         raise ValueError(f"The quantity of resource {name} cannot be negative, but got {value}")
     if isinstance(value, float) and 0 < value < _SMALLEST_AMOUNT:
@@ -57,9 +62,28 @@ def resources(name: str, value: dict[Any, Any]) -> None:
         resource_amount(resource, amount)
 
 
+def label(name: str, value: str) -> None:
+    """The name of a task: shown in messages and listings, so of any characters, but it travels with every call."""
+    if len(value.encode("utf-8", "surrogatepass")) > _LONGEST_NAME_BYTES:
+        raise ValueError(
+            f"The keyword '{name}' takes at most {_LONGEST_NAME_BYTES} bytes, but got {len(value)} characters"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"The keyword '{name}' must be text that UTF-8 can hold, but got {value!r}: {error}") from None
+
+
+def priority(name: str, value: int) -> None:
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"The keyword '{name}' must lie between -2**31 and 2**31 - 1, but got {value}")
+
+
 def num_returns(name: str, value: Any) -> None:
     if value in ("dynamic", "streaming"):
         return
+    if isinstance(value, int) and value > _MOST_RETURNS:
+        raise ValueError(f"The keyword '{name}' must be at most {_MOST_RETURNS}, but got {value}: return a list")
     if isinstance(value, str) or value < 0:
         raise ValueError(
             f"The keyword '{name}' only accepts None, a non-negative integer, 'streaming' (for generators), or "

@@ -21,9 +21,11 @@ from weft.engine.process.option_checks import (
     backpressure,
     concurrency_groups,
     count,
+    label,
     label_selector,
     lifetime,
     num_returns,
+    priority,
     resource_amount,
     resources,
     retry_exceptions,
@@ -63,8 +65,8 @@ OPTIONS: dict[str, Option] = {
     "placement_group_bundle_index": Option((int,)),
     "placement_group_capture_child_tasks": Option((bool, NONE)),
     "runtime_env": Option((dict, NONE)),
-    "name": Option((str, NONE), methods=True),
-    "priority": Option((int, NONE)),
+    "name": Option((str, NONE), label, methods=True),
+    "priority": Option((int, NONE), priority),
     "enable_task_events": Option((bool,), methods=True),
     "_labels": Option((dict, NONE), methods=True),
     "_metadata": Option((dict, NONE), methods=True),
@@ -103,7 +105,7 @@ def validate(given: Mapping[str, Any], kind: str, in_options: bool = False) -> N
         if option is None or not getattr(option, kind):
             valid = [known for known, entry in OPTIONS.items() if getattr(entry, kind)]
             raise ValueError(f"Invalid option keyword {name} for {_FOR[kind]}. Valid ones are {valid}.")
-        if not isinstance(value, option.types):
+        if not isinstance(value, option.types) or (isinstance(value, bool) and bool not in option.types):
             raise TypeError(
                 f"The type of keyword '{name}' must be {type_name_of(option.types)}, "
                 f"but received type {type(value)}: got {value!r}"
