@@ -97,3 +97,19 @@ def test_labels_choose_nodes() -> None:
     assert plan(made, 1, kind="node_label", hard='{"zone": ["not_in", ["a"]]}', soft_labels="{}") == ({1: 1}, False, 0)
     assert matches_labels({"zone": "!in(a,b)"}, {"zone": "c"})
     assert not matches_labels({"zone": "!in(a,b)"}, {"zone": "b"})
+
+
+def test_what_has_waited_queues_on_other_nodes_though_this_one_could_serve_it() -> None:
+    made = view(1, 1, 1)
+    for node in made.nodes.values():
+        node.available["CPU"] = 0
+    assert made.plan(ONE_CPU, 4, {}, {}, made.free(), has_waited=True) == ({1: 2, 2: 2}, True, 0)
+    assert made.plan(ONE_CPU, 4, {}, {1: 2, 2: 2}, made.free()) == ({1: 2, 2: 2}, True, 0), "and goes on waiting there"
+
+
+def test_a_share_leaves_room_for_other_jobs() -> None:
+    made = view(2, 4)
+    free = made.free()
+    assert made.room(ONE_CPU, free) == 6
+    assert made.plan(ONE_CPU, 100, {}, {}, free, share=3) == ({1: 1}, True, 0)
+    assert made.plan(ONE_CPU, 100, {}, {}, free, share=3) == ({1: 3}, True, 0), "the second job has the rest"

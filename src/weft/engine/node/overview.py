@@ -49,6 +49,7 @@ class Overview:
             "demands": [msgspec.to_builtins(row) for row in rows],
             "jobs": self._jobs(),
             "failures": list(self._daemon.failures),
+            "demands_queued": sum(demand.wanted > 0 for demand in state.demands.by_key.values()),
             "workers": len(places),
             "tasks_running": places.count(Place.LEASED),
             "actors": places.count(Place.ACTOR),
@@ -114,7 +115,7 @@ class Overview:
             "available": {name: max(0.0, amount) for name, amount in _visible(free).items()} if member.is_alive else {},
             **{
                 name: report[name] if report is not None else None
-                for name in ("workers", "tasks_running", "actors", "idle_s")
+                for name in ("workers", "tasks_running", "actors", "idle_s", "demands_queued")
             },
             "object_store_used_bytes": report["objects"]["used_bytes"] if report is not None else None,
         }

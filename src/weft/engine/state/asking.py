@@ -24,6 +24,9 @@ from weft.engine.wire import link_messages as lm
 from weft.engine.wire.messages import DefineShape, Warn
 
 _encode = msgspec.msgpack.Encoder().encode
+_MANY = 1 << 30
+QUEUES_ELSEWHERE_TICKS = 1
+"""Who has waited so long without a grant also queues on nodes where nothing is free."""
 SendRecord = Callable[[int, Process, int, bytes], bool]
 """(node, process, kind, payload): a record to that node's daemon in the process's name."""
 
@@ -64,14 +67,21 @@ class Asking:
         free = view.free()
         has_changed = False
         wanted: set[DemandKey] = set()
-        for demand in self._waiting():
+        waiting = sorted(self._waiting(), key=lambda demand: demand.rank_of_priority)
+        unserved = {demand.job for demand in waiting}
+        for demand in waiting:
             key = demand.key
             wanted.add(key)
             if demand.group:
                 plan, is_local, away = self._state.plan_group(demand)
             else:
                 asked = self.asked.get(key, {})
-                plan, is_local, away = view.plan(demand.need, demand.wanted, demand.strategy, asked, free)
+                share = -(-view.room(demand.need, free) // len(unserved)) if len(unserved) > 1 else _MANY
+                has_waited = demand.age >= QUEUES_ELSEWHERE_TICKS
+                plan, is_local, away = view.plan(
+                    demand.need, demand.wanted, demand.strategy, asked, free, share, has_waited
+                )
+                unserved.discard(demand.job)
             has_changed |= (is_local, away) != (demand.is_local, demand.away)
             demand.is_local, demand.away = is_local, away
             self._ask(demand, plan)
@@ -118,7 +128,7 @@ class Asking:
         process, shape = demand.key
         if (node, process, shape) not in self._defined:
             self._defined.add((node, process, shape))
-            strategy = dict(demand.strategy) if demand.group else {}
+            strategy = _what_matters_there(demand)
             definition = DefineShape(shape, to_floats(demand.need), demand.runtime_env, strategy)
             self._send_record(node, process, kinds.CONTROL, _encode(definition))
         self._send_record(node, process, kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(shape, count))
@@ -142,7 +152,7 @@ class Asking:
                 list(demand.hold),
                 demand.runtime_env,
                 1,
-                dict(demand.strategy) if demand.group else {},
+                _what_matters_there(demand),
             ),
         )
 
@@ -210,3 +220,10 @@ class Asking:
 
     def _local_demands(self) -> Iterable[Demand]:
         return (demand for demand in self._state.demands.by_key.values() if demand.waits_here)
+
+
+def _what_matters_there(demand: Demand) -> dict[str, str | int | bool]:
+    """Of its strategy, to the node that is asked: the group it is in, or its priority; the node has been chosen."""
+    if demand.group:
+        return dict(demand.strategy)
+    return {"priority": demand.priority} if demand.priority else {}

@@ -91,26 +91,40 @@ class ClusterView:
         """What is free where, to be used up while planning."""
         return {node.number: dict(node.available) for node in self.nodes.values() if node.is_alive}
 
+    def room(self, need: Amounts, free: Free) -> int:
+        """How many of it fit into what is free in the whole cluster."""
+        return sum(_fits(free[node.number], need, _MANY) for node in self.nodes.values() if node.takes_work)
+
     def plan(
-        self, need: Amounts, wanted: int, strategy: Strategy, asked: Mapping[int, int], free: Free
+        self,
+        need: Amounts,
+        wanted: int,
+        strategy: Strategy,
+        asked: Mapping[int, int],
+        free: Free,
+        share: int = _MANY,
+        has_waited: bool = False,
     ) -> tuple[dict[int, int], bool, int]:
         """How many to ask each other node for, whether this one may serve it too, and how many are left to others.
 
-        `asked` is what has been asked for and not been granted. What is planned is taken from `free`."""
+        `asked` is what has been asked for and not been granted. What is planned is taken from `free`, at most `share`
+        of it: other jobs wait, too. What `has_waited` also queues where nothing is free, though this node could serve
+        it: there leases are asked back for it, so that a job is not left with the share of one node."""
         allowed = self.allowed(need, strategy)
         others = [number for number in allowed if number != self.own.number]
         is_local = self.own.number in allowed
         if strategy.get("kind") == "spread" and others:
             return self._spread(wanted, allowed, asked, is_local)
-        left = wanted - (_take(free[self.own.number], need, wanted) if is_local else 0)
+        taken = _take(free[self.own.number], need, min(wanted, share)) if is_local else 0
+        left = wanted - taken
         plan: dict[int, int] = {}
-        if left > 0 and others:
-            left -= self._ask_where_free(need, left, others, free, plan)
+        if min(left, share - taken) > 0 and others:
+            left -= self._ask_where_free(need, min(left, share - taken), others, free, plan)
         for number in others:  # what waits there may go on waiting
             if (waiting := min(left, asked.get(number, 0) - plan.get(number, 0))) > 0:
                 plan[number] = plan.get(number, 0) + waiting
                 left -= waiting
-        if left > 0 and others and not is_local:
+        if left > 0 and others and (has_waited or not is_local):
             others.sort(key=lambda number: self.nodes[number].queued)
             for index, number in enumerate(others):
                 share = left // len(others) + (index < left % len(others))

@@ -150,6 +150,9 @@ class DemandQueue:
     def served_elsewhere(self, key: DemandKey) -> None:
         """Another node gave it one."""
         if (demand := self.by_key.get(key)) is not None and demand.wanted:
+            demand.age = 0
+            self._clock += 1
+            self._served[demand.job] = self._clock
             self.want(demand, demand.wanted - 1)
 
     def gave_back(self, key: DemandKey) -> None:

@@ -71,6 +71,17 @@ class CountedTables(MemoryTables):
         return super().write(rows)
 
 
+class NoRequests:
+    """Virtual processes ask their daemon for no listings."""
+
+    @property
+    def surveys(self) -> NoRequests:
+        return self
+
+    def process_died(self, process: tuple[int, int]) -> None:
+        pass
+
+
 class SimDaemon(NodeDaemon):
     """The real daemon's decisions and order of things, with the model's processes under it."""
 
@@ -91,6 +102,7 @@ class SimDaemon(NodeDaemon):
         self._output = cast(Any, SimOutput())
         self.spilling = cast(Any, None)
         self._zygote = cast(Any, SimZygote(node))
+        self._requests = cast(Any, NoRequests())
         self.operations = Operations()
         self.failures = deque(maxlen=1)
         self.submitted = None
