@@ -8,6 +8,7 @@ BENCH_CASES ?=
 BENCH_ROUNDS ?= 1
 STRESS_SECONDS ?= 600
 KILL_ROUNDS ?= 100
+FUZZ_SECONDS ?= 60
 SEEDS ?= 2000
 FIRST_SEED ?= 0
 RAY_VERSION := 2.60.0
@@ -87,6 +88,13 @@ bench-pools: build $(venv)-ray/.installed  ## Weft beside process pools and Dask
 bench-cluster: build $(venv)-ray/.installed  ## between nodes: Weft, Ray and a bare socket; BENCH_CASES BENCH_ROUNDS
 	@$(python) benchmarks/cluster.py --ray-python $(venv)-ray/bin/python \
 		--cases '$(BENCH_CASES)' --rounds $(BENCH_ROUNDS)
+
+.PHONY: fuzz
+fuzz: build  ## all that reads bytes of other nodes; FUZZ_SECONDS=60
+	@$(pip) --group fuzz
+	@mkdir -p build/fuzz
+	@nice -n 19 $(python) tests/fuzz/fuzz_links.py build/fuzz tests/fuzz/corpus -max_total_time=$(FUZZ_SECONDS) \
+		-artifact_prefix=build/fuzz- -print_final_stats=1
 
 .PHONY: sanitize
 sanitize: $(venv)/.tools  ## the native tests under ASan and UBSan, then under TSan

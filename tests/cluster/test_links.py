@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 import weft
@@ -71,9 +74,11 @@ def test_another_version_is_refused_with_a_reason(cluster: Cluster, monkeypatch:
     ids=["http", "tls", "random", "zeros"],
 )
 def test_garbage_is_refused(cluster: Cluster, junk: bytes) -> None:
+    assert cluster.head_node is not None
     with connect(cluster) as connection:
         connection.sendall(junk)
         assert ends(connection)
+    assert "refused: the other side does not speak Weft's protocol" in cluster.head_node.log()
     assert is_well(cluster)
 
 
@@ -100,16 +105,45 @@ def test_a_broken_frame_of_someone_with_the_token_ends_its_link_only(cluster: Cl
     assert is_well(cluster)
 
 
-def test_many_half_handshakes_keep_nobody_out_for_long(cluster: Cluster) -> None:
-    crowd = [connect(cluster) for _ in range(200)]
-    for connection in crowd:
-        connection.close()
-    cluster.wait_for_nodes()
+def test_half_a_handshake_is_ended_with_a_reason(cluster: Cluster) -> None:
+    assert cluster.head_node is not None
+    with connect(cluster) as connection:
+        connection.sendall(Handshake(b"token", accepts=False).take_output()[:20])
+        connection.shutdown(socket.SHUT_WR)
+        assert ends(connection)
+    assert "a link was not made: it left before it had proved who it is" in cluster.head_node.log()
+    assert is_well(cluster)
+
+
+@weft.remote
+def nothing() -> None: ...
+
+
+def test_ten_thousand_connections_keep_nobody_out_and_fill_no_log(cluster: Cluster) -> None:
+    assert cluster.head_node is not None
+    daemon = psutil.Process(cluster.head_node.pid)
+    before = daemon.num_fds()
     weft.init(address=cluster.address)
     try:
-        assert len(weft.nodes()) == 1
+        for wave in range(20):
+            crowd = [connect(cluster) for _ in range(500)]
+            for number, connection in enumerate(crowd):
+                if number % 3:
+                    with contextlib.suppress(OSError):  # it may have been sent away before it speaks
+                        connection.send(b"GET / HTTP/1.1\r\n\r\n" if number % 3 == 1 else os.urandom(100))
+            weft.get([nothing.remote() for _ in range(10)], timeout=30)
+            assert daemon.num_fds() < before + 500, f"strangers of wave {wave} were not sent away"
+            for connection in crowd:
+                connection.close()
+        cluster.wait_for_nodes()
+        assert is_well(cluster)
     finally:
         weft.shutdown()
+    deadline = time.monotonic() + 10
+    while "more links were not made" not in (log := cluster.head_node.log()):
+        assert time.monotonic() < deadline, log
+    assert "others came after it" in log
+    assert len(log.splitlines()) < 1000
 
 
 def test_each_side_must_have_the_token() -> None:

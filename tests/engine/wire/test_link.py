@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.engine.node.loop import Loop
+from weft.engine.wire import link
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK, CHUNK_BYTES, CHUNK_HEAD, FULL_BYTES, HEADER, MESSAGE, Link
 
@@ -197,17 +198,17 @@ def test_records_and_messages_keep_their_order(pair: Pair) -> None:
 
 def test_no_more_records_are_taken_while_too_much_waits(pair: Pair) -> None:
     batches = Batches([bytes(1 << 20) for _ in range(64)])
-    link = pair.connector.link
-    link.records = batches
+    sender = pair.connector.link
+    sender.records = batches
     most = 0
     while batches.batches and not batches.is_held:
-        link.send_records()
-        most = max(most, link._out_bytes)
+        sender.send_records()
+        most = max(most, sender._out_bytes)
     assert batches.is_held and len(batches.batches) > 32, "everything was taken though nobody read it"
     assert most < FULL_BYTES + (2 << 20)
     while batches.batches:
         pair.run_until(lambda: not batches.is_held)
-        link.send_records()
+        sender.send_records()
     pair.run_until(lambda: len(pair.acceptor.messages) == 64)
     assert batches.held > 1 and not batches.is_held
 
@@ -221,6 +222,18 @@ def test_a_closed_link_says_so_once_and_finishes_what_was_under_way(pair: Pair) 
     assert pair.connector.ends == ["enough"]
     assert pair.acceptor.ends == ["the other node closed the connection"]
     pair.connector.link.send(lm.Ping(1))
+
+
+def test_one_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "HANDSHAKE_S", 0.05)
+    loop = Loop()
+    ours, theirs = socket.socketpair()
+    with ours:
+        end = End(loop, theirs, b"token", accepts=True)
+        while not end.ends:
+            loop.run_once(0.1)
+    assert end.ends == ["refused: the handshake was not finished in time"]
+    loop.close()
 
 
 def test_different_tokens_end_both_with_a_reason() -> None:

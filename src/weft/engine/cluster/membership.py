@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from weft.engine.cluster.complaints import Complaints
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.node.loop import Loop
 from weft.engine.state import membership as do
@@ -68,6 +68,7 @@ class Membership:
         self.leaves_because = ""
         """Told to the others when this node ends; empty: it was asked to."""
         self._is_closed = False
+        self._complaints = Complaints(loop)
 
     @property
     def own(self) -> Member:
@@ -144,7 +145,7 @@ class Membership:
         if self.links.get(link.peer) is link:
             del self.links[link.peer]
         elif reason and not self._is_closed and not reason.startswith("the other node closed"):
-            print(f"weft: a link was not made: {reason}", file=sys.stderr, flush=True)
+            self._complaints.say(reason)
         if self._is_closed:
             return
         if node is not None:

@@ -6,7 +6,6 @@ follows, is the affair of `membership`.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
@@ -19,6 +18,8 @@ from weft.engine.node.loop import Loop
 from weft.engine.wire.link import Link, Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
 from weft.engine.wire.tls import Certificate, TlsSession, is_loopback
+
+_ACCEPTED_AT_ONCE = 64
 
 
 class NodeLink(Protocol):
@@ -99,8 +100,11 @@ class TcpTransport:
         return Link(self._loop, connection, self._token, False, self._events, tls)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            connection, (host, _) = self._listener.accept()
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                connection, (host, _) = self._listener.accept()
+            except OSError:  # nobody waits, or left meanwhile; or there is no descriptor now, and he waits
+                return
             tls = None if self._certificate is None else TlsSession(self._certificate)
             must_encrypt = not is_loopback(host)
             self._events.accepted(Link(self._loop, connection, self._token, True, self._events, tls, must_encrypt))

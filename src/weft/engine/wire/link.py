@@ -277,7 +277,11 @@ class Link:
                     continue
                 data = self._socket.recv(_READ_BYTES)
                 if not data:
-                    return self.close("the other node closed the connection")
+                    return self.close(
+                        "the other node closed the connection"
+                        if self._is_trusted
+                        else "it left before it had proved who it is"
+                    )
                 count = len(data)
                 if self._tls is not None or not self._is_trusted:
                     data = self._admit(data)
