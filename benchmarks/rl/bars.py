@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+
 from weft.rl import get_algorithm
 
 CURVES = Path(__file__).parent / "curves"
@@ -27,10 +29,22 @@ class Bar:
     """What an algorithm must reach."""
 
     algorithm: str
-    env: str
+    env: Any
     reward: float
     timesteps: int
     settings: dict[str, Any]
+
+
+class BlindCartPole(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """CartPole without velocities: only a memory can balance it."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1", disable_env_checker=True))
+        inner: Any = self.env.observation_space
+        self.observation_space = gymnasium.spaces.Box(inner.low[[0, 2]], inner.high[[0, 2]])
+
+    def observation(self, observation: Any) -> Any:
+        return observation[[0, 2]]
 
 
 BARS = {
@@ -76,6 +90,13 @@ BARS = {
     "ddpg-pendulum": Bar("DDPG", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
     "td3-pendulum": Bar("TD3", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
     "sac-pendulum": Bar("SAC", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
+    "es-cartpole": Bar("ES", "CartPole-v1", 475, 2_000_000, {"metrics_window": 20}),
+    "ars-cartpole": Bar("ARS", "CartPole-v1", 475, 200_000, {"metrics_window": 20}),
+    "es-pendulum": Bar("ES", "Pendulum-v1", -250, 5_000_000, {"metrics_window": 20}),
+    "ars-pendulum": Bar("ARS", "Pendulum-v1", -250, 5_000_000, {"metrics_window": 20, "hidden": (16,)}),
+    "recurrent-ppo-blind-cartpole": Bar(
+        "RecurrentPPO", BlindCartPole, 450, 500_000, {"gae_lambda": 0.8, "gamma": 0.98}
+    ),
     "a2c-cartpole": Bar("A2C", "CartPole-v1", 475, 500_000, {}),
 }
 
@@ -110,7 +131,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.list:
         for name, bar in BARS.items():
-            print(f"{name:24} {bar.algorithm} {bar.env}: {bar.reward:g} within {bar.timesteps:,} steps")
+            env = getattr(bar.env, "__name__", bar.env)
+            print(f"{name:30} {bar.algorithm} {env}: {bar.reward:g} within {bar.timesteps:,} steps")
         return
     for name in options.cases or BARS:
         bar = dataclasses.replace(BARS[name], settings={**BARS[name].settings, **options.set})
@@ -122,7 +144,11 @@ def main() -> None:
         print(f"{name}: median {statistics.median(steps):,} of {bar.timesteps:,} steps to {bar.reward:g}", flush=True)
         if not options.set:
             CURVES.mkdir(exist_ok=True)
-            (CURVES / f"{name}.json").write_text(json.dumps({"bar": dataclasses.asdict(bar), "runs": runs}))
+            (CURVES / f"{name}.json").write_text(
+                json.dumps(
+                    {"bar": {**dataclasses.asdict(bar), "env": getattr(bar.env, "__name__", bar.env)}, "runs": runs}
+                )
+            )
 
 
 if __name__ == "__main__":

@@ -9,12 +9,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import Aiming, Masked, Matching
+from worlds import Aiming, Masked, Matching, Remembering
 
 from weft.rl import get_algorithm
 from weft.rl.algorithms.dqn import project
+from weft.rl.algorithms.recurrent_ppo import unroll
 from weft.rl.config import AlgorithmConfig
 from weft.rl.q_models import QModel
+from weft.rl.recurrent import RecurrentActorCritic
 from weft.rl.registry import algorithm_names
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 
@@ -40,7 +42,14 @@ CASES: dict[str, tuple[type[Any], float, dict[str, Any]]] = {
     "Rainbow": (Masked, 6.5, {**Q, "value_high": 2.0, "atoms": 11}),
     "DDPG": (Aiming, -0.4, CONTINUOUS),
     "TD3": (Aiming, -0.4, CONTINUOUS),
-    "SAC": (Aiming, -0.6, {**CONTINUOUS, "initial_temperature": 0.05}),
+    "ES": (Matching, 7.0, {"hidden": (8,), "directions": 24, "learning_rate": 0.1}),
+    "ARS": (Matching, 7.0, {"workers": 2, "learning_rate": 0.3}),
+    "RecurrentPPO": (
+        Remembering,
+        2.5,
+        {"hidden": (16,), "units": 16, "learning_rate": 1e-2, "gamma": 0.8, "fragment_steps": 16, "epochs": 6},
+    ),
+    "SAC": (Aiming, -1.0, {**CONTINUOUS, "initial_temperature": 0.05}),
 }
 
 
@@ -61,7 +70,7 @@ def test_it_learns(name: str, weft_session: ModuleType) -> None:
         assert algorithm.evaluate(5)["episode_reward_mean"] >= enough - 1
 
 
-@pytest.mark.parametrize("name", ["A2C", "Rainbow", "TD3"])
+@pytest.mark.parametrize("name", ["A2C", "ES", "Rainbow", "RecurrentPPO", "TD3"])
 def test_a_resumed_run_has_the_curve_of_one_that_went_on(name: str, tmp_path: Path) -> None:
     env, _, settings = CASES[name]
     make = get_algorithm(name)
@@ -77,6 +86,31 @@ def test_a_resumed_run_has_the_curve_of_one_that_went_on(name: str, tmp_path: Pa
     with make.from_checkpoint(checkpoint) as resumed:
         assert curve(resumed) == went_on
     assert len(set(went_on)) == 2
+
+
+def test_a_tree_of_aggregators_moves_the_weights_as_one_process_does(weft_session: ModuleType) -> None:
+    moved = []
+    for tree in ({}, {"workers": 3, "aggregators": 2}):
+        with get_algorithm("ES")(env=Matching, seed=1, directions=6, hidden=(4,), **tree) as algorithm:
+            algorithm.train()
+            moved.append(algorithm.weights())
+    np.testing.assert_allclose(moved[0], moved[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_a_memory_computes_the_same_in_numpy_and_in_jax(memory: str) -> None:
+    rng = np.random.default_rng(2)
+    encoder, decoder = ObservationEncoder(Matching.observation_space), ActionDecoder(Matching.action_space)
+    model = RecurrentActorCritic.of(encoder, decoder, AlgorithmConfig(hidden=(6,)), memory, 5)
+    params, observations = model.init(rng), rng.standard_normal((3, 2, 4), np.float32)
+    starts = np.array([[False, False], [False, True], [False, False]])
+    state = rng.standard_normal((2, model.cell.state_size), np.float32)
+    inputs, values = unroll(model, params, observations, starts, state)
+    for time in range(3):
+        state = np.where(starts[time][:, None], 0, state)
+        ours, value, state = model.step(np, params, observations[time], state)
+        np.testing.assert_allclose(ours, inputs[time], atol=1e-5)
+        np.testing.assert_allclose(value, values[time], atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "env"), [("DQN", Aiming), ("SAC", Matching)])

@@ -92,6 +92,21 @@ class Masked(Matching):
         return {"sign": self._sign, "action_mask": self._mask}
 
 
+class Remembering(Matching):
+    """The sign is shown in the first step only; the action with its number earns 1 in every later one."""
+
+    steps = 4
+
+    def _reward(self, action: Any) -> float:
+        return float(action == self._first and self._time > 1)
+
+    def _show(self) -> Any:
+        if self._time == 0:
+            self._first = int(self.np_random.integers(4))
+            return np.eye(4, dtype=np.float32)[self._first]
+        return np.zeros(4, np.float32)
+
+
 class Pictures(Matching):
     """The sign as the bright quarter of an image."""
 

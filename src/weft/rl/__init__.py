@@ -27,12 +27,18 @@ if TYPE_CHECKING:
     from weft.rl.algorithms.dqn import DQNConfig as DQNConfig
     from weft.rl.algorithms.dqn import Rainbow as Rainbow
     from weft.rl.algorithms.dqn import RainbowConfig as RainbowConfig
+    from weft.rl.algorithms.es import ARS as ARS
+    from weft.rl.algorithms.es import ES as ES
+    from weft.rl.algorithms.es import ARSConfig as ARSConfig
+    from weft.rl.algorithms.es import ESConfig as ESConfig
     from weft.rl.algorithms.impala import Impala as Impala
     from weft.rl.algorithms.impala import ImpalaConfig as ImpalaConfig
     from weft.rl.algorithms.pg import PG as PG
     from weft.rl.algorithms.pg import PGConfig as PGConfig
     from weft.rl.algorithms.ppo import PPO as PPO
     from weft.rl.algorithms.ppo import PPOConfig as PPOConfig
+    from weft.rl.algorithms.recurrent_ppo import RecurrentPPO as RecurrentPPO
+    from weft.rl.algorithms.recurrent_ppo import RecurrentPPOConfig as RecurrentPPOConfig
     from weft.rl.algorithms.sac import SAC as SAC
     from weft.rl.algorithms.sac import SACConfig as SACConfig
     from weft.rl.config import AlgorithmConfig as AlgorithmConfig
@@ -49,9 +55,11 @@ _HOMES = {
     "weft.rl.algorithms.a3c": "A3C A3CConfig",
     "weft.rl.algorithms.ddpg": "DDPG TD3 DDPGConfig TD3Config",
     "weft.rl.algorithms.dqn": "DQN Rainbow DQNConfig RainbowConfig",
+    "weft.rl.algorithms.es": "ARS ES ARSConfig ESConfig",
     "weft.rl.algorithms.impala": "Impala ImpalaConfig",
     "weft.rl.algorithms.pg": "PG PGConfig",
     "weft.rl.algorithms.ppo": "PPO PPOConfig",
+    "weft.rl.algorithms.recurrent_ppo": "RecurrentPPO RecurrentPPOConfig",
     "weft.rl.algorithms.sac": "SAC SACConfig",
     "weft.rl.config": "AlgorithmConfig",
     "weft.rl.environments": "register_env",

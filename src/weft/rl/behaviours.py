@@ -6,7 +6,6 @@ that the fragment needs, then `act` for each step, and `ended` for episodes that
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,8 +31,12 @@ class Behaviour(Protocol):
         """The actions without exploration."""
         ...
 
-    def value(self, params: Params, observations: NDArray[Any]) -> NDArray[Any] | None:
-        """Values of the last observations of truncated episodes, where learning needs them."""
+    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
+        """The value of the last observation of environment `index`, whose episode was truncated; None if unused."""
+        ...
+
+    def ended(self, indices: list[int]) -> None:
+        """The episodes of these environments are over."""
         ...
 
     def recorded(self) -> dict[str, NDArray[Any]]:
@@ -70,21 +73,26 @@ class Stochastic:
         inputs = self.model.action_inputs(np, params, observations)
         return self.model.distribution(np, inputs).mode()
 
-    def value(self, params: Params, observations: NDArray[Any]) -> NDArray[Any] | None:
-        return self.model.value(np, params, observations)
+    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
+        return float(self.model.value(np, params, observation[None])[0])
+
+    def ended(self, indices: list[int]) -> None:
+        """Nothing is remembered."""
 
     def recorded(self) -> dict[str, NDArray[Any]]:
         return {"action_inputs": np.stack(self._inputs)} if self.record_inputs else {}
 
 
-@dataclasses.dataclass
 class _Replayed:
     """What the behaviours of replay algorithms share: no values, no records."""
 
     keeps_next_observations = True
 
-    def value(self, params: Params, observations: NDArray[Any]) -> NDArray[Any] | None:
+    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
         return None
+
+    def ended(self, indices: list[int]) -> None:
+        """Nothing is remembered."""
 
     def recorded(self) -> dict[str, NDArray[Any]]:
         return {}

@@ -99,7 +99,9 @@ def arrays_to_tree(template: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
             raise CheckpointError(
                 f"{name} has shape {arrays[name].shape} in the checkpoint, but the algorithm has {np.shape(leaf)}"
             )
-        return jax.numpy.asarray(arrays[name], dtype=np.asarray(leaf).dtype)
+        if isinstance(leaf, np.ndarray):
+            return arrays[name].astype(leaf.dtype)
+        return jax.numpy.asarray(arrays[name], dtype=leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(fill, template)
 

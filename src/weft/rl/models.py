@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from weft.rl.config import AlgorithmConfig
 from weft.rl.distributions import DISTRIBUTIONS, FORBIDDEN
-from weft.rl.networks import CNN, MLP, Params
+from weft.rl.networks import CNN, MLP, Params, normalize
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
 
@@ -82,8 +82,9 @@ class ActorCritic:
         if self.torso:
             return self.torso.apply(xp, params, observations), None
         if self.mask_size:
-            return observations[..., : -self.mask_size], observations[..., -self.mask_size :]
-        return observations, None
+            features, mask = observations[..., : -self.mask_size], observations[..., -self.mask_size :]
+            return normalize(params, features), mask
+        return normalize(params, observations), None
 
     def _policy_head(self, xp: Any, params: Params, features: Any, mask: Any) -> Any:
         outputs = self.policy.apply(xp, params, features)

@@ -113,6 +113,11 @@ class WeightLayout:
         return params
 
 
+def normalize(params: Params, features: Any) -> Any:
+    """What a network sees: the features in units of their spread, where the parameters have a filter."""
+    return (features - params["filter.mean"]) * params["filter.scale"] if "filter.mean" in params else features
+
+
 def activate(xp: Any, activation: str, values: Any) -> Any:
     if activation == "tanh":
         return xp.tanh(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class Policy:
         weights: NDArray[np.float32],
         seed: int = 0,
     ) -> None:
-        self._behaviour = behaviour
+        self._behaviour = copy.deepcopy(behaviour)
         self._encoder = encoder
         self._decoder = decoder
         self._params = layout.unpack(weights)
@@ -48,5 +49,9 @@ class Policy:
             return self._decoder.decode(self._behaviour.best(self._params, encoded))
         self._behaviour.begin(self._rng, 1, len(encoded), 0.0)
         return self._decoder.decode(self._behaviour.act(self._params, encoded, 0))
+
+    def reset(self) -> None:
+        """Forget what a policy with a memory has seen: call it when an episode begins."""
+        self._behaviour.begin(self._rng, 1, 0, 0.0)
 
     __call__ = act

@@ -12,12 +12,15 @@ from weft.rl.checkpoint import Checkpoint
 _HOMES = {
     "A2C": "a2c",
     "A3C": "a3c",
+    "ARS": "es",
     "DDPG": "ddpg",
     "DQN": "dqn",
+    "ES": "es",
     "IMPALA": "impala",
     "PG": "pg",
     "PPO": "ppo",
     "Rainbow": "dqn",
+    "RecurrentPPO": "recurrent_ppo",
     "SAC": "sac",
     "TD3": "ddpg",
 }

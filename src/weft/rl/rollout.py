@@ -7,6 +7,7 @@ out of band.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import resource
@@ -100,6 +101,8 @@ class RolloutWorker:
         """Whole episodes without exploration, in environments of their own."""
         blueprint = self._blueprint
         params = blueprint.layout.unpack(weights)
+        behaviour = copy.deepcopy(blueprint.behaviour)
+        behaviour.begin(np.random.default_rng(seed), 1, 0, 0.0)
         rng = np.random.default_rng(seed)
         count = min(blueprint.envs, episodes)
         trial = open_environments(
@@ -111,24 +114,27 @@ class RolloutWorker:
         try:
             with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{trial.where()} hangs")):
                 observations = trial.reset()
-                blueprint.behaviour.begin(rng, 1, trial.count, 0.0)
                 while len(trial.episodes) < episodes:
-                    observations = trial.step(blueprint.behaviour.best(params, observations)).observations
+                    step = trial.step(behaviour.best(params, observations))
+                    behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
+                    observations = step.observations
         finally:
             trial.close()
         return trial.episodes[:episodes]
 
     def state(self) -> dict[str, Any]:
         """What the next fragment depends on: the generator's state and the running episodes."""
-        return {
-            "rng": self._rng.bit_generator.state,
-            "fragments": self._fragments,
-            "environments": self._environments.state() if self._observations is not None else None,
-        }
+        episodes = self._environments.state() if self._observations is not None else None
+        memory = getattr(self._blueprint.behaviour, "state", None)
+        if episodes is not None and memory is not None:
+            episodes["memory"] = memory
+        return {"rng": self._rng.bit_generator.state, "fragments": self._fragments, "environments": episodes}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         if saved["environments"] is not None:
             self._observations = self._environments.restore(saved["environments"])
+            if "memory" in saved["environments"]:
+                self._blueprint.behaviour.state = saved["environments"]["memory"].copy()  # type: ignore[attr-defined]
         self._fragments = saved["fragments"]
         self._rng.bit_generator.state = saved["rng"]
 
@@ -173,26 +179,18 @@ class RolloutWorker:
             arrays["valid"][time] = step.valid
             for index, final in step.finals.items():
                 finals[time, index] = final
+                if step.truncated[index] and "bootstrap" in arrays:
+                    arrays["bootstrap"][time, index] = behaviour.value(params, final, index) or 0.0
+            if step.finals or not step.valid.all():
+                behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
             observations = step.observations
         arrays["observations"][steps] = observations
         self._observations = observations
-        self._add_ends(params, arrays, finals)
-        return {**arrays, **started, **behaviour.recorded()}
-
-    def _add_ends(
-        self, params: Mapping[str, Any], arrays: dict[str, NDArray[Any]], finals: dict[tuple[int, int], NDArray[Any]]
-    ) -> None:
-        """Episodes end inside fragments: note the successor, or its value, that the next row does not show."""
-        if self._blueprint.behaviour.keeps_next_observations:
+        if behaviour.keeps_next_observations:
             arrays["next_observations"] = arrays["observations"][1:].copy()
             for place, final in finals.items():
                 arrays["next_observations"][place] = final
-            return
-        cut = [place for place in finals if arrays["truncated"][place]]
-        if cut:
-            values = self._blueprint.behaviour.value(params, np.stack([finals[place] for place in cut]))
-            if values is not None:
-                arrays["bootstrap"][tuple(np.transpose(cut))] = values
+        return {**arrays, **started, **behaviour.recorded()}
 
     def _shaped(self, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
         shaped = rewards * self._blueprint.reward_scale

@@ -90,6 +90,11 @@ class EnvironmentList:
             self._begin_episode(index)
         return self._observations.copy()
 
+    def begin(self, index: int, seed: int) -> NDArray[Any]:
+        """Begin a new episode in one environment, with this seed."""
+        self._begin_episode(index, seed)
+        return self._observations.copy()
+
     def step(self, chosen: NDArray[Any]) -> Step:
         actions = self.decoder.decode(chosen)
         count = self.count

@@ -23,7 +23,7 @@ MOST_FAILURES_IN_A_ROW = 5
 GRACE_S = 10.0  # how long after the worker's own time limit the driver waits before it kills it
 
 # BLAS threads would fight over the cores that the other workers use.
-_ENVIRONMENT = {"env_vars": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}}
+WORKER_ENVIRONMENT = {"env_vars": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}}
 
 
 class RolloutWorkers:
@@ -152,7 +152,7 @@ class RolloutWorkers:
 
     def _start(self, index: int) -> Any:
         actor_class: Any = weft.remote(self._worker_class)
-        options = actor_class.options(num_cpus=self._cpus, runtime_env=_ENVIRONMENT)
+        options = actor_class.options(num_cpus=self._cpus, runtime_env=WORKER_ENVIRONMENT)
         return options.remote(self._blueprint_ref, index, self._incarnations[index], *self._arguments)
 
     def _sample_here(

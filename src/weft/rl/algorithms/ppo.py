@@ -50,6 +50,7 @@ class PPOConfig(AlgorithmConfig):
     gradient_norm: float = setting(0.5, "gradients are scaled down to this norm", above=0)
     target_kl: float | None = setting(None, "stop improving on a batch once the policy has moved this far", above=0)
     anneal_timesteps: int | None = setting(None, "the learning rate falls linearly to 0 over these steps", above=0)
+    normalize_observations: bool = setting(False, "networks see observations in units of their spread so far")
     initial_log_std: float = setting(0.0, "logarithm of the first standard deviation of continuous actions")
 
     def check(self) -> None:
@@ -73,7 +74,7 @@ class PPO(Algorithm[PPOConfig]):
         self.behaviour = Stochastic(model)
         optimizer = make_optimizer(config)
         params = {name: jnp.asarray(value) for name, value in model.init(self.rng).items()}
-        self.learner = {"params": params, "optimizer": optimizer.init(params)}
+        self.learner = start_learner(params, optimizer, self.encoder.feature_size, config)
         self._update = jax.jit(make_update(model, optimizer, config), donate_argnums=0)
 
     def acting_params(self) -> Mapping[str, Any]:
@@ -95,6 +96,33 @@ class PPO(Algorithm[PPOConfig]):
         return np.asarray(orders, np.int32).reshape(config.epochs, count, config.minibatch)
 
 
+def start_learner(
+    params: dict[str, Any], optimizer: optax.GradientTransformation, features: int, config: PPOConfig
+) -> dict[str, Any]:
+    """What the learner holds at first."""
+    if not config.normalize_observations:
+        return {"params": params, "optimizer": optimizer.init(params)}
+    params = {**params, "filter.mean": jnp.zeros(features), "filter.scale": jnp.ones(features)}
+    seen = {"count": jnp.zeros(()), "mean": jnp.zeros(features), "squares": jnp.zeros(features)}
+    return {"params": params, "optimizer": optimizer.init(params), "seen": seen}
+
+
+def see(learner: dict[str, Any], observations: Any, valid: Any) -> dict[str, Any]:
+    """Let the filter, if there is one, know these observations [..., features]; it has no gradient."""
+    if "seen" not in learner:
+        return learner
+    seen = learner["seen"]
+    size = seen["mean"].shape[0]
+    rows, weights = observations[..., :size].reshape(-1, size), valid.reshape(-1, 1).astype(jnp.float32)
+    count = seen["count"] + weights.sum()
+    away = (rows - seen["mean"]) * weights
+    mean = seen["mean"] + away.sum(axis=0) / count
+    squares = seen["squares"] + (away * (rows - mean)).sum(axis=0)
+    scale = 1 / jnp.sqrt(squares / count + 1e-8)
+    params = {**learner["params"], "filter.mean": mean, "filter.scale": jnp.minimum(scale, 1e3)}
+    return {**learner, "params": params, "seen": {"count": count, "mean": mean, "squares": squares}}
+
+
 def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
     rate: Any = config.learning_rate
     if config.anneal_timesteps is not None:
@@ -103,11 +131,13 @@ def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
     return optax.flatten(optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(rate, eps=1e-5)))
 
 
-def make_loss(model: ActorCritic, config: PPOConfig) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
+def make_loss(
+    model: Any, config: PPOConfig, evaluate: Callable[[Any, Any], tuple[Any, Any]]
+) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
     """The clipped objective of a minibatch; change it here to try another."""
 
     def loss(params: Any, minibatch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        inputs, values = model.action_inputs_and_value(jnp, params, minibatch["observations"])
+        inputs, values = evaluate(params, minibatch)
         distribution = model.distribution(jnp, inputs)
         valid = minibatch["valid"]
         log_ratio = distribution.log_prob(minibatch["actions"]) - minibatch["log_probs"]
@@ -136,7 +166,11 @@ def make_update(
     model: ActorCritic, optimizer: optax.GradientTransformation, config: PPOConfig
 ) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any]]]:
     """One PPO update: (learner, arrays [steps, N, ...], orders [epochs, minibatches, steps]) -> (learner, metrics)."""
-    loss = make_loss(model, config)
+
+    def evaluate(params: Any, minibatch: Mapping[str, Any]) -> tuple[Any, Any]:
+        return model.action_inputs_and_value(jnp, params, minibatch["observations"])
+
+    loss = make_loss(model, config, evaluate)
 
     def prepare(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as single steps, with the advantages and old log-probabilities that its minibatches need."""
@@ -178,6 +212,7 @@ def make_update(
         start = (learner["params"], learner["optimizer"], jnp.asarray(True))
         flat = shuffles.reshape(-1, shuffles.shape[-1])
         (params, optimizer_state, _), said = jax.lax.scan(minibatch_step, start, flat)
-        return {"params": params, "optimizer": optimizer_state}, jax.tree.map(jnp.mean, said)
+        learner = {**learner, "params": params, "optimizer": optimizer_state}
+        return see(learner, steps["observations"], steps["valid"]), jax.tree.map(jnp.mean, said)
 
     return update
