@@ -58,6 +58,7 @@ def test_the_death_of_any_replica_loses_nothing_and_another_joins(store: Store, 
             store.kill(victim)
         assert client.write([Put("kv", b"%d" % index, b"v%d" % index)])
         assert client.read([("kv", b"%d" % index)]) == [b"v%d" % index]
+    store.wait_for(client, lambda one: victim not in one.servers)
     store.add_server()
     store.wait_whole(client, 3)
     assert client.scan("kv") == sorted((b"%d" % index, b"v%d" % index) for index in range(300))
@@ -73,6 +74,7 @@ def test_the_founder_and_then_another_die_and_the_rows_are_there(store: Store) -
     client.write([Put("jobs", b"1", b"running")])
     store.wait_whole(client, 3)
     store.kill(founder)
+    store.wait_for(client, lambda one: founder not in one.servers)
     store.add_server()
     store.wait_whole(client, 3)
     store.kill(client.client.state.configuration.council[-1])  # type: ignore[union-attr]

@@ -84,7 +84,7 @@ class ServerShell:
         """By the peer's name."""
         self._unnamed: dict[StoreLink, None] = {}
         self._spare: dict[StoreLink, None] = {}
-        """Two servers may have dialled each other at the same time: both links live, one is sent to."""
+        """Who has dialled twice, or been dialled while dialling, has a second link: one of them is sent to."""
         self._clients: set[str] = set()
         self._dirty: dict[StoreLink, None] = {}
         self._timer: Timer | None = None
@@ -186,7 +186,11 @@ class ServerShell:
         name = link.peer or link.dialled
         current = self.state.configuration
         is_server = current is not None and name in current.servers
-        if link.peer and self._links.get(link.peer) is link:
+        other = next((one for one in self._spare if one.peer == link.peer), None) if link.peer else None
+        if link.peer and self._links.get(link.peer) is link and other is not None:
+            self._links[link.peer] = other
+            del self._spare[other]
+        elif link.peer and self._links.get(link.peer) is link:
             del self._links[link.peer]
             self._clients.discard(link.peer)
             self._feed(ev.PeerLost(link.peer, False, time.monotonic()))

@@ -504,9 +504,12 @@ class StoreClient:
                 if not any(call.ticket in self._calls for call, _ in request.calls)
             ]:
                 del shard.reading[number]
-        for request in self._requests():
-            if request.sent_to and self._now - request.sent_at >= self._retry_s:
-                request.sent_to = ""
+        late = [one for one in self._requests() if one.sent_to and self._now - one.sent_at >= self._retry_s]
+        for request in late:
+            request.sent_to = ""
+        if late:  # perhaps because a newer configuration was not heard of
+            known = sorted(self._connected & set(self.configuration.servers))
+            out += [Send(server, AskConfiguration(self.configuration.number)) for server in known]
         for ticket in self._subscriptions:
             out += self._resume(ticket, is_due=True)
         return out + self._send_all()
