@@ -15,6 +15,7 @@ from command_line import Run
 
 import weft
 from weft.engine.cluster.client import Client
+from weft.engine.cluster.launch import cluster_of
 from weft.engine.node.launch import find_nodes
 
 pytestmark = pytest.mark.timeout(90)
@@ -121,9 +122,9 @@ def test_a_node_can_be_told_to_drain_itself_as_a_pod_does_before_it_ends(cli: Ru
     started = cli("start", "--head", "--port", "0", "--num-cpus", "0")
     cluster = started.stdout.split("of the cluster ")[1].split()[0]
     try:
-        nothing = set(find_nodes())
+        (head,) = [name for name in find_nodes() if cluster_of(name) == cluster]
         assert cli("start", "--address", cluster, "--num-cpus", "1").returncode == 0
-        (local,) = set(find_nodes()) - nothing
+        (local,) = [name for name in find_nodes() if cluster_of(name) == cluster and name != head]
         assert cli("health", "--address", local).returncode == 0
         node = next(n for n in Client(cluster).ask("status")["nodes"] if not n["is_head"])
         left = cli("drain", node["address"], "--deadline", "30", "--reason", "test", "--address", local)
