@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import Aiming, Masked, Matching, Remembering
+from worlds import Aiming, Masked, Matching, Remembering, TwoMatching
 
 from weft.rl import get_algorithm
 from weft.rl.algorithms.dqn import project
@@ -48,6 +48,11 @@ CASES: dict[str, tuple[type[Any], float, dict[str, Any]]] = {
         Remembering,
         2.5,
         {"hidden": (16,), "units": 16, "learning_rate": 1e-2, "gamma": 0.8, "fragment_steps": 16, "epochs": 6},
+    ),
+    "MultiAgentPPO": (
+        TwoMatching,
+        5.8,
+        {"hidden": (32,), "learning_rate": 1e-2, "gamma": 0.5, "fragment_steps": 32, "epochs": 4},
     ),
     "SAC": (Aiming, -1.0, {**CONTINUOUS, "initial_temperature": 0.05}),
 }
@@ -95,6 +100,25 @@ def test_a_tree_of_aggregators_moves_the_weights_as_one_process_does(weft_sessio
             algorithm.train()
             moved.append(algorithm.weights())
     np.testing.assert_allclose(moved[0], moved[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("policies", "names"),
+    [
+        ("shared", ["shared"]),
+        ("independent", ["left", "right"]),
+        ({"left": "one", "right": "one"}, ["one"]),
+        ({"left": "b", "right": "a"}, ["a", "b"]),
+    ],
+)
+def test_agents_share_policies_as_they_are_told_to(policies: Any, names: list[str]) -> None:
+    with get_algorithm("MultiAgentPPO")(env=TwoMatching, policies=policies, fragment_steps=16, epochs=1) as algorithm:
+        assert sorted(algorithm.learner) == names
+        fragment = algorithm.sample()[0]
+    # In 16 rows of 8 steps the right agent, out after 5, is there for 10; the left one always.
+    assert fragment.arrays["valid"].sum(axis=0).tolist() == [16, 10] * 8
+    assert {episode.agent for episode in fragment.episodes} == {"left", "right"}
+    assert {(episode.agent, episode.length) for episode in fragment.episodes} == {("left", 8), ("right", 5)}
 
 
 @pytest.mark.parametrize("memory", ["gru", "lstm"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -157,3 +157,36 @@ class Bad(Matching):
             return False
         open(self._flag, "w").close()
         return True
+
+
+class TwoMatching:
+    """Two agents with a Matching each, in PettingZoo's parallel API; the second's answers are turned round."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "two_matching"}
+    possible_agents: ClassVar[list[str]] = ["left", "right"]
+
+    def __init__(self) -> None:
+        self._worlds = {agent: Matching() for agent in self.possible_agents}
+        self._worlds["right"].steps = 5  # out before the other
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return Matching.observation_space
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return Matching.action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.agents = list(self.possible_agents)
+        seen = {agent: self._worlds[agent].reset(seed=seed)[0] for agent in self.agents}
+        return seen, {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        assert sorted(actions) == sorted(self.agents), "who is out must not act"
+        turned = {agent: 3 - action if agent == "right" else action for agent, action in actions.items()}
+        steps = {agent: self._worlds[agent].step(action) for agent, action in turned.items()}
+        self.agents = [agent for agent in self.agents if not steps[agent][2]]
+        return tuple({agent: step[field] for agent, step in steps.items()} for field in range(5))
+
+    def close(self) -> None:
+        pass

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from weft.rl.algorithms.es import ESConfig as ESConfig
     from weft.rl.algorithms.impala import Impala as Impala
     from weft.rl.algorithms.impala import ImpalaConfig as ImpalaConfig
+    from weft.rl.algorithms.multi_agent_ppo import MultiAgentPPO as MultiAgentPPO
+    from weft.rl.algorithms.multi_agent_ppo import MultiAgentPPOConfig as MultiAgentPPOConfig
     from weft.rl.algorithms.pg import PG as PG
     from weft.rl.algorithms.pg import PGConfig as PGConfig
     from weft.rl.algorithms.ppo import PPO as PPO
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from weft.rl.environments import register_env as register_env
     from weft.rl.policy import Policy as Policy
     from weft.rl.registry import get_algorithm as get_algorithm
+    from weft.rl.registry import get_trainable as get_trainable
+    from weft.rl.registry import load as load
     from weft.rl.registry import register_algorithm as register_algorithm
     from weft.rl.settings import SettingError as SettingError
     from weft.rl.stepping import EnvironmentFailed as EnvironmentFailed
@@ -57,6 +61,7 @@ _HOMES = {
     "weft.rl.algorithms.dqn": "DQN Rainbow DQNConfig RainbowConfig",
     "weft.rl.algorithms.es": "ARS ES ARSConfig ESConfig",
     "weft.rl.algorithms.impala": "Impala ImpalaConfig",
+    "weft.rl.algorithms.multi_agent_ppo": "MultiAgentPPO MultiAgentPPOConfig",
     "weft.rl.algorithms.pg": "PG PGConfig",
     "weft.rl.algorithms.ppo": "PPO PPOConfig",
     "weft.rl.algorithms.recurrent_ppo": "RecurrentPPO RecurrentPPOConfig",
@@ -64,7 +69,7 @@ _HOMES = {
     "weft.rl.config": "AlgorithmConfig",
     "weft.rl.environments": "register_env",
     "weft.rl.policy": "Policy",
-    "weft.rl.registry": "get_algorithm register_algorithm",
+    "weft.rl.registry": "get_algorithm get_trainable load register_algorithm",
     "weft.rl.settings": "SettingError",
     "weft.rl.stepping": "EnvironmentFailed",
 }

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from weft.rl import environments
@@ -23,6 +24,7 @@ from weft.rl.behaviours import Behaviour
 from weft.rl.checkpoint import Checkpoint, CheckpointError, arrays_to_tree, tree_to_arrays
 from weft.rl.config import AlgorithmConfig
 from weft.rl.metrics import Metrics, summary
+from weft.rl.multi_agent import as_parallel, common_spaces, is_multi_agent
 from weft.rl.networks import WeightLayout
 from weft.rl.policy import Policy
 from weft.rl.rollout import Blueprint, Fragment
@@ -197,9 +199,14 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
     def _spaces(self) -> tuple[ObservationEncoder, ActionDecoder]:
         probe = environments.make(self.env, self.config.env_config)
         try:
-            decoder = ActionDecoder(getattr(probe, "single_action_space", None) or probe.action_space)
-            space = getattr(probe, "single_observation_space", None) or probe.observation_space
-            return ObservationEncoder(space, mask_size=sum(decoder.sizes)), decoder
+            if is_multi_agent(probe):
+                observation_space, action_space = common_spaces(as_parallel(probe))
+            elif isinstance(probe, VectorEnv):
+                observation_space, action_space = probe.single_observation_space, probe.single_action_space
+            else:
+                observation_space, action_space = probe.observation_space, probe.action_space
+            decoder = ActionDecoder(action_space)
+            return ObservationEncoder(observation_space, mask_size=sum(decoder.sizes)), decoder
         finally:
             probe.close()
 

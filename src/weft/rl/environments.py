@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +20,10 @@ class UnknownEnvironment(ValueError):
 
 
 def register_env(name: str, creator: Callable[..., Any]) -> None:
-    """Let `env=name` mean `creator(**env_config)`, in this process and in the workers of algorithms made here."""
+    """Let `env=name` mean what `creator` makes, in this process and in the workers of algorithms made here.
+
+    The creator gets env_config as keyword arguments, or whole if it takes one argument and none of those names.
+    """
     _registered[name] = creator
 
 
@@ -51,12 +56,25 @@ def make(source: Any, env_config: Mapping[str, Any], episode_limit: int | None =
     if isinstance(source, str):
         limit = {} if episode_limit is None else {"max_episode_steps": episode_limit}
         return gymnasium.make(source, disable_env_checker=True, **limit, **env_config)
-    made = source(**env_config)
+    made = _create(source, env_config)
     if isinstance(made, gymnasium.Env) and episode_limit is not None:
         return gymnasium.wrappers.TimeLimit(made, episode_limit)
     if not isinstance(made, gymnasium.Env | VectorEnv) and not hasattr(made, "step"):
         raise UnknownEnvironment(f"{describe(source)} made a {type(made).__name__}, which has no step()")
     return made
+
+
+def _create(creator: Callable[..., Any], env_config: Mapping[str, Any]) -> Any:
+    try:
+        signature = inspect.signature(creator)
+        signature.bind(**env_config)
+    except ValueError:
+        return creator(**env_config)  # of a built-in nothing is known
+    except TypeError:
+        with contextlib.suppress(TypeError):
+            signature.bind(env_config)
+            return creator(env_config)
+    return creator(**env_config)
 
 
 def _check_id(name: str) -> None:

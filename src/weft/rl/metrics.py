@@ -17,6 +17,7 @@ class Metrics:
     episode_reward_mean, _min, _max, episode_len_mean: over the last `window` finished episodes, NaN before the first
     episodes_this_iter, episodes_total, timesteps_this_iter, timesteps_total, training_iteration
     time_this_iter_s, time_total_s, sample_time_s, learn_time_s (of this iteration)
+    agent_reward_mean: the mean of each agent, where there are several
     workers_restarted, learner: what the algorithm's update says of itself
     """
 
@@ -52,6 +53,7 @@ class Metrics:
         self.seconds += elapsed
         return {
             **summary(self._recent),
+            **self._of_agents(),
             "episodes_this_iter": self.episodes - self._episodes_before,
             "episodes_total": self.episodes,
             "timesteps_this_iter": self.timesteps - self._steps_before,
@@ -65,20 +67,28 @@ class Metrics:
             "learner": dict(learner),
         }
 
+    def _of_agents(self) -> dict[str, Any]:
+        rewards: dict[str, list[float]] = {}
+        for episode in self._recent:
+            if episode.agent:
+                rewards.setdefault(episode.agent, []).append(episode.reward)
+        means = {agent: sum(earned) / len(earned) for agent, earned in sorted(rewards.items())}
+        return {"agent_reward_mean": means} if means else {}
+
     def state(self) -> dict[str, Any]:
         return {
             "iteration": self.iteration,
             "timesteps": self.timesteps,
             "episodes": self.episodes,
             "seconds": self.seconds,
-            "recent": [[episode.reward, episode.length] for episode in self._recent],
+            "recent": [[episode.reward, episode.length, episode.agent] for episode in self._recent],
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         self.iteration, self.timesteps = saved["iteration"], saved["timesteps"]
         self.episodes, self.seconds = saved["episodes"], saved["seconds"]
         self._recent.clear()
-        self._recent.extend(Episode(reward, length) for reward, length in saved["recent"])
+        self._recent.extend(Episode(reward, length, agent) for reward, length, agent in saved["recent"])
 
 
 class _Span:

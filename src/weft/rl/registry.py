@@ -17,6 +17,7 @@ _HOMES = {
     "DQN": "dqn",
     "ES": "es",
     "IMPALA": "impala",
+    "MultiAgentPPO": "multi_agent_ppo",
     "PG": "pg",
     "PPO": "ppo",
     "Rainbow": "dqn",
@@ -52,6 +53,14 @@ def get_algorithm(name: str) -> type[Any]:
         for value in vars(module).values()
         if isinstance(value, type) and value.__dict__.get("name") == known and value.__module__ == module.__name__
     )
+
+
+def get_trainable(name: str) -> type[Any] | None:
+    """The class of an algorithm, or None: what Tune asks for `"run": name`."""
+    try:
+        return get_algorithm(name)
+    except UnknownAlgorithm:
+        return None
 
 
 def algorithm_names() -> list[str]:

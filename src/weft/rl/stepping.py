@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -36,6 +36,7 @@ class Episode:
 
     reward: float
     length: int
+    agent: str = ""
 
 
 @dataclasses.dataclass
@@ -50,9 +51,23 @@ class Step:
     finals: dict[int, NDArray[Any]]
 
 
-def open_environments(
-    make: Callable[[], Any], count: int, rng: np.random.Generator, label: str
-) -> EnvironmentList | VectorEnvironments:
+class Environments(Protocol):
+    """What a worker steps."""
+
+    count: int
+    encoder: ObservationEncoder
+    decoder: ActionDecoder
+    episodes: list[Episode]  # those that have ended; whoever reads them empties the list
+
+    def reset(self) -> NDArray[Any]: ...
+    def step(self, chosen: NDArray[Any]) -> Step: ...
+    def where(self) -> str: ...
+    def state(self) -> dict[str, NDArray[Any]] | None: ...
+    def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]: ...
+    def close(self) -> None: ...
+
+
+def open_environments(make: Callable[[], Any], count: int, rng: np.random.Generator, label: str) -> Environments:
     """The environments of a worker. A maker of vector environments is called once and says itself how many they are."""
     try:
         first = make()
@@ -60,6 +75,11 @@ def open_environments(
         raise EnvironmentFailed(f"{label} cannot be made: {type(error).__name__}: {error}") from error
     if isinstance(first, VectorEnv):
         return VectorEnvironments(first, rng, label)
+    if hasattr(first, "possible_agents"):
+        from weft.rl import multi_agent
+
+        copies = [first, *(make() for _ in range(count - 1))]
+        return multi_agent.AgentColumns([multi_agent.as_parallel(copy) for copy in copies], rng, label)
     return EnvironmentList([first, *(make() for _ in range(count - 1))], rng, label)
 
 
