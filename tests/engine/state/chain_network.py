@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from histories import Operation, is_linearizable
@@ -24,6 +24,7 @@ from weft.engine.state.chain_server import ServerSettings, StoreServer
 SHARDS = 2
 TABLE = "kv"
 PIECE_ROWS = 3
+KINDS = ("read", "read", "put", "put", "put_if_absent", "delete")
 
 
 class DictStorage:
@@ -162,10 +163,11 @@ class Network:
         for event in held:
             self._feed(name, event)
 
-    def partition(self, duration: float) -> None:
+    def partition(self, duration: float, apart: Collection[str] | None = None) -> None:
+        """Those apart, or as chance has it."""
         names = [*self.servers, *self.clients]
         for name in names:
-            self.groups[name] = self.random.randrange(2)
+            self.groups[name] = self.random.randrange(2) if apart is None else name in apart
         cut = [(a, b) for a in names for b in names if self.groups[a] != self.groups[b]]
         for a, b in cut:
             self.later(self.random.uniform(0.0, 0.05), lambda a=a, b=b: self._lost(a, b, False))
@@ -319,10 +321,10 @@ class Network:
         self._feed(name, ev.Ticked(self.now))
         self.later(0.01, lambda: self._tick_client(name))
 
-    def ask(self, name: str, keys: list[bytes]) -> None:
+    def ask(self, name: str, keys: list[bytes], kinds: Sequence[str] = KINDS) -> None:
         """One operation, chosen at random."""
         key = self.random.choice(keys)
-        kind = self.random.choice(("read", "read", "put", "put", "put_if_absent", "delete"))
+        kind = self.random.choice(kinds)
         value = f"v{next(self._values)}".encode() if kind.startswith("put") else None
         operation = Operation(kind, value, self.now)
         ticket = next(self._tickets)
