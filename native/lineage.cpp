@@ -20,7 +20,7 @@ size_t lineage_bytes(const Task* task) {
 
 std::string Core::lost_for_good() {
     return error_value(
-        ErrorCode::object_lost,
+        ErrorCode::reconstruction_failed,
         "its bytes are gone with the node or the process that had them, and what made it can not "
         "be run again: put(), a method of an actor, or a task with max_retries=0. Return it from "
         "a task that may be retried.");

@@ -234,6 +234,7 @@ enum class ErrorCode : uint8_t {
     out_of_memory = 8,
     get_timed_out = 9,
     unschedulable = 10,
+    reconstruction_failed = 24,
 };
 
 /// Whether a text is an error value of the engine's own, not words for a person.
