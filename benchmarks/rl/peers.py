@@ -2,9 +2,10 @@
 
     python benchmarks/rl/peers.py --sb3-python PATH [--cases ppo-cartpole,...] [--seeds 3]
 
-Both sides get the same environment, the same network and the same number of threads. Stable-Baselines3 uses the settings
-that its authors published for the environment. A run ends when the mean reward of the last `window` training episodes
-reaches the bar; the time is from the start of the process's work (after imports, with JAX's compiling counted) to there.
+Both sides get the same environment, the same network and the same number of threads. Stable-Baselines3 uses the
+settings that its authors published for the environment. A run ends when the mean reward of the last `window` training
+episodes reaches the bar; the time is from the start of the process's work (after imports, with JAX's compiling counted)
+to there.
 `PATH` is a Python with stable-baselines3, torch==2.13.0 (CPU) and gymnasium; this file runs itself there.
 """
 
