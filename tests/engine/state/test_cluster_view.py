@@ -15,7 +15,8 @@ def view(*cpus: float, **extra: dict[int, dict[str, float]]) -> ClusterView:
         for n, c in enumerate(cpus)
     ]
     made = ClusterView(nodes[0])
-    made.nodes = {node.number: node for node in nodes}
+    for node in nodes:
+        made.nodes[node.number] = node
     return made
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from weft.engine.state import membership as do
-from weft.engine.state.membership import AGAIN_S, SILENCE_S, MembershipState
+from weft.engine.state.membership import AGAIN_S, JOIN_TRIES, SILENCE_S, MembershipState
 from weft.engine.wire.link_messages import JoinCluster, Leaving, Member, Members, PeerHello, Ping
 
 
@@ -56,7 +56,10 @@ def test_a_node_is_in_once_it_has_a_link_to_each_that_came_before_it() -> None:
 
 def test_a_node_that_dies_while_another_joins_does_not_keep_it_out() -> None:
     state, _ = joiner(2, member(1))
-    assert state.connect_failed(1, "refused") == [do.Joined()]
+    assert state.connect_failed(1, "refused", 0.0) == [do.Joined()]
+    assert state.beat(AGAIN_S) == [do.Connect(1, "host1:1")]
+    state.received(1, Members(2, [member(1, is_alive=False)]), AGAIN_S)
+    assert state.beat(2 * AGAIN_S) == []
 
 
 def test_a_stranger_that_leaves_is_not_taken_for_the_head() -> None:
@@ -120,3 +123,15 @@ def test_without_its_head_a_node_ends(reason: str) -> None:
     if reason != "reset":
         assert state.received(1, Leaving(), 1.0) == [do.Close(1, reason)]
     assert state.link_closed(1, reason, 1.0) == [do.Lost(f"the head of the cluster is gone: {reason}")]
+
+
+def test_a_head_that_closes_without_a_word_is_tried_again_and_one_that_refuses_is_not() -> None:
+    state = MembershipState(member(), "host0:1")
+    state.started()
+    for _ in range(JOIN_TRIES - 1):
+        assert state.connect_failed(0, "the other node closed the connection", 0.0) == []
+        assert state.beat(10.0) == [do.Connect(0, "host0:1")]
+        assert state.beat(10.0) == []
+    assert isinstance(state.connect_failed(0, "the other node closed the connection", 0.0)[0], do.Lost)
+    other = MembershipState(member(), "host0:1")
+    assert isinstance(other.connect_failed(0, "refused: the token is wrong", 0.0)[0], do.Lost)

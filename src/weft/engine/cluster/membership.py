@@ -14,7 +14,7 @@ from weft.engine.cluster.complaints import Complaints
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.node.loop import Loop
 from weft.engine.state import membership as do
-from weft.engine.state.membership import BEAT_S, HEAD, MembershipState
+from weft.engine.state.membership import BEAT_S, CLOSED, HEAD, MembershipState
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import Records
 from weft.engine.wire.link_messages import Member
@@ -144,12 +144,12 @@ class Membership:
         self._open.pop(number, None)
         if self.links.get(link.peer) is link:
             del self.links[link.peer]
-        elif reason and not self._is_closed and not reason.startswith("the other node closed"):
+        elif reason and not self._is_closed and not reason.startswith(CLOSED):
             self._complaints.say(reason)
         if self._is_closed:
             return
         if node is not None:
-            self._carry_out(self.state.connect_failed(node, reason))
+            self._carry_out(self.state.connect_failed(node, reason, self._loop.now()))
         else:
             self._carry_out(self.state.link_closed(number, reason, self._loop.now()))
 
@@ -192,7 +192,7 @@ class Membership:
         try:
             link = self._transport.connect(one.address)
         except OSError as error:
-            self._carry_out(self.state.connect_failed(one.number, error.strerror or str(error)))
+            self._carry_out(self.state.connect_failed(one.number, error.strerror or str(error), self._loop.now()))
         else:
             link.peer = one.number
             self._connecting[link] = one.number

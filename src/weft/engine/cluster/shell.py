@@ -52,7 +52,11 @@ JOB_SHIFT = 16
 PLAN_S = 0.003
 """Work that is done sooner is not worth another node."""
 REPORT_S = 0.005
+REPORT_EACH_S = 100e-6
+"""Reports of changes come so much later for each node that hears them: no node sends more than 10,000 a second."""
 HEARTBEAT_S = 1.0
+HEARTBEAT_EACH_S = 500e-6
+"""The same for heartbeats: 5 s among 10,000 nodes, well below what silence is borne."""
 FLUSH_S = 1.0
 """A node that takes longer to pass its workers' output on is not waited for."""
 REPLY, STREAM_ITEM = 64, 71
@@ -247,17 +251,18 @@ class ClusterShell:
     def _report_came(self, link: NodeLink, message: lm.Report) -> None:
         cluster = self._state.cluster
         if cluster is not None and (view := cluster.nodes.get(link.peer)) is not None:
-            view.available, view.queued = message.available, message.queued
+            has_turned = view.is_draining != message.is_draining
             view.is_draining = message.is_draining
-            view.is_alive = True
-            self._plan_later()
+            if cluster.nodes.reported(view, message.available, message.queued) or has_turned:
+                self._plan_later()
 
     def changed(self) -> None:
         """Something has happened on this node: others may have to be told, or asked."""
         if self._state.cluster is None:
             return  # a node that has not joined is not to be used: it does not know its own number yet
         if self._report_timer is None:
-            self._report_timer = self._loop.call_later(REPORT_S, self._report_if_changed)
+            delay_s = max(REPORT_S, len(self.members.links) * REPORT_EACH_S)
+            self._report_timer = self._loop.call_later(delay_s, self._report_if_changed)
         if self._state.demands.is_waiting or self.asking.asked or self._state.groups_wait:
             self._plan_later()
 
@@ -301,7 +306,8 @@ class ClusterShell:
     def _heartbeat(self) -> None:
         self._report()
         self._plan_later()
-        self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        delay_s = max(HEARTBEAT_S, len(self.members.links) * HEARTBEAT_EACH_S)
+        self._loop.call_later(delay_s, self._heartbeat)
 
     # ---- records of local processes ----
 

@@ -56,7 +56,7 @@ def _control(process: Process, payload: bytes) -> ev.Event | Request | None:
 
 def _lease_request(process: Process, payload: bytes) -> ev.Event:
     shape, wanted = kinds.LEASE_REQUEST_BODY.unpack(payload)
-    return ev.LeaseRequested(process, shape, wanted)
+    return ev.LeaseRequested(process, shape, wanted & ~kinds.PATIENT, bool(wanted & kinds.PATIENT))
 
 
 def _lease_return(process: Process, payload: bytes) -> ev.Event:

@@ -27,6 +27,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _MANY = 1 << 30
 QUEUES_ELSEWHERE_TICKS = 1
 """Who has waited so long without a grant also queues on nodes where nothing is free."""
+FIRST_WINDOW = 8
 SendRecord = Callable[[int, Process, int, bytes], bool]
 """(node, process, kind, payload): a record to that node's daemon in the process's name."""
 
@@ -56,7 +57,11 @@ class Asking:
         self._numbers = itertools.count(1)
         self.creating: dict[bytes, Process] = {}
         """Actors whose creation is on its way to a worker elsewhere."""
+        self._granted: dict[DemandKey, int] = {}
+        """How many other nodes have given it since it began to wait."""
         self._warned: set[DemandKey] = set()
+        self._patient: set[DemandKey] = set()
+        """Those that hold something here: the other nodes have been told so."""
 
     def plan(self) -> None:
         """Ask for what waits now; take back what is no longer wanted."""
@@ -76,10 +81,11 @@ class Asking:
                 plan, is_local, away = self._state.plan_group(demand)
             else:
                 asked = self.asked.get(key, {})
+                wanted_now = min(demand.wanted, self._window(demand))
                 share = -(-view.room(demand.need, free) // len(unserved)) if len(unserved) > 1 else _MANY
                 has_waited = demand.age >= QUEUES_ELSEWHERE_TICKS
                 plan, is_local, away = view.plan(
-                    demand.need, demand.wanted, demand.strategy, asked, free, share, has_waited
+                    demand.need, wanted_now, demand.strategy, asked, free, share, has_waited
                 )
                 unserved.discard(demand.job)
             has_changed |= (is_local, away) != (demand.is_local, demand.away)
@@ -92,8 +98,18 @@ class Asking:
                 self._warn(self._state.jobs[demand.job].driver, Warn(text))
         for key in [key for key in self.asked if key not in wanted]:
             self._withdraw(key)
+        for key in [key for key in self._granted if key not in wanted]:
+            del self._granted[key]
         if has_changed:
             self._feed(ev.NodesChanged())
+
+    def _window(self, demand: Demand) -> int:
+        """How many may be asked for and not granted: reports are old, and all nodes may have seen the same one.
+
+        Each grant makes it one larger, so it doubles with every round while there is room."""
+        if demand.strategy.get("kind") == "spread":
+            return demand.wanted
+        return FIRST_WINDOW + self._granted.get(demand.key, 0)
 
     def _waiting(self) -> list[Demand]:
         """The demands of this node's own processes and actors that want more."""
@@ -109,41 +125,48 @@ class Asking:
 
     def _ask(self, demand: Demand, plan: dict[int, int]) -> None:
         before = self.asked.get(demand.key, {})
-        if plan == before:
+        has_turned = bool(before) and demand.held > 0 and demand.key not in self._patient
+        if plan == before and not has_turned:
             return
+        if demand.held:
+            self._patient.add(demand.key)
+        else:
+            self._patient.discard(demand.key)
         for node in {*plan, *before}:
             count = plan.get(node, 0)
-            if count != before.get(node, 0):
-                if isinstance(demand.key, bytes):
-                    self._ask_place(demand, node, count)
-                else:
-                    self._ask_leases(demand, node, count)
+            if count != before.get(node, 0) or has_turned:
+                ask = self._ask_place if isinstance(demand.key, bytes) else self._ask_leases
+                if not ask(demand, node, count):
+                    plan.pop(node, None)  # there is no link to it now; the next plan tries again
         if plan:
             self.asked[demand.key] = plan
         else:
             self.asked.pop(demand.key, None)
 
-    def _ask_leases(self, demand: Demand, node: int, count: int) -> None:
+    def _ask_leases(self, demand: Demand, node: int, count: int) -> bool:
         assert isinstance(demand.key, tuple)
         process, shape = demand.key
         if (node, process, shape) not in self._defined:
             self._defined.add((node, process, shape))
             strategy = _what_matters_there(demand)
             definition = DefineShape(shape, to_floats(demand.need), demand.runtime_env, strategy)
-            self._send_record(node, process, kinds.CONTROL, _encode(definition))
-        self._send_record(node, process, kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(shape, count))
+            if not self._send_record(node, process, kinds.CONTROL, _encode(definition)):
+                self._defined.discard((node, process, shape))
+                return False
+        wanted = count | kinds.PATIENT if demand.held else count
+        return self._send_record(node, process, kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(shape, wanted))
 
-    def _ask_place(self, demand: Demand, node: int, count: int) -> None:
+    def _ask_place(self, demand: Demand, node: int, count: int) -> bool:
         assert isinstance(demand.key, bytes)
         if count == 0:
             for number in [n for n, (actor, at) in self._places.items() if (actor, at) == (demand.key, node)]:
                 del self._places[number]
                 self._send(node, lm.WantPlace(number, demand.job, [], [], "", 0))
-            return
+            return True
         number = next(self._numbers)
         self._places[number] = (demand.key, node)
         self._tell_job(node, demand.job)
-        self._send(
+        is_sent = self._send(
             node,
             lm.WantPlace(
                 number,
@@ -155,8 +178,12 @@ class Asking:
                 _what_matters_there(demand),
             ),
         )
+        if not is_sent:
+            del self._places[number]
+        return is_sent
 
     def _withdraw(self, key: DemandKey) -> None:
+        self._patient.discard(key)
         for node in self.asked.pop(key):
             if isinstance(key, bytes):
                 for number in [n for n, (actor, at) in self._places.items() if (actor, at) == (key, node)]:
@@ -170,6 +197,10 @@ class Asking:
     def granted(self, node: int, process: Process, shape: int) -> None:
         """A lease of another node for a process of this one."""
         self._one_came((process, shape), node)
+        demand = self._state.demands.by_key.get((process, shape))
+        if demand is not None and self._state.cluster is not None:
+            self._state.cluster.nodes.taken(node, demand.need)
+        self._granted[process, shape] = self._granted.get((process, shape), 0) + 1
         self._feed(ev.ServedElsewhere(process, shape))
 
     def place_found(self, node: int, number: int, worker: Process) -> bytes | None:
@@ -207,6 +238,7 @@ class Asking:
     def process_gone(self, process: Process) -> None:
         for key in [key for key in self.asked if isinstance(key, tuple) and key[0] == process]:
             del self.asked[key]  # its death tells the other nodes
+            self._patient.discard(key)
         self._defined = {known for known in self._defined if known[1] != process}
         self._warned = {key for key in self._warned if not (isinstance(key, tuple) and key[0] == process)}
 

@@ -10,14 +10,18 @@ True
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from weft.engine.state.resources import UNIT, Amounts
+from weft.engine.state.resources import CPU, UNIT, Amounts
 
 Strategy = Mapping[str, "str | int | bool"]
 Free = dict[int, dict[str, int]]
 _MANY = 1 << 30
+LOOKED_AT = 256
 
 
 class NodeView:
@@ -49,13 +53,84 @@ class NodeView:
         return all(self.total.get(name, 0) >= amount for name, amount in need)
 
 
+class NodeViews(dict[int, NodeView]):
+    """Nodes by number. Knows which may have CPUs free, so that planning in a large, busy cluster looks at few."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.roomy: dict[int, NodeView] = {}
+        """All but those whose last report says that no CPU is free."""
+        self._largest = 0
+
+    def __setitem__(self, number: int, view: NodeView) -> None:
+        super().__setitem__(number, view)
+        self._largest = max(self._largest, number)
+        self.roomy[number] = view
+
+    def pop(self, number: int, *default: Any) -> Any:
+        self.roomy.pop(number, None)
+        return super().pop(number, *default)
+
+    def after(self, own: int, with_cpus: bool) -> list[int]:
+        """The nodes to look at for one that plans, those next to it in number first, so that not all take the same.
+
+        At most `LOOKED_AT`: the others' turn comes when these are taken."""
+        near = self.roomy if with_cpus else self
+        if len(near) <= LOOKED_AT:
+            return sorted((number for number in near if number != own), key=lambda number: (number < own, number))
+        found: list[int] = []
+        for number in itertools.chain(range(own + 1, self._largest + 1), range(own)):
+            if number in near:
+                found.append(number)
+                if len(found) == LOOKED_AT:
+                    break
+        return found
+
+    def taken(self, number: int, need: Amounts) -> None:
+        """That node has given so much to this one: it is not free there, though no report has said so yet."""
+        if (view := self.get(number)) is not None:
+            for name, amount in need:
+                view.available[name] = view.available.get(name, 0) - amount
+            if view.available.get(CPU, 0) <= 0:
+                self.roomy.pop(number, None)
+
+    def reported(self, view: NodeView, available: dict[str, int], queued: int) -> bool:
+        """A report came. Whether there may be room now that there was not before."""
+        has_grown = not view.is_alive or any(amount > view.available.get(name, 0) for name, amount in available.items())
+        view.available, view.queued, view.is_alive = available, queued, True
+        if available.get(CPU, 0) > 0:
+            self.roomy[view.number] = view
+        else:
+            self.roomy.pop(view.number, None)
+        return has_grown
+
+
+class _FreeNow(dict[int, dict[str, int]]):
+    """What is free on each node, copied when it is first looked at."""
+
+    def __init__(self, nodes: Mapping[int, NodeView]) -> None:
+        super().__init__()
+        self._nodes = nodes
+
+    def __missing__(self, number: int) -> dict[str, int]:
+        copied = self[number] = dict(self._nodes[number].available)
+        return copied
+
+
 class ClusterView:
     """All nodes that can be asked, this one included."""
 
     def __init__(self, own: NodeView) -> None:
         self.own = own
-        self.nodes: dict[int, NodeView] = {own.number: own}
+        self.nodes = NodeViews()
+        self.nodes[own.number] = own
         self._turn = 0
+
+    def may_serve_here(self, need: Amounts, strategy: Strategy) -> bool:
+        """Whether this node is one of those that may ever serve it."""
+        if _is_plain(strategy):
+            return self.own.takes_work and self.own.could_hold(need)
+        return self.own.number in self.allowed(need, strategy)
 
     def allowed(self, need: Amounts, strategy: Strategy) -> list[int]:
         """The nodes that may ever serve it, the preferred ones alone where there are such."""
@@ -89,7 +164,7 @@ class ClusterView:
 
     def free(self) -> Free:
         """What is free where, to be used up while planning."""
-        return {node.number: dict(node.available) for node in self.nodes.values() if node.is_alive}
+        return _FreeNow(self.nodes)
 
     def room(self, need: Amounts, free: Free) -> int:
         """How many of it fit into what is free in the whole cluster."""
@@ -110,6 +185,8 @@ class ClusterView:
         `asked` is what has been asked for and not been granted. What is planned is taken from `free`, at most `share`
         of it: other jobs wait, too. What `has_waited` also queues where nothing is free, though this node could serve
         it: there leases are asked back for it, so that a job is not left with the share of one node."""
+        if _is_plain(strategy) and self.own.takes_work and self.own.could_hold(need):
+            return self._plan_anywhere(need, wanted, asked, free, share, has_waited), True, 0
         allowed = self.allowed(need, strategy)
         others = [number for number in allowed if number != self.own.number]
         is_local = self.own.number in allowed
@@ -125,24 +202,58 @@ class ClusterView:
                 plan[number] = plan.get(number, 0) + waiting
                 left -= waiting
         if left > 0 and others and (has_waited or not is_local):
-            others.sort(key=lambda number: self.nodes[number].queued)
-            for index, number in enumerate(others):
-                share = left // len(others) + (index < left % len(others))
-                if share:
-                    plan[number] = plan.get(number, 0) + share
+            self._queue_on(others, left, plan)
         return plan, is_local, 0
 
-    def _ask_where_free(self, need: Amounts, left: int, others: list[int], free: Free, plan: dict[int, int]) -> int:
+    def _queue_on(self, others: list[int], left: int, plan: dict[int, int]) -> None:
+        """Evenly, though nothing is free there."""
+        others.sort(key=lambda number: self.nodes[number].queued)
+        for index, number in enumerate(others):
+            if count := left // len(others) + (index < left % len(others)):
+                plan[number] = plan.get(number, 0) + count
+
+    def _plan_anywhere(
+        self, need: Amounts, wanted: int, asked: Mapping[int, int], free: Free, share: int, has_waited: bool
+    ) -> dict[int, int]:
+        """The same for what any node may serve, this one too: looks at no node that has no room."""
+        taken = _take(free[self.own.number], need, min(wanted, share))
+        left = wanted - taken
+        plan: dict[int, int] = {}
+        if min(left, share - taken) > 0:
+            near = self.nodes.after(self.own.number, any(name == CPU for name, _ in need))
+            others = [
+                number for number in near if self.nodes[number].takes_work and self.nodes[number].could_hold(need)
+            ]
+            left -= self._ask_where_free(need, min(left, share - taken), others, free, plan)
+        for number, count in asked.items():  # what waits there may go on waiting
+            view = self.nodes.get(number)
+            if left > 0 and view is not None and view.takes_work and count > plan.get(number, 0):
+                waiting = min(left, count - plan.get(number, 0))
+                plan[number] = plan.get(number, 0) + waiting
+                left -= waiting
+        if left > 0 and has_waited:
+            all_near = self.nodes.after(self.own.number, with_cpus=False)
+            usable = [n for n in all_near if self.nodes[n].takes_work and self.nodes[n].could_hold(need)]
+            self._queue_on(usable, left, plan)
+        return plan
+
+    def _ask_where_free(self, need: Amounts, left: int, others: Iterable[int], free: Free, plan: dict[int, int]) -> int:
         """One at a time from where most is free; how many in all."""
+        room = [
+            (-fitting, self.nodes[number].queued, order, number)
+            for order, number in enumerate(others)
+            if (fitting := _fits(free[number], need, _MANY)) > 0
+        ]
+        heapq.heapify(room)
         total = 0
-        room = {number: _fits(free[number], need, _MANY) for number in others}
-        while total < left:
-            best = max(others, key=lambda number: (room[number], -self.nodes[number].queued))
-            if room[best] <= 0:
-                break
-            room[best] -= 1
-            plan[best] = plan.get(best, 0) + 1
+        while total < left and room:
+            fitting, queued, order, number = room[0]
+            plan[number] = plan.get(number, 0) + 1
             total += 1
+            if fitting < -1:
+                heapq.heapreplace(room, (fitting + 1, queued, order, number))
+            else:
+                heapq.heappop(room)
         for number, count in plan.items():
             _take(free[number], need, count)
         return total
@@ -164,6 +275,11 @@ class ClusterView:
                 plan[number] = plan.get(number, 0) + 1
         plan.pop(self.own.number, None)
         return plan, is_local, sum(plan.values())
+
+
+def _is_plain(strategy: Strategy) -> bool:
+    """Whether it says nothing about which node is meant."""
+    return strategy.get("kind", "default") == "default" and "labels" not in strategy
 
 
 def _fits(free: Mapping[str, int], need: Amounts, most: int) -> int:

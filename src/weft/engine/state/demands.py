@@ -37,8 +37,8 @@ class Demand:
 
     __slots__ = (
         "age", "away", "bundle", "captures", "depth", "draws_from", "group", "held", "hold", "is_actor", "is_local",
-        "job", "key", "last_grant", "need", "order", "parts", "priority", "requester", "runtime_env", "strategy",
-        "wanted",
+        "is_patient", "job", "key", "last_grant", "need", "order", "parts", "priority", "requester", "runtime_env",
+        "strategy", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +65,8 @@ class Demand:
         self.strategy: Mapping[str, str | int | bool] = {}
         self.is_local = True
         """Whether this node may serve it: it is large enough, and the one that is meant."""
+        self.is_patient = False
+        """A process of another node that has leases there: it takes only what is free, and its share among its like."""
         self.away = 0
         """So many of what it wants are left to other nodes, even if there is room here (a spread one)."""
         self.priority = 0

@@ -93,6 +93,8 @@ class LeaseRequested(Event, frozen=True):
     process: Process
     shape: int
     wanted: int
+    is_patient: bool = False
+    """Of another node's process: it has leases there, so nobody's of this node is asked back for it."""
 
 
 class LeaseReturned(Event, frozen=True):

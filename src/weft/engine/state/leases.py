@@ -3,7 +3,9 @@
 Pure: no I/O, no clock. A lease lets its holder push tasks to one worker; the worker's resources are accounted to it.
 
 A lease is asked back (once) when a demand does not fit and giving that lease up would make the shares more even: the
-demand holds nothing, or the victim holds at least two more. Victims are the demands that hold most. A worker that
+demand holds nothing, or the victim holds at least two more. For a patient one (of another node, where it has leases)
+only leases of other nodes' processes are asked back: else drivers that keep their own nodes busy would all swap places.
+Victims are the demands that hold most. A worker that
 is blocked has lent its CPU already, so its lease is left alone. The holder returns the lease when what it pushed
 is done; the tables change only then.
 
@@ -14,7 +16,7 @@ Invariants (`LeaseTable.check`):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from weft.engine.state.demands import Demand, DemandKey, DemandQueue
 from weft.engine.state.events import Process
@@ -71,8 +73,8 @@ class LeaseTable:
     def held_by(self, process: Process) -> list[Lease]:
         return [lease for lease in self.by_id.values() if lease.holder == process]
 
-    def ask_back(self, waiting: Iterable[Demand], pool: ResourcePool) -> list[Lease]:
-        """The leases to ask back now, marked as asked."""
+    def ask_back(self, waiting: Iterable[Demand], pool: ResourcePool, guests: Container[Process] = ()) -> list[Lease]:
+        """The leases to ask back now, marked as asked. `guests` are processes of other nodes."""
         free = dict(pool.available)
         counts: dict[DemandKey, int] = {}
         for lease in self.by_id.values():
@@ -89,18 +91,25 @@ class LeaseTable:
             if not demand.may_draw_from(pool):
                 continue
             if demand.need and (demand.held or demand.insists):
-                chosen += self._ask_back_for(demand, pool, free, counts)
+                chosen += self._ask_back_for(demand, pool, free, counts, guests)
         for lease in chosen:
             lease.is_asked_back = True
         return chosen
 
     def _ask_back_for(
-        self, demand: Demand, pool: ResourcePool, free: dict[str, int], counts: dict[DemandKey, int]
+        self,
+        demand: Demand,
+        pool: ResourcePool,
+        free: dict[str, int],
+        counts: dict[DemandKey, int],
+        guests: Container[Process],
     ) -> list[Lease]:
         """Simulate grants out of what is free and comes back; take victims while that makes the shares more even."""
         chosen: list[Lease] = []
         tentative: list[Lease] = []
         mine = counts.get(demand.key, 0)
+        if demand.is_patient:
+            counts = {key: count for key, count in counts.items() if key[0] in guests}
         for _ in range(demand.wanted):
             while short := [name for name, amount in demand.need if free.get(name, 0) < amount]:
                 taken = {lease.id for lease in chosen + tentative}

@@ -16,6 +16,8 @@ Invariants (`MembershipState.check`):
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 
 from weft.engine.wire.link_messages import AnyMessage, Ask, Call, JoinCluster, Leaving, Member, Members, PeerHello
@@ -24,7 +26,11 @@ BEAT_S = 1.0
 SILENCE_S = 15.0
 AGAIN_S = 2.0
 """After so long a node to which the link was lost is tried again."""
-UNKNOWN_GUESTS = 64
+JOIN_TRIES = 30
+"""A head to which very many come at once lets some in and closes on the others, who come again, not all at once."""
+CLOSED = "the other node closed"
+"""How the reason begins when a link ended with no word from the other side."""
+UNKNOWN_GUESTS = 256
 """Links that have not said who they are; when more come, the oldest go."""
 HEAD = 0
 
@@ -111,8 +117,10 @@ class MembershipState:
         """The link of each node."""
         self._awaited: set[int] | None = None
         """Nodes that must be linked before this one is in; None until the table came."""
-        self._lost_at: dict[int, float] = {}
-        """When the link to a node that is not dead to the head was lost, or last tried."""
+        self._again_at: dict[int, float] = {}
+        """When to try a node again to which the link was lost, and which is not dead to the head."""
+        self._tries = 0
+        """To join."""
 
     @property
     def is_head(self) -> bool:
@@ -143,10 +151,18 @@ class MembershipState:
         self._use(link, number, now, out)
         return out
 
-    def connect_failed(self, number: int, reason: str) -> list[Instruction]:
+    def connect_failed(self, number: int, reason: str, now: float) -> list[Instruction]:
         if number == HEAD:
+            self._tries += 1
+            if reason.startswith(CLOSED) and self._tries < JOIN_TRIES:
+                spread = zlib.crc32(f"{self.own.node_id}{self._tries}".encode()) % 1000 / 500
+                self._again_at[HEAD] = now + spread
+                return []
             return [Lost(f"the cluster at {self._head} can not be joined: {reason}")]
         out: list[Instruction] = []
+        member = self.members.get(number)
+        if member is not None and member.is_alive:
+            self._again_at[number] = now + AGAIN_S
         self._settle_join(number, out)
         return out
 
@@ -155,7 +171,7 @@ class MembershipState:
         if known is None:
             return []
         if not known.is_peer:
-            return self.connect_failed(HEAD, reason) if known.number == HEAD and not self.has_joined else []
+            return self.connect_failed(HEAD, reason, now) if known.number == HEAD and not self.has_joined else []
         assert known.number is not None
         if self._in_use.get(known.number) != link:
             return []
@@ -170,7 +186,7 @@ class MembershipState:
             out += self._node_gone(number, "it has made another link", now)
             out.append(Close(before, "another link took its place"))
         self._in_use[number] = link
-        self._lost_at.pop(number, None)
+        self._again_at.pop(number, None)
         out.append(Use(link, number))
         if (member := self.members.get(number)) is not None:
             out.append(Linked(member))
@@ -244,7 +260,7 @@ class MembershipState:
             if member.is_alive and number in self._in_use and number not in before:
                 out.append(Linked(member))
             elif not member.is_alive:
-                self._lost_at.pop(number, None)
+                self._again_at.pop(number, None)
                 if number in self._in_use:
                     out.append(Close(self._in_use[number], member.death or "the head took it for dead"))
 
@@ -257,7 +273,7 @@ class MembershipState:
             row = self.members[number] = msgspec.structs.replace(member, is_alive=False, death=reason)
             self._publish(row, out)
         elif member is not None and member.is_alive and number < self.own.number:
-            self._lost_at[number] = now
+            self._again_at[number] = now + AGAIN_S
         return [*out, NodeGone(number, reason)]
 
     # ---- time ----
@@ -269,10 +285,13 @@ class MembershipState:
             for link in self._in_use.values()
             if now - self._links[link].last_heard > SILENCE_S
         ]
-        for number, since in list(self._lost_at.items()):
-            if now - since >= AGAIN_S:
-                self._lost_at[number] = now
-                out.append(Connect(number, self.members[number].address))
+        for number, when in list(self._again_at.items()):
+            if now >= when:
+                self._again_at[number] = now + AGAIN_S
+                if number == HEAD:
+                    del self._again_at[number]
+                address = self._head if number == HEAD else self.members[number].address
+                out.append(Connect(number, address))
         return out
 
     def check(self) -> None:

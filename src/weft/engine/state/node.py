@@ -150,7 +150,7 @@ class NodeState(GroupScheduler):
             demand.strategy = strategy
             return None
         demand.strategy = strategy
-        demand.is_local = self.cluster.own.number in self.cluster.allowed(demand.need, strategy)
+        demand.is_local = self.cluster.may_serve_here(demand.need, strategy)
         if strategy.get("kind") == "spread" and len(self.cluster.nodes) > 1:
             demand.away = 1 << 30  # until it is planned
         refusal = self.cluster.refusal(demand.need, strategy)
@@ -174,6 +174,7 @@ class NodeState(GroupScheduler):
                 head = kinds.PROCESS_BODY.pack(event.shape, 0)
                 out.append(SendFault(event.process, kinds.SHAPE_REFUSED, head, fault))
                 return
+        demand.is_patient = event.is_patient
         self.demands.want(demand, event.wanted)
         self._schedule(out)
 

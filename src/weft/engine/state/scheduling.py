@@ -73,10 +73,10 @@ class Scheduler:
         """For what still waits: from the node's pool, and from the bundles of those that are in a placement group."""
         if not self.demands.is_waiting:
             return []
-        asked = self.leases.ask_back(self.demands.pending(), self.resources)
+        asked = self.leases.ask_back(self.demands.pending(), self.resources, self.guests)
         pools = {id(pool): pool for demand in self.demands.pending() for pool in demand.draws_from or ()}
         for pool in pools.values():
-            asked += self.leases.ask_back(self.demands.pending(), pool)
+            asked += self.leases.ask_back(self.demands.pending(), pool, self.guests)
         return asked
 
     def _place(self, demand: Demand, out: list[Instruction]) -> bool:

@@ -12,7 +12,10 @@ CONTROL = 1
 BIND_JOB = 2
 """Daemon to worker, before its first lease is granted: messages.BindJob."""
 LEASE_REQUEST = 3
-"""To the daemon: u32 shape, u32 wanted. So many more leases are wanted now; the newest counts."""
+"""To the daemon: u32 shape, u32 wanted. So many more leases are wanted now; the newest counts.
+
+Between daemons `wanted` may have PATIENT in it: who asks has some on its own node and takes none away from others."""
+PATIENT = 1 << 31
 LEASE_GRANT = 4
 """From the daemon: u64 lease, u32 shape, u32 slot, u32 generation of the worker, u32 zero."""
 LEASE_RETURN = 5

@@ -26,9 +26,8 @@ def _release_twice(pool: ResourcePool, holding: Any, lent: bool = False) -> None
 
 
 def _lose_flight(process: Process, lease: Any) -> None:
-    """With a dead worker go the tasks that it had not started."""
-    while len(lease.flight) > 1:
-        lease.flight.pop().lease = None
+    """With a dead worker go the tasks that it had been given."""
+    lease.flight.clear()
     _real_lost(process, lease)
 
 
@@ -48,7 +47,7 @@ def _hold_on(state: NodeState, process: Any, reason: str, out: Any) -> None:
 
 BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "cpu-given-back-twice": (ResourcePool, "release", _release_twice),
-    "unstarted-tasks-lost": (Process, "_lease_lost", _lose_flight),
+    "tasks-lost-with-worker": (Process, "_lease_lost", _lose_flight),
     "removed-group-kept": (BundlePools, "give_up", _keep_bundles),
     "links-not-watched": (membership.MembershipState, "beat", _no_second_link),
     "leases-of-the-dead-kept": (NodeState, "_end_what_it_held", _hold_on),

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.engine.cluster.shell import OutgoingRecords
-from weft.engine.state.cluster import NodeView
-from weft.engine.state.resources import to_amounts
+from weft.engine.state.cluster import NodeView, NodeViews
+from weft.engine.state.resources import Amounts, to_amounts
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import Member
 from weft.testing.simulate.network import SimLink
@@ -28,7 +28,9 @@ class Crowd:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.members: dict[int, Member] = {}
-        self.views: dict[int, NodeView] = {}
+        self.views = NodeViews()
+        self.waiting: dict[int, SimNode] = {}
+        """Nodes that would have more, were it free."""
 
     def take_in(self, node: SimNode) -> None:
         number = len(self.members)
@@ -51,12 +53,16 @@ class Crowd:
         simulation.clock.after(simulation.network.wire.latency_s, self._reported, number, message)
 
     def _reported(self, number: int, message: lm.Report) -> None:
-        view = self.views[number]
-        view.available, view.queued = message.available, message.queued
-        for node in self._simulation.nodes:
-            state = node.daemon.state
-            if node.number != number and (state.demands.is_waiting or node.shell.asking.asked):
+        if self.views.reported(self.views[number], message.available, message.queued):
+            for node in self.waiting.values():
                 node.shell._plan_later()
+
+    def fed(self, node: SimNode) -> None:
+        """A daemon has handled an event: does anything wait there?"""
+        if node.daemon.state.demands.is_waiting or node.shell.asking.asked:
+            self.waiting[node.number] = node
+        else:
+            self.waiting.pop(node.number, None)
 
 
 class CrowdMembership:
@@ -117,6 +123,9 @@ class CrowdLinks(dict[int, SimLink]):
     def __contains__(self, number: object) -> bool:
         return number in self._node.cluster.by_number and number != self._node.number
 
+    def __len__(self) -> int:
+        return max(0, len(self._node.cluster.by_number) - 1)
+
     def _make(self, other: SimNode) -> SimLink:
         mine, theirs = SimLink(self._node.transport), SimLink(other.transport)
         mine.other, theirs.other = theirs, mine
@@ -133,9 +142,16 @@ class CrowdLinks(dict[int, SimLink]):
 class CrowdViews:
     """One node's `ClusterView.nodes`: its own view, which is always up to date, among the shared ones."""
 
-    def __init__(self, shared: dict[int, NodeView], own: NodeView) -> None:
+    def __init__(self, shared: NodeViews, own: NodeView) -> None:
         self._shared = shared
+        self.roomy = shared.roomy
         self._own = own
+
+    def after(self, own: int, with_cpus: bool) -> list[int]:
+        return self._shared.after(own, with_cpus)
+
+    def taken(self, number: int, need: Amounts) -> None:
+        self._shared.taken(number, need)
 
     def __getitem__(self, number: int) -> NodeView:
         return self._own if number == self._own.number else self._shared[number]

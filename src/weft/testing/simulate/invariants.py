@@ -49,7 +49,7 @@ def at_end(simulation: Simulation) -> list[Broken]:
     texts: list[tuple[str, str]] = []
     texts += _programs(simulation)
     texts += _tasks(simulation)
-    if not texts:
+    if not texts and not simulation.programs:
         texts += _leftovers(simulation)
         texts += _groups(simulation)
         texts += _views(simulation)
@@ -65,12 +65,27 @@ def _programs(simulation: Simulation) -> list[tuple[str, str]]:
     if simulation._on_formed is not None:
         joined = len(simulation.by_number)
         return [("SIM-2", f"the cluster was not formed: {joined} of {simulation.plan.nodes} nodes have joined")]
+    if _is_too_small(simulation):
+        return []
     found = []
     for driver in simulation.drivers:
         if not driver.is_over and driver.node.is_up and not driver.is_dead:
             found.append(("SIM-2", f"the program on node {driver.node.number} waits for ever: {_why(simulation)}"))
             break
     return found
+
+
+def _is_too_small(simulation: Simulation) -> bool:
+    """Whether faults have left less than the program needs: a group or an actor waits for a cluster that may grow."""
+    head = next((node for node in simulation.up() if node.shell.is_head), None)
+    if head is None or not simulation.has_faults:
+        return False
+    state = head.daemon.state
+    waiting = any(group.is_waiting for group in state.groups.living.values())
+    waiting = waiting or any(
+        isinstance(demand.key, bytes) and demand.wanted for demand in state.demands.by_key.values()
+    )
+    return waiting and len(simulation.up()) <= simulation.plan.nodes
 
 
 def _why(simulation: Simulation) -> str:

@@ -139,6 +139,8 @@ class Simulation:
     def fed(self, node: SimNode) -> None:
         """A daemon has handled an event."""
         self._fed += 1
+        if self.crowd is not None:
+            self.crowd.fed(node)
         if self._checks_often or self._fed % 997 == 0:
             self.broken += invariants.of_node(self, node)
 
