@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.tune import session
 from weft.tune.errors import TuneError
-from weft.tune.resources import RESOURCES_ATTRIBUTE
+from weft.tune.resources import RESOURCES_ATTRIBUTE, PlacementGroupFactory, as_resources
 from weft.tune.trainable import Trainable
 
 __all__ = ["register_env", "register_trainable", "resolve_trainable"]
@@ -45,20 +45,18 @@ def resolve_trainable(run: Any) -> tuple[str, Any]:
 def _by_name(name: str) -> Any:
     if name in _trainables:
         return _trainables[name]
+    known = ", ".join(sorted(_trainables)) or "none"
     try:
-        found = getattr(importlib.import_module("weft.rl"), "get_trainable", lambda name: None)(name)
+        return importlib.import_module("weft.rl.registry").get_algorithm(name)
     except ModuleNotFoundError as error:
-        if error.name != "weft.rl":
-            raise
-        found = None
-    if found is None:
-        known = ", ".join(sorted(_trainables)) or "none"
         raise TuneError(
-            f"there is no trainable {name!r}. Registered with tune.register_trainable: {known}; weft.rl has no "
-            f"algorithm of "
-            f"that name either"
-        )
-    return found
+            f"there is no trainable {name!r}. Registered with tune.register_trainable: {known}. weft.rl, which has "
+            f"algorithms by name, can not be imported: {error}. pip install 'weft[rl]'"
+        ) from error
+    except ValueError as error:
+        raise TuneError(
+            f"there is no trainable {name!r}. Registered with tune.register_trainable: {known}; of weft.rl: {error}"
+        ) from error
 
 
 def _check(trainable: Any) -> None:
@@ -126,8 +124,22 @@ def _adapted_class(kind: Any) -> type[Trainable]:
             if stop is not None:
                 stop()
 
+        @staticmethod
+        def default_resource_request(config: Mapping[str, Any]) -> PlacementGroupFactory:
+            return _resources_of(kind, config)
+
     Adapted.__name__ = Adapted.__qualname__ = kind.__name__
     wanted = getattr(kind, RESOURCES_ATTRIBUTE, None)
     if wanted is not None:
         setattr(Adapted, RESOURCES_ATTRIBUTE, staticmethod(wanted))
     return Adapted
+
+
+def _resources_of(kind: Any, config: Mapping[str, Any]) -> PlacementGroupFactory:
+    """One CPU, and a bundle for each worker of a weft.rl algorithm that sets CPUs aside for its workers."""
+    settings_class = getattr(kind, "config_class", None)
+    if settings_class is None:
+        return as_resources(None)
+    settings = settings_class.of(config, {})
+    needed = settings.cpus_per_worker or 0.0
+    return PlacementGroupFactory([{"CPU": 1}, *({"CPU": needed} for _ in range(settings.workers if needed else 0))])
