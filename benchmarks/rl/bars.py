@@ -135,6 +135,8 @@ BARS = {
         "RecurrentPPO", BlindCartPole, 450, 500_000, {"gae_lambda": 0.8, "gamma": 0.98}
     ),
     "multi-agent-ppo-two-cartpoles": Bar("MultiAgentPPO", TwoCartPoles, 450, 400_000, {}),
+    "apex-dqn-cartpole": Bar("ApexDQN", "CartPole-v1", 450, 400_000, {"workers": 3}),
+    "apex-ddpg-pendulum": Bar("ApexDDPG", "Pendulum-v1", -200, 60_000, {"workers": 3, "metrics_window": 20}),
     "a2c-cartpole": Bar("A2C", "CartPole-v1", 475, 500_000, {}),
 }
 

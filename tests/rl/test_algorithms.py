@@ -40,6 +40,8 @@ CASES: dict[str, tuple[type[Any], float, dict[str, Any]]] = {
     "IMPALA": (Matching, 7.0, {**ON_POLICY, "workers": 2}),
     "DQN": (Matching, 7.0, Q),
     "Rainbow": (Masked, 6.5, {**Q, "value_high": 2.0, "atoms": 11}),
+    "ApexDQN": (Matching, 6.0, {**Q, "workers": 2}),
+    "ApexDDPG": (Aiming, -0.6, {**CONTINUOUS, "workers": 2}),
     "DDPG": (Aiming, -0.4, CONTINUOUS),
     "TD3": (Aiming, -0.4, CONTINUOUS),
     "ES": (Matching, 7.0, {"hidden": (8,), "directions": 24, "learning_rate": 0.1}),

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from weft.rl.algorithms.a2c import A2CConfig as A2CConfig
     from weft.rl.algorithms.a3c import A3C as A3C
     from weft.rl.algorithms.a3c import A3CConfig as A3CConfig
+    from weft.rl.algorithms.apex import ApexDDPG as ApexDDPG
+    from weft.rl.algorithms.apex import ApexDDPGConfig as ApexDDPGConfig
+    from weft.rl.algorithms.apex import ApexDQN as ApexDQN
+    from weft.rl.algorithms.apex import ApexDQNConfig as ApexDQNConfig
     from weft.rl.algorithms.ddpg import DDPG as DDPG
     from weft.rl.algorithms.ddpg import TD3 as TD3
     from weft.rl.algorithms.ddpg import DDPGConfig as DDPGConfig
@@ -57,6 +61,7 @@ _HOMES = {
     "weft.rl.algorithm": "Algorithm",
     "weft.rl.algorithms.a2c": "A2C A2CConfig",
     "weft.rl.algorithms.a3c": "A3C A3CConfig",
+    "weft.rl.algorithms.apex": "ApexDDPG ApexDQN ApexDDPGConfig ApexDQNConfig",
     "weft.rl.algorithms.ddpg": "DDPG TD3 DDPGConfig TD3Config",
     "weft.rl.algorithms.dqn": "DQN Rainbow DQNConfig RainbowConfig",
     "weft.rl.algorithms.es": "ARS ES ARSConfig ESConfig",

@@ -6,11 +6,13 @@ that the fragment needs, then `act` for each step, and `ended` for episodes that
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.rl.distributions import pick
 from weft.rl.networks import Params
 
 
@@ -126,6 +128,13 @@ class EpsilonGreedy(_Replayed):
         values = self.model.q_values(np, params, observations, {})
         return self.model.allowed(np, observations, values).argmax(axis=-1)
 
+    def errors(self, params: Params, transitions: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Temporal-difference errors of n-step transitions, as first priorities."""
+        after = self.model.q_values(np, params, transitions["next_observations"], {})
+        after = self.model.allowed(np, transitions["next_observations"], after).max(axis=-1)
+        values = pick(np, self.model.q_values(np, params, transitions["observations"], {}), transitions["actions"])
+        return transitions["rewards"] + transitions["discounts"] * after - values
+
 
 class NoisyDeterministic(_Replayed):
     """A deterministic continuous policy plus normal noise of standard deviation `exploration`.
@@ -154,6 +163,13 @@ class NoisyDeterministic(_Replayed):
 
     def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
         return self.model.action(np, params, observations)
+
+    def errors(self, params: Params, transitions: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Temporal-difference errors of n-step transitions, as first priorities; needs the critic's parameters."""
+        action_after = self.model.action(np, params, transitions["next_observations"])
+        after = self.model.values(np, params, transitions["next_observations"], action_after)[0]
+        values = self.model.values(np, params, transitions["observations"], transitions["actions"])[0]
+        return transitions["rewards"] + transitions["discounts"] * after - values
 
 
 class Squashed(_Replayed):

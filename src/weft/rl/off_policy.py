@@ -57,7 +57,8 @@ class OffPolicyConfig(AlgorithmConfig):
             )
 
     @property
-    def updates_per_round(self) -> int:
+    def updates_in_round(self) -> int:
+        """Gradient steps after each fragment."""
         steps = self.fragment_steps * self.envs_per_worker * max(self.workers, 1)
         return max(1, round(steps * self.updates_per_step))
 
@@ -99,7 +100,7 @@ class OffPolicy(Algorithm[ConfigT]):
             if len(self.replay) < config.learning_starts:
                 continue
             with self.metrics.span("learn"):
-                places, batches = self.replay.sample(self.rng, (config.updates_per_round, config.batch))
+                places, batches = self.replay.sample(self.rng, (config.updates_in_round, config.batch))
                 said, errors = self.learn(batches)
                 if config.prioritized:
                     self.replay.set_priorities(places, np.asarray(errors))

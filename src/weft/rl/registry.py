@@ -13,6 +13,8 @@ _HOMES = {
     "A2C": "a2c",
     "A3C": "a3c",
     "ARS": "es",
+    "ApexDDPG": "apex",
+    "ApexDQN": "apex",
     "DDPG": "ddpg",
     "DQN": "dqn",
     "ES": "es",
@@ -25,6 +27,8 @@ _HOMES = {
     "SAC": "sac",
     "TD3": "ddpg",
 }
+# Names of the classic library.
+_OLD_NAMES = {"apex": "ApexDQN"}
 _registered: dict[str, type[Any]] = {}
 
 
@@ -42,7 +46,7 @@ def get_algorithm(name: str) -> type[Any]:
     if name in _registered:
         return _registered[name]
     normal = {_normal(known): known for known in _HOMES}
-    known = normal.get(_normal(name))
+    known = normal.get(_normal(_OLD_NAMES.get(name.lower(), name)))
     if known is None:
         close = difflib.get_close_matches(_normal(name), normal, 1)
         hint = f"did you mean {normal[close[0]]!r}?" if close else f"there are {', '.join(algorithm_names())}"
