@@ -67,6 +67,8 @@ class SimulatedServer:
     offset: float
     storages: dict[int, DictStorage] = field(default_factory=dict)
     is_alive: bool = True
+    is_full: bool = False
+    """Its disk takes nothing."""
     paused_until: float = 0.0
     held: list[ev.Event] = field(default_factory=list)
 
@@ -102,6 +104,8 @@ class Network:
         self._values = itertools.count(1)
         self._names = itertools.count(1)
         self.is_calm = False
+        self.refused = 0
+        """Writes that a full disk did not take."""
         first = self.add_server()
         self._carry(first, self.servers[first].state.found(first_configuration(first, first, SHARDS), 0.0))
         for _ in range(servers - 1):
@@ -246,6 +250,10 @@ class Network:
                 self._carry(name, server.state.handle(self._store(server, one)))
 
     def _store(self, server: SimulatedServer, one: ev.Instruction) -> ev.Event:
+        if server.is_full and isinstance(one, ev.DecideWrite):
+            return ev.WriteRejected(one.shard, "the disk is full", True)
+        if server.is_full and isinstance(one, ev.ApplyEntries | ev.LoadRows):
+            return ev.ApplyFailed(one.shard, "the disk is full")
         if isinstance(one, ev.DecideWrite):
             storage = server.storages[one.shard]
             try:
@@ -351,7 +359,9 @@ class Network:
                     operation.answered = self.now
                     operation.result = one.result[0] if operation.kind == "read" else one.result
             elif isinstance(one, cc.Fail):
-                raise AssertionError(f"a call failed: {one.reason}")
+                assert "the disk is full" in one.reason, f"a call failed: {one.reason}"
+                del client.running[one.ticket]
+                self.refused += 1
             elif isinstance(one, cc.TellChanges):
                 client.heard += one.changes
 

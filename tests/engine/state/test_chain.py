@@ -61,6 +61,27 @@ def cut_off_a_tail(seed: int, *bugs: str) -> None:
     network.calm_down([b"k0"], listener)
 
 
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_replica_whose_disk_is_full_is_cut_out_and_joins_again_when_there_is_room(which: int) -> None:
+    network = Network(1, Faults(loss=0.0, repeats=0.0))
+    client = network.add_client()
+    network.run_until(0.6)
+    place = network.chosen[max(network.chosen)].chains[1].members[which]
+    network.servers[place.server].is_full = True
+    for _ in range(60):
+        if not network.clients[client].running:
+            network.ask(client, [b"k0"], ("put",))
+        network.run_until(network.now + 0.01)
+    assert network.refused == (1 if which == 0 else 0)  # only a head can refuse
+    assert place not in network.chosen[max(network.chosen)].chains[1].members
+    network.servers[place.server].is_full = False
+    network.run_until(network.now + 2.0)
+    chains = network.chosen[max(network.chosen)].chains
+    assert [len(chain.members) for chain in chains] == [3, 3]
+    final = [network.servers[member.server].storages[1].get("kv", b"k0") for member in chains[1].members]
+    assert len(set(final)) == 1 and final[0] is not None
+
+
 def test_a_tail_that_is_cut_off_serves_no_old_rows() -> None:
     for seed in range(3):
         cut_off_a_tail(seed)
