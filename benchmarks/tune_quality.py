@@ -1,7 +1,9 @@
-"""How good the answers are: early stopping and BOHB beside Optuna's counterparts, and PBT's published toy problem.
+"""How good the answers are: early stopping and BOHB beside Optuna's and Syne Tune's, and PBT's published toy problem.
 
     python benchmarks/tune_quality.py                  # 30 seeds, medians
     python benchmarks/tune_quality.py --seeds 5 --budget 400
+
+Syne Tune is measured when it is installed (pip install syne-tune statsmodels).
 
 All runs are in virtual time, with the same number of workers and the same budget of steps. A run's figure is the lowest
 loss that any trial has reported by the end of the budget; the table has the median over the seeds, lower is better.
@@ -148,6 +150,60 @@ def of_optuna(make_pruner: Callable[[], Any], sampler: str) -> Callable[[Any, in
     return run
 
 
+def of_syne_tune(baseline: str) -> Callable[[Any, int, float], float] | None:
+    """Syne Tune's own scheduler in virtual time; None when it is not installed."""
+    try:
+        from syne_tune.backend.trial_status import Trial
+        from syne_tune.config_space import loguniform, uniform
+        from syne_tune.optimizer import baselines
+    except ModuleNotFoundError:
+        return None
+    import datetime
+    import logging
+
+    import numpy as np
+
+    logging.getLogger("syne_tune").setLevel(logging.ERROR)
+
+    def run(model: Any, seed: int, budget: float) -> float:
+        np.random.seed(seed)
+        kinds = {True: loguniform, False: uniform}
+        space = {key: kinds[domain.log](domain.lower, domain.upper) for key, domain in model.space.items()}
+        scheduler = getattr(baselines, baseline)(
+            space, metric="loss", time_attr="t", max_t=MAX_T, reduction_factor=ETA, random_seed=seed
+        )
+        agenda: list[tuple[float, int, Any, Any]] = []
+        order, best = 0, math.inf
+
+        def begin(now: float) -> None:
+            nonlocal order
+            config = scheduler.suggest().config
+            trial = Trial(order, config, datetime.datetime.now())
+            scheduler.on_trial_add(trial)
+            order += 1
+            heapq.heappush(agenda, (now + 1, order, trial, model(config)))
+
+        for _ in range(SLOTS):
+            begin(0.0)
+        while agenda:
+            now, _, trial, curve = heapq.heappop(agenda)
+            if now > budget:
+                break
+            result = {**curve.step(), "t": curve.t}
+            best = min(best, result["loss"])
+            if curve.t >= MAX_T:
+                scheduler.on_trial_complete(trial, result)
+                begin(now)
+            elif scheduler.on_trial_result(trial, result) != "CONTINUE":
+                begin(now)
+            else:
+                order += 1
+                heapq.heappush(agenda, (now + 1, order, trial, curve))
+        return best
+
+    return run
+
+
 class Toy(tune.Trainable):
     """Figure 2 of the PBT paper: the true objective is 1.2 - |theta|², the surrogate weighs the coordinates by h."""
 
@@ -186,8 +242,11 @@ def toy(with_pbt: bool, seed: int) -> float:
     return outcome.best_value
 
 
-def contenders() -> dict[str, tuple[Callable[[Any, int, float], float], Callable[[Any, int, float], float]]]:
-    """what -> (ours, Optuna's)"""
+Run = Callable[[Any, int, float], float]
+
+
+def contenders() -> dict[str, tuple[Run, Run, Run | None]]:
+    """what -> (ours, Optuna's, Syne Tune's)"""
     import optuna
 
     def random_search(seed: int) -> Any:
@@ -196,21 +255,17 @@ def contenders() -> dict[str, tuple[Callable[[Any, int, float], float], Callable
     halving = lambda: optuna.pruners.SuccessiveHalvingPruner(1, ETA)  # noqa: E731
     band = lambda: optuna.pruners.HyperbandPruner(1, MAX_T, ETA)  # noqa: E731
     asha = lambda: ASHAScheduler(max_t=MAX_T, reduction_factor=ETA)  # noqa: E731
+    promotion = lambda: ASHAScheduler(max_t=MAX_T, reduction_factor=ETA, variant="promotion")  # noqa: E731
+    hyperband = lambda: HyperBandScheduler(max_t=MAX_T)  # noqa: E731
+    bohb = lambda: HyperBandForBOHB(max_t=MAX_T)  # noqa: E731
+    syne_asha, syne_bohb = of_syne_tune("ASHA"), of_syne_tune("BOHB")
     return {
-        "ASHA, random": (of_weft(asha, random_search), of_optuna(halving, "random")),
-        "ASHA promotion, random": (
-            of_weft(lambda: ASHAScheduler(max_t=MAX_T, reduction_factor=ETA, variant="promotion"), random_search),
-            of_optuna(halving, "random"),
-        ),
-        "ASHA, TPE": (of_weft(asha, lambda seed: OptunaSearch("tpe", seed=seed)), of_optuna(halving, "tpe")),
-        "HyperBand, random": (
-            of_weft(lambda: HyperBandScheduler(max_t=MAX_T), random_search),
-            of_optuna(band, "random"),
-        ),
-        "BOHB": (
-            of_weft(lambda: HyperBandForBOHB(max_t=MAX_T), lambda seed: TuneBOHB(seed=seed)),
-            of_optuna(band, "tpe"),
-        ),
+        "ASHA, random": (of_weft(asha, random_search), of_optuna(halving, "random"), syne_asha),
+        "ASHA promotion, random": (of_weft(promotion, random_search), of_optuna(halving, "random"), syne_asha),
+        "HyperBand, random": (of_weft(hyperband, random_search), of_optuna(band, "random"), None),
+        "BOHB": (of_weft(bohb, lambda seed: TuneBOHB(seed=seed)), of_optuna(band, "tpe"), syne_bohb),
+        "ASHA with BOHB's model": (of_weft(asha, lambda seed: TuneBOHB(seed=seed)), of_optuna(band, "tpe"), syne_bohb),
+        "ASHA, TPE": (of_weft(asha, lambda seed: OptunaSearch("tpe", seed=seed)), of_optuna(halving, "tpe"), None),
     }
 
 
@@ -221,13 +276,14 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     print(f"{args.seeds} seeds, {SLOTS} workers, {args.budget:g} steps each: median of the lowest loss")
-    print(f"{'':28}{'':12}{'Weft':>10}{'Optuna':>10}")
+    print(f"{'':28}{'':12}{'Weft':>10}{'Optuna':>10}{'Syne Tune':>12}")
     for name, sides in contenders().items():
         for model in (Crossing, Hartmann):
             medians = [
-                statistics.median(side(model, seed, args.budget) for seed in range(args.seeds)) for side in sides
+                statistics.median(side(model, seed, args.budget) for seed in range(args.seeds)) if side else math.nan
+                for side in sides
             ]
-            print(f"{name:28}{model.__name__:12}{medians[0]:>10.4f}{medians[1]:>10.4f}", flush=True)
+            print(f"{name:28}{model.__name__:12}{medians[0]:>10.4f}{medians[1]:>10.4f}{medians[2]:>12.4f}", flush=True)
     found = statistics.median(toy(True, seed) for seed in range(args.seeds))
     print(f"PBT's toy problem, Q after 200 steps (at most 1.2): {found:.3f}; grid search: {toy(False, 0):.3f}")
 
