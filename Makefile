@@ -11,6 +11,8 @@ KILL_ROUNDS ?= 100
 FUZZ_SECONDS ?= 60
 SEEDS ?= 2000
 FIRST_SEED ?= 0
+RL_CASES ?=
+RL_SEEDS ?= 5
 RAY_VERSION := 2.60.0
 
 venv := .venv
@@ -95,6 +97,11 @@ fuzz: build  ## all that reads bytes of other nodes; FUZZ_SECONDS=60
 	@mkdir -p build/fuzz
 	@nice -n 19 $(python) tests/fuzz/fuzz_links.py build/fuzz tests/fuzz/corpus -max_total_time=$(FUZZ_SECONDS) \
 		-artifact_prefix=build/fuzz- -print_final_stats=1
+
+.PHONY: bench-rl
+bench-rl: build  ## does each algorithm of weft.rl reach its bar? hours; RL_CASES='ppo-cartpole …' RL_SEEDS=5
+	@$(python) benchmarks/rl/bars.py $(RL_CASES) --seeds $(RL_SEEDS)
+	@$(python) benchmarks/rl/plot.py
 
 .PHONY: sanitize
 sanitize: $(venv)/.tools  ## the native tests under ASan and UBSan, then under TSan

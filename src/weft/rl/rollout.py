@@ -158,9 +158,9 @@ class RolloutWorker:
             "observations": np.empty((steps + 1, count, *encoder.shape), encoder.dtype),
             "actions": np.empty((steps, count, *decoder.shape), decoder.dtype),
             "rewards": np.empty((steps, count), np.float64),
-            "terminated": np.empty((steps, count), np.bool_),
-            "truncated": np.empty((steps, count), np.bool_),
-            "valid": np.empty((steps, count), np.bool_),
+            "terminated": np.zeros((steps, count), np.bool_),
+            "truncated": np.zeros((steps, count), np.bool_),
+            "valid": np.ones((steps, count), np.bool_),
         }
         if not behaviour.keeps_next_observations:
             arrays["bootstrap"] = np.zeros((steps, count), np.float32)
@@ -174,6 +174,9 @@ class RolloutWorker:
             arrays["observations"][time] = observations
             arrays["actions"][time] = actions
             arrays["rewards"][time] = step.rewards
+            observations = step.observations
+            if step.all_valid and not step.finals:
+                continue
             arrays["terminated"][time] = step.terminated
             arrays["truncated"][time] = step.truncated
             arrays["valid"][time] = step.valid
@@ -181,9 +184,7 @@ class RolloutWorker:
                 finals[time, index] = final
                 if step.truncated[index] and "bootstrap" in arrays:
                     arrays["bootstrap"][time, index] = behaviour.value(params, final, index) or 0.0
-            if step.finals or not step.valid.all():
-                behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
-            observations = step.observations
+            behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
         arrays["observations"][steps] = observations
         self._observations = observations
         if behaviour.keeps_next_observations:

@@ -30,6 +30,7 @@ class ObservationEncoder:
         self.space = space
         self.mask_size = mask_size if _has_mask(space) else 0
         self.is_image = isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
+        self._box_shape, self._box_dtype = space.shape, space.dtype
         self._plain_box = isinstance(space, spaces.Box) and len(space.shape) == 1
         self.dtype: np.dtype[Any] = np.dtype(np.uint8 if self.is_image else np.float32)
         self.shape: tuple[int, ...]
@@ -42,6 +43,8 @@ class ObservationEncoder:
     def encode(self, observation: Any) -> NDArray[Any]:
         """One observation as an array of `shape`; raises SpaceMismatch where it is not of the space."""
         if self._plain_box or self.is_image:
+            if getattr(observation, "shape", None) == self._box_shape and observation.dtype == self._box_dtype:
+                return observation
             return _checked_box(self.space, observation, "observation")
         parts: list[NDArray[Any]] = []
         _append_parts(self.space, observation, "observation", parts)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
 SEED_BOUND = 2**31 - 1
+RESEED_STEPS = 256  # seeding takes longer than a step of a small environment
 
 
 class EnvironmentFailed(RuntimeError):
@@ -49,6 +50,7 @@ class Step:
     truncated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
     finals: dict[int, NDArray[Any]]
+    all_valid: bool = False  # True spares the reader a look at `valid`
 
 
 class Environments(Protocol):
@@ -86,8 +88,8 @@ def open_environments(make: Callable[[], Any], count: int, rng: np.random.Genera
 class EnvironmentList:
     """Single environments, stepped one after the other.
 
-    Every episode begins with a seed of its own. So an environment's state is its episode's seed and the actions since:
-    that is what `state` holds, and `restore` plays it again.
+    An environment is seeded when it begins, and again at the first episode's end after RESEED_STEPS. So its state is
+    its last seed and the actions since: that is what `state` holds, and `restore` plays it again.
     """
 
     def __init__(self, envs: Sequence[Any], rng: np.random.Generator, label: str) -> None:
@@ -98,16 +100,20 @@ class EnvironmentList:
         self.encoder = ObservationEncoder(envs[0].observation_space, mask_size=sum(self.decoder.sizes))
         self.count = len(self._envs)
         self.episodes: list[Episode] = []
-        self._seeds = [0] * self.count
-        self._actions: list[list[Any]] = [[] for _ in range(self.count)]
-        self._rewards = [0.0] * self.count
         self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
-        self._doing = ("reset", 0)
+        self._rewards = np.zeros(self.count)  # of the running episodes
+        self._history: list[Any] = []  # the actions of all environments, one row a step
+        self._seeds = [0] * self.count
+        self._seeded_at = [0] * self.count  # rows of the history
+        self._began_at = [0] * self.count
+        self._doing, self._index = "reset", 0
+        self._always = np.ones(self.count, np.bool_)
+        self._never = np.zeros(self.count, np.bool_)
 
     def reset(self) -> NDArray[Any]:
         """Begin a new episode everywhere."""
         for index in range(self.count):
-            self._begin_episode(index)
+            self._begin_episode(index, self._new_seed())
         return self._observations.copy()
 
     def begin(self, index: int, seed: int) -> NDArray[Any]:
@@ -117,65 +123,93 @@ class EnvironmentList:
 
     def step(self, chosen: NDArray[Any]) -> Step:
         actions = self.decoder.decode(chosen)
-        count = self.count
-        rewards = np.zeros(count)
-        terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        finals: dict[int, NDArray[Any]] = {}
+        rewards, ended = [], []
         encode, observations = self.encoder.encode, self._observations
+        self._doing = "step"
         for index, env in enumerate(self._envs):
-            action = actions[index]
-            self._doing = ("step", index)
+            self._index = index
             try:
-                observation, reward, has_terminated, has_truncated, _ = env.step(action)
+                observation, reward, has_terminated, has_truncated, _ = env.step(actions[index])
                 observations[index] = encode(observation)
-                rewards[index] = reward
+                rewards.append(float(reward))
             except Exception as error:
                 self._fail(error)
-            self._actions[index].append(action)
-            self._rewards[index] += reward
             if has_terminated or has_truncated:
-                terminated[index] = has_terminated
-                truncated[index] = has_truncated and not has_terminated
+                ended.append((index, bool(has_terminated)))
+        self._history.append(actions)
+        earned = np.array(rewards)
+        self._rewards += earned
+        terminated, truncated, finals = self._never, self._never, {}
+        if ended:
+            terminated, truncated = self._never.copy(), self._never.copy()
+            for index, has_terminated in ended:
+                terminated[index], truncated[index] = has_terminated, not has_terminated
                 finals[index] = observations[index].copy()
-                self.episodes.append(Episode(float(self._rewards[index]), len(self._actions[index])))
-                self._begin_episode(index)
-        return Step(observations.copy(), rewards, terminated, truncated, np.ones(count, np.bool_), finals)
+                self._end_episode(index)
+        return Step(observations.copy(), earned, terminated, truncated, self._always, finals, all_valid=True)
 
     def where(self) -> str:
         """What is being done, for messages."""
-        doing, index = self._doing
-        return f"{doing} {len(self._actions[index])} of environment {index} of {self._label}"
+        step = len(self._history) - self._began_at[self._index]
+        return f"{self._doing} {step} of environment {self._index} of {self._label}"
 
     def state(self) -> dict[str, NDArray[Any]] | None:
-        """Each running episode's seed and actions."""
+        """Each environment's last seed and the actions since."""
         saved: dict[str, NDArray[Any]] = {"seeds": np.asarray(self._seeds, np.int64)}
-        for index, actions in enumerate(self._actions):
+        for index, row in enumerate(self._seeded_at):
+            actions = [actions[index] for actions in self._history[row:]]
             saved[f"actions.{index}"] = np.asarray(actions, self.decoder.space.dtype or np.int64)
         return saved
 
     def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
-        """Play the saved episodes up to where they were; the observations to act on next."""
-        for index in range(self.count):
-            self._begin_episode(index, int(saved["seeds"][index]))
-            actions = saved[f"actions.{index}"]
-            for action in actions.tolist() if actions.ndim == 1 and self.decoder.kind == "discrete" else actions:
-                observation, reward, _, _, _ = self._envs[index].step(action)
+        """Play the saved actions again; the observations to act on next."""
+        played = [saved[f"actions.{index}"] for index in range(self.count)]
+        longest = max(len(actions) for actions in played)
+        self._history = [[None] * self.count for _ in range(longest)]
+        for index, actions in enumerate(played):
+            first = longest - len(actions)
+            self._begin_episode(index, int(saved["seeds"][index]), first)
+            listed = actions.tolist() if self.decoder.kind == "discrete" else list(actions)
+            for row, action in enumerate(listed, first):
+                self._history[row][index] = action
+                observation, reward, terminated, truncated, _ = self._envs[index].step(action)
                 self._observations[index] = self.encoder.encode(observation)
-                self._actions[index].append(action)
-                self._rewards[index] += reward
+                self._rewards[index] += float(reward)
+                if terminated or truncated:
+                    self._begin_episode(index, None, row + 1)
         return self._observations.copy()
 
     def close(self) -> None:
         for env in self._envs:
             env.close()
 
-    def _begin_episode(self, index: int, seed: int | None = None) -> None:
-        self._seeds[index] = int(self._rng.integers(SEED_BOUND)) if seed is None else seed
-        self._actions[index] = []
+    def _new_seed(self) -> int:
+        return int(self._rng.integers(SEED_BOUND))
+
+    def _end_episode(self, index: int) -> None:
+        rows = len(self._history)
+        self.episodes.append(Episode(float(self._rewards[index]), rows - self._began_at[index]))
+        is_due = rows - self._seeded_at[index] >= RESEED_STEPS
+        self._begin_episode(index, self._new_seed() if is_due else None)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the part of the history that no environment needs, now and then."""
+        unneeded = min(self._seeded_at)
+        if unneeded > 4 * RESEED_STEPS:
+            del self._history[:unneeded]
+            self._seeded_at = [row - unneeded for row in self._seeded_at]
+            self._began_at = [row - unneeded for row in self._began_at]
+
+    def _begin_episode(self, index: int, seed: int | None, row: int | None = None) -> None:
+        row = len(self._history) if row is None else row
+        if seed is not None:
+            self._seeds[index], self._seeded_at[index] = seed, row
+        self._began_at[index] = row
         self._rewards[index] = 0.0
-        self._doing = ("reset", index)
+        self._doing, self._index = "reset", index
         try:
-            observation, _ = self._envs[index].reset(seed=self._seeds[index])
+            observation, _ = self._envs[index].reset(seed=seed)
             self._observations[index] = self.encoder.encode(observation)
         except Exception as error:
             self._fail(error)
