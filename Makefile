@@ -52,8 +52,12 @@ demo: build  ## a tour of the engine
 	@$(python) examples/demo.py
 
 .PHONY: test
-test: build  ## the whole test suite
+test: build test-native  ## the whole test suite
 	@$(python) -m pytest -q tests
+
+.PHONY: test-native
+test-native: $(venv)/.tools  ## the native core's own tests, without sanitizers
+	@$(call run_native_tests,build/native-tests,,)
 
 .PHONY: stress
 stress: build  ## the long stress test and the kills; STRESS_SECONDS=600 KILL_ROUNDS=100

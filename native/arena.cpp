@@ -142,6 +142,11 @@ void Arena::accept(const ArenaRef& ref) {
     segment_.object(ref.entry).accepted.store(1, std::memory_order_release);
 }
 
+void Arena::adopt(const ArenaRef& ref) {
+    ObjectEntry& entry = segment_.object(ref.entry);
+    if (entry.generation.load(std::memory_order_seq_cst) == ref.generation) entry.owner.store(self_.key());
+}
+
 void Arena::remove(const ArenaRef& ref) {
     ObjectEntry& entry = segment_.object(ref.entry);
     if (entry.generation.load(std::memory_order_seq_cst) != ref.generation) return;

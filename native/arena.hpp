@@ -37,6 +37,8 @@ class Arena {
     void abandon(const ArenaRef& ref);
     /// The owner has learnt of the object.
     void accept(const ArenaRef& ref);
+    /// This process owns it from now on.
+    void adopt(const ArenaRef& ref);
     /// No ref is left; it goes once nobody reads it. By the owner.
     void remove(const ArenaRef& ref);
 

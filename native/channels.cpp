@@ -1,5 +1,6 @@
 #include "channels.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace weft {
@@ -65,6 +66,10 @@ bool Channels::flush(Peer& peer) {
     }
     if (any) ring(peer.id.slot);
     return any;
+}
+
+bool Channels::is_flushed() const {
+    return std::all_of(peers_.begin(), peers_.end(), [](const auto& p) { return !p || p->overflow.empty(); });
 }
 
 void Channels::forget(ProcessId dead) {

@@ -28,6 +28,8 @@ class Channels {
     void flush_waiting(uint32_t slot) {
         if (has_waiting(slot)) flush(*peers_[slot]);
     }
+    /// Whether all that was sent is in the rings.
+    bool is_flushed() const;
     /// Give up both rings with a dead process.
     void forget(ProcessId dead);
     /// Peers that turned out dead when they were first reached. Can be asked without the lock; this process's

@@ -26,11 +26,13 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "arena.hpp"
 #include "channels.hpp"
 #include "doorbell.hpp"
+#include "ledger.hpp"
 #include "ring.hpp"
 #include "wire.hpp"
 
@@ -68,6 +70,10 @@ struct EntryExtra {
     std::vector<ProcessId> wanters;  ///< borrowers to send the value to
     std::vector<PyObject*> callbacks;
     std::vector<std::pair<uint64_t, int64_t>> borrowers;  ///< counts by process key; never a zero
+    uint32_t row = 0;                                     ///< in the ledger, 0 for none
+    uint32_t needed = 0;                                  ///< other rows that name it
+    std::vector<Entry*> row_needs;                        ///< what its own row names
+    std::vector<ProcessId> late_lends;                    ///< who was sent the ref while its owner was dead
 };
 
 /// An object that this process owns or borrows.
@@ -381,6 +387,27 @@ class Core {
     void wait_for_arguments(Task* task);
     bool has_arguments(Task* task);
     void arguments_lost(Task* task);
+    // custody.cpp
+    struct Adoption;
+    struct AdoptedRow;
+    void became_lent(Entry* entry);
+    void no_longer_lent(Entry* entry);
+    void write_rows(Entry* first);
+    std::vector<Entry*> write_row(Entry* entry);
+    void erase_rows(Entry* first);
+    void renew_row(Entry* entry);
+    void drain_all();
+    void on_find_orphans(Cursor cursor);
+    void on_moved(Cursor cursor);
+    void send_moved(Id id, ProcessId owner, ProcessId to);
+    void on_settled(Cursor cursor);
+    void bury(ProcessId dead);
+    void on_adopt(Cursor cursor);
+    void confirm_adoptions();
+    Entry* own_from_now(Id id);
+    void adopt_row(Adoption& all, const AdoptedRow& row);
+    void adopt_task(Adoption& all, const AdoptedRow& row);
+    Entry* take_over(const PackedRef& ref);
     // submit.cpp
     void dependency_done(Task* task);
     void enqueue(Task* task);
@@ -422,8 +449,12 @@ class Core {
     bool is_worker_;
     Arena arena_;
     Channels channels_;
+    Ledger ledger_;
+    int64_t ledger_empty_since_ns_ = 0;
 
     std::mutex mutex_;
+    std::unordered_set<uint64_t> buried_;  ///< keys of the dead that are settled
+    std::vector<uint64_t> adopted_;        ///< custodies to be confirmed
     std::unordered_map<Id, Entry*, IdHash> table_;
     std::unordered_map<uint64_t, std::unique_ptr<Function>> functions_;
     std::vector<std::unique_ptr<Shape>> shapes_;

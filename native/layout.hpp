@@ -50,6 +50,8 @@ struct alignas(64) ProcessSlot {
     Shared<uint32_t> generation;
     /// 1 from reservation until the daemon saw the death; partner: PEER_DIED handling.
     Shared<uint32_t> alive;
+    /// The first page of its ledger, 0 for none; stored by the process, read by the daemon after its death.
+    Shared<uint64_t> ledger;
     Doorbell bell;
 };
 

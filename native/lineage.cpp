@@ -188,6 +188,8 @@ void Core::run_again(Task* task, std::vector<Entry*>& missing) {
             entry->state.store(uint8_t(ObjectState::pending), std::memory_order_release);
         }
     }
+    for (Entry* entry : task->returns)
+        if (entry != nullptr && entry->extra && entry->extra->row != 0) renew_row(entry);
     const auto take_back = [&](Entry* entry) {
         hold(entry);
         --entry->lineage_holds;

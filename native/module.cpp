@@ -346,6 +346,21 @@ nb::list drain(NodePort& port) {
     return out;
 }
 
+/// (id, is it lent, function, shape, ids that it needs, (entry, generation) or None, body) for each row.
+nb::list take_ledger(NodePort& port, uint32_t slot, uint32_t generation) {
+    nb::list out;
+    for (const FoundRow& row : port.take_ledger({slot, generation})) {
+        nb::list needs;
+        for (const Id& id : row.needs)
+            needs.append(as_bytes(id));
+        nb::object arena = nb::none();
+        if (row.head.in_arena != 0) arena = nb::make_tuple(row.head.arena.entry, row.head.arena.generation);
+        out.append(nb::make_tuple(as_bytes(row.head.id), row.is_lent, row.head.function, row.head.shape,
+                                  needs, arena, nb::bytes(row.body.data(), row.body.size())));
+    }
+    return out;
+}
+
 nb::list mark_dead(NodePort& port, uint32_t slot, uint32_t generation) {
     nb::list out;
     for (const ProcessId& peer : port.mark_dead({slot, generation}))
@@ -515,6 +530,7 @@ NB_MODULE(_native, m) {
         .def("mark_dead", &mark_dead)
         .def("release_slot", [](NodePort& p, uint32_t slot,
                                 uint32_t generation) { return p.release_slot({slot, generation}); })
+        .def("take_ledger", &take_ledger)
         .def("statistics", &port_statistics)
         .def("spill", &NodePort::spill, nb::call_guard<nb::gil_scoped_release>())
         .def("restore", &NodePort::restore, nb::call_guard<nb::gil_scoped_release>())

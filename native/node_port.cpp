@@ -78,6 +78,7 @@ ProcessId NodePort::reserve_slot() {
         bell.waiter_word.store(0);
         bell.background_word.store(0);
         bell.spinning.store(0);
+        slot.ledger.store(0);
         const uint32_t generation = slot.generation.fetch_add(1) + 1;
         slot.alive.store(1);
         Header& header = segment_->header();
@@ -138,6 +139,15 @@ void NodePort::wake_self() {
 void NodePort::release_link(uint32_t node) {
     forwarding_.hold(node, false);
     wake_self();
+}
+
+std::vector<FoundRow> NodePort::take_ledger(ProcessId dead) {
+    const ProcessSlot& slot = segment_->slot(dead.slot);
+    if (slot.generation.load() != dead.generation || slot.alive.load() == 0) return {};
+    std::vector<FoundRow> rows = read_ledger(*segment_, dead);
+    for (const FoundRow& row : rows)
+        if (row.head.in_arena != 0) arena_.adopt(row.head.arena);
+    return rows;
 }
 
 std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {

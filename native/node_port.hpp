@@ -7,6 +7,7 @@
 
 #include "channels.hpp"
 #include "forwarding.hpp"
+#include "ledger.hpp"
 #include "proxies.hpp"
 
 namespace weft {
@@ -31,6 +32,9 @@ class NodePort {
     bool send(ProcessId to, Kind kind, const void* data, size_t bytes) {
         return channels_.send(to, kind, data, bytes);
     }
+    /// What a process that is dead had lent. Its objects among that are the daemon's until somebody adopts
+    /// them. Before mark_dead.
+    std::vector<FoundRow> take_ledger(ProcessId dead);
     std::vector<ProcessId> mark_dead(ProcessId dead);
     bool release_slot(ProcessId dead);
 

@@ -144,6 +144,8 @@ void Core::complete(Entry* entry, Where where, const char* data, size_t bytes, c
     if (where == Where::error) failures.fetch_add(1, std::memory_order_release);
     if (entry->marked) marked_done.fetch_add(1, std::memory_order_release);
     if (!entry->extra) return;
+    if (entry->extra->row != 0 || entry->extra->needed != 0 || !entry->extra->borrowers.empty())
+        renew_row(entry);
     std::vector<Task*> dependents = std::move(entry->extra->dependents);
     std::vector<ProcessId> wanters = std::move(entry->extra->wanters);
     std::vector<PyObject*> callbacks = std::move(entry->extra->callbacks);
@@ -177,13 +179,8 @@ void Core::fetch(Entry* entry) {
     if (entry->owned || entry->fetching || entry->is_done()) return;
     entry->fetching = true;
     if (is_lost()) return fail(entry, node_lost_error());
-    if (!segment_->is_alive(entry->owner)) {
-        fail(entry,
-             error_value(ErrorCode::owner_died,
-                         "the process that owned the object died before its value was known here. Return it "
-                         "from a task of a longer-lived process, or put it there."));
-        return;
-    }
+    if (!segment_->is_alive(entry->owner))  // it moves to another, or is lost
+        return send(daemon_, Kind::ORPHAN_ASKED, &entry->owner, sizeof entry->owner);
     send(entry->owner, Kind::WANT, &entry->id, sizeof entry->id);
 }
 
@@ -194,14 +191,14 @@ void Core::add_borrower(Entry* entry, ProcessId borrower, int64_t count) {
     if (it == list.end()) {
         // Whoever shares a ring with it hears of its death; of one that is dead already nobody would.
         if (!channels_.knows(borrower) && !channels_.send(borrower, Kind::ACQUAINT, nullptr, 0)) return;
-        if (list.empty()) ++lent_out_;
         list.emplace_back(borrower.key(), count);
+        if (list.size() == 1) became_lent(entry);
         return;
     }
     it->second += count;
     if (it->second != 0) return;
     list.erase(it);
-    if (list.empty()) --lent_out_;
+    if (list.empty()) no_longer_lent(entry);
     if (list.empty() && entry->holds.load(std::memory_order_acquire) == 0) release_entry(entry);
 }
 
@@ -217,6 +214,9 @@ void Core::lend_ref(Entry* entry, ProcessId to) {
     escape(entry);
     if (entry->owned) {
         add_borrower(entry, to, 1);
+    } else if (!segment_->is_alive(entry->owner)) {
+        if (entry->owner != to && !buried_.contains(entry->owner.key()))
+            entry->more().late_lends.push_back(to);
     } else if (entry->owner != to && entry->owner.slot != kDaemonSlot) {
         struct {
             Id id;

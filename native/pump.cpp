@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kTickNs = 1'000'000;
 constexpr int64_t kIdleLeaseNs = 50'000'000;
+constexpr int64_t kIdleLedgerNs = 50'000'000;
 constexpr int kTicksBeforeParking = 4;
 /// After so many spins in vain the next ones are short, but for one in so many.
 constexpr uint32_t kVainSpins = 8;
@@ -43,7 +44,8 @@ Core::Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id ro
       daemon_{kDaemonSlot, segment_->slot(kDaemonSlot).generation.load()},
       is_worker_(is_worker),
       arena_(*segment_, self),
-      channels_(*segment_, self, event_fd) {
+      channels_(*segment_, self, event_fd),
+      ledger_(*segment_, arena_, self) {
     background_thread_ = std::thread([this] { background(); });
 }
 
@@ -163,6 +165,8 @@ void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
             if (Entry* entry = find(id); entry != nullptr && entry->owned) cancel(entry, how & 1, how & 2);
             return;
         }
+        case Kind::MOVED:
+            return on_moved(cursor);
         case Kind::STREAM_ITEM:
             return on_stream_item(cursor);
         case Kind::STREAM_CREDIT:
@@ -190,6 +194,12 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
             const ProcessId dead = cursor.take<ProcessId>();
             return peer_died(dead, cursor.rest());
         }
+        case Kind::FIND_ORPHANS:
+            return on_find_orphans(cursor);
+        case Kind::ADOPT:
+            return on_adopt(cursor);
+        case Kind::SETTLED:
+            return on_settled(cursor);
         case Kind::ACTOR_UP:
             return on_actor_up(cursor);
         case Kind::ACTOR_DOWN:
@@ -226,34 +236,8 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
     for (Lease* lease : lost)
         lease_lost(lease, reason);
 
-    std::vector<Entry*> orphans, unborrowed;
-    for (auto& [id, entry] : table_) {
-        // Each is held meanwhile: what follows from one may end another.
-        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor) {
-            hold(entry);
-            orphans.push_back(entry);
-        }
-        if (!entry->extra) continue;
-        std::erase(entry->extra->wanters, dead);
-        if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) == 0)
-            continue;
-        if (!entry->extra->borrowers.empty()) continue;
-        --lent_out_;
-        hold(entry);
-        unborrowed.push_back(entry);
-    }
-    for (Entry* entry : orphans) {
-        char id[33];
-        snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
-        fail(entry,
-             error_value(ErrorCode::owner_died,
-                         "object " + std::string(id) + " is lost: the process that owned it died (" + reason +
-                             ") before its value was known here. Return it from a task of a longer-lived "
-                             "process, or put it there."));
-        drop_locked(entry);
-    }
-    for (Entry* entry : unborrowed)
-        drop_locked(entry);
+    for (auto& [id, entry] : table_)
+        if (entry->extra) std::erase(entry->extra->wanters, dead);
     for (auto& [key, credit] : credits_)
         if (key.first == dead.key()) credit->closed.store(true);
     std::erase_if(inbox_, [&](const Incoming& in) {
@@ -416,6 +400,14 @@ void Core::leave_pump() {
 
 int64_t Core::tick_work() {
     int64_t due = -1;
+    confirm_adoptions();
+    if (ledger_.rows() == 0 && ledger_.pages() != 0) {
+        const int64_t left = ledger_empty_since_ns_ + kIdleLedgerNs - now_ns();
+        if (left <= 0)
+            ledger_.let_go();
+        else
+            due = left;
+    }
     if (!leases_.empty()) {
         const int64_t now = now_ns();
         std::vector<Lease*> idle;

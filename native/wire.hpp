@@ -40,6 +40,12 @@ enum class Kind : uint16_t {
     RESTORED = 23,
     LENDS_OBJECTS = 24,
     PROMISE_KEPT = 25,
+    FIND_ORPHANS = 26,
+    ORPHANS = 27,
+    ADOPT = 28,
+    ADOPTED = 29,
+    SETTLED = 30,
+    ORPHAN_ASKED = 31,
     // Between drivers and workers only:
     REPLY = 64,           ///< ReplyHeader, then for each return a PackedValue
     HANDBACK = 65,        ///< u64 cookies of tasks that were not started
@@ -52,6 +58,7 @@ enum class Kind : uint16_t {
     STREAM_CREDIT = 72,   ///< u64 cookie, u32 items consumed so far; kNoMoreItems: stop
     ACQUAINT = 73,        ///< nothing: it opens a ring, so that one hears of the other's death
     CANCEL_OBJECT = 74,   ///< Id, u32 how: cancel your task that makes it
+    MOVED = 75,           ///< Id, ProcessId: its owner is dead, that one owns it now and counts you in
 };
 
 /// Flag of a record: the next one of the same peer continues it.

@@ -186,7 +186,9 @@ TEST("a restarted actor gets again what it had not answered, in order; what may 
     CHECK_EQ(stage.result(answered), "answered");
     stage.restart(false);
     CHECK_EQ(stage.result(once), "!restarting");
-    Entry* fresh = call_actor(*stage.caller, stage.handle);
+    Entry* refused = call_actor(*stage.caller, stage.handle);
+    CHECK_EQ(stage.result(refused), "!restarting");  // it may not be repeated, so it does not wait
+    Entry* fresh = call_actor(*stage.caller, stage.handle, {.retries = 1});
     stage.up();
     settle(*stage.caller);
     for (Entry* expected : {again, forever, fresh}) {

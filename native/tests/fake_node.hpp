@@ -41,6 +41,15 @@ class FakeNode {
         body.add(dead);
         body.append("killed by the test", 18);
         port.send(to, Kind::PEER_DIED, body.data(), body.size());
+        if (!port.is_proxy(to.slot)) settle_death(to, dead);
+    }
+    /// Nothing of it moves to anybody.
+    void settle_death(ProcessId to, ProcessId dead) {
+        Buffer body;
+        body.add(uint32_t(1));
+        body.add(uint32_t(0));
+        body.add(dead);
+        port.send(to, Kind::SETTLED, body.data(), body.size());
     }
 
     /// The next record of that kind; others of other kinds wait for who asks for them.

@@ -24,6 +24,11 @@ class NodePort:
         """All records that have come: (slot, generation, kind, payload), in order for each slot."""
     def send(self, slot: int, generation: int, kind: int, payload: bytes) -> bool:
         """False when that process is dead."""
+    def take_ledger(
+        self, slot: int, generation: int
+    ) -> list[tuple[bytes, bool, int, int, list[bytes], tuple[int, int] | None, bytes]]:
+        """What a dead process had lent: (id, is it lent, function, shape, ids it needs, arena entry, body). Before `mark_dead`."""
+
     def mark_dead(self, slot: int, generation: int) -> list[tuple[int, int]]:
         """Clear its pins, take back its memory, and name the processes that share a ring with it.
 

@@ -44,5 +44,5 @@ def test_an_actor_shows_its_method_and_then_its_class() -> None:
     keeper = Keeper.remote()
     shown, pid = weft.get(keeper.look.remote())
     assert shown == "weft::Keeper.look"
-    while title(pid) != "weft::Keeper":
-        assert title(pid) == "weft::Keeper.look"
+    while (now := title(pid)) != "weft::Keeper":
+        assert now == "weft::Keeper.look"

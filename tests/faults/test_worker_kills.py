@@ -350,15 +350,14 @@ def test_what_a_dead_borrower_held_is_freed(weft_session: ModuleType) -> None:
     assert until(lambda: used_bytes() == 0), used_bytes()
 
 
-def test_a_dead_owners_objects_end_in_a_named_error_and_its_memory_comes_back(weft_session: ModuleType) -> None:
+def test_a_dead_owners_objects_stay_readable_and_their_memory_comes_back(weft_session: ModuleType) -> None:
     keeper = keeper_class(weft_session).remote()
     first, second = weft_session.get(keeper.make.remote(2), timeout=60)
     pid = weft_session.get(keeper.pid.remote(), timeout=60)
     array = weft_session.get(first, timeout=60)
     os.kill(pid, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{pid}").exists())
-    with pytest.raises(OwnerDiedError):
-        weft_session.get(second, timeout=60)
+    assert weft_session.get(second, timeout=60).shape == array.shape
     assert int(array.sum()) == 0, "a view outlives the owner"
     del array, first, second
     assert until(lambda: used_bytes() == 0), used_bytes()
@@ -373,7 +372,7 @@ def test_a_borrower_that_waits_for_a_dead_owner_is_told(weft_session: ModuleType
     @weft_session.remote
     class Owner:
         def start(self) -> list[Any]:
-            return [never.options(num_cpus=0).remote()]
+            return [never.options(num_cpus=0, max_retries=0).remote()]
 
         def pid(self) -> int:
             return os.getpid()

@@ -50,6 +50,9 @@ class FakePort:
         self.sent.append(((slot, generation), kind, payload))
         return True
 
+    def take_ledger(self, slot: int, generation: int) -> list[object]:
+        return []
+
     def mark_dead(self, slot: int, generation: int) -> list[tuple[int, int]]:
         self.dead.append((slot, generation))
         self._inbox += self.late

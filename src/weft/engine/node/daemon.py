@@ -25,6 +25,7 @@ from weft import _native
 from weft.engine.control.tables import ACTORS, JOBS, NODES, Delete, MemoryTables, Put
 from weft.engine.node import handshake, intake
 from weft.engine.node.config import NodeConfig, NodeOffer
+from weft.engine.node.custody import CustodyShell
 from weft.engine.node.doors import Doors
 from weft.engine.node.functions import FunctionTable
 from weft.engine.node.loop import Loop
@@ -94,6 +95,7 @@ class NodeDaemon:
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
         )
+        self._custody = CustodyShell(port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.operations.offer_more = self._offer_more
         self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES_KEPT)
@@ -201,6 +203,12 @@ class NodeDaemon:
                 self.functions.keep(job.id, payload)
         elif kind == kinds.PEER_DETACHED:
             self.release(kinds.PROCESS_BODY.unpack(payload))
+        elif kind == kinds.ORPHANS:
+            self._custody.answered(process, payload)
+        elif kind == kinds.ADOPTED:
+            self._custody.adopted(process, payload)
+        elif kind == kinds.ORPHAN_ASKED:
+            self._custody.asked(process, payload)
         elif kind == kinds.NEED_SPACE:
             self.port.send(*process, kinds.SPACE, self.spilling.need_space(payload))
         elif kind == kinds.RESTORE:
@@ -339,6 +347,7 @@ class NodeDaemon:
 
     def died(self, process: Process, reason: str, status: int) -> None:
         self.drain()
+        lent = self._custody.take(process)
         peers = tuple(peer for peer in self.port.mark_dead(*process) if peer[0] != 0)
         self.drain()
         self._output.close(process)
@@ -348,8 +357,13 @@ class NodeDaemon:
         if self.cluster is not None:
             self.cluster.process_died(process, reason, status)
         self.feed(ev.ProcessDied(process, reason, peers, status))
+        self._custody.died(process, lent)
         if not peers:
             self.release(process)
+
+    def _local_processes(self) -> list[Process]:
+        """All drivers and workers of this node."""
+        return [process for process in (*self.state.drivers, *self.state.workers.by_process) if self.is_local(process)]
 
     def release(self, process: Process) -> None:
         if process in self._dead and self.port.release_slot(*process):

@@ -133,6 +133,14 @@ class NodeState(GroupScheduler):
             refusal = _refusal(f"task {given.name}" if given.name else "the task", refusal)
         self._shapes[event.process, given.shape] = Shape(amounts, given.runtime_env, refusal, given.strategy)
 
+    def shape_of(self, process: Process, number: int) -> Shape | None:
+        """What a process calls by that number."""
+        return self._shapes.get((process, number))
+
+    def give_shape(self, process: Process, number: int, shape: Shape) -> None:
+        """The process has taken tasks over that need it, and calls it by that number."""
+        self._shapes[process, number] = shape
+
     def _misfit(self, amounts: Amounts) -> str:
         """Why it can never be placed; a cluster may grow, so there it can."""
         return self.resources.misfit(amounts) if self.cluster is None else ""

@@ -62,6 +62,19 @@ LENDS_OBJECTS = 24
 PROMISE_KEPT = 25
 """From the daemon: an object's id. A promise of the receiver's that the daemon was told of has the value None now."""
 
+FIND_ORPHANS = 26
+"""From the daemon: u64 custody, u32 round, u32 n, n processes. Which objects of these dead do you refer to?"""
+ORPHANS = 27
+"""To the daemon: u64 custody, u32 round, u32 zero, then their ids."""
+ADOPT = 28
+"""From the daemon: own these from now on (`node/custody.py` writes it, `native/custody.cpp` reads it)."""
+ADOPTED = 29
+"""To the daemon: u64 custody. They are owned here, and who refers to them will hear of it."""
+SETTLED = 30
+"""From the daemon: u32 n, u32 zero, n dead processes. What has not moved from them is lost."""
+ORPHAN_ASKED = 31
+"""To the daemon: u32 slot, u32 generation. The owner of something that is wanted here is dead: answer when it is settled."""
+
 LEASE_REQUEST_BODY = struct.Struct("<II")
 LEASE_GRANT_BODY = struct.Struct("<QIIII")
 LEASE_BODY = struct.Struct("<Q")

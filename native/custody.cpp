@@ -1,0 +1,404 @@
+/// When an owner dies: what it had lent is in its ledger, the node daemon finds out who still refers to it,
+/// and one of these takes it all over. The others are told, and notice nothing but a delay (docs/design, "No
+/// cliff").
+///
+/// CUS-1  An object that is lent has a row, and so has every object of this process that the row needs.
+/// CUS-2  A ref to an object whose owner is dead stays pending until the object has moved or the death is
+/// settled. CUS-3  What a dead process had borrowed stays counted until its death is settled.
+#include <algorithm>
+
+#include "core.hpp"
+
+namespace weft {
+
+namespace {
+
+enum RowKind : uint32_t { kValueRow = 0, kTaskRow = 1 };
+
+/// Before a task's record: what else it takes to submit it.
+struct TaskRow {
+    uint32_t kind = kTaskRow;
+    uint32_t return_index;
+    int32_t retries;
+    uint32_t flags;
+    uint32_t record_bytes;
+    uint32_t name_bytes;
+    uint32_t deps;  ///< PackedRefs behind the name
+    uint32_t reserved = 0;
+};
+
+}  // namespace
+
+// ---- the owner's side: what is lent is written down -----------------------------------------------------
+
+void Core::became_lent(Entry* entry) {
+    ++lent_out_;
+    if (entry->is_actor) return;
+    if (entry->extra->row != 0)
+        ledger_.set_lent(entry->extra->row, true);
+    else
+        write_rows(entry);
+}
+
+void Core::no_longer_lent(Entry* entry) {
+    --lent_out_;
+    if (entry->extra->row == 0) return;
+    if (entry->extra->needed != 0)
+        ledger_.set_lent(entry->extra->row, false);
+    else
+        erase_rows(entry);
+}
+
+/// A row for it, and for what that needs. Chains are walked, not recursed into.
+void Core::write_rows(Entry* first) {
+    std::vector<Entry*> missing{first};
+    while (!missing.empty()) {
+        Entry* entry = missing.back();
+        missing.pop_back();
+        if (entry->extra && entry->extra->row != 0) continue;
+        const std::vector<Entry*> needs = write_row(entry);
+        for (Entry* need : needs) {
+            ++need->more().needed;
+            if (need->extra->row == 0) missing.push_back(need);
+        }
+        entry->more().row_needs = needs;
+    }
+}
+
+/// Those of this process's objects that the row names.
+std::vector<Entry*> Core::write_row(Entry* entry) {
+    std::vector<Entry*> needs;
+    const auto name = [&](Entry* inner) {
+        if (inner->owned && !inner->is_actor) needs.push_back(inner);
+        return PackedRef{inner->id, inner->owner, inner->is_actor, 0};
+    };
+    RowHead head{};
+    head.id = entry->id;
+    static thread_local Buffer body;
+    body.clear();
+    Task* task = entry->is_done() || entry->cookie == 0 ? nullptr : task_at(entry->cookie);
+    if (entry->is_done()) {
+        const auto nested = entry->extra ? uint32_t(entry->extra->nested.size()) : 0u;
+        head.in_arena = entry->where == Where::arena;
+        if (head.in_arena) head.arena = entry->arena;
+        body.add(uint32_t(kValueRow));
+        body.add(uint32_t(0));
+        body.add(PackedValue{entry->where, nested, head.in_arena ? sizeof(ArenaRef) : entry->value.size()});
+        for (uint32_t i = 0; i < nested; ++i)
+            body.add(name(entry->extra->nested[i]));
+        if (head.in_arena)
+            body.add(entry->arena);
+        else
+            body.append(entry->value.data(), entry->value.size());
+    } else if (task != nullptr && task->actor == nullptr && (task->flags & (kIsCreation | kStreaming)) == 0) {
+        send_function(daemon_, task->function);
+        head.function = task->function->key;
+        head.shape = task->shape->id;
+        const auto index =
+            std::find(task->returns.begin(), task->returns.end(), entry) - task->returns.begin();
+        body.add(TaskRow{kTaskRow, uint32_t(index), task->retries, task->flags, uint32_t(task->record.size()),
+                         uint32_t(task->name.size()), uint32_t(task->deps.size())});
+        body.append(task->record.data(), task->record.size());
+        body.append(task->name.data(), task->name.size());
+        for (Entry* dep : task->deps)
+            body.add(name(dep));
+        for (Entry* inner : task->nested)
+            name(inner);
+    } else {
+        return {};  // of an actor or a stream: only its value can be handed on, once it is there
+    }
+    head.needs = uint32_t(needs.size());
+    std::vector<Id> ids;
+    for (const Entry* need : needs)
+        ids.push_back(need->id);
+    entry->more().row =
+        ledger_.write(head, ids, {body.data(), body.size()}, !entry->extra->borrowers.empty());
+    return entry->extra->row != 0 ? needs : std::vector<Entry*>{};
+}
+
+void Core::erase_rows(Entry* first) {
+    std::vector<Entry*> unneeded{first};
+    while (!unneeded.empty()) {
+        Entry* entry = unneeded.back();
+        unneeded.pop_back();
+        ledger_.erase(std::exchange(entry->extra->row, 0));
+        for (Entry* need : std::exchange(entry->extra->row_needs, {}))
+            if (--need->extra->needed == 0 && need->extra->row != 0 && need->extra->borrowers.empty())
+                unneeded.push_back(need);
+    }
+    if (ledger_.rows() == 0) ledger_empty_since_ns_ = now_ns();
+}
+
+/// Its value has come while it was lent, or needed by what is.
+void Core::renew_row(Entry* entry) {
+    if (entry->extra->row != 0) erase_rows(entry);
+    if (!entry->extra->borrowers.empty() || entry->extra->needed != 0) write_rows(entry);
+}
+
+// ---- everybody's side: the owner of something is dead ---------------------------------------------------
+
+void Core::drain_all() {
+    for (uint32_t slot = 1; slot < kSlots; ++slot)
+        if (slot != self_.slot && segment_->ring_of(slot, self_.slot).load(std::memory_order_acquire) != 0)
+            drain_peer(slot);
+}
+
+void Core::on_find_orphans(Cursor cursor) {
+    const auto number = cursor.take<uint64_t>();
+    const auto round = cursor.take<uint32_t>();
+    std::vector<ProcessId> dead(cursor.take<uint32_t>());
+    for (ProcessId& id : dead)
+        id = cursor.take<ProcessId>();
+    drain_all();
+    Buffer out;
+    out.add(number);
+    out.add(round);
+    out.add(uint32_t(0));
+    for (const auto& [id, entry] : table_)
+        if (!entry->owned && !entry->is_actor &&
+            std::find(dead.begin(), dead.end(), entry->owner) != dead.end())
+            out.add(id);
+    send(daemon_, Kind::ORPHANS, out.data(), out.size());
+}
+
+void Core::on_moved(Cursor cursor) {
+    const Id id = cursor.take<Id>();
+    const ProcessId owner = cursor.take<ProcessId>();
+    Entry* entry = find(id);
+    if (entry == nullptr || entry->owned) {  // it was dropped here meanwhile
+        struct {
+            Id id;
+            uint64_t count;
+        } body{id, 1};
+        return send(owner, Kind::BORROW_RELEASE, &body, sizeof body);
+    }
+    entry->owner = owner;
+    entry->tokens = 1;
+    // Before this process knew of the move it passed the ref on; those it went to are counted in and told.
+    if (entry->extra)
+        for (const ProcessId& late : std::exchange(entry->extra->late_lends, {})) {
+            lend_ref(entry, late);
+            send_moved(id, owner, late);
+        }
+    if (entry->holds.load(std::memory_order_acquire) == 0) return release_entry(entry);
+    if (std::exchange(entry->fetching, false)) fetch(entry);
+}
+
+void Core::send_moved(Id id, ProcessId owner, ProcessId to) {
+    struct {
+        Id id;
+        ProcessId owner;
+    } body{id, owner};
+    send(to, Kind::MOVED, &body, sizeof body);
+}
+
+/// What had to pass on from the dead has done so.
+void Core::on_settled(Cursor cursor) {
+    std::vector<ProcessId> dead(cursor.take<uint32_t>());
+    cursor.take<uint32_t>();
+    for (ProcessId& id : dead)
+        id = cursor.take<ProcessId>();
+    drain_all();
+    for (const ProcessId& one : dead) {
+        buried_.insert(one.key());
+        bury(one);
+    }
+}
+
+/// Fail what is still its, and forget what it had borrowed.
+void Core::bury(ProcessId dead) {
+    std::vector<Entry*> orphans, unborrowed;
+    for (auto& [id, entry] : table_) {
+        // Each is held meanwhile: what follows from one may end another.
+        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor) {
+            hold(entry);
+            orphans.push_back(entry);
+        }
+        if (!entry->extra) continue;
+        if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) == 0)
+            continue;
+        if (!entry->extra->borrowers.empty()) continue;
+        hold(entry);
+        no_longer_lent(entry);
+        unborrowed.push_back(entry);
+    }
+    for (Entry* entry : orphans) {
+        char id[33];
+        snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
+        fail(entry,
+             error_value(ErrorCode::owner_died,
+                         "object " + std::string(id) +
+                             " is lost: the process that owned it died, and what it takes to make it again "
+                             "died with it. Return it from a task that may be retried, or keep its owner."));
+        drop_locked(entry);
+    }
+    for (Entry* entry : unborrowed)
+        drop_locked(entry);
+}
+
+// ---- the adopter's side ---------------------------------------------------------------------------------
+
+struct Core::AdoptedRow {
+    Entry* entry;
+    std::vector<ProcessId> claimants;
+    uint32_t shape;
+    Cursor body;
+};
+
+struct Core::Adoption {
+    std::vector<AdoptedRow> rows;
+    std::unordered_map<Id, Task*, IdHash> tasks;  ///< those that are run again
+};
+
+/// Takes all objects of a dead process over. See engine/node/custody.py for who sends this.
+void Core::on_adopt(Cursor cursor) {
+    const auto number = cursor.take<uint64_t>();
+    const auto rows = cursor.take<uint32_t>();
+    const auto functions = cursor.take<uint32_t>();
+    Adoption all;
+    for (uint32_t i = 0; i < functions; ++i) {
+        const auto bytes = cursor.take<uint32_t>();
+        cursor.take<uint32_t>();
+        Cursor record(cursor.skip(bytes), bytes);
+        const auto key = record.take<uint64_t>();
+        define_function(key, std::string(record.rest()));
+    }
+    for (uint32_t i = 0; i < rows; ++i) {
+        const Id id = cursor.take<Id>();
+        std::vector<ProcessId> claimants(cursor.take<uint32_t>());
+        const auto bytes = cursor.take<uint32_t>();
+        const auto shape = cursor.take<uint32_t>();
+        cursor.take<uint32_t>();
+        for (ProcessId& claimant : claimants)
+            claimant = cursor.take<ProcessId>();
+        const char* body = cursor.skip(bytes);
+        all.rows.push_back({own_from_now(id), std::move(claimants), shape, Cursor(body, bytes)});
+    }
+    for (const AdoptedRow& row : all.rows)
+        adopt_row(all, row);
+    for (auto& [id, task] : all.tasks)
+        submit(task);
+    for (AdoptedRow& row : all.rows) {
+        if (row.entry->extra) {
+            const std::vector<ProcessId> late = std::exchange(row.entry->extra->late_lends, {});
+            row.claimants.insert(row.claimants.end(), late.begin(), late.end());
+        }
+        for (const ProcessId& claimant : row.claimants) {
+            if (claimant == self_) continue;
+            add_borrower(row.entry, claimant, 1);
+            send_moved(row.entry->id, self_, claimant);
+        }
+    }
+    for (const AdoptedRow& row : all.rows)
+        drop_locked(row.entry);
+    adopted_.push_back(number);
+    confirm_adoptions();
+}
+
+/// Once all that were told will hear of it before the daemon's word reaches them.
+void Core::confirm_adoptions() {
+    if (adopted_.empty() || !channels_.is_flushed()) return;
+    for (const uint64_t number : std::exchange(adopted_, {}))
+        send(daemon_, Kind::ADOPTED, &number, sizeof number);
+}
+
+/// The entry, owned here and held once more.
+Entry* Core::own_from_now(Id id) {
+    Entry* entry = find(id);
+    if (entry == nullptr) {
+        entry = new_entry(id);
+        escape(entry);
+    } else if (!entry->owned) {
+        entry->owned = true;
+        entry->owner = self_;
+        entry->tokens = 0;
+        entry->fetching = false;
+        --borrowed_;
+        ++owned_;
+    }
+    hold(entry);
+    return entry;
+}
+
+void Core::adopt_row(Adoption& all, const AdoptedRow& row) {
+    Entry* entry = row.entry;
+    Cursor body = row.body;
+    if (body.take<uint32_t>() == kTaskRow) return adopt_task(all, row);
+    body.take<uint32_t>();
+    const auto value = body.take<PackedValue>();
+    std::vector<Entry*> nested;
+    for (uint32_t i = 0; i < value.nested; ++i)
+        nested.push_back(take_over(body.take<PackedRef>()));
+    ArenaRef arena{};
+    if (value.where == Where::arena) arena = body.take<ArenaRef>(), arena_.adopt(arena);
+    if (entry->is_done()) {
+        for (Entry* inner : nested)
+            drop_locked(inner);
+        return;
+    }
+    publish_inner(entry, std::move(nested));
+    complete(entry, value.where, value.where == Where::arena ? nullptr : body.rest().data(),
+             value.where == Where::arena ? 0 : value.bytes, arena);
+}
+
+void Core::adopt_task(Adoption& all, const AdoptedRow& row) {
+    Entry* entry = row.entry;
+    if (entry->is_done()) return;
+    Cursor body = row.body;
+    const auto about = body.take<TaskRow>();
+    const char* record = body.skip(about.record_bytes);
+    TaskHeader header;
+    memcpy(&header, record, sizeof header);
+    if (about.retries == 0)
+        return fail(entry,
+                    error_value(ErrorCode::owner_died,
+                                "the process that had submitted its task died, and the task may not be run "
+                                "again (max_retries=0)"));
+    Task*& task = all.tasks[header.task];
+    if (task == nullptr) {
+        task = new_task();
+        task->id = header.task;
+        task->record.append(record, about.record_bytes);
+        ++task->header().attempt;
+        task->name = body.text(about.name_bytes);
+        task->function = function(header.function);
+        task->shape = shape(row.shape);
+        task->flags = about.flags;
+        task->retries = about.retries > 0 ? about.retries - 1 : about.retries;
+        task->parent = root;
+        task->returns.assign(header.returns, nullptr);
+        for (uint32_t i = 0; i < about.deps; ++i)
+            task->deps.push_back(take_over(body.take<PackedRef>()));
+        char* refs =
+            task->record.data() + sizeof header + header.static_bytes - header.nested * sizeof(PackedRef);
+        for (uint32_t i = 0; i < header.nested; ++i) {
+            PackedRef ref;
+            memcpy(&ref, refs + i * sizeof ref, sizeof ref);
+            task->nested.push_back(take_over(ref));
+            ref.owner = task->nested.back()->owner;
+            memcpy(refs + i * sizeof ref, &ref, sizeof ref);
+        }
+    }
+    hold(entry);
+    task->returns.at(about.return_index) = entry;
+}
+
+/// A ref that the dead one had: to what is adopted with it, or to what it had borrowed itself. Held.
+Entry* Core::take_over(const PackedRef& ref) {
+    Entry* entry = find(ref.id);
+    if (entry == nullptr) {
+        const bool counted = ref.owner.slot != kDaemonSlot && ref.owner != self_;
+        entry = borrow(ref.id, ref.owner, ref.is_actor != 0, counted ? 1 : 0);
+        if (counted) {
+            struct {
+                Id id;
+                ProcessId to;
+            } body{ref.id, self_};
+            send(ref.owner, Kind::BORROW_ADD, &body, sizeof body);
+        }
+    }
+    hold(entry);
+    return entry;
+}
+
+}  // namespace weft

@@ -1,0 +1,76 @@
+/// What a process has lent to others, written in the segment: it outlives the process, and the node daemon
+/// reads there what must pass to another owner.
+///
+/// LED-1  A row is published by one release-store of its page's `used`; one that is cut short by a death is
+///        not there.
+/// LED-2  A row says how to get at its object by itself, or names the rows that it needs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "arena.hpp"
+
+namespace weft {
+
+/// What the daemon must know of a row besides its body.
+struct RowHead {
+    Id id;
+    uint64_t function = 0;  ///< the task's, when the object is not made yet
+    uint32_t shape = 0;
+    uint32_t needs = 0;  ///< ids of other rows that follow
+    ArenaRef arena;      ///< the object's, when `in_arena`
+    uint32_t in_arena = 0;
+    uint32_t reserved = 0;
+};
+static_assert(sizeof(RowHead) == 56);
+
+/// A row as the daemon finds it.
+struct FoundRow {
+    RowHead head;
+    bool is_lent = false;  ///< else another row needs it
+    std::vector<Id> needs;
+    std::string body;
+};
+
+/// The writer's side. Not thread-safe: the owner's lock guards it. What was lent stays readable when it is
+/// gone: the daemon frees the pages.
+class Ledger {
+  public:
+    Ledger(Segment& segment, Arena& arena, ProcessId self)
+        : arena_(arena), self_(self), first_page_(&segment.slot(self.slot).ledger) {}
+
+    /// The row's handle, 0 when the arena has no room for it.
+    uint32_t write(const RowHead& head, const std::vector<Id>& needs, std::string_view body, bool is_lent);
+    void set_lent(uint32_t row, bool is_lent);
+    void erase(uint32_t row);
+    /// Gives the memory of an empty ledger back.
+    void let_go();
+
+    size_t rows() const { return live_; }
+    size_t pages() const { return pages_.size(); }
+
+  private:
+    struct Page {
+        ArenaRef arena;
+        char* data;
+        uint32_t capacity;
+    };
+    char* reserve(uint32_t bytes);
+    bool add_page(uint32_t bytes);
+    void let_go(std::vector<Page>& pages);
+    void compact();
+
+    Arena& arena_;
+    ProcessId self_;
+    Shared<uint64_t>* first_page_;  ///< what names it
+    std::vector<Page> pages_;
+    std::vector<char*> rows_;  ///< by handle - 1
+    std::vector<uint32_t> free_;
+    size_t live_ = 0, live_bytes_ = 0, used_bytes_ = 0;
+};
+
+/// All rows of a process that is dead. By the daemon, before it frees what the process had.
+std::vector<FoundRow> read_ledger(Segment& segment, ProcessId dead);
+
+}  // namespace weft

@@ -1,0 +1,124 @@
+"""Carries out what `state.custody` decides: asks processes, hands a dead one's objects to their adopter.
+
+Runs in the daemon's thread.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+
+from weft import _native
+from weft.engine.node.functions import FunctionTable
+from weft.engine.state import custody
+from weft.engine.state.custody import Adopt, Ask, Custodian, Row, Settle
+from weft.engine.state.events import Process
+from weft.engine.state.node import NodeState, Shape
+from weft.engine.wire import kinds
+
+_ASK = struct.Struct("<QII")
+_ANSWER = struct.Struct("<QII")
+_ADOPT = struct.Struct("<QII")
+_ADOPTED_ROW = struct.Struct("<16sIIII")
+_NUMBER = struct.Struct("<Q")
+_PAIR = struct.Struct("<II")
+_ID_BYTES = 16
+FIRST_SHAPE = 4096
+"""Shapes that a process gets with what it adopts are numbered from here on; its own are far below."""
+
+
+class CustodyShell:
+    """One daemon's."""
+
+    def __init__(
+        self,
+        port: _native.NodePort,
+        functions: FunctionTable,
+        living: Callable[[], Iterable[Process]],
+        state: NodeState,
+    ) -> None:
+        self._port = port
+        self._functions = functions
+        self._living = living
+        """All drivers and workers of this node."""
+        self._node = state
+        self._state = Custodian()
+        self._shapes: dict[tuple[Process, int], Shape] = {}
+        """Of the dead, as far as their tasks may be run again."""
+        self._last_shape = FIRST_SHAPE
+
+    def take(self, process: Process) -> list[Row]:
+        """What a dead process had lent; before its slot is marked dead."""
+        rows = []
+        for found in self._port.take_ledger(*process):
+            identity, is_lent, function, shape, needs, arena, body = found
+            rows.append(Row(identity, process, is_lent, function, shape, tuple(needs), arena, body))
+            if function and (known := self._node.shape_of(process, shape)) is not None:
+                self._shapes[process, shape] = known
+        return rows
+
+    def died(self, process: Process, rows: list[Row]) -> None:
+        """After everybody was told of the death."""
+        self._carry(self._state.died(process, rows, self._living()))
+
+    def answered(self, process: Process, payload: bytes) -> None:
+        number, round_, _ = _ANSWER.unpack_from(payload)
+        ids = [payload[at : at + _ID_BYTES] for at in range(_ANSWER.size, len(payload), _ID_BYTES)]
+        self._carry(self._state.named(process, number, round_, ids, self._living()))
+
+    def adopted(self, process: Process, payload: bytes) -> None:
+        self._carry(self._state.adopted(process, *_NUMBER.unpack(payload)))
+
+    def asked(self, process: Process, payload: bytes) -> None:
+        """Something of that dead process is wanted: if nothing will move any more, it is lost."""
+        dead: Process = kinds.PROCESS_BODY.unpack(payload)
+        if not self._state.is_open(dead):
+            self._port.send(*process, kinds.SETTLED, _settled((dead,)))
+
+    def _carry(self, instructions: list[custody.Instruction]) -> None:
+        for one in instructions:
+            if isinstance(one, Ask):
+                body = _ASK.pack(one.custody, one.round, len(one.dead)) + _processes(one.dead)
+                self._port.send(*one.process, kinds.FIND_ORPHANS, body)
+            elif isinstance(one, Adopt):
+                self._port.send(*one.process, kinds.ADOPT, self._adoption(one))
+            else:
+                self._settle(one)
+
+    def _adoption(self, one: Adopt) -> bytes:
+        shapes: dict[tuple[Process, int], int] = {}
+        functions: dict[int, bytes] = {}
+        for row in one.rows:
+            if row.function and (record := self._functions.find(row.function)) is not None:
+                functions[row.function] = record
+            if row.function and (row.owner, row.shape) not in shapes:
+                self._last_shape += 1
+                shapes[row.owner, row.shape] = self._last_shape
+                self._node.give_shape(one.process, self._last_shape, self._shapes[row.owner, row.shape])
+        parts = [_ADOPT.pack(one.custody, len(one.rows), len(functions))]
+        for record in functions.values():
+            parts += [_PAIR.pack(len(record), 0), record]
+        for row in one.rows:
+            claimants = one.claims.get(row.id, ())
+            shape = shapes.get((row.owner, row.shape), 0)
+            parts.append(_ADOPTED_ROW.pack(row.id, len(claimants), len(row.body), shape, 0))
+            parts += [_processes(claimants), row.body]
+        return b"".join(parts)
+
+    def _settle(self, one: Settle) -> None:
+        for row in one.released:
+            if row.arena is not None and self._port.exists(*row.arena):
+                self._port.remove(*row.arena)
+        for key in [key for key in self._shapes if key[0] in one.dead]:
+            del self._shapes[key]
+        body = _settled(one.dead)
+        for process in self._living():
+            self._port.send(*process, kinds.SETTLED, body)
+
+
+def _processes(processes: Iterable[Process]) -> bytes:
+    return b"".join(kinds.PROCESS_BODY.pack(*process) for process in processes)
+
+
+def _settled(dead: tuple[Process, ...]) -> bytes:
+    return _PAIR.pack(len(dead), 0) + _processes(dead)

@@ -1,0 +1,229 @@
+"""The process that owns an object dies: whoever still refers to the object goes on, and the memory comes back at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import _native
+from weft.engine.process import rpc
+
+pytestmark = pytest.mark.timeout(60)
+MIB = 1 << 20
+
+
+@weft.remote
+class Owner:
+    """A process of its own, which owns what it makes."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def put(self, value: Any) -> list[Any]:
+        return [weft.put(value)]
+
+    def put_nested(self) -> list[Any]:
+        return [weft.put([weft.put(np.full(MIB, 7, dtype=np.uint8)), weft.put("small")])]
+
+    def submit(self, folder: str, retries: int = 3) -> list[Any]:
+        return [wait_for_file.options(max_retries=retries).remote(folder)]
+
+    def submit_chain(self, folder: str) -> list[Any]:
+        first = wait_for_file.remote(folder)
+        second = add.remote(first, weft.put(np.ones(MIB, dtype=np.uint8)))
+        return [add_boxed.remote([second], 1)]
+
+
+@weft.remote
+class Keeper:
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def keep(self, refs: list[Any]) -> None:
+        self.kept = refs
+
+    def read(self) -> Any:
+        return weft.get(self.kept[0])
+
+    def lend(self) -> list[Any]:
+        return self.kept
+
+
+@weft.remote
+def wait_for_file(folder: str) -> int:
+    Path(folder, f"started-{os.getpid()}-{time.monotonic_ns()}").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+    return 5
+
+
+@weft.remote
+def add(number: int, array: Any) -> int:
+    return number + int(array.sum())
+
+
+@weft.remote
+def add_boxed(refs: list[Any], number: int) -> int:
+    return int(weft.get(refs[0])) + number
+
+
+@weft.remote
+def read(value: Any) -> Any:
+    return value
+
+
+@weft.remote
+def read_boxed(refs: list[Any]) -> Any:
+    return weft.get(refs[0])
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def kill(actor: Any) -> None:
+    """With -9, and nothing of it is left."""
+    pid = weft.get(actor.pid.remote())
+    os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: all(worker["pid"] != pid for worker in rpc.request("workers")))
+
+
+def holds_nothing() -> bool:
+    mine, node = _native.statistics(), rpc.request("statistics")
+    return mine["objects_owned"] == mine["objects_borrowed"] == mine["pending_tasks"] == node["objects"] == 0
+
+
+@pytest.mark.parametrize("value", ["small", np.arange(MIB)], ids=["inline", "in the arena"])
+def test_what_it_put_is_still_there(weft_session: ModuleType, value: Any) -> None:
+    owner = Owner.remote()
+    [ref] = weft.get(owner.put.remote(value))
+    kill(owner)
+    assert np.array_equal(weft.get(ref, timeout=20), value)
+    assert np.array_equal(weft.get(read.remote(ref), timeout=20), value)
+    assert np.array_equal(weft.get(read_boxed.remote([ref]), timeout=20), value)
+    del ref, owner
+    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+
+
+def test_a_value_that_was_read_before_stays_and_can_be_passed_on(weft_session: ModuleType) -> None:
+    owner = Owner.remote()
+    [ref] = weft.get(owner.put.remote(np.ones(MIB)))
+    view = weft.get(ref)
+    kill(owner)
+    assert view.sum() == MIB
+    assert weft.get(read_boxed.remote([ref]), timeout=20).sum() == MIB
+
+
+def test_refs_in_its_values_stay_good(weft_session: ModuleType) -> None:
+    owner = Owner.remote()
+    [outer] = weft.get(owner.put_nested.remote())
+    kill(owner)
+    large, small = weft.get(outer, timeout=20)
+    assert weft.get(large, timeout=20).sum() == 7 * MIB
+    assert weft.get(small, timeout=20) == "small"
+    del outer, large, small, owner
+    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+
+
+def test_a_task_that_it_had_submitted_is_run_again(weft_session: ModuleType, tmp_path: Path) -> None:
+    owner = Owner.remote()
+    [ref] = weft.get(owner.submit.remote(str(tmp_path)))
+    assert eventually(lambda: bool(list(tmp_path.glob("started-*"))))
+    kill(owner)
+    assert weft.wait([ref], timeout=0)[0] == []
+    (tmp_path / "go").touch()
+    assert weft.get(ref, timeout=20) == 5
+
+
+def test_what_its_tasks_need_is_handed_on_with_them(weft_session: ModuleType, tmp_path: Path) -> None:
+    owner = Owner.remote()
+    [ref] = weft.get(owner.submit_chain.remote(str(tmp_path)))
+    assert eventually(lambda: bool(list(tmp_path.glob("started-*"))))
+    kill(owner)
+    (tmp_path / "go").touch()
+    assert weft.get(ref, timeout=20) == 5 + MIB + 1
+    del ref, owner
+    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+
+
+def test_a_task_that_may_not_run_twice_is_lost_with_its_owner(weft_session: ModuleType, tmp_path: Path) -> None:
+    owner = Owner.remote()
+    [ref] = weft.get(owner.submit.remote(str(tmp_path), 0))
+    assert eventually(lambda: bool(list(tmp_path.glob("started-*"))))
+    kill(owner)
+    with pytest.raises(weft.exceptions.OwnerDiedError, match="max_retries=0"):
+        weft.get(ref, timeout=20)
+    (tmp_path / "go").touch()
+
+
+def test_all_who_refer_to_it_find_its_new_owner(weft_session: ModuleType) -> None:
+    owner = Owner.remote()
+    keepers = [Keeper.options(num_cpus=0).remote() for _ in range(3)]
+    [ref] = weft.get(owner.put.remote(np.full(MIB, 3, dtype=np.uint8)))
+    weft.get([keeper.keep.remote([ref]) for keeper in keepers])
+    kill(owner)
+    assert [int(array.sum()) for array in weft.get([keeper.read.remote() for keeper in keepers], timeout=20)] == [
+        3 * MIB
+    ] * 3
+    assert weft.get(ref, timeout=20).sum() == 3 * MIB
+    del ref
+    [lent] = weft.get(keepers[1].lend.remote(), timeout=20)
+    assert weft.get(lent, timeout=20).sum() == 3 * MIB
+    del lent, keepers, owner
+    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+
+
+def test_owners_may_die_one_after_the_other(weft_session: ModuleType) -> None:
+    first, second = Owner.remote(), Owner.options(num_cpus=0).remote()
+    keeper = Keeper.options(num_cpus=0).remote()
+    [ref] = weft.get(first.put.remote(np.full(MIB, 3, dtype=np.uint8)))
+    weft.get(keeper.keep.remote([ref]))
+    del ref
+    kill(first)
+    assert weft.get(keeper.read.remote(), timeout=20).sum() == 3 * MIB
+    [lent] = weft.get(keeper.lend.remote(), timeout=20)
+    weft.kill(keeper)
+    assert weft.get(lent, timeout=20).sum() == 3 * MIB
+    kill(second)
+    assert weft.get(lent, timeout=20).sum() == 3 * MIB
+
+
+def test_a_detached_actor_keeps_what_a_driver_left(weft_session: ModuleType) -> None:
+    script = """if True:
+        import sys, numpy, weft
+        weft.init(address=sys.argv[1], namespace="kept")
+        keeper = weft.get_actor("keeper")
+        weft.get(keeper.keep.remote([weft.put(numpy.full(1 << 20, 9, dtype=numpy.uint8))]))
+    """
+    keeper = Keeper.options(name="keeper", namespace="kept", lifetime="detached").remote()
+    weft.get(keeper.lend.remote())
+    address = weft.get_runtime_context().gcs_address
+    subprocess.run([sys.executable, "-c", script, address], check=True, timeout=40)
+    assert weft.get(keeper.read.remote(), timeout=20).sum() == 9 * MIB
+    weft.kill(keeper)
+
+
+def test_what_nobody_refers_to_goes_with_it(weft_session: ModuleType) -> None:
+    owner = Owner.remote()
+    [ref] = weft.get(owner.put.remote(np.ones(MIB)))
+    pid = weft.get(owner.pid.remote())
+    del ref
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    del owner
+    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
