@@ -27,7 +27,9 @@ class NodePort:
     def take_ledger(
         self, slot: int, generation: int
     ) -> list[tuple[bytes, bool, int, int, list[bytes], tuple[int, int] | None, bytes]]:
-        """What a dead process had lent: (id, is it lent, function, shape, ids it needs, arena entry, body). Before `mark_dead`."""
+        """What a dead process had lent: (id, is it lent, function, shape, ids it needs, arena entry, body).
+
+        Before `mark_dead`."""
 
     def mark_dead(self, slot: int, generation: int) -> list[tuple[int, int]]:
         """Clear its pins, take back its memory, and name the processes that share a ring with it.

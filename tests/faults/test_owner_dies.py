@@ -1,4 +1,4 @@
-"""The process that owns an object dies: whoever still refers to the object goes on, and the memory comes back at the end."""
+"""The process that owns an object dies: who still refers to it goes on, and its memory comes back at the end."""
 
 from __future__ import annotations
 

@@ -71,15 +71,15 @@ def test_one_takes_over_all_that_is_referred_to_and_what_that_needs() -> None:
 
 def test_what_the_second_round_alone_finds_counts() -> None:
     custodian = Custodian()
-    out = custodian.died(DEAD, [row(b"a")], [FIRST])
-    out = custodian.named(FIRST, 1, 1, [], [FIRST])
+    custodian.died(DEAD, [row(b"a")], [FIRST])
+    custodian.named(FIRST, 1, 1, [], [FIRST])
     [adopt] = custodian.named(FIRST, 1, 2, [b"a"], [FIRST])
     assert isinstance(adopt, Adopt) and adopt.process == FIRST
 
 
 def test_nobody_waits_for_the_dead() -> None:
     custodian = Custodian()
-    out = custodian.died(DEAD, [row(b"a")], LIVING)
+    custodian.died(DEAD, [row(b"a")], LIVING)
     custodian.named(FIRST, 1, 1, [b"a"], LIVING)
     custodian.named(SECOND, 1, 1, [b"a"], LIVING)
     out = custodian.died(THIRD, [], [FIRST, SECOND])
@@ -90,9 +90,7 @@ def test_nobody_waits_for_the_dead() -> None:
 
 def test_an_adopter_that_dies_before_it_confirms_leaves_everything_to_its_own_custody() -> None:
     custodian = Custodian()
-    [adopt] = answer_all(
-        custodian, custodian.died(DEAD, [row(b"a")], LIVING), {FIRST: [b"a"], SECOND: [b"a"]}, LIVING
-    )
+    [adopt] = answer_all(custodian, custodian.died(DEAD, [row(b"a")], LIVING), {FIRST: [b"a"], SECOND: [b"a"]}, LIVING)
     assert isinstance(adopt, Adopt) and adopt.process == FIRST
     living = [SECOND, THIRD]
     out = custodian.died(FIRST, [row(b"own", owner=FIRST)], living)

@@ -46,9 +46,12 @@ class CustodyShell:
         self._shapes: dict[tuple[Process, int], Shape] = {}
         """Of the dead, as far as their tasks may be run again."""
         self._last_shape = FIRST_SHAPE
+        self._dying: set[Process] = set()
+        """Marked dead, and their custody is about to begin: who asks now hears of its end."""
 
     def take(self, process: Process) -> list[Row]:
-        """What a dead process had lent; before its slot is marked dead."""
+        """What a dead process had lent; before its slot is marked dead. `died` must follow."""
+        self._dying.add(process)
         rows = []
         for found in self._port.take_ledger(*process):
             identity, is_lent, function, shape, needs, arena, body = found
@@ -59,6 +62,7 @@ class CustodyShell:
 
     def died(self, process: Process, rows: list[Row]) -> None:
         """After everybody was told of the death."""
+        self._dying.discard(process)
         self._carry(self._state.died(process, rows, self._living()))
 
     def answered(self, process: Process, payload: bytes) -> None:
@@ -72,7 +76,7 @@ class CustodyShell:
     def asked(self, process: Process, payload: bytes) -> None:
         """Something of that dead process is wanted: if nothing will move any more, it is lost."""
         dead: Process = kinds.PROCESS_BODY.unpack(payload)
-        if not self._state.is_open(dead):
+        if dead not in self._dying and not self._state.is_open(dead):
             self._port.send(*process, kinds.SETTLED, _settled((dead,)))
 
     def _carry(self, instructions: list[custody.Instruction]) -> None:

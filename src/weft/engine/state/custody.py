@@ -2,8 +2,8 @@
 
 Pure: no I/O, no clock. An owner's ledger (`native/ledger.hpp`) outlives it. Every process of the node is asked twice
 which of the dead one's objects it refers to: what was on its way to somebody when he answered first has reached him by
-the time he answers again, so after two rounds a ref that nobody named does not exist. One of those who named something takes
-everything over and tells the others; then the death is settled.
+the time he answers again, so after two rounds a ref that nobody named does not exist. One of those who named something
+takes everything over and tells the others; then the death is settled.
 
 Invariants:
     CST-1  a row that nobody refers to, and that no row which somebody refers to needs, is released.

@@ -73,7 +73,7 @@ ADOPTED = 29
 SETTLED = 30
 """From the daemon: u32 n, u32 zero, n dead processes. What has not moved from them is lost."""
 ORPHAN_ASKED = 31
-"""To the daemon: u32 slot, u32 generation. The owner of something that is wanted here is dead: answer when it is settled."""
+"""To the daemon: u32 slot, u32 generation. That dead process owned what is wanted here: answer when it is settled."""
 
 LEASE_REQUEST_BODY = struct.Struct("<II")
 LEASE_GRANT_BODY = struct.Struct("<QIIII")
