@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft.engine.cluster.shell import ClusterShell
 from weft.engine.control.tables import MemoryTables, Write
+from weft.engine.node.custody import CustodyShell
 from weft.engine.node.daemon import NodeDaemon
 from weft.engine.node.functions import FunctionTable
 from weft.engine.node.operations import Operations
@@ -103,6 +104,7 @@ class SimDaemon(NodeDaemon):
         self.spilling = cast(Any, None)
         self._zygote = cast(Any, SimZygote(node))
         self._requests = cast(Any, NoRequests())
+        self._custody = CustodyShell(self.port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.failures = deque(maxlen=1)
         self.submitted = None

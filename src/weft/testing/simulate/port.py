@@ -78,6 +78,10 @@ class SimPort:
             return (NOBODY, slot, generation)
         return self._far.get((slot, generation), (self._number, slot, generation))
 
+    def take_ledger(self, slot: int, generation: int) -> list[Any]:
+        """The model's processes lend nothing."""
+        return []
+
     def mark_dead(self, slot: int, generation: int) -> list[Name]:
         process = self._node.processes.pop((slot, generation), None)
         if process is not None:
