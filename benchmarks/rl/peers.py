@@ -2,7 +2,7 @@
 
     python benchmarks/rl/peers.py --sb3-python PATH [--cases ppo-cartpole,...] [--seeds 3]
 
-Both sides get the same environment, the same network and the same number of threads. Stable-Baselines3 uses the
+Both sides get the same environment and the same network. Stable-Baselines3 uses the
 settings that its authors published for the environment. A run ends when the mean reward of the last `window` training
 episodes reaches the bar; the time is from the start of the process's work (after imports, with JAX's compiling counted)
 to there.
@@ -102,7 +102,7 @@ def run_sb3(case: dict[str, Any], seed: int) -> dict[str, Any]:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # more make networks of this size slower
     name, envs, settings, network = case["sb3"]
 
     class UntilBar(BaseCallback):
@@ -128,11 +128,13 @@ def main() -> None:
     parser.add_argument("--sb3-python", metavar="PATH")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="only so many steps a run, to compare steps a second")
     parser.add_argument("--one", nargs=3, metavar=("SIDE", "CASE", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         side, name, seed = options.one
-        print(json.dumps({"weft": run_weft, "sb3": run_sb3}[side](CASES[name], int(seed))))
+        case = {**CASES[name], "limit": options.steps or CASES[name]["limit"]}
+        print(json.dumps({"weft": run_weft, "sb3": run_sb3}[side](case, int(seed))))
         return
     if not options.sb3_python:
         parser.error("--sb3-python is needed")
@@ -141,6 +143,7 @@ def main() -> None:
         for seed in range(1, options.seeds + 1):
             for side, python in (("weft", sys.executable), ("sb3", options.sb3_python)):
                 command = [python, os.path.abspath(__file__), "--one", side, name, str(seed)]
+                command += ["--steps", str(options.steps)] if options.steps else []
                 found[side].append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
                 print(name, side, found[side][-1], flush=True)
         report(name, found)

@@ -59,7 +59,10 @@ ConfigT = TypeVar("ConfigT", bound=OffPolicyConfig)
 
 
 class Apex(OffPolicy[ConfigT]):
-    """What both have in common. Their memory lies in other processes and is not part of checkpoints."""
+    """What both have in common. Their memory lies in other processes and is not part of checkpoints.
+
+    The last worker explores least; the rewards reported are those of its episodes.
+    """
 
     def start_workers(self) -> RolloutWorkers:
         config: Any = self.config
@@ -83,7 +86,7 @@ class Apex(OffPolicy[ConfigT]):
         )
 
     def exploration_of(self, worker: int) -> float:
-        """How much one of the workers explores."""
+        """How much one of the workers explores: the last one least."""
         raise NotImplementedError
 
     def iterate(self) -> Mapping[str, Any]:
@@ -126,7 +129,8 @@ class Apex(OffPolicy[ConfigT]):
         with self.metrics.span("sample"):
             for _, fragment in self.workers.arrivals(None if wait else 0.0):
                 if fragment is not None:
-                    self.metrics.count(fragment.steps, fragment.episodes)
+                    shyest = fragment.worker == self.workers.count - 1
+                    self.metrics.count(fragment.steps, fragment.episodes if shyest else ())
         self._ask()
 
     def _ask(self) -> None:
@@ -166,7 +170,8 @@ class ApexDQN(Apex[ApexDQNConfig], DQN):
         config = self.config
         if self.metrics.timesteps < config.learning_starts:
             return 1.0
-        return float(config.most_exploration ** (1 + config.ladder * worker / max(1, config.workers - 1)))
+        shyness = worker / (config.workers - 1) if config.workers > 1 else 1.0
+        return float(config.most_exploration ** (1 + config.ladder * shyness))
 
 
 class ApexDDPG(Apex[ApexDDPGConfig], DDPG):
@@ -181,4 +186,4 @@ class ApexDDPG(Apex[ApexDDPGConfig], DDPG):
     def exploration_of(self, worker: int) -> float:
         if self.metrics.timesteps < self.config.random_timesteps:
             return -1.0
-        return self.config.noise * 2.0 ** (worker - (self.config.workers - 1) / 2)
+        return self.config.noise * 2.0 ** (self.config.workers - 1 - worker)
