@@ -1,0 +1,69 @@
+"""weft.serve: models and policies behind handles, over shared memory, with batching, scaling and HTTP beside it.
+
+>>> from weft import serve
+>>> @serve.deployment(num_replicas=2)
+... class Doubler:
+...     def __call__(self, x: int) -> int: return 2 * x
+>>> handle = serve.run(Doubler.bind())
+>>> handle.remote(21).result()
+42
+>>> serve.shutdown()
+
+Every name is loaded at its first use; uvicorn and Starlette when HTTP is first used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from weft.serve.api import delete as delete
+    from weft.serve.api import get_app_handle as get_app_handle
+    from weft.serve.api import get_deployment_handle as get_deployment_handle
+    from weft.serve.api import run as run
+    from weft.serve.api import shutdown as shutdown
+    from weft.serve.api import status as status
+    from weft.serve.batching import batch as batch
+    from weft.serve.config import AutoscalingConfig as AutoscalingConfig
+    from weft.serve.config import DeploymentConfig as DeploymentConfig
+    from weft.serve.context import get_multiplexed_model_id as get_multiplexed_model_id
+    from weft.serve.context import get_replica_context as get_replica_context
+    from weft.serve.context import get_request_id as get_request_id
+    from weft.serve.deployment import Application as Application
+    from weft.serve.deployment import Deployment as Deployment
+    from weft.serve.deployment import deployment as deployment
+    from weft.serve.errors import BackPressureError as BackPressureError
+    from weft.serve.errors import DeploymentFailedError as DeploymentFailedError
+    from weft.serve.errors import DeploymentGoneError as DeploymentGoneError
+    from weft.serve.errors import ReplicaDiedError as ReplicaDiedError
+    from weft.serve.errors import ServeError as ServeError
+    from weft.serve.handle import DeploymentHandle as DeploymentHandle
+    from weft.serve.handle import DeploymentResponse as DeploymentResponse
+    from weft.serve.handle import DeploymentResponseGenerator as DeploymentResponseGenerator
+
+_HOMES = {
+    "api": "delete get_app_handle get_deployment_handle run shutdown status",
+    "batching": "batch",
+    "config": "AutoscalingConfig DeploymentConfig",
+    "context": "get_multiplexed_model_id get_replica_context get_request_id",
+    "deployment": "Application Deployment deployment",
+    "errors": "BackPressureError DeploymentFailedError DeploymentGoneError ReplicaDiedError ServeError",
+    "handle": "DeploymentHandle DeploymentResponse DeploymentResponseGenerator",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'weft.serve' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"weft.serve.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,122 @@
+"""Starting, looking at and ending applications. Every function here blocks until what it asks for is so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import weft
+from weft.serve.build import build
+from weft.serve.controller import NAME, NAMESPACE, Controller
+from weft.serve.deployment import Application, Deployment
+from weft.serve.handle import DeploymentHandle
+
+DEFAULT_APP = "default"
+
+
+@dataclass(frozen=True)
+class DeploymentInfo:
+    """One deployment in `status()`."""
+
+    status: str
+    message: str
+    replicas: dict[str, int]
+    """How many there are, by state."""
+    target: int
+    ongoing: int
+
+
+@dataclass(frozen=True)
+class ApplicationInfo:
+    route_prefix: str | None
+    deployments: dict[str, DeploymentInfo]
+
+    @property
+    def status(self) -> str:
+        """RUNNING when all deployments are healthy, UNHEALTHY when one is not, else DEPLOYING."""
+        found = {one.status for one in self.deployments.values()}
+        return "UNHEALTHY" if "UNHEALTHY" in found else "RUNNING" if found == {"HEALTHY"} else "DEPLOYING"
+
+
+def run(app: Application | Deployment, *, name: str = DEFAULT_APP, route_prefix: str | None = "/") -> DeploymentHandle:
+    """Start an application, or update the one of this name, and wait until it is healthy. Its handle.
+
+    An update replaces replicas one after another; no request fails by it. DeploymentFailedError when a constructor
+    fails again and again.
+
+    >>> from weft import serve
+    >>> @serve.deployment
+    ... def greet(name: str) -> str: return f"hello {name}"
+    >>> serve.run(greet.bind()).remote("you").result()
+    'hello you'
+    >>> serve.shutdown()
+    """
+    if isinstance(app, Deployment):
+        app = app.bind()
+    if not isinstance(app, Application):
+        raise TypeError(f"serve.run() wants what a deployment's bind() returns, but got {app!r}")
+    if route_prefix is not None and not route_prefix.startswith("/"):
+        raise ValueError(f"route_prefix must start with '/', but got {route_prefix!r}")
+    controller = _controller(start=True)
+    built = build(app, lambda deployment: DeploymentHandle(controller, name, deployment))
+    weft.get(controller.deploy.remote(name, route_prefix, built))
+    weft.get(controller.wait_ready.remote(name))
+    return DeploymentHandle(controller, name, built[-1].name)
+
+
+def delete(name: str = DEFAULT_APP) -> None:
+    """End an application: its replicas finish what they have first. LookupError if there is none of the name."""
+    weft.get(_controller().delete.remote(name))
+
+
+def shutdown() -> None:
+    """End all applications and the controller; harmless when nothing runs."""
+    try:
+        controller = _controller()
+    except LookupError:
+        return
+    weft.get(controller.shut_down.remote())
+    front = weft.get(controller.http_front.remote())
+    if front is not None:
+        weft.get(front.stop.remote())
+        weft.kill(front)
+    weft.kill(controller)
+
+
+def status() -> dict[str, ApplicationInfo]:
+    """All applications by name; empty when nothing runs."""
+    try:
+        controller = _controller()
+    except LookupError:
+        return {}
+    return {
+        name: ApplicationInfo(
+            one["route_prefix"], {each: DeploymentInfo(**fields) for each, fields in one["deployments"].items()}
+        )
+        for name, one in weft.get(controller.status.remote()).items()
+    }
+
+
+def get_app_handle(name: str = DEFAULT_APP) -> DeploymentHandle:
+    """The handle that `run` returned, in any process of the cluster."""
+    controller = _controller()
+    return DeploymentHandle(controller, name, weft.get(controller.ingress_of.remote(name)))
+
+
+def get_deployment_handle(deployment_name: str, app_name: str = DEFAULT_APP) -> DeploymentHandle:
+    """A handle to any deployment of an application."""
+    return DeploymentHandle(_controller(), app_name, deployment_name)
+
+
+def _controller(start: bool = False) -> Any:
+    if start:
+        if not weft.is_initialized():
+            weft.init()
+        options = {"name": NAME, "namespace": NAMESPACE, "lifetime": "detached", "num_cpus": 0}
+        return weft.remote(Controller).options(get_if_exists=True, **options).remote()
+    if not weft.is_initialized():
+        raise LookupError("nothing is served here: Weft is not initialised")
+    try:
+        return weft.get_actor(NAME, namespace=NAMESPACE)
+    except ValueError:
+        raise LookupError("nothing is served here: serve.run() starts it") from None

@@ -1,0 +1,67 @@
+"""`@serve.deployment` and `.bind()`: what runs where, written down; nothing starts here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+from weft.serve.config import DeploymentConfig
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A class or a function with its settings. `bind` gives it the arguments of its constructor."""
+
+    target: Callable[..., Any]
+    name: str
+    config: DeploymentConfig
+
+    def bind(self, *args: Any, **kwargs: Any) -> Application:
+        """An application of this deployment. Applications among the arguments become handles."""
+        if not isinstance(self.target, type) and (args or kwargs):
+            raise TypeError(f"{self.name} is a function: bind() takes no arguments, but got {args} {kwargs}")
+        return Application(self, args, kwargs)
+
+    def options(self, *, name: str | None = None, **changes: Any) -> Deployment:
+        """The same with other settings."""
+        return replace(self, name=name or self.name, config=self.config.changed(**changes))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"deployment {self.name} is not called directly: serve.run({self.name}.bind(...)) starts it")
+
+
+@dataclass(frozen=True, eq=False)
+class Application:
+    """A bound deployment, and through its arguments those that it uses."""
+
+    deployment: Deployment
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@overload
+def deployment(target: Callable[..., Any], /) -> Deployment: ...
+@overload
+def deployment(*, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Deployment]: ...
+def deployment(
+    target: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
+) -> Deployment | Callable[[Callable[..., Any]], Deployment]:
+    """Make a deployment of a class or of a function (plain, async, or a generator of either kind).
+
+    The options are the fields of `DeploymentConfig`: num_replicas, max_ongoing_requests, autoscaling, user_config...
+
+    >>> @deployment(num_replicas=2)
+    ... class Doubler:
+    ...     def __call__(self, x: int) -> int: return 2 * x
+    >>> Doubler.config.num_replicas
+    2
+    """
+    config = DeploymentConfig().changed(**options)
+
+    def make(made: Callable[..., Any]) -> Deployment:
+        if not callable(made):
+            raise TypeError(f"@serve.deployment wants a class or a function, but got {made!r}")
+        return Deployment(made, name or made.__name__, config)
+
+    return make if target is None else make(target)

@@ -1,0 +1,122 @@
+"""One replica: an async actor around the user's code. It takes a request at once or refuses it at once.
+
+1. REP-1: at most `max_ongoing_requests` are under way; what is refused has not begun, so its caller may ask another.
+2. REP-2: once it drains it takes nothing new; `drain` returns when nothing is under way.
+
+Every answer carries how many requests are under way here, from all callers: that is what callers choose by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import weft
+from weft.actor import exit_actor
+from weft.serve.config import DeploymentConfig
+from weft.serve.context import ReplicaContext, RequestContext, replica_context, request_context
+from weft.serve.user_code import UserCode
+
+TAKEN = 0
+REFUSED = 1
+Answer = tuple[int, int, Any]
+"""(TAKEN or REFUSED, requests under way, value)"""
+
+
+class Replica:
+    """The actor's class."""
+
+    def __init__(self, identity: ReplicaContext) -> None:
+        self._identity = identity
+        self._code = UserCode(identity.deployment)
+        self._limit = 1
+        self._ongoing = 0
+        self._is_draining = False
+        self._changed = asyncio.Event()
+        """Set, and replaced, when a request has ended."""
+
+    async def construct(self, target: Any, args: Any, kwargs: Any, config: DeploymentConfig) -> None:
+        """The user's constructor; a call of its own so that what it raises comes back whole."""
+        replica_context.set(self._identity)
+        self._limit = config.max_ongoing_requests
+        await self._code.construct(target, args, kwargs)
+        await self._code.reconfigure(config.user_config)
+
+    async def reconfigure(self, config: DeploymentConfig) -> None:
+        replica_context.set(self._identity)
+        self._limit = config.max_ongoing_requests
+        self._wake()
+        await self._code.reconfigure(config.user_config)
+
+    async def answer(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> Answer:
+        if self._is_draining or self._ongoing >= self._limit:
+            return REFUSED, self._ongoing, None
+        self._begin(context)
+        try:
+            value = await self._code.call(method, args, kwargs)
+        finally:
+            self._end()
+        return TAKEN, self._ongoing, value
+
+    async def stream(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> AsyncIterator[Answer]:
+        """First whether the request is taken, then the items."""
+        if self._is_draining or self._ongoing >= self._limit:
+            yield REFUSED, self._ongoing, None
+            return
+        self._begin(context)
+        try:
+            yield TAKEN, self._ongoing, None
+            items = self._code.stream(method, args, kwargs)
+            try:
+                async for item in items:
+                    yield TAKEN, self._ongoing, item
+            finally:
+                await items.aclose()  # type: ignore[attr-defined]
+        finally:
+            self._end()
+
+    async def room(self) -> int:
+        """Returns once a request would be taken, or never will be; how many are under way."""
+        while not self._is_draining and self._ongoing >= self._limit:
+            await self._changed.wait()
+        return self._ongoing
+
+    async def check_health(self) -> int:
+        """Raises what the user's check raises; else how many requests are under way."""
+        await self._code.check_health()
+        return self._ongoing
+
+    async def load(self) -> int:
+        return self._ongoing
+
+    async def drain(self) -> None:
+        self._is_draining = True
+        self._wake()
+        while self._ongoing:
+            await self._changed.wait()
+        await self._code.close()
+
+    async def leave(self) -> None:
+        """End the process once every answer has left it."""
+        exit_actor()
+
+    def _begin(self, context: RequestContext) -> None:
+        self._ongoing += 1
+        request_context.set(context)
+        replica_context.set(self._identity)
+
+    def _end(self) -> None:
+        self._ongoing -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def make(identity: ReplicaContext, config: DeploymentConfig) -> Any:
+    """A new replica's actor; its user code is not there before `construct` has returned."""
+    spare = 1000
+    options = {"max_concurrency": config.max_ongoing_requests + spare, "max_restarts": 0, **config.actor_options}
+    return weft.remote(Replica).options(**options).remote(identity)

@@ -1,0 +1,230 @@
+"""What the controller decides: events in, instructions out. Pure: no I/O, no clock, no randomness.
+
+1. SRV-1: while a deployment is updated, as many replicas run as before, if that is no more than the new target.
+2. SRV-2: a replica is drained at most once, and no draining replica is in the routing table.
+3. SRV-3: whenever the routing table or the deployment's end changes, its `revision` grows.
+4. SRV-4: a constructor that keeps failing is tried ever less often, and the deployment says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from weft.serve.config import DeploymentConfig
+
+MOST_BACKOFF_S = 30.0
+FAILURES_TO_GIVE_UP = 3
+"""So many starts in a row must fail before `serve.run` gives up waiting."""
+
+
+class ReplicaState(Enum):
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+
+
+class DeploymentStatus(Enum):
+    UPDATING = "UPDATING"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    DELETING = "DELETING"
+
+
+@dataclass(frozen=True)
+class StartReplica:
+    key: str
+    replica: str
+
+
+@dataclass(frozen=True)
+class DrainReplica:
+    """Let it finish what it has, then end it."""
+
+    key: str
+    replica: str
+
+
+@dataclass(frozen=True)
+class ReconfigureReplica:
+    key: str
+    replica: str
+
+
+Instruction = StartReplica | DrainReplica | ReconfigureReplica
+
+
+@dataclass
+class ReplicaRecord:
+    version: str
+    state: ReplicaState = ReplicaState.STARTING
+    ongoing: int = 0
+    config_number: int = 0
+    """Which user config it was last given."""
+
+
+@dataclass
+class DeploymentState:
+    """One deployment. Its methods are the events; each returns what is to be done."""
+
+    key: str
+    version: str = ""
+    config: DeploymentConfig = field(default_factory=DeploymentConfig)
+    target: int = 0
+    is_deleted: bool = False
+    replicas: dict[str, ReplicaRecord] = field(default_factory=dict)
+    revision: int = 0
+    message: str = ""
+    _made: int = 0
+    _config_number: int = 0
+    _failures: int = 0
+    _start_not_before_s: float = 0.0
+    _waiting: dict[str, int] = field(default_factory=dict)
+    """Requests that wait at their callers, by caller."""
+    _scale_since_s: float | None = None
+    _scale_sign: int = 0
+
+    def deployed(self, now_s: float, version: str, config: DeploymentConfig) -> list[Instruction]:
+        """A first or another `serve.run`: code of a new version replaces replicas, a new user config does not."""
+        same_autoscaling = self.version and config.autoscaling == self.config.autoscaling is not None
+        if not same_autoscaling:
+            self.target = config.first_count
+        if version != self.version:
+            self._failures, self._start_not_before_s, self.message = 0, 0.0, ""
+        if config.user_config != self.config.user_config:
+            self._config_number += 1
+        self.version, self.config, self.is_deleted = version, config, False
+        self.revision += 1
+        return self._reconcile(now_s)
+
+    def deleted(self, now_s: float) -> list[Instruction]:
+        self.is_deleted, self.target = True, 0
+        self.revision += 1
+        return self._reconcile(now_s)
+
+    def replica_started(self, now_s: float, replica: str) -> list[Instruction]:
+        record = self.replicas.get(replica)
+        if record is not None and record.state is ReplicaState.STARTING:
+            record.state = ReplicaState.RUNNING
+            self._failures, self.message = 0, ""
+            self.revision += 1
+        return self._reconcile(now_s)
+
+    def replica_start_failed(self, now_s: float, replica: str, reason: str) -> list[Instruction]:
+        if self.replicas.pop(replica, None) is not None:
+            self._failures += 1
+            self._start_not_before_s = now_s + min(MOST_BACKOFF_S, 0.1 * 2**self._failures)
+            self.message = reason
+            self.revision += 1
+        return self._reconcile(now_s)
+
+    def replica_ended(self, now_s: float, replica: str, reason: str) -> list[Instruction]:
+        """It died, was unhealthy, or is drained."""
+        record = self.replicas.pop(replica, None)
+        if record is not None and record.state is not ReplicaState.DRAINING:
+            self.message = reason
+        if record is not None:
+            self.revision += 1
+        return self._reconcile(now_s)
+
+    def load_reported(self, now_s: float, replica: str, ongoing: int) -> list[Instruction]:
+        if replica in self.replicas:
+            self.replicas[replica].ongoing = ongoing
+        return self._scaled(now_s)
+
+    def waiting_reported(self, now_s: float, caller: str, waiting: int) -> list[Instruction]:
+        if waiting:
+            self._waiting[caller] = waiting
+        else:
+            self._waiting.pop(caller, None)
+        return self._scaled(now_s)
+
+    def ticked(self, now_s: float) -> list[Instruction]:
+        return self._scaled(now_s)
+
+    # ---- what follows ----------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> DeploymentStatus:
+        if self.is_deleted:
+            return DeploymentStatus.DELETING
+        current = [record for record in self.replicas.values() if record.version == self.version]
+        running = sum(record.state is ReplicaState.RUNNING for record in current)
+        others = len(self.replicas) - len(current)
+        if self._failures >= FAILURES_TO_GIVE_UP:
+            return DeploymentStatus.UNHEALTHY
+        return DeploymentStatus.HEALTHY if running == self.target and not others else DeploymentStatus.UPDATING
+
+    @property
+    def is_gone(self) -> bool:
+        return self.is_deleted and not self.replicas
+
+    @property
+    def ongoing(self) -> int:
+        return sum(record.ongoing for record in self.replicas.values())
+
+    @property
+    def routed(self) -> list[str]:
+        return [name for name, record in self.replicas.items() if record.state is ReplicaState.RUNNING]
+
+    def _scaled(self, now_s: float) -> list[Instruction]:
+        scaling = self.config.autoscaling
+        if scaling is None or self.is_deleted:
+            return self._reconcile(now_s)
+        wanted = scaling.replicas_for(self.ongoing + sum(self._waiting.values()))
+        sign = (wanted > self.target) - (wanted < self.target)
+        if sign == 0:
+            self._scale_since_s, self._scale_sign = None, 0
+            return self._reconcile(now_s)
+        if sign != self._scale_sign:
+            self._scale_since_s, self._scale_sign = now_s, sign
+        delay_s = scaling.downscale_delay_s if sign < 0 else scaling.upscale_delay_s if self.target else 0.0
+        if self._scale_since_s is not None and now_s - self._scale_since_s >= delay_s:
+            self.target, self._scale_since_s, self._scale_sign = wanted, None, 0
+        return self._reconcile(now_s)
+
+    def _reconcile(self, now_s: float) -> list[Instruction]:
+        return [*self._drain(), *self._start(now_s), *self._reconfigure()]
+
+    def _start(self, now_s: float) -> list[Instruction]:
+        if now_s < self._start_not_before_s:
+            return []
+        live = [record for record in self.replicas.values() if record.state is not ReplicaState.DRAINING]
+        current = sum(record.version == self.version for record in live)
+        surge = max(1, self.target // 4)
+        room = self.target + (surge if current < len(live) else 0) - len(live)
+        made: list[Instruction] = []
+        for _ in range(max(0, min(self.target - current, room))):
+            self._made += 1
+            name = f"{self.key}#{self._made}"
+            self.replicas[name] = ReplicaRecord(self.version, config_number=self._config_number)
+            made.append(StartReplica(self.key, name))
+        return made
+
+    def _drain(self) -> list[Instruction]:
+        """The outdated as far as others run in their place; of the current ones what is too many, newest first."""
+        live = {name: one for name, one in self.replicas.items() if one.state is not ReplicaState.DRAINING}
+        running = sum(record.state is ReplicaState.RUNNING for record in live.values())
+        outdated = [name for name, record in live.items() if record.version != self.version]
+        current = [name for name, record in live.items() if record.version == self.version]
+        chosen = current[self.target :] if len(current) > self.target else []
+        running -= sum(live[name].state is ReplicaState.RUNNING for name in chosen)
+        for name in outdated:
+            if live[name].state is ReplicaState.STARTING:
+                chosen.append(name)
+            elif running > self.target:
+                chosen.append(name)
+                running -= 1
+        for name in chosen:
+            self.replicas[name].state = ReplicaState.DRAINING
+            self.revision += 1
+        return [DrainReplica(self.key, name) for name in chosen]
+
+    def _reconfigure(self) -> list[Instruction]:
+        made: list[Instruction] = []
+        for name, record in self.replicas.items():
+            stale = record.config_number != self._config_number and record.version == self.version
+            if stale and record.state is ReplicaState.RUNNING:
+                record.config_number = self._config_number
+                made.append(ReconfigureReplica(self.key, name))
+        return made

@@ -1,0 +1,117 @@
+"""Runs the user's class or function inside a replica: plain code on one thread of its own, async code on the loop.
+
+Plain methods of one replica run one at a time, so that they need no locks; more replicas make them parallel. The loop
+never runs plain code of the user's, so a long call delays neither health checks nor the answers of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+_END = object()
+
+
+class UserCode:
+    """The instance, or the function itself. Used on the replica's loop."""
+
+    def __init__(self, name: str) -> None:
+        self._lane = ThreadPoolExecutor(1, f"weft-{name}")
+        self._side_lane = ThreadPoolExecutor(1, f"weft-{name}-health")
+        self.instance: Any = None
+        self._is_function = False
+
+    async def construct(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if isinstance(target, type):
+            self.instance = await self._on(self._lane, partial(target, *args, **kwargs))
+        else:
+            self.instance, self._is_function = target, True
+
+    async def reconfigure(self, user_config: Any) -> None:
+        method = getattr(self.instance, "reconfigure", None)
+        if user_config is None:
+            return
+        if method is None or self._is_function:
+            raise TypeError(
+                f"a deployment with a user_config must have a method reconfigure(user_config): {self.instance!r}"
+            )
+        await self._run(self._lane, method, (user_config,), {})
+
+    async def check_health(self) -> None:
+        method = None if self._is_function else getattr(self.instance, "check_health", None)
+        if method is not None:
+            await self._run(self._side_lane, method, (), {})
+
+    async def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = await self._run(self._lane, self._find(method), args, kwargs)
+        if inspect.isgenerator(value) or inspect.isasyncgen(value):
+            raise TypeError(f"{method} is a generator: call it with handle.options(stream=True)")
+        return value
+
+    async def stream(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncIterator[Any]:
+        """The items of a generator; a plain method's one value."""
+        found = self._find(method)
+        items = found(*args, **kwargs) if _is_generator(found) else await self._run(self._lane, found, args, kwargs)
+        if inspect.isasyncgen(items):
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                await items.aclose()
+        elif inspect.isgenerator(items):
+            try:
+                while (item := await self._on(self._lane, partial(next, items, _END))) is not _END:
+                    yield item
+            finally:
+                await self._on(self._lane, items.close)
+        else:
+            yield items
+
+    async def close(self) -> None:
+        """Run the user's `close`, if there is one, and end the threads."""
+        method = None if self._is_function else getattr(self.instance, "close", None)
+        if callable(method):
+            await self._run(self._lane, method, (), {})
+        self._lane.shutdown(wait=False)
+        self._side_lane.shutdown(wait=False)
+
+    def _find(self, method: str) -> Callable[..., Any]:
+        if self._is_function:
+            if method != "__call__":
+                raise AttributeError(f"the deployment is a function and has no method {method!r}")
+            found: Callable[..., Any] = self.instance
+            return found
+        found = getattr(self.instance, method, None)  # type: ignore[assignment]
+        if not callable(found):
+            raise AttributeError(f"{type(self.instance).__name__} has no method {method!r}")
+        return found
+
+    async def _run(
+        self, lane: ThreadPoolExecutor, found: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if _is_async(found):
+            return await found(*args, **kwargs)
+        value = await self._on(lane, partial(found, *args, **kwargs))
+        return await value if inspect.isawaitable(value) else value
+
+    async def _on(self, lane: ThreadPoolExecutor, call: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(lane, copy_context().run, call)
+
+
+def _unwrapped(found: Callable[..., Any]) -> Any:
+    if not (inspect.isfunction(found) or inspect.ismethod(found)):
+        found = getattr(type(found), "__call__", found)  # noqa: B004
+    return found
+
+
+def _is_async(found: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(_unwrapped(found))
+
+
+def _is_generator(found: Callable[..., Any]) -> bool:
+    return inspect.isasyncgenfunction(_unwrapped(found)) or inspect.isgeneratorfunction(_unwrapped(found))

@@ -1,0 +1,338 @@
+"""Applications with real replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import serve
+
+DEADLINE_S = 30
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def serving(shared_weft_session: ModuleType) -> Iterator[None]:
+    yield
+    serve.shutdown()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """For states that no handle can be waited on."""
+    tick = threading.Event()
+    for _ in range(DEADLINE_S * 100):
+        if condition():
+            return
+        tick.wait(0.01)
+    raise AssertionError("the state did not come")
+
+
+@serve.deployment
+class Adder:
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+
+    def __call__(self, x: int) -> int:
+        return x + self.amount
+
+    async def twice(self, x: int) -> int:
+        return x + 2 * self.amount
+
+    def count(self, n: int) -> Iterator[int]:
+        yield from range(n)
+
+    async def count_async(self, n: int) -> Any:
+        for number in range(n):
+            yield number
+
+    def fail(self) -> None:
+        raise ValueError("not today")
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@serve.deployment
+class Gate:
+    """Answers when told."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+
+    async def __call__(self) -> int:
+        await self.open.wait()
+        return os.getpid()
+
+    async def release(self) -> None:
+        self.open.set()
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+
+def test_classes_answer_with_plain_and_async_methods_and_generators(serving: None) -> None:
+    handle = serve.run(Adder.bind(3))
+    assert handle.remote(1).result() == 4
+    assert handle.twice.remote(1).result() == 7
+    assert list(handle.count.options(stream=True).remote(4)) == [0, 1, 2, 3]
+    assert list(handle.count_async.options(stream=True).remote(3)) == [0, 1, 2]
+    with pytest.raises(ValueError, match="not today"):
+        handle.fail.remote().result()
+    with pytest.raises(AttributeError, match="no method 'missing'"):
+        handle.missing.remote().result()
+    with pytest.raises(TypeError, match="stream=True"):
+        handle.count.remote(4).result()
+
+
+def test_functions_answer_whatever_their_kind(serving: None) -> None:
+    @serve.deployment
+    def plain(x: int) -> int:
+        return x + 1
+
+    @serve.deployment
+    async def waits(x: int) -> int:
+        return x + 2
+
+    @serve.deployment
+    async def yields(n: int) -> Any:
+        for number in range(n):
+            yield number
+
+    assert serve.run(plain.bind(), name="a", route_prefix=None).remote(1).result() == 2
+    assert serve.run(waits.bind(), name="b", route_prefix=None).remote(1).result() == 3
+    stream = serve.run(yields.bind(), name="c", route_prefix=None).options(stream=True)
+    assert list(stream.remote(3)) == [0, 1, 2]
+    assert sorted(serve.status()) == ["a", "b", "c"]
+
+
+def test_deployments_are_composed_by_handles(serving: None) -> None:
+    @serve.deployment
+    class Both:
+        def __init__(self, first: Any, others: list[Any]) -> None:
+            self.first, self.others = first, others
+
+        async def __call__(self, x: int) -> int:
+            between = self.first.remote(x)
+            answers = [await other.remote(between) for other in self.others]
+            return sum(answers)
+
+        def blocking(self, x: int) -> int:
+            return int(self.first.remote(x).result())
+
+    handle = serve.run(Both.bind(Adder.bind(1), [Adder.bind(10), Adder.bind(100)]))
+    assert handle.remote(0).result() == 11 + 101
+    assert handle.blocking.remote(1).result() == 2
+    assert sorted(serve.status()["default"].deployments) == ["Adder", "Adder_2", "Adder_3", "Both"]
+
+
+def test_handles_work_in_tasks_and_in_async_code(serving: None) -> None:
+    handle = serve.run(Adder.bind(1))
+
+    @weft.remote
+    def ask(given: Any) -> int:
+        return int(given.remote(1).result())
+
+    async def gather() -> list[int]:
+        stream = [item async for item in handle.count.options(stream=True).remote(2)]
+        return [*await asyncio.gather(*(handle.remote(i) for i in range(50))), *stream]
+
+    assert weft.get(ask.remote(handle)) == 2
+    assert asyncio.run(gather()) == [*range(1, 51), 0, 1]
+    assert serve.get_app_handle().remote(5).result() == 6
+
+
+def test_arrays_arrive_as_they_were(serving: None) -> None:
+    @serve.deployment
+    def mean(x: np.ndarray) -> np.ndarray:
+        return x * 2.0
+
+    given = np.arange(200_000, dtype=np.float32)
+    np.testing.assert_array_equal(serve.run(mean.bind()).remote(given).result(), given * 2)
+
+
+def test_a_replica_takes_no_more_than_it_may_and_then_callers_are_refused(serving: None) -> None:
+    gate = Gate.options(max_ongoing_requests=3, max_queued_requests=1, graceful_shutdown_timeout_s=0.1)
+    handle = serve.run(gate.bind())
+    handle.pid.remote().result()
+    taken = [handle.remote() for _ in range(3)]
+    waits = handle.remote()
+    with pytest.raises(serve.BackPressureError, match="has 1 requests of this process waiting"):
+        handle.remote()
+    assert not any(one.done() for one in [*taken, waits])
+    serve.delete()
+    assert isinstance(_outcome(waits), serve.DeploymentGoneError)
+    assert all(isinstance(_outcome(one), serve.ServeError) for one in taken)
+
+
+def _outcome(response: Any) -> Any:
+    try:
+        return response.result(timeout_s=DEADLINE_S)
+    except Exception as error:
+        return error
+
+
+def test_a_killed_replica_is_replaced_and_its_request_fails_by_name(serving: None) -> None:
+    handle = serve.run(Gate.bind())
+    response = handle.remote()
+    pid = handle.pid.remote().result()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(serve.ReplicaDiedError, match="may have run in part"):
+        response.result(timeout_s=DEADLINE_S)
+    assert handle.pid.remote().result(timeout_s=DEADLINE_S) != pid
+
+
+def test_retry_on_death_loses_no_request(serving: None) -> None:
+    handle = serve.run(Adder.options(num_replicas=2, retry_on_death=True).bind(1))
+    pids = {handle.pid.remote().result() for _ in range(20)}
+    responses = [handle.remote(i) for i in range(300)]
+    os.kill(pids.pop(), signal.SIGKILL)
+    responses += [handle.remote(i) for i in range(300, 600)]
+    assert [one.result(timeout_s=DEADLINE_S) for one in responses] == [i + 1 for i in range(600)]
+
+
+def test_a_rolling_update_fails_no_request(serving: None) -> None:
+    handle = serve.run(Adder.options(num_replicas=2).bind(1))
+    seen: list[int] = []
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def load() -> None:
+        while not stop.is_set():
+            try:
+                seen.append(handle.remote(0).result(timeout_s=DEADLINE_S))
+            except BaseException as error:
+                errors.append(error)
+                return
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        until(lambda: bool(seen))
+        for amount in (2, 3):
+            serve.run(Adder.options(num_replicas=2).bind(amount))
+        until(lambda: 3 in seen or bool(errors))
+    finally:
+        stop.set()
+        thread.join()
+    assert not errors
+    assert set(seen) <= {1, 2, 3}
+    assert handle.remote(0).result() == 3
+
+
+def test_a_user_config_reloads_without_a_restart(serving: None) -> None:
+    @serve.deployment(user_config={"amount": 1})
+    class Tunable:
+        def reconfigure(self, config: dict[str, int]) -> None:
+            self.amount = config["amount"]
+
+        def __call__(self) -> tuple[int, int]:
+            return os.getpid(), self.amount
+
+    handle = serve.run(Tunable.bind())
+    pid, amount = handle.remote().result()
+    assert amount == 1
+    serve.run(Tunable.options(user_config={"amount": 2}).bind())
+    until(lambda: handle.remote().result() == (pid, 2))
+
+
+def test_an_unhealthy_replica_is_replaced(serving: None) -> None:
+    @serve.deployment(health_check_period_s=0.05)
+    class Sickly:
+        sick = False
+
+        def check_health(self) -> None:
+            if self.sick:
+                raise RuntimeError("I am ill")
+
+        def fall_ill(self) -> int:
+            self.sick = True
+            return os.getpid()
+
+        def __call__(self) -> int:
+            return os.getpid()
+
+    handle = serve.run(Sickly.bind())
+    pid = handle.fall_ill.remote().result()
+    until(lambda: _outcome(handle.remote()) != pid)
+
+
+def test_deleting_lets_requests_finish_and_then_handles_say_that_it_is_gone(serving: None) -> None:
+    handle = serve.run(Gate.bind())
+    response = handle.remote()
+    until(lambda: response._request.ref is not None)
+    deleting = threading.Thread(target=serve.delete)
+    release = handle.release.remote()
+    deleting.start()
+    release.result(timeout_s=DEADLINE_S)
+    assert isinstance(response.result(timeout_s=DEADLINE_S), int)
+    deleting.join()
+    assert serve.status() == {}
+    with pytest.raises(serve.DeploymentGoneError, match="default:Gate does not exist"):
+        handle.remote().result(timeout_s=DEADLINE_S)
+    with pytest.raises(LookupError, match="no application 'default'"):
+        serve.delete()
+
+
+def test_a_constructor_that_fails_is_told_to_who_runs_it(serving: None) -> None:
+    @serve.deployment
+    class Broken:
+        def __init__(self) -> None:
+            raise OSError("no such model")
+
+    with pytest.raises(serve.DeploymentFailedError, match="no such model"):
+        serve.run(Broken.bind())
+
+
+def test_autoscaling_comes_back_from_zero_for_a_waiting_request(serving: None) -> None:
+    scaling = serve.AutoscalingConfig(min_replicas=0, max_replicas=2, downscale_delay_s=0.1)
+    handle = serve.run(Adder.options(autoscaling=scaling).bind(1))
+    assert serve.status()["default"].deployments["Adder"].target == 0
+    assert handle.remote(1).result(timeout_s=DEADLINE_S) == 2
+    until(lambda: serve.status()["default"].deployments["Adder"].replicas == {})
+    assert handle.remote(2).result(timeout_s=DEADLINE_S) == 3
+
+
+def test_batches_form_under_load_and_errors_stay_with_their_request(serving: None) -> None:
+    @serve.deployment
+    class Batched:
+        def __init__(self) -> None:
+            self.sizes: list[int] = []
+
+        @serve.batch(max_batch_size=8, wait_s=0.02)
+        async def __call__(self, values: list[int]) -> list[Any]:
+            self.sizes.append(len(values))
+            return [ValueError(f"odd {one}") if one % 2 else one * 10 for one in values]
+
+        async def seen(self) -> list[int]:
+            return self.sizes
+
+    handle = serve.run(Batched.bind())
+    outcomes = [_outcome(one) for one in [handle.remote(i) for i in range(32)]]
+    assert [one for one in outcomes if isinstance(one, int)] == [i * 10 for i in range(0, 32, 2)]
+    assert all(f"odd {i}" in str(outcomes[i]) for i in range(1, 32, 2))
+    sizes = handle.seen.remote().result()
+    assert sum(sizes) == 32 and max(sizes) > 1
+
+
+def test_importing_serve_loads_no_web_server() -> None:
+    code = "import weft.serve, sys; weft.serve.run; print({'uvicorn', 'starlette', 'fastapi'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_hello_example_runs(shared_weft_session: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "serve_hello.py"), run_name="__main__")
+    assert capsys.readouterr().out == "hello world\n"

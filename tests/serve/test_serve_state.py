@@ -1,0 +1,157 @@
+"""The controller's decisions, without processes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.serve.config import AutoscalingConfig, DeploymentConfig
+from weft.serve.router import Peer, choose
+from weft.serve.state import (
+    DeploymentState,
+    DeploymentStatus,
+    DrainReplica,
+    ReconfigureReplica,
+    ReplicaState,
+    StartReplica,
+)
+
+
+def started(count: int, version: str = "1") -> DeploymentState:
+    state = DeploymentState("app:one")
+    for instruction in state.deployed(0.0, version, DeploymentConfig(num_replicas=count)):
+        assert isinstance(instruction, StartReplica)
+        state.replica_started(0.0, instruction.replica)
+    assert state.status is DeploymentStatus.HEALTHY
+    return state
+
+
+def test_a_new_version_replaces_replicas_one_by_one_and_never_runs_fewer() -> None:
+    state = started(3)
+    todo = state.deployed(1.0, "2", DeploymentConfig(num_replicas=3))
+    fewest, most = 3, 3
+    while todo:
+        instruction = todo.pop(0)
+        if isinstance(instruction, StartReplica):
+            todo += state.replica_started(1.0, instruction.replica)
+        elif isinstance(instruction, DrainReplica):
+            todo += state.replica_ended(1.0, instruction.replica, "drained")
+        fewest = min(fewest, len(state.routed))
+        most = max(most, len(state.replicas))
+    assert fewest == 3 and most <= 5
+    assert {record.version for record in state.replicas.values()} == {"2"}
+    assert state.status is DeploymentStatus.HEALTHY
+
+
+def test_a_new_user_config_restarts_nothing() -> None:
+    state = started(2)
+    todo = state.deployed(1.0, "1", DeploymentConfig(num_replicas=2, user_config={"a": 1}))
+    assert [type(one) for one in todo] == [ReconfigureReplica, ReconfigureReplica]
+    assert state.ticked(2.0) == []
+
+
+def test_a_dead_replica_is_replaced_and_leaves_the_table() -> None:
+    state = started(2)
+    name = state.routed[0]
+    revision = state.revision
+    todo = state.replica_ended(1.0, name, "killed")
+    assert [type(one) for one in todo] == [StartReplica]
+    assert name not in state.routed and state.revision > revision
+
+
+def test_a_failing_constructor_is_tried_ever_less_often() -> None:
+    state = DeploymentState("app:one")
+    now, waits = 0.0, []
+    todo = state.deployed(now, "1", DeploymentConfig())
+    for _ in range(4):
+        (instruction,) = todo
+        began, todo = now, state.replica_start_failed(now, instruction.replica, "no such file")
+        while not todo:
+            now += 0.05
+            todo = state.ticked(now)
+        waits.append(now - began)
+    assert waits == sorted(waits) and waits[-1] > 4 * waits[0]
+    assert state.status is DeploymentStatus.UNHEALTHY and state.message == "no such file"
+
+
+def test_a_deleted_deployment_drains_everything_and_is_gone() -> None:
+    state = started(2)
+    drained = state.deleted(1.0)
+    assert len(drained) == 2 and not state.routed and not state.is_gone
+    for one in drained:
+        state.replica_ended(1.0, one.replica, "drained")
+    assert state.is_gone
+
+
+def test_autoscaling_goes_up_after_its_delay_down_to_zero_and_back_at_once() -> None:
+    scaling = AutoscalingConfig(
+        min_replicas=0, max_replicas=3, target_ongoing_requests=1, upscale_delay_s=1, downscale_delay_s=5
+    )
+    state = DeploymentState("app:one")
+    assert state.deployed(0.0, "1", DeploymentConfig(autoscaling=scaling)) == []
+    (first,) = state.waiting_reported(10.0, "caller", 1)
+    state.replica_started(10.0, first.replica)
+    assert state.waiting_reported(11.0, "caller", 3) == []
+    assert len(state.ticked(12.0)) == 2
+    state.waiting_reported(13.0, "caller", 0)
+    assert not any(isinstance(one, DrainReplica) for one in state.ticked(17.0))
+    assert len(state.ticked(18.5)) == 3
+    assert state.target == 0
+
+
+EVENTS = st.sampled_from("deploy start fail end delete tick".split())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(EVENTS, st.integers(0, 5)), max_size=60))
+def test_no_order_of_events_breaks_the_invariants(events: list[tuple[str, int]]) -> None:
+    state = DeploymentState("app:one")
+    drained: list[str] = []
+    now = 0.0
+    for word, number in events:
+        now += number
+        names = list(state.replicas)
+        chosen = names[number % len(names)] if names else "none"
+        todo = {
+            "deploy": lambda: state.deployed(now, str(number % 2), DeploymentConfig(num_replicas=number)),  # noqa: B023
+            "start": lambda: state.replica_started(now, chosen),  # noqa: B023
+            "fail": lambda: state.replica_start_failed(now, chosen, "why"),  # noqa: B023
+            "end": lambda: state.replica_ended(now, chosen, "why"),  # noqa: B023
+            "delete": lambda: state.deleted(now),  # noqa: B023
+            "tick": lambda: state.ticked(now),  # noqa: B023
+        }[word]()
+        drained += [one.replica for one in todo if isinstance(one, DrainReplica)]
+        assert len(drained) == len(set(drained))
+        assert not [name for name in state.routed if name in drained]
+        live = [one for one in state.replicas.values() if one.state is not ReplicaState.DRAINING]
+        assert len([one for one in live if one.version == state.version]) <= state.target
+
+
+def test_of_two_random_replicas_the_less_loaded_one_is_chosen() -> None:
+    peers = [Peer("a", None, mine=3), Peer("b", None, said=1), Peer("c", None, mine=9)]
+    pick = random.Random(1)
+    chosen = {choose(peers[:2], 10, "", pick).name for _ in range(20)}  # type: ignore[union-attr]
+    assert chosen == {"b"}
+    assert choose(peers, 1, "", pick) is None
+
+
+def test_a_replica_that_has_the_model_is_preferred() -> None:
+    peers = [Peer("a", None), Peer("b", None, mine=3, models={"m"})]
+    assert choose(peers, 10, "m", random.Random(1)) is peers[1]
+    assert choose(peers, 3, "m", random.Random(1)) is peers[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_replicas": -1}, "num_replicas must be at least 0, but got -1"),
+        ({"max_ongoing_requests": 0}, "max_ongoing_requests must be at least 1, but got 0"),
+        ({"autoscaling": {"min_replicas": 3, "max_replicas": 2}}, "max_replicas must be at least 3, but got 2"),
+    ],
+)
+def test_wrong_settings_are_refused_where_they_are_written(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DeploymentConfig().changed(**options)
