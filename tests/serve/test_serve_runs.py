@@ -333,6 +333,12 @@ def test_importing_serve_loads_no_web_server() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_the_hello_example_runs(shared_weft_session: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(EXAMPLES / "serve_hello.py"), run_name="__main__")
-    assert capsys.readouterr().out == "hello world\n"
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [("serve_hello", "hello world\n"), ("serve_http", "by handle: 6.0\nover HTTP: 6.0\n")],
+)
+def test_the_examples_run(
+    shared_weft_session: ModuleType, capsys: pytest.CaptureFixture[str], name: str, output: str
+) -> None:
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out == output

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft.serve.api import get_deployment_handle as get_deployment_handle
     from weft.serve.api import run as run
     from weft.serve.api import shutdown as shutdown
+    from weft.serve.api import start as start
     from weft.serve.api import status as status
     from weft.serve.batching import batch as batch
     from weft.serve.config import AutoscalingConfig as AutoscalingConfig
@@ -40,14 +41,18 @@ if TYPE_CHECKING:
     from weft.serve.handle import DeploymentHandle as DeploymentHandle
     from weft.serve.handle import DeploymentResponse as DeploymentResponse
     from weft.serve.handle import DeploymentResponseGenerator as DeploymentResponseGenerator
+    from weft.serve.http.ingress import ingress as ingress
+    from weft.serve.http.messages import HTTPOptions as HTTPOptions
 
 _HOMES = {
-    "api": "delete get_app_handle get_deployment_handle run shutdown status",
+    "api": "delete get_app_handle get_deployment_handle run shutdown start status",
     "batching": "batch",
     "config": "AutoscalingConfig DeploymentConfig",
     "context": "get_multiplexed_model_id get_replica_context get_request_id",
     "deployment": "Application Deployment deployment",
     "errors": "BackPressureError DeploymentFailedError DeploymentGoneError ReplicaDiedError ServeError",
+    "http.ingress": "ingress",
+    "http.messages": "HTTPOptions",
     "handle": "DeploymentHandle DeploymentResponse DeploymentResponseGenerator",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from weft.serve.build import build
 from weft.serve.controller import NAME, NAMESPACE, Controller
 from weft.serve.deployment import Application, Deployment
 from weft.serve.handle import DeploymentHandle
+from weft.serve.http.messages import HTTPOptions
 
 DEFAULT_APP = "default"
 
@@ -61,7 +63,29 @@ def run(app: Application | Deployment, *, name: str = DEFAULT_APP, route_prefix:
     built = build(app, lambda deployment: DeploymentHandle(controller, name, deployment))
     weft.get(controller.deploy.remote(name, route_prefix, built))
     weft.get(controller.wait_ready.remote(name))
+    front = weft.get(controller.http_front.remote())
+    if front is not None:
+        weft.get(front.learn.remote())
     return DeploymentHandle(controller, name, built[-1].name)
+
+
+def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
+    """Serve HTTP, once a cluster, and return the address: applications answer under their `route_prefix`.
+
+    Needs `pip install 'weft[serve]'`. If HTTP is served already, the options are ignored."""
+    options = HTTPOptions(**http_options) if isinstance(http_options, dict) else http_options or HTTPOptions()
+    if importlib.util.find_spec("uvicorn") is None:
+        raise ImportError("serving HTTP needs uvicorn: pip install 'weft[serve]'")
+    controller = _controller(start=True)
+    front = weft.get(controller.http_front.remote())
+    if front is None:
+        from weft.serve.http.front import HttpFront
+
+        front = weft.remote(HttpFront).options(num_cpus=0, lifetime="detached").remote(controller, options)
+        weft.get(front.address.remote())
+        weft.get(controller.http_front.remote(front))
+    address: str = weft.get(front.address.remote())
+    return address
 
 
 def delete(name: str = DEFAULT_APP) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from weft import cloudpickle
 from weft.serve.config import DeploymentConfig
 from weft.serve.deployment import Application
+from weft.serve.http.answering import INGRESS
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class BuiltDeployment:
     version: str
     """Two of the same version can stand in for each other; settings that replicas take on live do not count."""
     config: DeploymentConfig
+    streams: bool = False
+    """Whether its HTTP answers come in pieces: a generator, or an ASGI app."""
 
 
 def build(application: Application, handle_for: Callable[[str], Any]) -> list[BuiltDeployment]:
@@ -36,11 +40,18 @@ def build(application: Application, handle_for: Callable[[str], Any]) -> list[Bu
             names.add(name)
             built[id(node)] = name
             code = cloudpickle.dumps((node.deployment.target, args, kwargs))
-            found.append(BuiltDeployment(name, code, _version(code, node.deployment.config), node.deployment.config))
+            config = node.deployment.config
+            streams = _streams(node.deployment.target)
+            found.append(BuiltDeployment(name, code, _version(code, config), config, streams))
         return handle_for(built[id(node)])
 
     visit(application)
     return found
+
+
+def _streams(target: Any) -> bool:
+    function = getattr(target, "__call__", None) if isinstance(target, type) else target  # noqa: B004
+    return hasattr(target, INGRESS) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _replaced(value: Any, visit: Callable[[Application], Any]) -> Any:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import weft
-from weft import cloudpickle
 from weft.exceptions import ActorError
 from weft.serve import replica as replicas
 from weft.serve.build import BuiltDeployment
@@ -57,6 +56,7 @@ class RunningApplication:
     route_prefix: str | None
     ingress: str
     deployments: list[str]
+    streams: bool
 
 
 class Controller:
@@ -78,7 +78,7 @@ class Controller:
         self._check_route(app, route_prefix)
         old = self._applications.get(app)
         names = [one.name for one in built]
-        self._applications[app] = RunningApplication(app, route_prefix, names[-1], names)
+        self._applications[app] = RunningApplication(app, route_prefix, names[-1], names, built[-1].streams)
         for one in built:
             key = f"{app}:{one.name}"
             running = self._deployments.setdefault(key, Running(DeploymentState(key)))
@@ -134,12 +134,16 @@ class Controller:
             await asyncio.wait_for(self._newer(key, revision), LISTEN_S)
         return self._table(key)
 
-    async def listen_routes(self, revision: int) -> tuple[int, dict[str, tuple[str, str]]]:
-        """(revision, (application, ingress deployment) by route prefix), once it is newer."""
+    async def listen_routes(self, revision: int) -> tuple[int, dict[str, tuple[str, str, bool]]]:
+        """(revision, (application, its deployment, whether it streams) by route prefix), once it is newer."""
         with contextlib.suppress(asyncio.TimeoutError):
             while self._routes_revision <= revision:
                 await asyncio.wait_for(self._routes_changed.wait(), LISTEN_S)
-        routes = {one.route_prefix: (one.name, one.ingress) for one in self._applications.values() if one.route_prefix}
+        routes = {
+            one.route_prefix: (one.name, one.ingress, one.streams)
+            for one in self._applications.values()
+            if one.route_prefix
+        }
         return self._routes_revision, routes
 
     async def replica_lost(self, key: str, replica: str, reason: str) -> None:
@@ -184,10 +188,9 @@ class Controller:
         state = running.state
         app, _, name = state.key.partition(":")
         try:
-            target, args, kwargs = cloudpickle.loads(running.code)
             actor = replicas.make(ReplicaContext(app, name, replica), state.config)
             running.actors[replica] = actor
-            await actor.construct.remote(target, args, kwargs, state.config)
+            await actor.construct.remote(running.code, state.config)
         except Exception as error:
             self._kill(running, replica)
             self._follow(running, state.replica_start_failed(time.monotonic(), replica, str(error)))

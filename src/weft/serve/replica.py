@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import weft
+from weft import cloudpickle
 from weft.actor import exit_actor
 from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext, RequestContext, replica_context, request_context
@@ -36,10 +37,13 @@ class Replica:
         self._changed = asyncio.Event()
         """Set, and replaced, when a request has ended."""
 
-    async def construct(self, target: Any, args: Any, kwargs: Any, config: DeploymentConfig) -> None:
-        """The user's constructor; a call of its own so that what it raises comes back whole."""
+    async def construct(self, code: bytes, config: DeploymentConfig) -> None:
+        """The user's constructor; a call of its own so that what it raises comes back whole.
+
+        The code comes pickled, so that nothing but the replica loads it."""
         replica_context.set(self._identity)
         self._limit = config.max_ongoing_requests
+        target, args, kwargs = cloudpickle.loads(code)
         await self._code.construct(target, args, kwargs)
         await self._code.reconfigure(config.user_config)
 

@@ -14,6 +14,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from weft.serve.http.answering import HttpCalls
+from weft.serve.http.messages import CALL, STREAM
+
 _END = object()
 
 
@@ -25,6 +28,7 @@ class UserCode:
         self._side_lane = ThreadPoolExecutor(1, f"weft-{name}-health")
         self.instance: Any = None
         self._is_function = False
+        self._http: HttpCalls | None = None
 
     async def construct(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if isinstance(target, type):
@@ -81,6 +85,10 @@ class UserCode:
         self._side_lane.shutdown(wait=False)
 
     def _find(self, method: str) -> Callable[..., Any]:
+        if method in (CALL, STREAM):
+            if self._http is None:
+                self._http = HttpCalls(self)
+            return self._http.call if method == CALL else self._http.stream
         if self._is_function:
             if method != "__call__":
                 raise AttributeError(f"the deployment is a function and has no method {method!r}")

@@ -1,0 +1,102 @@
+"""Bodies of requests to arguments, results to bodies. Runs in the replica.
+
+A body becomes the first argument: JSON a Python value, `application/x-npy` an array, `text/*` a string, anything else
+bytes. Query parameters become keyword arguments, as strings.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+import numpy as np
+
+from weft.serve.http.messages import Headers, HttpAnswer, HttpHead, HttpRequest
+
+NPY = "application/x-npy"
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+class BadRequest(Exception):
+    """The client's fault, with the status to answer."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+
+
+def arguments(request: HttpRequest) -> tuple[tuple[Any, ...], dict[str, str]]:
+    """What the deployment is called with; BadRequest."""
+    try:
+        kwargs = dict(parse_qsl(request.query.decode("ascii"), keep_blank_values=True, max_num_fields=1000))
+    except ValueError:
+        raise BadRequest(400, "the query is malformed") from None
+    if not request.body:
+        return (), kwargs
+    return (decoded(request.body, request.header(b"content-type")),), kwargs
+
+
+def decoded(body: bytes, content_type: str) -> Any:
+    kind = content_type.partition(";")[0].strip().lower()
+    try:
+        if kind == "application/json" or kind.endswith("+json"):
+            return msgspec.json.decode(body)
+        if kind == NPY:
+            return np.load(io.BytesIO(body), allow_pickle=False)
+        if kind.startswith("text/"):
+            return body.decode()
+    except (ValueError, EOFError, RecursionError, MemoryError) as error:
+        raise BadRequest(400, f"the body is not {kind}: {str(error)[:200]}") from None
+    if kind in _FORMS:
+        raise BadRequest(415, "forms are read by deployments with @serve.ingress only")
+    return body
+
+
+def encoded(value: Any, accept: str) -> HttpAnswer:
+    """The answer to a request. A Starlette response is taken as it is."""
+    if hasattr(value, "status_code") and hasattr(value, "raw_headers") and hasattr(value, "body"):
+        return HttpAnswer(value.status_code, tuple(value.raw_headers), bytes(value.body))
+    kind, body = payload(value, accept)
+    return HttpAnswer(200, content_type(kind), body)
+
+
+def payload(value: Any, accept: str = "") -> tuple[bytes, bytes]:
+    """(content type, body)"""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b"application/octet-stream", bytes(value)
+    if isinstance(value, str):
+        return b"text/plain; charset=utf-8", value.encode()
+    if isinstance(value, np.ndarray) and NPY in accept:
+        buffer = io.BytesIO()
+        np.save(buffer, value, allow_pickle=False)
+        return NPY.encode(), buffer.getvalue()
+    return b"application/json", msgspec.json.encode(value, enc_hook=_plain)
+
+
+def piece(item: Any) -> bytes:
+    """One item of a stream: text and bytes as they are, others as a line of JSON."""
+    kind, body = payload(item)
+    return body + b"\n" if kind == b"application/json" else body
+
+
+def stream_head(item: Any) -> HttpHead:
+    kind, _ = payload(item)
+    return HttpHead(200, content_type(b"application/x-ndjson" if kind == b"application/json" else kind))
+
+
+def refusal(status: int, reason: str, headers: Headers = ()) -> HttpAnswer:
+    body = msgspec.json.encode({"error": reason})
+    return HttpAnswer(status, (*content_type(b"application/json"), *headers), body)
+
+
+def content_type(kind: bytes) -> Headers:
+    return ((b"content-type", kind),)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} can not be written as JSON: return plain values, arrays, bytes or text")

@@ -1,0 +1,58 @@
+"""`@serve.ingress(app)`: a FastAPI, Starlette or any other ASGI app answers a deployment's HTTP requests.
+
+Routes of a FastAPI app may be methods of the class: in the replica they are bound to its instance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from weft.serve.http.answering import INGRESS
+
+Class = TypeVar("Class", bound=type)
+
+
+def ingress(app: Any) -> Callable[[Class], Class]:
+    """Have the app answer what the class's deployment gets over HTTP. Stands under `@serve.deployment`."""
+    if not callable(app):
+        raise TypeError(f"@serve.ingress wants an ASGI app, but got {app!r}")
+
+    _teach_pickling()
+
+    def decorate(cls: Class) -> Class:
+        if not isinstance(cls, type):
+            raise TypeError(f"@serve.ingress is for classes and stands under @serve.deployment, but got {cls!r}")
+        setattr(cls, INGRESS, staticmethod(lambda instance: _bound(app, instance)))
+        return cls
+
+    return decorate
+
+
+def _teach_pickling() -> None:
+    """An app's `state` can be pickled but not read back: Starlette's `__getattr__` looks for what is not there yet."""
+    with contextlib.suppress(ImportError):  # then it is no app of Starlette's
+        from starlette.datastructures import State
+
+        copyreg.pickle(State, lambda state: (State, (dict(state._state),)))
+
+
+def _bound(app: Any, instance: Any) -> Any:
+    """The app, with routes that are functions of the instance's class as its methods."""
+    found = [(name, one) for base in type(instance).__mro__ for name, one in vars(base).items()]
+    methods = {one: name for name, one in found if inspect.isfunction(one)}
+    mine = [one for one in getattr(app, "routes", ()) if getattr(one, "endpoint", None) in methods]
+    if not mine:
+        return app
+    from fastapi import APIRouter
+
+    router = APIRouter()
+    for route in mine:
+        app.router.routes.remove(route)
+        route.endpoint = getattr(instance, methods[route.endpoint])
+        router.routes.append(route)
+    app.include_router(router)  # makes each route anew, from its endpoint's signature, which has no `self` now
+    return app

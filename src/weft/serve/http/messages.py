@@ -1,0 +1,81 @@
+"""What a front and a replica say to each other, how it is served, and which application a path belongs to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+CALL = "__http_call__"
+"""The method of a replica that answers a request as a whole."""
+STREAM = "__http_stream__"
+"""The method that yields an `HttpHead`, then pieces of the body."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+Route = TypeVar("Route")
+
+
+class HttpRequest(NamedTuple):
+    method: str
+    path: str
+    root_path: str
+    query: bytes
+    headers: Headers
+    body: bytes
+    http_version: str
+    scheme: str
+    client: tuple[str, int] | None
+    server: tuple[str, int] | None
+
+    def header(self, name: bytes) -> str:
+        """The first of the name, in lower case; empty if there is none."""
+        return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
+
+
+class HttpHead(NamedTuple):
+    status: int
+    headers: Headers
+
+
+class HttpAnswer(NamedTuple):
+    status: int
+    headers: Headers
+    body: bytes
+
+
+@dataclass(frozen=True)
+class HTTPOptions:
+    """Where the front listens and what it lets through."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    """0 for any free one."""
+    request_timeout_s: float = 60.0
+    """How long an answer, or a stream's next piece, may take: then 504."""
+    body_timeout_s: float = 30.0
+    """How long a client may take to send a body: then 408."""
+    max_body_bytes: int = 64 * 1024 * 1024
+    retry_after_s: int = 1
+    """What a client is told with a 503."""
+    keep_alive_s: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("request_timeout_s", "body_timeout_s", "max_body_bytes", "keep_alive_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, but got {getattr(self, name)}")
+
+
+def find_route(routes: Mapping[str, Route], path: str) -> tuple[str, Route] | None:
+    """The longest prefix that the path lies under.
+
+    >>> find_route({"/": 1, "/a": 2}, "/a/b")
+    ('/a', 2)
+    >>> find_route({"/a": 2}, "/ab") is None
+    True
+    """
+    prefix = path
+    while prefix:
+        if prefix in routes:
+            return prefix, routes[prefix]
+        prefix = prefix.rpartition("/")[0]
+    return ("/", routes["/"]) if "/" in routes else None

@@ -1,0 +1,196 @@
+"""The HTTP front, with a real client on a real port."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
+
+from weft import serve
+from weft.serve.http.bodies import BadRequest, decoded, encoded
+
+fast = FastAPI()
+
+
+@fast.get("/plain")
+async def plain() -> dict[str, str]:
+    return {"from": "a function"}
+
+
+@serve.deployment
+@serve.ingress(fast)
+class Shop:
+    def __init__(self) -> None:
+        self.sold = 0
+
+    @fast.post("/sell/{item}")
+    async def sell(self, item: str, count: int = 1) -> dict[str, Any]:
+        self.sold += count
+        return {"item": item, "sold": self.sold}
+
+    @fast.get("/steps")
+    async def steps(self) -> StreamingResponse:
+        return StreamingResponse((f"{i}," for i in range(3)), media_type="text/plain")
+
+    @fast.get("/broken")
+    async def broken(self) -> None:
+        raise ValueError("a secret")
+
+
+@serve.deployment
+def echo(value: Any = None, fail: str = "") -> Any:
+    if fail:
+        raise ValueError("a secret")
+    return value
+
+
+@serve.deployment
+async def lines(n: str) -> Any:
+    for number in range(int(n)):
+        yield {"number": number}
+
+
+@serve.deployment(max_ongoing_requests=1, max_queued_requests=0)
+class Slow:
+    async def __call__(self) -> None:
+        await asyncio.Event().wait()
+
+
+@serve.deployment
+async def who() -> str:
+    return f"{serve.get_request_id()} {serve.get_multiplexed_model_id()}"
+
+
+@pytest.fixture(scope="module")
+def client(shared_weft_session: ModuleType) -> Iterator[httpx.Client]:
+    options = serve.HTTPOptions(port=0, max_body_bytes=1_000_000, request_timeout_s=20)
+    address = serve.start(http_options=options)
+    for target in (echo, lines, who, Shop):
+        serve.run(target.bind(), name=target.name, route_prefix=f"/{target.name.lower()}")
+    with httpx.Client(base_url=address, timeout=30) as made:
+        yield made
+    serve.shutdown()
+
+
+def test_json_comes_back_as_json(client: httpx.Client) -> None:
+    answer = client.post("/echo", json={"a": [1, 2.5, None]})
+    assert answer.status_code == 200 and answer.json() == {"a": [1, 2.5, None]}
+    assert len(answer.headers["x-request-id"]) == 32
+
+
+def test_arrays_and_bytes_travel_as_they_are(client: httpx.Client) -> None:
+    array, buffer = np.arange(6.0).reshape(2, 3), io.BytesIO()
+    np.save(buffer, array)
+    headers = {"content-type": "application/x-npy", "accept": "application/x-npy"}
+    answer = client.post("/echo", content=buffer.getvalue(), headers=headers)
+    np.testing.assert_array_equal(np.load(io.BytesIO(answer.content)), array)
+    raw = client.post("/echo", content=b"\0\1", headers={"content-type": "application/octet-stream"})
+    assert raw.content == b"\0\1"
+
+
+def test_a_generator_streams_lines(client: httpx.Client) -> None:
+    with client.stream("GET", "/lines?n=3") as answer:
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        assert list(answer.iter_lines()) == [f'{{"number":{i}}}' for i in range(3)]
+
+
+def test_request_and_model_ids_reach_the_deployment(client: httpx.Client) -> None:
+    answer = client.get("/who", headers={"x-request-id": "mine", "serve-model-id": "m7"})
+    assert answer.text == "mine m7" and answer.headers["x-request-id"] == "mine"
+
+
+def test_fastapi_routes_are_methods_of_the_replica(client: httpx.Client) -> None:
+    assert client.post("/shop/sell/tea?count=2").json() == {"item": "tea", "sold": 2}
+    assert client.post("/shop/sell/tea").json()["sold"] == 3
+    assert client.get("/shop/plain").json() == {"from": "a function"}
+    assert client.get("/shop/steps").text == "0,1,2,"
+    assert client.post("/shop/sell/tea?count=x").status_code == 422
+    assert "/sell/{item}" in client.get("/shop/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize("path", ["/echo?fail=1", "/shop/broken"])
+def test_what_the_code_raises_is_not_shown_to_clients(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 500 and "secret" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind", "status"),
+    [
+        ("/nowhere", b"", "", 404),
+        ("/echoes", b"", "", 404),
+        ("/../etc/passwd", b"", "", 404),
+        ("/echo", b"{", "application/json", 400),
+        ("/echo", b"[" * 100_000, "application/json", 400),
+        ("/echo", b"\x93NUMPY", "application/x-npy", 400),
+        ("/echo", b"\xff", "text/plain", 400),
+        ("/echo", b"a=1", "application/x-www-form-urlencoded", 415),
+        ("/echo?what=1", b"", "", 422),
+        ("/echo", b"0" * 1_000_001, "application/json", 413),
+    ],
+)
+def test_wrong_requests_are_refused_and_harm_no_one(
+    client: httpx.Client, path: str, body: bytes, kind: str, status: int
+) -> None:
+    answer = client.post(path, content=body, headers={"content-type": kind} if kind else {})
+    assert answer.status_code == status and len(answer.content) < 500
+    assert client.post("/echo", json=1).json() == 1
+
+
+def test_a_body_without_a_length_is_bounded_too(client: httpx.Client) -> None:
+    answer = client.post("/echo", content=(b"0" * 100_000 for _ in range(20)))
+    assert answer.status_code == 413
+
+
+def test_too_many_requests_get_a_503_and_when_to_come_back(client: httpx.Client) -> None:
+    serve.run(Slow.options(graceful_shutdown_timeout_s=0.1).bind(), name="slow", route_prefix="/slow")
+    statuses: list[int] = []
+
+    def ask() -> None:
+        with httpx.Client(base_url=client.base_url, timeout=60) as mine:
+            statuses.append(mine.get("/slow").status_code)
+
+    first = threading.Thread(target=ask)
+    first.start()
+    answer = None
+    for _ in range(500):  # until the first has been taken
+        try:
+            answer = client.get("/slow", timeout=0.2)
+        except httpx.TimeoutException:
+            continue
+        if answer.status_code == 503:
+            break
+    assert answer is not None and answer.status_code == 503 and answer.headers["retry-after"] == "1"
+    serve.delete("slow")
+    first.join()
+    assert len(statuses) == 1 and statuses[0] in (404, 502, 503)
+
+
+def test_garbage_instead_of_http_gets_a_400(client: httpx.Client) -> None:
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=10) as raw:
+        raw.sendall(b"\0\1\2 not http\r\n\r\n")
+        assert b" 400 " in raw.recv(1000).split(b"\r\n")[0] + b" "
+
+
+def test_two_applications_can_not_have_one_route(client: httpx.Client) -> None:
+    with pytest.raises(ValueError, match="'/echo' is taken by application 'echo'"):
+        serve.run(echo.bind(), name="second", route_prefix="/echo")
+
+
+def test_bodies_are_decoded_by_their_type() -> None:
+    assert decoded(b'{"a": 1}', "application/json; charset=utf-8") == {"a": 1}
+    assert decoded(b"abc", "text/plain") == "abc"
+    assert decoded(b"abc", "") == b"abc"
+    with pytest.raises(BadRequest, match="not application/json"):
+        decoded(b"nope", "application/json")
+    assert encoded(np.float32(1.5), "").body == b"1.5"
