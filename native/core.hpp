@@ -225,8 +225,9 @@ class Core {
     using Predicate = std::function<bool()>;
     enum class Waited { done, timed_out, interrupted, closed };
     /// Blocks until the predicate holds, pumping. Called without the GIL. A task's get lends its CPUs when it
-    /// has waited for `lend_after_ns`; never when that is negative.
-    Waited wait_until(const Predicate& done, int64_t deadline_ns, int64_t lend_after_ns);
+    /// has waited for `lend_after_ns`; never when that is negative. It spins for `due_ns` first, when the
+    /// daemon is about to answer.
+    Waited wait_until(const Predicate& done, int64_t deadline_ns, int64_t lend_after_ns, int64_t due_ns = 0);
     static constexpr int64_t kNeverLend = -1;
     static constexpr int64_t kLendAtOnce = 0;
     /// Reads what has come, if nobody else is at it.
@@ -358,7 +359,8 @@ class Core {
     void handle(ProcessId from, Kind kind, const char* data, size_t bytes);
     void handle_daemon(Kind kind, const char* data, size_t bytes);
     void background();
-    bool spin(int64_t limit_ns);
+    /// `is_due`: the answer is under way, so earlier spins in vain say nothing.
+    bool spin(int64_t limit_ns, bool is_due = false);
     int64_t tick_work();
     void leave_pump();
     void hand_back_locked();
@@ -507,7 +509,5 @@ class Core {
     std::condition_variable events_ready_;
     std::deque<CoreEvent> events_;
 };
-
-int64_t now_ns();
 
 }  // namespace weft

@@ -12,6 +12,13 @@
 
 namespace weft {
 
+/// Monotonic.
+inline int64_t now_ns() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
 /// 0, or the errno (EAGAIN, EINTR, ETIMEDOUT). A negative timeout waits without one.
 inline int futex_wait(Shared<uint32_t>& word, uint32_t expected, int64_t timeout_ns) {
     timespec span{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};

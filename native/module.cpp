@@ -434,7 +434,8 @@ PyMethodDef hot_functions[] = {
     {"keep_promise", as_function(py_keep_promise), METH_FASTCALL,
      "keep_promise(ref, value, error): give a promise its value, or an error value that is not empty."},
     {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1): the value or the list of values."},
-    {"wait", as_function(py_wait), METH_FASTCALL, "wait(refs, num_returns, timeout_s=-1): (ready, rest)."},
+    {"wait", as_function(py_wait), METH_FASTCALL,
+     "wait(refs, num_returns, timeout_s=-1, due_ns=0): (ready, rest)."},
     {"next_item", as_function(py_next_item), METH_FASTCALL,
      "next_item(ref, timeout_s=-1): an item's ref, or None at the end."},
     {"create_actor", as_function(py_create_actor), METH_FASTCALL,
@@ -523,6 +524,7 @@ NB_MODULE(_native, m) {
                  return nb::make_tuple(id.slot, id.generation);
              })
         .def("drain", &drain)
+        .def("linger", &NodePort::linger, nb::arg("limit_ns"))
         .def("send",
              [](NodePort& p, uint32_t slot, uint32_t generation, int kind, nb::bytes payload) {
                  return p.send({slot, generation}, Kind(kind), payload.c_str(), payload.size());

@@ -1,6 +1,7 @@
 #include "node_port.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -38,6 +39,11 @@ bool read_all(int file, char* data, uint64_t bytes, uint64_t offset) {
     }
     return true;
 }
+
+/// After so many times in vain in a row it is tried only once in so many.
+constexpr uint32_t kVainLingers = 32;
+constexpr uint32_t kRetryLinger = 8;
+constexpr uint32_t kYieldEvery = 64;
 
 int make_event_fd() {
     const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -111,6 +117,29 @@ std::vector<Received> NodePort::drain() {
     forwarding_.tell_changes();
     if (left) wake_self();
     return std::exchange(received_, {});
+}
+
+bool NodePort::linger(int64_t limit_ns) {
+    Doorbell& bell = segment_->bell(kDaemonSlot);
+    Header& header = segment_->header();
+    if (has_ready(*segment_, bell)) return true;
+    if (vain_lingers_ >= kVainLingers && ++vain_lingers_ % kRetryLinger != 0) return false;
+    bool found = false;
+    if (header.spinners.fetch_add(1) < header.cores) {
+        bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
+        const int64_t until = now_ns() + limit_ns;
+        for (uint32_t i = 1; !(found = has_ready(*segment_, bell)); ++i) {
+            __builtin_ia32_pause();
+            if (i % 32 != 0) continue;
+            if (now_ns() >= until) break;
+            if (i % kYieldEvery == 0) sched_yield();  // who is waited for may be waiting for this very core
+        }
+        bell.state.store(uint32_t(Bell::eventfd_sleeps), std::memory_order_seq_cst);  // partner: ring_bell
+        found = found || has_ready(*segment_, bell);
+        vain_lingers_ = found ? 0 : vain_lingers_ + 1;
+    }
+    header.spinners.fetch_sub(1);
+    return found;
 }
 
 void NodePort::forward(uint32_t proxy, ProcessId from, Kind kind, const char* data, size_t bytes) {

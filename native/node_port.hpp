@@ -29,6 +29,9 @@ class NodePort {
     int event_fd() const { return event_fd_; }
     ProcessId reserve_slot();
     std::vector<Received> drain();
+    /// Stays awake for a moment after a request, because the next one mostly follows it: whether something
+    /// came, which the next drain() has. Gives up early when it was in vain the last times.
+    bool linger(int64_t limit_ns);
     bool send(ProcessId to, Kind kind, const void* data, size_t bytes) {
         return channels_.send(to, kind, data, bytes);
     }
@@ -100,6 +103,7 @@ class NodePort {
     std::vector<Received> received_;
     std::vector<Spilled> spilled_;
     uint64_t file_end_ = 0;
+    uint32_t vain_lingers_ = 0;  ///< in a row
 };
 
 }  // namespace weft

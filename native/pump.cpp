@@ -21,6 +21,8 @@ constexpr int kTicksBeforeParking = 4;
 constexpr uint32_t kVainSpins = 8;
 constexpr uint32_t kRetrySpin = 64;
 constexpr int64_t kShortSpinNs = 3'000;
+/// A long spin gives its core away after so many turns: who is waited for may be waiting for it.
+constexpr uint32_t kYieldEvery = 64;
 constexpr int64_t kOtherWaiterNs = 50'000'000;
 
 void block_signals() {
@@ -30,12 +32,6 @@ void block_signals() {
 }
 
 }  // namespace
-
-int64_t now_ns() {
-    timespec t{};
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
 
 Core::Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root_id, bool is_worker)
     : root(root_id),
@@ -261,7 +257,7 @@ void Core::poll() {
 
 // ---- waiting ---------------------------------------------------------------------------------------
 
-bool Core::spin(int64_t limit_ns) {
+bool Core::spin(int64_t limit_ns, bool is_due) {
     Header& header = segment_->header();
     Doorbell& bell = segment_->bell(self_.slot);
     if (has_ready(*segment_, bell)) return true;
@@ -272,13 +268,15 @@ bool Core::spin(int64_t limit_ns) {
     }
     bell.spinning.store(1, std::memory_order_relaxed);
     // Who is waited for may be waiting for this very core, or busy for long: then spinning only harms.
-    if (vain_spins_ >= kVainSpins && vain_spins_ % kRetrySpin != 0)
+    if (!is_due && vain_spins_ >= kVainSpins && vain_spins_ % kRetrySpin != 0)
         limit_ns = std::min(limit_ns, kShortSpinNs);
     const int64_t until = now_ns() + limit_ns;
     bool found = false;
     for (uint32_t i = 1; !(found = has_ready(*segment_, bell)); ++i) {
         __builtin_ia32_pause();
-        if (i % 32 == 0 && now_ns() >= until) break;
+        if (i % 32 != 0) continue;
+        if (now_ns() >= until) break;
+        if (is_due && i % kYieldEvery == 0) sched_yield();
     }
     vain_spins_ = found ? 0 : vain_spins_ + 1;
     bell.spinning.store(0, std::memory_order_relaxed);
@@ -286,7 +284,8 @@ bool Core::spin(int64_t limit_ns) {
     return found;
 }
 
-Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, int64_t lend_after_ns) {
+Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, int64_t lend_after_ns,
+                              int64_t due_ns) {
     Doorbell& bell = segment_->bell(self_.slot);
     bool lent = false;
     int64_t lend_at = lend_after_ns < 0 ? -1 : now_ns() + lend_after_ns;
@@ -337,9 +336,10 @@ Core::Waited Core::wait_until(const Predicate& done, int64_t deadline_ns, int64_
             }
             if (over(result)) break;
             if (count != 0) continue;
-            int64_t limit = spin_ns_.load(std::memory_order_relaxed);
+            const bool is_due = due_ns != 0;
+            int64_t limit = is_due ? std::exchange(due_ns, 0) : spin_ns_.load(std::memory_order_relaxed);
             if (deadline_ns >= 0) limit = std::min(limit, std::max<int64_t>(0, deadline_ns - now_ns()));
-            if (spin(limit)) continue;
+            if (spin(limit, is_due)) continue;
             lend_once();
             int64_t due = -1;
             {

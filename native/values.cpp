@@ -15,6 +15,8 @@ namespace {
 
 constexpr int kPlainDepth = 4;
 constexpr Py_ssize_t kPlainItems = 256;
+/// Of a list or tuple that has numbers only.
+constexpr Py_ssize_t kPlainNumbers = 4096;
 constexpr size_t kAlign = 64;
 
 struct PickleHeader {
@@ -49,6 +51,16 @@ void add_sized(Buffer& out, char tag, const char* data, Py_ssize_t bytes) {
     memcpy(at + 5, data, size_t(bytes));
 }
 
+bool has_numbers_only(PyObject* sequence) {
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
+    if (count > kPlainNumbers) return false;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        const PyTypeObject* type = Py_TYPE(PySequence_Fast_GET_ITEM(sequence, i));
+        if (type != &PyLong_Type && type != &PyFloat_Type && type != &PyBool_Type) return false;
+    }
+    return true;
+}
+
 /// 1 when written, 0 when the value is not plain, -1 with an exception set.
 /// Mutable containers hold only immutable things, so that no shared identity is lost.
 int encode_plain(PyObject* value, Buffer& out, int depth) {
@@ -81,7 +93,7 @@ int encode_plain(PyObject* value, Buffer& out, int depth) {
     const bool is_tuple = type == &PyTuple_Type;
     if (is_tuple || (type == &PyList_Type && depth == kPlainDepth)) {
         const Py_ssize_t count = PySequence_Fast_GET_SIZE(value);
-        if (count > kPlainItems) return 0;
+        if (count > kPlainItems && (depth != kPlainDepth || !has_numbers_only(value))) return 0;
         const auto size = uint32_t(count);
         add_tagged(out, is_tuple ? 't' : 'l', &size, sizeof size);
         for (Py_ssize_t i = 0; i < count; ++i)

@@ -39,12 +39,12 @@ bool start_fetching(Core& core, const std::vector<Entry*>& entries) {
 
 /// Waits without the GIL; true when done, false when timed out (no exception) or with an exception set.
 template <class Done>
-bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false) {
+bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false, int64_t due_ns = 0) {
     const int64_t lend = lend_after(core, fetching_only);
     for (;;) {
         Core::Waited result;
         Py_BEGIN_ALLOW_THREADS;
-        result = core.wait_until(done, deadline, lend);
+        result = core.wait_until(done, deadline, lend, due_ns);
         Py_END_ALLOW_THREADS;
         if (result == Core::Waited::done) return true;
         if (result == Core::Waited::timed_out) return false;
@@ -220,10 +220,12 @@ PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
-    if (count < 2 || count > 3 || !PyList_Check(args[0]))
-        return PyErr_SetString(PyExc_TypeError, "wait(list of refs, num_returns, timeout_s=-1)"), nullptr;
+    if (count < 2 || count > 4 || !PyList_Check(args[0]))
+        return PyErr_SetString(PyExc_TypeError, "wait(list of refs, num_returns, timeout_s=-1, due_ns=0)"),
+               nullptr;
     const Py_ssize_t wanted = PyLong_AsSsize_t(args[1]);
-    const double seconds = count == 3 ? PyFloat_AsDouble(args[2]) : -1;
+    const double seconds = count > 2 ? PyFloat_AsDouble(args[2]) : -1;
+    const int64_t due_ns = count > 3 ? PyLong_AsLongLong(args[3]) : 0;
     if (PyErr_Occurred() || attached() == nullptr) return nullptr;
     const std::shared_ptr<Core> core = session().core;
     core->advance_epoch();
@@ -274,7 +276,8 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
             return done >= size_t(wanted);
         };
         done = count_done();
-        if (done < size_t(wanted) && !block(*core, enough, deadline_after(seconds)) && PyErr_Occurred())
+        if (done < size_t(wanted) && !block(*core, enough, deadline_after(seconds), false, due_ns) &&
+            PyErr_Occurred())
             return nullptr;
     }
     Owned ready(PyList_New(0)), rest(PyList_New(0));

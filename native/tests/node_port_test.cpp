@@ -120,6 +120,24 @@ TEST("records travel between the daemon and its processes, and the eventfd tells
 
 // ---- deaths ----------------------------------------------------------------------------------------
 
+TEST("lingering sees a record without a wake-up, and sleeping afterwards misses none") {
+    NodePort port(1 << 20);
+    Member member(port);
+    CHECK(member.say(kDaemon, Kind::CONTROL, "first"));
+    CHECK_EQ(port.drain().size(), 1u);
+    CHECK(!port.linger(1'000));
+    CHECK(!is_readable(port.event_fd()));
+    CHECK(member.say(kDaemon, Kind::CONTROL, "second"));  // it sleeps again: it is woken
+    CHECK(is_readable(port.event_fd()));
+    CHECK(port.linger(1'000));
+    CHECK_EQ(port.drain().size(), 1u);
+    for (int i = 0; i < 1000; ++i)  // in vain for long: it hardly tries, and still finds what is there
+        CHECK(!port.linger(100));
+    CHECK(member.say(kDaemon, Kind::CONTROL, "third"));
+    CHECK(port.linger(100));
+    CHECK_EQ(port.drain().size(), 1u);
+}
+
 TEST("who shares a ring with the dead is named, once") {
     NodePort port(1 << 20);
     Member a(port), b(port), c(port), d(port);

@@ -22,6 +22,8 @@ class NodePort:
         """A fresh (slot, generation); records may be sent to it before its process exists."""
     def drain(self) -> list[tuple[int, int, int, bytes]]:
         """All records that have come: (slot, generation, kind, payload), in order for each slot."""
+    def linger(self, limit_ns: int) -> bool:
+        """Stay awake for a moment after a request: whether something came, which the next drain has."""
     def send(self, slot: int, generation: int, kind: int, payload: bytes) -> bool:
         """False when that process is dead."""
     def take_ledger(
@@ -261,7 +263,11 @@ def keep_promise(ref: ObjectRef[Any], value: object, error: bytes) -> None:
 def get(refs: Any, timeout_s: float = -1.0) -> Any:
     """One ref's value, or a list's values. Raises weft's GetTimeoutError through `raise_error`."""
 
-def wait(refs: Sequence[Any], num_returns: int, timeout_s: float = -1.0) -> tuple[list[Any], list[Any]]: ...
+def wait(
+    refs: Sequence[Any], num_returns: int, timeout_s: float = -1.0, due_ns: int = 0
+) -> tuple[list[Any], list[Any]]:
+    """(ready, rest). It spins for `due_ns` before it sleeps."""
+
 def next_item(ref: ObjectRef[Any], timeout_s: float = -1.0) -> ObjectRef[Any] | None:
     """The next item of a generator task; None at its end. An exception of the generator is its last item."""
 

@@ -69,6 +69,25 @@ def test_pandas_and_arrow_come_back() -> None:
     assert weft.get(weft.put(table)).equals(table)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        list(range(5000)),
+        [*range(1000), 0.5, True, -(2**63), 2**63 - 1],
+        [*range(1000), 2**63],
+        [*range(1000), None],
+        [*range(1000), "text"],
+        tuple(float(x) for x in range(1250)),
+        (tuple(range(1000)), tuple(range(1000))),
+        [float("inf")] * 4096,
+    ],
+)
+def test_long_sequences_of_numbers_come_back_as_they_were(values: Any) -> None:
+    for back in (weft.get(weft.put(values)), weft.get(echo.remote(values))):
+        assert back == values
+        assert [type(item) for item in back] == [type(item) for item in values]
+
+
 def test_get_takes_a_list_and_keeps_its_order() -> None:
     assert weft.get([echo.remote(i) for i in range(50)]) == list(range(50))
     assert weft.get([]) == []

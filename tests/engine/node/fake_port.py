@@ -38,6 +38,9 @@ class FakePort:
         self._last_slot += 1
         return (self._last_slot, 1)
 
+    def linger(self, limit_ns: int) -> bool:
+        return bool(self._inbox)
+
     def drain(self) -> list[tuple[int, int, int, bytes]]:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.event_fd)

@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from weft.engine.wire.link_messages import Member
 
 TICK_S = 1.0
+LINGER_NS = 100_000
+"""The daemon stays awake for so long after a request."""
+MOST_LINGERS = 64
+"""Then the rest of the loop has its turn."""
 FAILURES_KEPT = 50
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -115,7 +119,7 @@ class NodeDaemon:
         self._events: deque[ev.Event] = deque()
         self._is_feeding = False
         self._carriers = self._make_carriers()
-        self.loop.watch(port.event_fd, self.drain)
+        self.loop.watch(port.event_fd, self._rung)
         self.tables.put(NODES, self.node_id.encode(), _encode({"address": self.address, "resources": offer.total}))
 
     def _make_carriers(self) -> dict[type[do.Instruction], Callable[..., None]]:
@@ -180,9 +184,19 @@ class NodeDaemon:
             self._is_ticking = True
             self.loop.call_later(TICK_S, self._tick)
 
-    def drain(self) -> None:
-        """Handle all records that have come."""
+    def _rung(self) -> None:
+        """Handle what has come. Who asks for something mostly asks for more once it is answered, so after a request
+        the daemon stays awake for a moment: a wake-up costs more than most answers do."""
+        for _ in range(MOST_LINGERS):
+            if not self.drain() or not self.port.linger(LINGER_NS):
+                return
+        self.drain()
+
+    def drain(self) -> bool:
+        """Handle all records that have come; whether there was a request or the like among them."""
+        asked = False
         for slot, generation, kind, payload in self.port.drain():
+            asked = asked or kind == kinds.CONTROL
             try:
                 if self.cluster is None or not self.cluster.takes((slot, generation), kind, payload):
                     self.handle_record((slot, generation), kind, payload)
@@ -190,6 +204,7 @@ class NodeDaemon:
                 print(f"weft: a malformed record (kind {kind}) of slot {slot}: {error}", file=sys.stderr, flush=True)
         if self.cluster is not None:
             self.cluster.forward()
+        return asked
 
     def handle_record(self, process: Process, kind: int, payload: bytes) -> None:
         event = intake.decode(process, kind, payload)

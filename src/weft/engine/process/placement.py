@@ -23,6 +23,8 @@ from weft.exceptions import TaskPlacementGroupRemoved
 from weft.ids import PlacementGroupID
 
 CREATED, REMOVED = "CREATED", "REMOVED"
+DUE_NS = 200_000
+"""A group that fits is placed within so long: not worth falling asleep for."""
 
 _lock = threading.Lock()
 _session = 0
@@ -146,7 +148,7 @@ def wait(group: bytes, timeout_s: float) -> bool:
         if known.is_placed:
             return True
     ref = ready(group, None) if known.is_down else known.creation
-    if not _native.wait([ref], 1, timeout_s)[0]:
+    if not _native.wait([ref], 1, timeout_s, DUE_NS)[0]:
         return False
     try:
         _native.get(ref)

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import TimeoutError
 from typing import Any, Protocol
 
@@ -162,7 +162,7 @@ class MapResult(ApplyResult):
 
     def _finish(self) -> None:
         if self._error is None:
-            self._value = [value for chunk in self._chunks for value in chunk.value]
+            self._value = list(chain.from_iterable(chunk.value for chunk in self._chunks))
         self._chunks = []
         self._is_complete = True
 
