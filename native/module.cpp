@@ -16,6 +16,9 @@ namespace nb = nanobind;
 
 namespace weft {
 
+/// collective_module.cpp
+void add_group_member(nb::module_& m);
+
 Session& session() {
     static Session* const instance = new Session;  // never destroyed: threads and refs may outlive main
     return *instance;
@@ -605,6 +608,8 @@ NB_MODULE(_native, m) {
         .def("trim", &NodePort::trim)
         .def("largest_objects", &NodePort::largest_objects)
         .def("close", [](NodePort&) {});
+
+    add_group_member(m);
 }
 
 }  // namespace weft

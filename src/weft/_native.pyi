@@ -337,3 +337,32 @@ def statistics() -> dict[str, int]:
 
 def spin_limit_us(limit: int) -> None:
     """How long a waiter spins at most before it sleeps."""
+
+# ---- collective operations -------------------------------------------------------------------------
+
+class GroupMember:
+    """One process's place in a group that works over one block of shared memory; see weft.util.shared_block.
+
+    Leaves the group when it is collected. One thread may use it at a time."""
+
+    def __init__(self, block: object, size: int, slot_bytes: int, rank: int, timeout_s: float) -> None:
+        """`block` shows zeroed shared memory by the buffer protocol; a negative timeout means none."""
+    @staticmethod
+    def block_bytes(size: int, slot_bytes: int) -> int:
+        """How large the block of such a group must be."""
+    def perform(
+        self,
+        operation: int,
+        element: int,
+        reduction: int,
+        root: int,
+        shape: Sequence[int],
+        source: object | None,
+        target: object | None,
+        peer: int = -1,
+    ) -> tuple[str, int, int, _Request | None, _Request | None] | None:
+        """None when it was done, else (what, rank, why, rank 0's request, that rank's request)."""
+    def set_timeout(self, timeout_s: float) -> None: ...
+    def leave(self) -> None: ...
+
+_Request = tuple[int, int, int, int, tuple[int, ...]]
