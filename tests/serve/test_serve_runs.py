@@ -327,6 +327,53 @@ def test_batches_form_under_load_and_errors_stay_with_their_request(serving: Non
     assert sum(sizes) == 32 and max(sizes) > 1
 
 
+def test_a_response_can_be_waited_for_so_long_and_cancelled(serving: None) -> None:
+    handle = serve.run(Gate.options(max_ongoing_requests=1).bind())
+    response = handle.remote()
+    with pytest.raises(TimeoutError, match=r"no response within 0\.01 s"):
+        response.result(timeout_s=0.01)
+    response.cancel()
+    assert handle.pid.remote().result(timeout_s=DEADLINE_S) > 0  # the only place is free again
+
+    async def give_up() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(waiting := handle.remote(), 0.01)
+        waiting.cancel()
+
+    asyncio.run(give_up())
+    assert handle.pid.remote().result(timeout_s=DEADLINE_S) > 0
+
+
+def test_models_are_loaded_once_and_the_oldest_is_dropped(serving: None) -> None:
+    @serve.deployment
+    class Zoo:
+        def __init__(self) -> None:
+            self.loaded: list[str] = []
+
+        @serve.multiplexed(max_num_models_per_replica=2)
+        async def model(self, model_id: str) -> str:
+            if model_id == "bad":
+                raise OSError("no such model")
+            self.loaded.append(model_id)
+            return model_id.upper()
+
+        async def __call__(self) -> str:
+            return str(await self.model())
+
+        async def loads(self) -> list[str]:
+            return self.loaded
+
+    handle = serve.run(Zoo.bind())
+    for name in "abacb":
+        assert handle.options(multiplexed_model_id=name).remote().result() == name.upper()
+    assert handle.loads.remote().result() == ["a", "b", "c", "b"]
+    for _ in range(2):
+        with pytest.raises(OSError, match="no such model"):
+            handle.options(multiplexed_model_id="bad").remote().result()
+    with pytest.raises(ValueError, match="needs a model id"):
+        handle.remote().result()
+
+
 def test_importing_serve_loads_no_web_server() -> None:
     code = "import weft.serve, sys; weft.serve.run; print({'uvicorn', 'starlette', 'fastapi'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

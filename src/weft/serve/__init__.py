@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from weft.serve.handle import DeploymentResponseGenerator as DeploymentResponseGenerator
     from weft.serve.http.ingress import ingress as ingress
     from weft.serve.http.messages import HTTPOptions as HTTPOptions
+    from weft.serve.multiplexing import multiplexed as multiplexed
 
 _HOMES = {
     "api": "delete get_app_handle get_deployment_handle run shutdown start status",
@@ -52,6 +53,7 @@ _HOMES = {
     "deployment": "Application Deployment deployment",
     "errors": "BackPressureError DeploymentFailedError DeploymentGoneError ReplicaDiedError ServeError",
     "http.ingress": "ingress",
+    "multiplexing": "multiplexed",
     "http.messages": "HTTPOptions",
     "handle": "DeploymentHandle DeploymentResponse DeploymentResponseGenerator",
 }

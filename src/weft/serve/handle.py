@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,13 +22,17 @@ class DeploymentResponse:
 
     Given as an argument to another handle's `remote`, its value is sent on as soon as it is there."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, router: Router) -> None:
         self._request = request
+        self._router = router
 
     def result(self, timeout_s: float | None = None) -> Any:
         """The value; raises what the deployment raised, or TimeoutError."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self._router.wait(self._request, timeout_s)
+        left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
         try:
-            return self._request.future.result(timeout_s)
+            return self._request.future.result(left_s)
         except concurrent.futures.TimeoutError:
             if self._request.future.done():
                 raise
@@ -38,10 +43,9 @@ class DeploymentResponse:
 
     def cancel(self) -> None:
         """Nobody waits for it any more: it is not started, or its async code is cancelled."""
-        request = self._request
-        if not request.future.cancel() or request.ref is None:
-            return
-        weft.cancel(request.ref)
+        ref = self._request.ref
+        if self._request.future.cancel() and ref is not None:
+            weft.cancel(ref)
 
     def done(self) -> bool:
         return self._request.future.done()
@@ -173,7 +177,7 @@ class DeploymentHandle:
             _submit_after(given, request, router)
         else:
             router.submit(request)
-        return DeploymentResponseGenerator(request) if self._stream else DeploymentResponse(request)
+        return DeploymentResponseGenerator(request) if self._stream else DeploymentResponse(request, router)
 
 
 def _submit_after(given: list[DeploymentResponse], request: Request, router: Router) -> None:

@@ -23,10 +23,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import weft
 from weft.exceptions import ActorError
 from weft.serve.context import RequestContext
 from weft.serve.errors import BackPressureError, DeploymentGoneError, ReplicaDiedError
 from weft.serve.replica import REFUSED
+
+MOST_REMEMBERED_MODELS = 1000
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ class Request:
     future: Future[Any] = field(default_factory=Future)
     """Of the value; of a `Stream` for a stream."""
     ref: Any = None
+    """Of the attempt under way; None while it waits and when it has ended."""
+    peer: Peer | None = None
+    """Who has that attempt."""
 
 
 @dataclass
@@ -76,6 +82,11 @@ class Peer:
     @property
     def load(self) -> int:
         return max(self.mine, self.said)
+
+    def remember(self, model: str) -> None:
+        if len(self.models) >= MOST_REMEMBERED_MODELS:
+            self.models.clear()
+        self.models.add(model)
 
 
 def choose(peers: Iterable[Peer], limit: int, model: str, pick: random.Random) -> Peer | None:
@@ -137,7 +148,7 @@ class Router:
                 request = self._waiting.popleft()
                 peer.mine += 1
                 if model:
-                    peer.models.add(model)
+                    peer.remember(model)
             self._send(request, peer)
         self._ask_for_room()
         self._tell_waiting()
@@ -152,16 +163,40 @@ class Router:
             )
             settle(request.future, Stream(self, request, peer, refs), None)
             return
-        request.ref = peer.actor.answer.remote(request.context, request.method, request.args, request.kwargs)
-        request.ref.future().add_done_callback(partial(self._answered, request, peer))
+        ref = peer.actor.answer.remote(request.context, request.method, request.args, request.kwargs)
+        request.peer = peer
+        request.ref = ref
+        ref.future().add_done_callback(partial(self._called_back, request, ref))
 
-    def _answered(self, request: Request, peer: Peer, done: Future[Any]) -> None:
+    def wait(self, request: Request, timeout_s: float | None) -> None:
+        """Wait for the attempt under way, if there is one, and take its answer here: the thread that waits for a ref
+        fetches it itself, which is much sooner than a callback."""
+        ref = request.ref
+        if ref is None or not weft.wait([ref], timeout=timeout_s)[0]:
+            return
+        try:
+            answer = weft.get(ref)
+        except Exception as error:
+            self._answered(request, ref, error, None)
+        else:
+            self._answered(request, ref, None, answer)
+
+    def _called_back(self, request: Request, ref: Any, done: Future[Any]) -> None:
         error = done.exception()
+        self._answered(request, ref, error, None if error is not None else done.result())
+
+    def _answered(self, request: Request, ref: Any, error: BaseException | None, answer: Any) -> None:
+        """By whoever saw the answer, perhaps twice; the first counts."""
+        with self._lock:
+            peer = request.peer
+            if request.ref is not ref or peer is None:
+                return
+            request.ref, request.peer = None, None
         if error is not None:
             self._less(peer, None)
             self._failed(request, peer, error)
             return
-        verdict, load, value = done.result()
+        verdict, load, value = answer
         self._less(peer, load)
         if verdict == REFUSED:
             self._again(request)
