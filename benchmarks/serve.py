@@ -1,6 +1,6 @@
 """weft.serve's figures: states served by handle and over HTTP, and a no-op beside bare uvicorn.
 
-    python benchmarks/serve.py [--seconds 3] [--skip-http]
+    python benchmarks/serve.py [--seconds 3] [--skip-http] [--ray-python PYTHON_WITH_RAY_SERVE]
 
 The embedded cases are those of Table 3 of the Ray paper: clients send batches of 64 states, of 4 KB to a model that
 takes 10 ms and of 100 KB to one that takes 5 ms; the bound is what the model alone could do. HTTP needs `wrk`.
@@ -37,6 +37,19 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": b"ok"})
 import sys, uvicorn
 uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", access_log=False, lifespan="off")
+"""
+
+RAY = """
+import sys
+from ray import serve
+@serve.deployment
+class Nothing:
+    async def __call__(self, request): return "ok"
+serve.start(http_options={"port": int(sys.argv[1])})
+serve.run(Nothing.bind())
+print("serving", flush=True)
+sys.stdin.read()
+serve.shutdown()
 """
 
 
@@ -114,10 +127,27 @@ def wrk(address: str, connections: int, seconds: float) -> tuple[float, str, str
     return float(per_second), median, worst
 
 
-def bare_uvicorn() -> tuple[subprocess.Popen[bytes], str]:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+def ray_serve(python: str, seconds: float) -> None:
+    port = free_port()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([python, "-c", RAY, str(port)], text=True, **pipes)
+    assert process.stdout is not None
+    while "serving" not in process.stdout.readline():
+        assert process.poll() is None, "Ray Serve did not start"
+    for connections in (1, 32):
+        per_second, median, worst = wrk(f"http://127.0.0.1:{port}/", connections, seconds)
+        print(f"no-op, {connections:3} connections: Ray Serve {per_second:7.0f}/s (median {median}, p99 {worst})")
+    process.communicate("")
+
+
+def bare_uvicorn() -> tuple[subprocess.Popen[bytes], str]:
+    port = free_port()
     process = subprocess.Popen([sys.executable, "-c", BARE, str(port)])
     while True:
         try:
@@ -147,6 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--skip-http", action="store_true")
+    parser.add_argument("--ray-python")
     options = parser.parse_args()
     weft.init()
     address = None if options.skip_http else serve.start(http_options=serve.HTTPOptions(port=0, max_body_bytes=1 << 30))
@@ -157,6 +188,8 @@ def main() -> None:
         http_no_op(address, options.seconds)
     serve.shutdown()
     weft.shutdown()
+    if options.ray_python:
+        ray_serve(options.ray_python, options.seconds)
 
 
 if __name__ == "__main__":
