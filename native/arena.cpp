@@ -117,6 +117,7 @@ bool Arena::allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data
     entry.writer.store(self_.key(), std::memory_order_relaxed);
     entry.owner.store(owner.key(), std::memory_order_relaxed);
     entry.accepted.store(0, std::memory_order_relaxed);
+    entry.is_elsewhere.store(0, std::memory_order_relaxed);
     entry.first_granule.store(run.first, std::memory_order_relaxed);
     entry.granules.store(run.count, std::memory_order_relaxed);
     entry.bytes = bytes;
@@ -219,6 +220,7 @@ bool Arena::import_entry(uint64_t bytes, ProcessId owner, ArenaRef& ref) {
     entry.first_granule = 0;
     entry.granules = 0;
     entry.bytes = bytes;
+    entry.is_elsewhere.store(1, std::memory_order_relaxed);
     ref = {index, entry.generation.load(std::memory_order_relaxed), bytes};
     entry.state.store(phase(Phase::spilled), std::memory_order_seq_cst);
     return true;

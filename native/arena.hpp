@@ -48,6 +48,13 @@ class Arena {
 
     /// An entry without memory: the object's bytes are elsewhere. False when no entry is free.
     bool import_entry(uint64_t bytes, ProcessId owner, ArenaRef& ref);
+    /// Whether it is such an entry still; not when it is gone.
+    bool is_elsewhere(const ArenaRef& ref) const {
+        const ObjectEntry& entry = segment_.object(ref.entry);
+        // Partner: end_receiving.
+        return entry.is_elsewhere.load(std::memory_order_acquire) != 0 &&
+               entry.generation.load(std::memory_order_acquire) == ref.generation;
+    }
     /// Memory without an entry, for the daemon's restores.
     bool claim_run(uint32_t granules, uint32_t& first);
     void release_run(uint32_t first, uint32_t granules);

@@ -94,7 +94,8 @@ struct alignas(64) ObjectEntry {
     Shared<uint32_t> accepted;  ///< 1 once the owner knows of it; else it dies with its writer
     Shared<uint32_t> first_granule;
     Shared<uint32_t> granules;  ///< 0 while it is spilled
-    uint32_t reserved;
+    /// 1 while it is an object of another node whose bytes have not come here; stored by the daemon.
+    Shared<uint32_t> is_elsewhere;
     uint64_t bytes;
     uint64_t file_offset;  ///< where it was spilled to
     alignas(64) Shared<uint64_t> pins[kReadyWords];

@@ -438,7 +438,7 @@ PyMethodDef hot_functions[] = {
      "keep_promise(ref, value, error): give a promise its value, or an error value that is not empty."},
     {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1): the value or the list of values."},
     {"wait", as_function(py_wait), METH_FASTCALL,
-     "wait(refs, num_returns, timeout_s=-1, due_ns=0): (ready, rest)."},
+     "wait(refs, num_returns, timeout_s=-1, due_ns=0, fetch_local=True): (ready, rest)."},
     {"next_item", as_function(py_next_item), METH_FASTCALL,
      "next_item(ref, timeout_s=-1): an item's ref, or None at the end."},
     {"create_actor", as_function(py_create_actor), METH_FASTCALL,

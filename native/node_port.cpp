@@ -264,6 +264,8 @@ void NodePort::end_receiving(uint32_t index, uint32_t generation, bool arrived) 
         const uint32_t first = entry.first_granule, count = entry.granules;
         entry.granules = 0;
         arena_.release_run(first, count);
+    } else {
+        entry.is_elsewhere.store(0, std::memory_order_release);  // partner: Arena::is_elsewhere
     }
     const uint32_t next = phase(arrived ? Phase::sealed : Phase::spilled);
     uint32_t state = entry.state.load();

@@ -1,5 +1,7 @@
 /// put, get and wait.
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "py.hpp"
 
@@ -54,6 +56,73 @@ bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false
         }
         if (PyErr_CheckSignals() != 0) return false;
     }
+}
+
+/// What one wait() has done to have the bytes of values here that are on other nodes.
+class Bytes {
+  public:
+    Bytes(Core& core, const std::vector<Entry*>& entries)
+        : core_(core), entries_(entries), is_ready_(entries.size()), is_asked_(entries.size()) {}
+
+    /// How many are done and here. Asks for those that are done and elsewhere, once.
+    size_t look() {
+        std::lock_guard lock(core_.mutex());
+        done_seen_ = core_.marked_done.load();
+        answers_seen_ = core_.restore_answers.load();
+        size_t count = 0;
+        for (size_t i = 0; i < entries_.size(); ++i) {
+            entries_[i]->marked = true;
+            is_ready_[i] = entries_[i]->is_done() && is_here(i);
+            count += is_ready_[i] ? 1 : 0;
+        }
+        return count;
+    }
+    bool is_ready(size_t i) const { return is_ready_[i]; }
+    /// Whether there may be more since the last look. Called with and without the mutex.
+    bool has_changed() const {
+        return core_.marked_done.load(std::memory_order_acquire) != done_seen_ ||
+               core_.restore_answers.load(std::memory_order_acquire) != answers_seen_;
+    }
+
+    /// With the mutex held.
+    static bool is_elsewhere(Core& core, const Entry* entry) {
+        return entry->where == Where::arena && core.arena().is_elsewhere(entry->arena);
+    }
+
+  private:
+    bool is_here(size_t i) {
+        if (!is_elsewhere(core_, entries_[i])) return true;
+        const ArenaRef& arena = entries_[i]->arena;
+        const uint64_t key = (uint64_t(arena.generation) << 32) | arena.entry;
+        const auto answer = core_.restored.find(key);
+        if (answer != core_.restored.end() && !answer->second.empty()) return true;  // get() says why
+        if (!is_asked_[i]) core_.send_daemon(Kind::RESTORE, &key, sizeof key);
+        is_asked_[i] = true;
+        return false;
+    }
+
+    Core& core_;
+    const std::vector<Entry*>& entries_;
+    std::vector<bool> is_ready_, is_asked_;
+    uint64_t done_seen_ = 0, answers_seen_ = 0;
+};
+
+/// Waits until so many are done and here. False with an exception set.
+bool have_here(Core& core, const std::vector<Entry*>& entries, Bytes& bytes, size_t wanted,
+               int64_t deadline) {
+    const auto changed = [&] { return bytes.has_changed(); };
+    while (bytes.look() < wanted && !core.is_lost()) {
+        start_fetching(core, entries);
+        if (!block(core, changed, deadline, true)) return !PyErr_Occurred();
+    }
+    return true;
+}
+
+/// Whether a value that is done is to be brought here first.
+bool is_elsewhere(Core& core, const Entry* entry) {
+    if (entry->where != Where::arena) return false;
+    std::lock_guard lock(core.mutex());
+    return Bytes::is_elsewhere(core, entry);
 }
 
 bool collect(PyObject* list, std::vector<Entry*>& entries) {
@@ -220,12 +289,14 @@ PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
-    if (count < 2 || count > 4 || !PyList_Check(args[0]))
-        return PyErr_SetString(PyExc_TypeError, "wait(list of refs, num_returns, timeout_s=-1, due_ns=0)"),
+    if (count < 2 || count > 5 || !PyList_Check(args[0]))
+        return PyErr_SetString(PyExc_TypeError,
+                               "wait(list of refs, num_returns, timeout_s=-1, due_ns=0, fetch_local=True)"),
                nullptr;
     const Py_ssize_t wanted = PyLong_AsSsize_t(args[1]);
     const double seconds = count > 2 ? PyFloat_AsDouble(args[2]) : -1;
     const int64_t due_ns = count > 3 ? PyLong_AsLongLong(args[3]) : 0;
+    const bool fetch = count <= 4 || args[4] == Py_True;
     if (PyErr_Occurred() || attached() == nullptr) return nullptr;
     const std::shared_ptr<Core> core = session().core;
     core->advance_epoch();
@@ -240,7 +311,7 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
         if (!is_ref(item)) break;
         Entry* entry = entry_of(item);
         if (entry == nullptr) return nullptr;
-        if (!entry->is_done()) break;
+        if (!entry->is_done() || (fetch && is_elsewhere(*core, entry))) break;
         ++first;
     }
     if (first == wanted) {
@@ -259,6 +330,7 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
         return done;
     };
     size_t done = count_done();
+    const int64_t deadline = deadline_after(seconds);
     if (done < size_t(wanted) && seconds != 0) {
         start_fetching(*core, entries);
         uint64_t seen;
@@ -276,14 +348,20 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
             return done >= size_t(wanted);
         };
         done = count_done();
-        if (done < size_t(wanted) && !block(*core, enough, deadline_after(seconds), false, due_ns) &&
-            PyErr_Occurred())
+        if (done < size_t(wanted) && !block(*core, enough, deadline, false, due_ns) && PyErr_Occurred())
             return nullptr;
     }
+    const bool looks = fetch && std::any_of(entries.begin(), entries.end(), [&](Entry* entry) {
+                           return entry->is_done() && is_elsewhere(*core, entry);
+                       });
+    std::optional<Bytes> bytes;
+    if (looks && !have_here(*core, entries, bytes.emplace(*core, entries), size_t(wanted), deadline))
+        return nullptr;
     Owned ready(PyList_New(0)), rest(PyList_New(0));
     if (!ready || !rest) return nullptr;
     for (Py_ssize_t i = 0; i < size; ++i) {
-        const bool take = PyList_GET_SIZE(ready.get()) < wanted && entries[size_t(i)]->is_done();
+        const bool is_ready = bytes ? bytes->is_ready(size_t(i)) : entries[size_t(i)]->is_done();
+        const bool take = is_ready && PyList_GET_SIZE(ready.get()) < wanted;
         if (PyList_Append(take ? ready.get() : rest.get(), PyList_GET_ITEM(list, i)) != 0) return nullptr;
     }
     return PyTuple_Pack(2, ready.get(), rest.get());

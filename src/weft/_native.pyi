@@ -264,9 +264,9 @@ def get(refs: Any, timeout_s: float = -1.0) -> Any:
     """One ref's value, or a list's values. Raises weft's GetTimeoutError through `raise_error`."""
 
 def wait(
-    refs: Sequence[Any], num_returns: int, timeout_s: float = -1.0, due_ns: int = 0
+    refs: Sequence[Any], num_returns: int, timeout_s: float = -1.0, due_ns: int = 0, fetch_local: bool = True
 ) -> tuple[list[Any], list[Any]]:
-    """(ready, rest). It spins for `due_ns` before it sleeps."""
+    """(ready, rest). It spins for `due_ns` before it sleeps. With `fetch_local` the bytes of what is ready are here."""
 
 def next_item(ref: ObjectRef[Any], timeout_s: float = -1.0) -> ObjectRef[Any] | None:
     """The next item of a generator task; None at its end. An exception of the generator is its last item."""

@@ -43,7 +43,7 @@ def lose_node(nodes: TwoNodes) -> None:
 
 def test_a_lost_object_is_made_again_when_it_is_read(two_nodes: TwoNodes) -> None:
     ref = make.options(**THERE).remote(3)
-    weft.wait([ref])
+    weft.wait([ref], fetch_local=False)
     lose_node(two_nodes)
     assert weft.get(ref, timeout=30).sum() == 3 * SIZE
     assert _native.statistics()["tasks_rebuilt"] == 1
@@ -54,7 +54,7 @@ def test_a_chain_is_made_again_from_its_beginning(two_nodes: TwoNodes) -> None:
     ref = make.options(**THERE).remote(1)
     for _ in range(5):
         ref = double.options(**THERE).remote(ref)
-    weft.wait([ref])
+    weft.wait([ref], fetch_local=False)
     lose_node(two_nodes)
     assert weft.get(ref, timeout=30).sum() == 32 * SIZE
     assert _native.statistics()["tasks_rebuilt"] == 6
@@ -62,7 +62,7 @@ def test_a_chain_is_made_again_from_its_beginning(two_nodes: TwoNodes) -> None:
 
 def test_a_task_that_needs_a_lost_object_waits_for_it(two_nodes: TwoNodes) -> None:
     ref = make.options(**THERE).remote(2)
-    weft.wait([ref])
+    weft.wait([ref], fetch_local=False)
     lose_node(two_nodes)
     results = [total.remote(ref), total.options(**THERE).remote(ref), total_of.remote([ref])]
     assert weft.get(results, timeout=30) == [2 * SIZE] * 3
@@ -71,7 +71,7 @@ def test_a_task_that_needs_a_lost_object_waits_for_it(two_nodes: TwoNodes) -> No
 
 def test_what_may_not_run_twice_is_not_run_twice(two_nodes: TwoNodes) -> None:
     ref = make.options(max_retries=0, **THERE).remote(2)
-    weft.wait([ref])
+    weft.wait([ref], fetch_local=False)
     lose_node(two_nodes)
     with pytest.raises(weft.exceptions.ObjectLostError, match="max_retries=0"):
         weft.get(ref, timeout=30)
@@ -84,7 +84,7 @@ def test_lineage_goes_with_the_objects_it_is_for(two_nodes: TwoNodes) -> None:
     ref = make.options(**THERE).remote(1)
     for _ in range(20):
         ref = double.remote(ref)
-    weft.wait([ref])
+    weft.wait([ref], fetch_local=False)
     assert _native.statistics()["lineage_tasks"] == 21
     del ref
     assert _native.statistics()["lineage_tasks"] == 0

@@ -49,7 +49,7 @@ def test_objects_of_a_killed_node_are_lost_but_copies_stay(two_nodes: TwoNodes) 
 
     lost, read = make.options(**THERE).remote(), make.options(**THERE).remote()
     assert weft.get(read).sum() == 300_000
-    weft.wait([lost])
+    weft.wait([lost], fetch_local=False)
     two_nodes.cluster.remove_node(two_nodes.other, allow_graceful=False)
     assert weft.get(read).sum() == 300_000
     with pytest.raises(weft.exceptions.ObjectLostError):
@@ -184,3 +184,16 @@ def test_without_an_address_the_cluster_of_this_process_is_meant(monkeypatch: py
         cluster.shutdown()
     assert weft.init(num_cpus=1)["address"] != cluster.address
     weft.shutdown()
+
+
+def test_wait_ends_when_the_bytes_can_never_come(two_nodes: TwoNodes) -> None:
+    @weft.remote(max_retries=0, **THERE)
+    def make_once() -> Any:
+        return np.ones(300_000)
+
+    made = make_once.remote()
+    weft.wait([made], fetch_local=False)
+    two_nodes.cluster.remove_node(two_nodes.other, allow_graceful=False)
+    assert weft.wait([made], timeout=30) == ([made], [])
+    with pytest.raises(weft.exceptions.ObjectLostError):
+        weft.get(made, timeout=30)

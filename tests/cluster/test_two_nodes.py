@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -341,3 +342,39 @@ def test_listings_cover_every_node(shared_two_nodes: TwoNodes) -> None:
     kept = make.remote(BIG)
     weft.wait([kept])
     assert [row.pid for row in list_objects(limit=1000) if row.object_id == kept.hex()] == [os.getpid()]
+
+
+def used_bytes() -> int:
+    return int(rpc.request("statistics")["used_bytes"])
+
+
+def test_wait_brings_the_bytes_here_unless_it_is_told_not_to(shared_two_nodes: TwoNodes) -> None:
+    made = make.options(**THERE).remote(BIG)
+    before = used_bytes()
+    assert weft.wait([made], fetch_local=False) == ([made], [])
+    assert used_bytes() == before
+    assert weft.wait([made]) == ([made], [])
+    assert used_bytes() - before >= 8 * BIG
+    assert weft.get(made).sum() == BIG
+
+
+def test_wait_without_time_starts_to_bring_the_bytes(shared_two_nodes: TwoNodes) -> None:
+    made = make.options(**THERE).remote(BIG)
+    weft.wait([made], fetch_local=False)
+    before = used_bytes()
+    assert eventually(lambda: weft.wait([made], timeout=0)[0] == [made])
+    assert used_bytes() - before >= 8 * BIG
+
+
+def test_wait_counts_what_is_not_here_yet_as_not_ready(shared_two_nodes: TwoNodes) -> None:
+    here, there = weft.put(np.ones(BIG)), make.options(**THERE).remote(BIG)
+    weft.wait([there], fetch_local=False)
+    daemon = shared_two_nodes.other.pid
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        assert weft.wait([there, here], num_returns=2, timeout=0.1) == ([here], [there])
+        assert weft.wait([there, here], num_returns=1) == ([here], [there])
+        assert weft.wait([there, here], num_returns=2, timeout=0.1, fetch_local=False) == ([there, here], [])
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert weft.wait([there, here], num_returns=2) == ([there, here], [])

@@ -58,17 +58,17 @@ def _in_order(refs: list[Any], bar: _Bar) -> Iterator[Any]:
 
 def _wait(pending: list[Any], wanted: Any) -> tuple[list[Any], list[Any]]:
     """A redraw's time, or less when the wanted ref is ready earlier; what is ready of all."""
-    weft.wait([wanted], timeout=REDRAW_S)
-    return weft.wait(pending, num_returns=len(pending), timeout=0)
+    weft.wait([wanted], timeout=REDRAW_S, fetch_local=False)
+    return weft.wait(pending, num_returns=len(pending), timeout=0, fetch_local=False)
 
 
 def _as_they_come(pending: list[Any], bar: _Bar) -> Iterator[Any]:
     total = len(pending)
     try:
         while pending:
-            ready, pending = weft.wait(pending, num_returns=1, timeout=REDRAW_S)
+            ready, pending = weft.wait(pending, num_returns=1, timeout=REDRAW_S, fetch_local=False)
             if ready:
-                more, pending = weft.wait(pending, num_returns=len(pending), timeout=0)
+                more, pending = weft.wait(pending, num_returns=len(pending), timeout=0, fetch_local=False)
                 ready += more
             bar.done = total - len(pending)
             bar.draw()

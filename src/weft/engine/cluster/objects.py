@@ -102,7 +102,8 @@ class Objects:
         wanted = self.imports.get(entry)
         if wanted is None or wanted.has_bytes:
             return False
-        wanted.waiting.append(process)
+        if process not in wanted.waiting:
+            wanted.waiting.append(process)
         if not self.pulls.is_pulled(entry):
             self.pulls.begin(entry, wanted.origin)
         return True

@@ -118,8 +118,8 @@ def wait(
 ) -> tuple[list[ObjectRef[T]], list[ObjectRef[T]]]:
     """(ready, not ready): waits until `num_returns` of the refs are ready, or for `timeout` seconds.
 
-    Both lists keep the order given. A failed task's ref is ready. `fetch_local` is accepted: on one node every ready
-    value is local.
+    Both lists keep the order given. A failed task's ref is ready. With `fetch_local` the bytes of a ready value are on
+    this node, and those of values on other nodes are brought; without it is enough that the value exists somewhere.
 
     >>> ready, rest = weft.wait([weft.put(1), weft.put(2)], num_returns=2)
     >>> len(ready), len(rest)
@@ -134,6 +134,8 @@ def wait(
     if fetch_local is not True and fetch_local is not False:
         raise TypeError(f"fetch_local must be True or False, but got {fetch_local!r}")
     try:
+        if not fetch_local:
+            return _native.wait(object_refs, num_returns, -1.0 if timeout is None else _timeout(timeout), 0, False)
         if timeout is None:
             return _native.wait(object_refs, num_returns)
         return _native.wait(object_refs, num_returns, _timeout(timeout))
@@ -145,7 +147,7 @@ def wait(
         seconds = -1.0 if timeout is None else _timeout(timeout)
         if any(isinstance(entry, ObjectRefGenerator) for entry in object_refs):
             return wait_for_any(object_refs, num_returns, seconds)
-        return _native.wait(object_refs, num_returns, seconds)
+        return _native.wait(object_refs, num_returns, seconds, 0, fetch_local)
 
 
 def _check_wait(object_refs: Any, num_returns: Any) -> None:
