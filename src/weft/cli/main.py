@@ -7,16 +7,23 @@ status of its job.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
 from weft.cli import drain, jobs, nodes, status
 
+_LIBRARIES = frozenset(("serve",))
+"""Those with commands of their own; each is loaded by its name, when asked for."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    options = parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if given and given[0] in _LIBRARIES:
+            return int(importlib.import_module(f"weft.{given[0]}.cli").main(given[1:]))
+        options = parser().parse_args(given)
         return int(options.command(options))
     except KeyboardInterrupt:
         return 130
@@ -39,4 +46,5 @@ def parser() -> argparse.ArgumentParser:
     status.add(commands)
     drain.add(commands)
     jobs.add(commands)
+    commands.add_parser("serve", help="run an application over HTTP and show what is served; `weft serve --help`")
     return made

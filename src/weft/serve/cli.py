@@ -1,0 +1,93 @@
+"""`weft serve run` and `weft serve status`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import weft
+from weft import serve
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status."""
+    options = parser().parse_args(arguments)
+    return int(options.command(options))
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="weft serve", description="Serve applications, and look at what is served.")
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="serve an application over HTTP until interrupted")
+    run.add_argument("app", metavar="MODULE:APP", help="what bind() returned, or a deployment without arguments")
+    run.add_argument("--name", default="default", help="of the application (default: default)")
+    run.add_argument("--route-prefix", default="/", help="the paths that it answers (default: /)")
+    run.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
+    run.add_argument("--port", type=int, default=8000, help="0 for any free one (default: 8000)")
+    run.add_argument("--address", help="of the cluster to run in (default: start a node)")
+    run.set_defaults(command=_run)
+    status = commands.add_parser("status", help="the applications of a cluster, as JSON")
+    status.add_argument("--address", default="auto", help="of the cluster (default: the newest on this machine)")
+    status.set_defaults(command=_status)
+    return made
+
+
+def load(path: str) -> Any:
+    """The object that MODULE:APP names; the working directory is searched too."""
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
+        raise ValueError(f"an application is named MODULE:APP, but got {path!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), name)
+    except AttributeError:
+        raise LookupError(f"module {module} has no {name!r}") from None
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise LookupError(f"there is no module {module!r} here or on the path") from None
+
+
+def _run(options: argparse.Namespace) -> int:
+    app = load(options.app)
+    interrupted = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: interrupted.set())
+    context = weft.init(options.address) if options.address else weft.init()
+    try:
+        serve.run(app, name=options.name, route_prefix=options.route_prefix)
+        url = serve.start(http_options=serve.HTTPOptions(host=options.host, port=options.port))
+        print(f"serving {options.name} at {url}{options.route_prefix}", flush=True)
+        print(f"weft serve status --address {context['address']}", flush=True)
+        interrupted.wait()
+        _end(options)
+    finally:
+        weft.shutdown()
+    return 0
+
+
+def _end(options: argparse.Namespace) -> None:
+    """In a cluster of others, their applications go on."""
+    if options.address:
+        serve.delete(options.name)
+    else:
+        serve.shutdown()
+
+
+def _status(options: argparse.Namespace) -> int:
+    weft.init(options.address)
+    try:
+        found = {name: {"status": one.status, **asdict(one)} for name, one in serve.status().items()}
+    finally:
+        weft.shutdown()
+    print(json.dumps(found, indent=2))
+    return 0
