@@ -136,6 +136,9 @@ def test_init_ignores_rays_private_keywords() -> None:
         ({"num_cpus": -1}, ValueError),
         ({"resources": {"GPU": 1}}, ValueError),
         ({"object_store_memory": 0}, ValueError),
+        ({"object_store_memory": 10}, ValueError),
+        ({"object_store_memory": (1 << 20) - 1}, ValueError),
+        ({"object_store_memory": float("nan")}, ValueError),
         ({"namespace": 3}, TypeError),
     ],
 )

@@ -27,6 +27,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "ignore_reinit_error": (bool,),
     "local_mode": (bool,),
 }
+SMALLEST_STORE_BYTES = 1 << 20
+"""Less holds next to no object that is large enough to go there."""
 OF_A_NODE = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory", "labels"))
 """What describes a node that is to be started."""
 _MOST_OF_A_RESOURCE = 1e9
@@ -113,8 +115,9 @@ def check_resources(values: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or isinstance(amount, bool) or not isinstance(amount, int | float):
             raise TypeError(f"resources must map names to numbers, but got {name!r}: {amount!r}")
         resource_amount(name, amount)
-    if values.get("object_store_memory", 1) <= 0:
-        raise ValueError(f"object_store_memory must be positive, but got {values['object_store_memory']}")
+    store = values.get("object_store_memory", SMALLEST_STORE_BYTES)
+    if not store >= SMALLEST_STORE_BYTES:
+        raise ValueError(f"object_store_memory must be at least {SMALLEST_STORE_BYTES} bytes (1 MiB), but got {store}")
 
 
 def _address(address: str | None) -> str:
