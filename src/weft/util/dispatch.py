@@ -20,7 +20,6 @@ import queue
 import threading
 import time
 import traceback
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +37,8 @@ QUEUED_S = 0.001
 MOST_QUEUED = 64
 _CALL_BACK_S = 0.003
 """A lane without progress for so long must share what it has not started."""
+_IDLE_S = 1.0
+"""A thread for callbacks ends when there are none for so long."""
 _TICK_S = 0.02
 """A waiter with nothing under way looks again so often: another thread is about to say more."""
 
@@ -114,9 +115,7 @@ class Dispatcher:
         self._abandoned: BaseException | None = None
         self._untold: deque[Job] = deque()
         """Settled, and nobody has been told yet."""
-        self._errands: queue.SimpleQueue[Callable[[], None] | None] | None = None
-        self._thread: threading.Thread | None = None
-        self._leave: weakref.finalize[Any, Any] | None = None
+        self._errands = _Errands()
 
     # ---- jobs in ----
 
@@ -316,34 +315,52 @@ class Dispatcher:
 
     def later(self, errand: Callable[[], None]) -> None:
         """Run it on the dispatcher's thread, after those given before it. What it raises is printed."""
-        with self.lock:
-            if self._errands is None:
-                self._errands = queue.SimpleQueue()
-                self._thread = threading.Thread(
-                    target=_run_errands, args=(self._errands,), name="weft-callbacks", daemon=True
-                )
-                self._thread.start()
-                self._leave = weakref.finalize(self, self._errands.put, None)
-                self._leave.atexit = False
-            self._errands.put(errand)
+        self._errands.add(errand)
 
     def stop(self, wait: bool = True) -> None:
         """End the dispatcher's thread after what it was given, and wait for that. More to run starts another."""
-        with self.lock:
-            thread, errands = self._thread, self._errands
-            self._thread = self._errands = None
-            if self._leave is not None:
-                self._leave.detach()
-        if thread is not None and errands is not None:
-            errands.put(None)
-            if wait and thread is not threading.current_thread():
-                thread.join()
+        self._errands.stop(wait)
 
 
-def _run_errands(errands: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while (errand := errands.get()) is not None:
-        try:
-            errand()
-        except Exception:
-            traceback.print_exc()
-        del errand
+class _Errands:
+    """Calls made one after the other on a thread, which starts at the first and ends when there are none for a while:
+    nobody need say that there will be no more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def add(self, errand: Callable[[], None]) -> None:
+        with self._lock:
+            self._queue.put(errand)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="weft-callbacks", daemon=True)
+                self._thread.start()
+
+    def stop(self, wait: bool) -> None:
+        with self._lock:
+            thread = self._thread
+            if thread is not None:
+                self._queue.put(None)
+        if wait and thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        is_over = False
+        while not is_over:
+            try:
+                errand = self._queue.get(timeout=_IDLE_S)
+            except queue.Empty:
+                errand = None
+            if errand is None:
+                with self._lock:
+                    is_over = self._queue.empty()
+                    if is_over:
+                        self._thread = None
+                continue
+            try:
+                errand()
+            except Exception:
+                traceback.print_exc()
+            del errand
