@@ -18,8 +18,8 @@ constexpr uint64_t kPipeBytes = 256 << 10;
 /// Up to here every member reduces everything itself: one round instead of two.
 constexpr uint64_t kDirectBytes = 32 << 10;
 constexpr int64_t kLookUpNs = 20'000'000;
-constexpr int64_t kSpinNs = 20'000;
-constexpr int64_t kYieldNs = 200'000;
+constexpr int64_t kPatienceNs = 200'000;
+constexpr uint32_t kSpinsAYield = 32;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t step) {
     return (value + step - 1) / step * step;
@@ -120,7 +120,7 @@ Member::Member(void* block, uint32_t size, uint64_t slot_bytes, uint32_t rank, u
       process_(process),
       around_(std::move(around)),
       timeout_ns_(timeout_ns),
-      may_spin_(long(size) <= sysconf(_SC_NPROCESSORS_ONLN)) {
+      spins_a_yield_(long(size) <= sysconf(_SC_NPROCESSORS_ONLN) ? kSpinsAYield : 1) {
     if (size == 0 || size > kMaxMembers) throw std::invalid_argument("a group has 1 to 256 members");
     if (rank >= size) throw std::invalid_argument("a rank must be less than the group's size");
     if (slot_bytes < 64 * size || slot_bytes % 64 != 0)
@@ -196,16 +196,15 @@ void Member::bury_the_dead() {
 template <class Done, class Lost>
 Outcome Member::wait(Bell& bell, Done done, Lost lost) {
     const int64_t started = now_ns();
-    const int64_t patience = may_spin_ ? kSpinNs + kYieldNs : kYieldNs;
+    // Who is waited for may be waiting for this very core: a spin is short, and then the core is offered.
     for (uint32_t turn = 1;; ++turn) {
         if (done()) return {};
-        if (may_spin_ && turn % 64 != 0) {
+        if (turn % spins_a_yield_ != 0) {
             relax();
             continue;
         }
-        const int64_t waited = now_ns() - started;
-        if (waited > patience) break;
-        if (!may_spin_ || waited > kSpinNs) sched_yield();
+        if (now_ns() - started > kPatienceNs) break;
+        sched_yield();
     }
     int64_t looked_up = started;
     for (;;) {

@@ -149,7 +149,7 @@ class Member {
     int64_t timeout_ns_;
     uint32_t round_ = 0;  ///< rounds that this member has ended
     bool joined_ = false;
-    bool may_spin_;
+    uint32_t spins_a_yield_;
     Outcome failure_{};  ///< what every later operation says
 };
 

@@ -28,8 +28,9 @@ from weft.util.shared_block import ELEMENT_TYPES, GONE, OPERATIONS, REDUCTIONS, 
 __all__ = ["Group", "Meeting"]
 
 _MAX_MEMBERS = 256
-_LARGEST_SLOT_BYTES = 1 << 20
-_MOST_IN_SLOTS_BYTES = 64 << 20
+# Measured: all slots together should stay in the caches, and one should be worth a round.
+_ALL_SLOTS_BYTES = 2 << 20
+_SLOT_BYTES = range(64 << 10, (1 << 20) + 1)
 
 
 class Meeting:
@@ -39,7 +40,7 @@ class Meeting:
         if not 1 <= size <= _MAX_MEMBERS:
             raise ValueError(f"size must be from 1 to {_MAX_MEMBERS}, but got {size}")
         if slot_bytes is None:
-            slot_bytes = min(_LARGEST_SLOT_BYTES, _MOST_IN_SLOTS_BYTES // size)
+            slot_bytes = min(max(_ALL_SLOTS_BYTES // size // 64 * 64, _SLOT_BYTES[0]), _SLOT_BYTES[-1])
         if slot_bytes < 64 * size or slot_bytes % 64:
             raise ValueError(f"slot_bytes must be a multiple of 64 and at least {64 * size}, but got {slot_bytes}")
         self.size = size
