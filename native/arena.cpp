@@ -221,9 +221,17 @@ bool Arena::import_entry(uint64_t bytes, ProcessId owner, ArenaRef& ref) {
     entry.granules = 0;
     entry.bytes = bytes;
     entry.is_elsewhere.store(1, std::memory_order_relaxed);
+    entry.file_offset = 0;
     ref = {index, entry.generation.load(std::memory_order_relaxed), bytes};
     entry.state.store(phase(Phase::spilled), std::memory_order_seq_cst);
     return true;
+}
+
+uint32_t Arena::node_of(const ArenaRef& ref) const {
+    const ObjectEntry& entry = segment_.object(ref.entry);
+    if ((entry.state.load(std::memory_order_acquire) & 0xff) != phase(Phase::spilled)) return 0;
+    const uint64_t offset = entry.file_offset;
+    return (offset & kFarBytes) != 0 ? uint32_t(offset & ~kFarBytes) + 1 : 0;
 }
 
 bool Arena::claim_run(uint32_t granules, uint32_t& first) {

@@ -55,6 +55,8 @@ class Arena {
         return entry.is_elsewhere.load(std::memory_order_acquire) != 0 &&
                entry.generation.load(std::memory_order_acquire) == ref.generation;
     }
+    /// Number + 1 of the node that has the bytes of an import; 0 when they are here.
+    uint32_t node_of(const ArenaRef& ref) const;
     /// Memory without an entry, for the daemon's restores.
     bool claim_run(uint32_t granules, uint32_t& first);
     void release_run(uint32_t first, uint32_t granules);

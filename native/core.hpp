@@ -121,6 +121,7 @@ struct Lease {
     int64_t expected_ns = 0;   ///< of what is in flight
     bool revoked = false;
     bool blocked = false;  ///< it handed work back; nothing is pushed before its next reply
+    bool used = false;     ///< something was pushed
     int64_t idle_since_ns = 0;
 };
 
@@ -131,6 +132,7 @@ struct Shape {
     std::vector<Lease*> leases;
     uint32_t asked = 0;   ///< leases requested and not yet granted
     std::string refusal;  ///< the error value, when no node can ever hold it
+    bool is_far = false;  ///< some task of the queue may have large inputs on another node
 };
 
 struct ActorLink {
@@ -145,6 +147,7 @@ struct ActorLink {
 };
 
 struct Task {
+    uint32_t near = 0;  ///< number + 1 of the node that has most of its large inputs; 0: this one, or none
     uint32_t index;
     uint32_t generation;
     Id id;
@@ -416,6 +419,9 @@ class Core {
     void push(Lease* lease, Task* task);
     void pump_shape(Shape* shape);
     Lease* pick(Shape* shape, const Task* task);
+    uint32_t near(const Task* task) const;
+    void pump_far(Shape* shape);
+    void ask_leases(Shape* shape, const std::vector<uint32_t>& near);
     void write_task(ProcessId to, Task* task, Kind kind);
     void send_function(ProcessId to, Function* function);
     void on_grant(Cursor cursor);

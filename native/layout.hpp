@@ -52,6 +52,8 @@ struct alignas(64) ProcessSlot {
     Shared<uint32_t> alive;
     /// The first page of its ledger, 0 for none; stored by the process, read by the daemon after its death.
     Shared<uint64_t> ledger;
+    /// Number + 1 of the node whose process it stands for; 0 for one of this node. Stored by the daemon.
+    Shared<uint32_t> node;
     Doorbell bell;
 };
 
@@ -82,6 +84,8 @@ constexpr uint32_t kHolderShift = 16;
 /// Flag beside the phase: the owner has no use for it; reclaimed when the last pin goes.
 constexpr uint32_t kDeleted = 0x100;
 
+constexpr uint64_t kFarBytes = 1ULL << 63;
+
 /// One object in the arena.
 struct alignas(64) ObjectEntry {
     /// A Phase, its holder and kDeleted. Partner of `pins`: a reader sets its pin, then reads `state`; a
@@ -97,7 +101,8 @@ struct alignas(64) ObjectEntry {
     /// 1 while it is an object of another node whose bytes have not come here; stored by the daemon.
     Shared<uint32_t> is_elsewhere;
     uint64_t bytes;
-    uint64_t file_offset;  ///< where it was spilled to
+    /// Where it was spilled to; of an import whose bytes are not here, kFarBytes and the number of the node.
+    uint64_t file_offset;
     alignas(64) Shared<uint64_t> pins[kReadyWords];
 };
 static_assert(sizeof(ObjectEntry) == 192);

@@ -551,6 +551,7 @@ NB_MODULE(_native, m) {
                 uint32_t far_generation) {
                  if (node > kMaxNode) throw nb::value_error("no node has that number");
                  p.forwarding().names.add_proxy({slot, generation}, {node, {far_slot, far_generation}});
+                 p.set_node_of_proxy({slot, generation}, node);
              })
         .def("far_name",
              [](NodePort& p, uint32_t slot, uint32_t generation) {
@@ -562,6 +563,7 @@ NB_MODULE(_native, m) {
                 uint32_t far_generation, uint64_t bytes) {
                  p.forwarding().names.add_import({entry, generation, bytes},
                                                  {node, far_entry, far_generation, bytes});
+                 p.set_node_of(entry, generation, node);
              })
         .def("forget_import",
              [](NodePort& p, uint32_t entry, uint32_t generation) {

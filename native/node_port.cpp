@@ -85,6 +85,7 @@ ProcessId NodePort::reserve_slot() {
         bell.background_word.store(0);
         bell.spinning.store(0);
         slot.ledger.store(0);
+        slot.node.store(0);
         const uint32_t generation = slot.generation.fetch_add(1) + 1;
         slot.alive.store(1);
         Header& header = segment_->header();
@@ -239,6 +240,13 @@ ArenaRef NodePort::import_object(uint64_t bytes, ProcessId owner) {
 
 bool NodePort::exists(uint32_t entry, uint32_t generation) const {
     return entry < segment_->header().objects && segment_->object(entry).generation.load() == generation;
+}
+
+void NodePort::set_node_of(uint32_t index, uint32_t generation, uint32_t node) {
+    if (!exists(index, generation)) return;
+    ObjectEntry& entry = segment_->object(index);
+    if ((entry.state.load() & 0xff) == phase(Phase::spilled) && (entry.file_offset & ~kFarBytes) < kMaxNode)
+        entry.file_offset = kFarBytes | node;
 }
 
 char* NodePort::begin_receiving(uint32_t index, uint32_t generation) {

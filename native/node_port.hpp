@@ -56,6 +56,11 @@ class NodePort {
     void release_link(uint32_t node);
     /// An entry for an object whose bytes are on another node; readers ask for it to be restored.
     ArenaRef import_object(uint64_t bytes, ProcessId owner);
+    /// Which node has them, for those who choose where a task runs.
+    void set_node_of(uint32_t entry, uint32_t generation, uint32_t node);
+    void set_node_of_proxy(ProcessId proxy, uint32_t node) {
+        segment_->slot(proxy.slot).node.store(node + 1);
+    }
     /// Memory to receive its bytes into, or null when there is no room (or it is gone, or here).
     char* begin_receiving(uint32_t entry, uint32_t generation);
     void end_receiving(uint32_t entry, uint32_t generation, bool arrived);

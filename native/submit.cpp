@@ -170,6 +170,7 @@ void Core::enqueue(Task* task) {
     }
     if (task->actor != nullptr) return flush_actor(task->actor);
     if (!task->shape->refusal.empty()) return fail_task(task, task->shape->refusal);
+    if (!task->deps.empty() && (task->near = near(task)) != 0) task->shape->is_far = true;
     task->shape->queue.push_back(task);
     pump_shape(task->shape);
 }
@@ -191,6 +192,7 @@ Lease* Core::pick(Shape* shape, const Task* task) {
 }
 
 void Core::pump_shape(Shape* shape) {
+    if (shape->is_far) return pump_far(shape);
     while (!shape->queue.empty()) {
         Task* task = shape->queue.front();
         Lease* lease = pick(shape, task);
@@ -198,16 +200,93 @@ void Core::pump_shape(Shape* shape) {
         shape->queue.pop_front();
         if (task->deps.empty() || has_arguments(task)) push(lease, task);
     }
+    ask_leases(shape, {});
+}
+
+/// `near`: nodes (number + 1) that tasks of the queue would rather run on, once for each task.
+void Core::ask_leases(Shape* shape, const std::vector<uint32_t>& near) {
     const auto wanted = uint32_t(std::min<size_t>(shape->queue.size(), kMostLeasesAsked));
     const bool more = wanted > shape->asked && (shape->asked == 0 || wanted >= 2 * shape->asked);
     if (!more && !(wanted == 0 && shape->asked != 0)) return;
     shape->asked = wanted;
-    const uint32_t body[2] = {shape->id, wanted};
-    send(daemon_, Kind::LEASE_REQUEST, body, sizeof body);
+    Buffer body;
+    body.add(shape->id);
+    body.add(wanted);
+    for (size_t i = 0; i < near.size() && i < wanted; ++i)
+        body.add(near[i] - 1);
+    send(daemon_, Kind::LEASE_REQUEST, body.data(), body.size());
+}
+
+// ---- tasks whose large inputs are on other nodes ---------------------------------------------------
+
+namespace {
+/// An input that is worth running a task where it is.
+constexpr uint64_t kLargeInput = 1 << 20;
+/// Tasks of a queue that are looked at when a worker's node matters.
+constexpr size_t kLookedAt = 256;
+}  // namespace
+
+uint32_t Core::near(const Task* task) const {
+    uint32_t best = 0;
+    uint64_t most = 0;
+    for (const Entry* entry : task->deps) {
+        if (entry->where != Where::arena || entry->arena.bytes < kLargeInput) continue;
+        const uint32_t node = arena_.node_of(entry->arena);
+        uint64_t bytes = 0;
+        for (const Entry* other : task->deps)
+            if (other->where == Where::arena && arena_.node_of(other->arena) == node)
+                bytes += other->arena.bytes;
+        if (bytes > most) {
+            most = bytes;
+            best = node;
+        }
+    }
+    return best;
+}
+
+/// Each task waits for a worker of the node that has its inputs, or takes one that was granted elsewhere for
+/// want of room there.
+void Core::pump_far(Shape* shape) {
+    std::vector<uint32_t> near;
+    bool is_far = false;
+    const auto node_of = [this](const Lease* lease) {
+        return segment_->slot(lease->worker.slot).node.load(std::memory_order_relaxed);
+    };
+    const auto idle = [&](const Task* task, bool anywhere) -> Lease* {
+        if (!anywhere && task->near == 0) return pick(shape, task);
+        for (Lease* lease : shape->leases)
+            if (!lease->revoked && !lease->blocked && lease->flight.empty() &&
+                (node_of(lease) == task->near || (anywhere && !lease->used)))
+                return lease;
+        return nullptr;
+    };
+    for (const bool anywhere : {false, true}) {
+        std::deque<Task*> rest;
+        near.clear();
+        is_far = false;
+        for (size_t looked = 0; !shape->queue.empty() && looked < kLookedAt; ++looked) {
+            Task* task = shape->queue.front();
+            shape->queue.pop_front();
+            if (Lease* lease = idle(task, anywhere)) {
+                if (has_arguments(task)) push(lease, task);
+                continue;
+            }
+            rest.push_back(task);
+            if (task->near == 0) continue;
+            is_far = true;
+            near.push_back(task->near);
+        }
+        is_far = is_far || !shape->queue.empty();
+        for (; !rest.empty(); rest.pop_back())
+            shape->queue.push_front(rest.back());
+    }
+    shape->is_far = is_far;
+    ask_leases(shape, near);
 }
 
 void Core::push(Lease* lease, Task* task) {
     task->lease = lease;
+    lease->used = true;
     task->expected_ns = std::max<int64_t>(0, task->function->estimate_ns);
     lease->flight.push_back(task);
     lease->expected_ns += task->expected_ns;

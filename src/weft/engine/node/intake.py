@@ -55,8 +55,11 @@ def _control(process: Process, payload: bytes) -> ev.Event | Request | None:
 
 
 def _lease_request(process: Process, payload: bytes) -> ev.Event:
-    shape, wanted = kinds.LEASE_REQUEST_BODY.unpack(payload)
-    return ev.LeaseRequested(process, shape, wanted & ~kinds.PATIENT, bool(wanted & kinds.PATIENT))
+    shape, wanted = kinds.LEASE_REQUEST_BODY.unpack_from(payload)
+    near: dict[int, int] = {}
+    for (node,) in kinds.NEAR_BODY.iter_unpack(payload[kinds.LEASE_REQUEST_BODY.size :]):
+        near[node] = near.get(node, 0) + 1
+    return ev.LeaseRequested(process, shape, wanted & ~kinds.PATIENT, bool(wanted & kinds.PATIENT), near)
 
 
 def _lease_return(process: Process, payload: bytes) -> ev.Event:

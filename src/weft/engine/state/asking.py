@@ -85,7 +85,14 @@ class Asking:
                 share = -(-view.room(demand.need, free) // len(unserved)) if len(unserved) > 1 else _MANY
                 has_waited = demand.age >= QUEUES_ELSEWHERE_TICKS
                 plan, is_local, away = view.plan(
-                    demand.need, wanted_now, demand.strategy, asked, free, share, has_waited
+                    demand.need,
+                    wanted_now,
+                    demand.strategy,
+                    asked,
+                    free,
+                    share,
+                    has_waited,
+                    demand.near if demand.age < 1 else {},
                 )
                 unserved.discard(demand.job)
             has_changed |= (is_local, away) != (demand.is_local, demand.away)
@@ -201,6 +208,8 @@ class Asking:
         if demand is not None and self._state.cluster is not None:
             self._state.cluster.nodes.taken(node, demand.need)
         self._granted[process, shape] = self._granted.get((process, shape), 0) + 1
+        if demand is not None and node in demand.near:
+            demand.near = {**demand.near, node: max(0, demand.near[node] - 1)}
         self._feed(ev.ServedElsewhere(process, shape))
 
     def place_found(self, node: int, number: int, worker: Process) -> bytes | None:

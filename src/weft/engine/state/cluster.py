@@ -14,6 +14,7 @@ import heapq
 import itertools
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from weft.engine.state.resources import CPU, UNIT, Amounts
@@ -179,12 +180,20 @@ class ClusterView:
         free: Free,
         share: int = _MANY,
         has_waited: bool = False,
+        near: Mapping[int, int] = MappingProxyType({}),
     ) -> tuple[dict[int, int], bool, int]:
         """How many to ask each other node for, whether this one may serve it too, and how many are left to others.
 
         `asked` is what has been asked for and not been granted. What is planned is taken from `free`, at most `share`
         of it: other jobs wait, too. What `has_waited` also queues where nothing is free, though this node could serve
-        it: there leases are asked back for it, so that a job is not left with the share of one node."""
+        it: there leases are asked back for it, so that a job is not left with the share of one node. `near` says how
+        many would rather be on which node, for the bytes that are there: if it has room, they are asked for there."""
+        chosen = self._near(need, wanted, asked, free, share, near) if near else {}
+        if chosen:
+            away = sum(chosen.values())
+            still = {number: count - chosen.get(number, 0) for number, count in asked.items()}
+            rest, can_here, _ = self.plan(need, wanted - away, strategy, still, free, share - away, has_waited)
+            return {n: chosen.get(n, 0) + rest.get(n, 0) for n in {*chosen, *rest}}, can_here, away
         if _is_plain(strategy) and self.own.takes_work and self.own.could_hold(need):
             return self._plan_anywhere(need, wanted, asked, free, share, has_waited), True, 0
         allowed = self.allowed(need, strategy)
@@ -204,6 +213,22 @@ class ClusterView:
         if left > 0 and others and (has_waited or not is_local):
             self._queue_on(others, left, plan)
         return plan, is_local, 0
+
+    def _near(
+        self, need: Amounts, wanted: int, asked: Mapping[int, int], free: Free, share: int, near: Mapping[int, int]
+    ) -> dict[int, int]:
+        """How many of those that would rather be elsewhere have room there."""
+        chosen: dict[int, int] = {}
+        left = min(wanted, share)
+        for number, count in near.items():
+            view = self.nodes.get(number)
+            if number == self.own.number or view is None or not view.takes_work or number not in free:
+                continue
+            if (most := min(count, left, asked.get(number, 0) + _fits(free[number], need, _MANY))) > 0:
+                _take(free[number], need, most)
+                chosen[number] = most
+                left -= most
+        return chosen
 
     def _queue_on(self, others: list[int], left: int, plan: dict[int, int]) -> None:
         """Evenly, though nothing is free there."""

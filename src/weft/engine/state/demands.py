@@ -37,7 +37,8 @@ class Demand:
 
     __slots__ = (
         "age", "away", "bundle", "captures", "depth", "draws_from", "group", "held", "hold", "is_actor", "is_local",
-        "is_patient", "job", "key", "last_grant", "need", "order", "parts", "priority", "requester", "runtime_env",
+        "is_patient", "job", "key", "last_grant", "near", "need", "order", "parts", "priority", "requester",
+        "runtime_env",
         "strategy", "wanted",
     )  # fmt: skip
 
@@ -69,6 +70,8 @@ class Demand:
         """A process of another node that has leases there: it takes only what is free, and its share among its like."""
         self.away = 0
         """So many of what it wants are left to other nodes, even if there is room here (a spread one)."""
+        self.near: Mapping[int, int] = {}
+        """How many of what it wants would rather be on which node, for what is there already."""
         self.priority = 0
         self.group = b""
         """The placement group in whose bundles it is to be."""

@@ -95,6 +95,8 @@ class LeaseRequested(Event, frozen=True):
     wanted: int
     is_patient: bool = False
     """Of another node's process: it has leases there, so nobody's of this node is asked back for it."""
+    near: dict[int, int] = {}
+    """How many of them would rather be on which node: their large inputs are there."""
 
 
 class LeaseReturned(Event, frozen=True):

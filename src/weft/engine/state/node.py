@@ -183,6 +183,9 @@ class NodeState(GroupScheduler):
                 out.append(SendFault(event.process, kinds.SHAPE_REFUSED, head, fault))
                 return
         demand.is_patient = event.is_patient
+        if self.cluster is not None and event.process not in self.guests and not demand.strategy:
+            demand.near = {node: count for node, count in event.near.items() if node in self.cluster.nodes}
+            demand.away = min(event.wanted, sum(demand.near.values()))  # until it is planned
         self.demands.want(demand, event.wanted)
         self._schedule(out)
 

@@ -12,9 +12,10 @@ CONTROL = 1
 BIND_JOB = 2
 """Daemon to worker, before its first lease is granted: messages.BindJob."""
 LEASE_REQUEST = 3
-"""To the daemon: u32 shape, u32 wanted. So many more leases are wanted now; the newest counts.
+"""To the daemon: u32 shape, u32 wanted, then u32 nodes that have large inputs of what waits, one for each task.
 
-Between daemons `wanted` may have PATIENT in it: who asks has some on its own node and takes none away from others."""
+So many more leases are wanted now; the newest counts. Between daemons `wanted` may have PATIENT in it: who asks has
+some on its own node and takes none away from others."""
 PATIENT = 1 << 31
 LEASE_GRANT = 4
 """From the daemon: u64 lease, u32 shape, u32 slot, u32 generation of the worker, u32 zero."""
@@ -76,6 +77,7 @@ ORPHAN_ASKED = 31
 """To the daemon: u32 slot, u32 generation. That dead process owned what is wanted here: answer when it is settled."""
 
 LEASE_REQUEST_BODY = struct.Struct("<II")
+NEAR_BODY = struct.Struct("<I")
 LEASE_GRANT_BODY = struct.Struct("<QIIII")
 LEASE_BODY = struct.Struct("<Q")
 PROCESS_BODY = struct.Struct("<II")
