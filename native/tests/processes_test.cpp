@@ -154,6 +154,13 @@ class Daemon {
             body.append("killed", 6);
             port.send(ProcessId::from_key(peer), Kind::PEER_DIED, body.data(), body.size());
         }
+        Buffer settled;  // nothing of it moves to anybody
+        settled.add(uint32_t(1));
+        settled.add(uint32_t(0));
+        settled.add(ProcessId::from_key(key));
+        port.send(driver, Kind::SETTLED, settled.data(), settled.size());
+        for (const auto& [worker, child] : workers)
+            port.send(ProcessId::from_key(worker), Kind::SETTLED, settled.data(), settled.size());
         dead.insert(key);
     }
 
