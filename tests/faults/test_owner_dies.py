@@ -123,9 +123,10 @@ def test_what_it_put_is_still_there(weft_session: ModuleType, value: Any) -> Non
 def test_a_value_that_was_read_before_stays_and_can_be_passed_on(weft_session: ModuleType) -> None:
     owner = Owner.remote()
     [ref] = weft.get(owner.put.remote(np.ones(MIB)))
-    view = weft.get(ref)
+    view, first_owner = weft.get(ref), ref.owner()
     kill(owner)
     assert view.sum() == MIB
+    assert eventually(lambda: ref.owner() != first_owner)
     assert weft.get(read_boxed.remote([ref]), timeout=20).sum() == MIB
 
 
