@@ -312,6 +312,8 @@ class Core {
     bool take_incoming(Incoming& out);
     /// Before an idle worker sleeps: the daemon must not end one whose objects others refer to.
     void tell_lending();
+    /// A task is about to run on the main thread: what waits behind it is handed back unless it is short.
+    void begin_task();
     bool has_incoming() const { return incoming_.load(std::memory_order_acquire) != 0; }
     bool exit_requested() const { return exit_.load(std::memory_order_acquire); }
     /// After a value was given by a thread other than the one that pumps: whoever waits looks again.
@@ -405,8 +407,11 @@ class Core {
     void on_find_orphans(Cursor cursor);
     void on_moved(Cursor cursor);
     void send_moved(Id id, ProcessId owner, ProcessId to);
+    void ask_where(Entry* entry);
+    void on_orphan_answered(Cursor cursor);
     void on_settled(Cursor cursor);
-    void bury(ProcessId dead);
+    void bury(ProcessId dead, bool has_moved);
+    void fail_orphan(Entry* entry);
     void on_adopt(Cursor cursor);
     void confirm_adoptions();
     Entry* own_from_now(Id id);

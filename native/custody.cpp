@@ -192,21 +192,48 @@ void Core::send_moved(Id id, ProcessId owner, ProcessId to) {
     send(to, Kind::MOVED, &body, sizeof body);
 }
 
+void Core::ask_where(Entry* entry) {
+    struct {
+        ProcessId dead;
+        Id id;
+    } body{entry->owner, entry->id};
+    send(daemon_, Kind::ORPHAN_ASKED, &body, sizeof body);
+}
+
+/// Where an object has gone whose dead owner was named in a ref that came late.
+void Core::on_orphan_answered(Cursor cursor) {
+    const Id id = cursor.take<Id>();
+    const bool is_found = cursor.take<uint32_t>() != 0;
+    cursor.take<uint32_t>();
+    const ProcessId owner = cursor.take<ProcessId>();
+    Entry* entry = find(id);
+    if (entry == nullptr || entry->owned || entry->is_done() || segment_->is_alive(entry->owner)) return;
+    if (!is_found) return fail_orphan(entry);
+    entry->owner = owner;
+    entry->tokens = 1;
+    struct {
+        Id id;
+        ProcessId to;
+    } body{id, self_};
+    send(owner, Kind::BORROW_ADD, &body, sizeof body);  // whoever sent the ref still holds it
+    if (std::exchange(entry->fetching, false)) fetch(entry);
+}
+
 /// What had to pass on from the dead has done so.
 void Core::on_settled(Cursor cursor) {
     std::vector<ProcessId> dead(cursor.take<uint32_t>());
-    cursor.take<uint32_t>();
+    const bool has_moved = cursor.take<uint32_t>() != 0;
     for (ProcessId& id : dead)
         id = cursor.take<ProcessId>();
     drain_all();
     for (const ProcessId& one : dead) {
         buried_.insert(one.key());
-        bury(one);
+        bury(one, has_moved);
     }
 }
 
-/// Fail what is still its, and forget what it had borrowed.
-void Core::bury(ProcessId dead) {
+/// Fail what is still its, or ask where it is; and forget what it had borrowed.
+void Core::bury(ProcessId dead, bool has_moved) {
     std::vector<Entry*> orphans, unborrowed;
     for (auto& [id, entry] : table_) {
         // Each is held meanwhile: what follows from one may end another.
@@ -223,17 +250,24 @@ void Core::bury(ProcessId dead) {
         unborrowed.push_back(entry);
     }
     for (Entry* entry : orphans) {
-        char id[33];
-        snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
-        fail(entry,
-             error_value(ErrorCode::owner_died,
-                         "object " + std::string(id) +
-                             " is lost: the process that owned it died, and what it takes to make it again "
-                             "died with it. Return it from a task that may be retried, or keep its owner."));
+        if (!has_moved)
+            fail_orphan(entry);
+        else if (entry->fetching)
+            ask_where(entry);
         drop_locked(entry);
     }
     for (Entry* entry : unborrowed)
         drop_locked(entry);
+}
+
+void Core::fail_orphan(Entry* entry) {
+    char id[33];
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
+    fail(entry,
+         error_value(ErrorCode::owner_died,
+                     "object " + std::string(id) +
+                         " is lost: the process that owned it died, and what it takes to make it again "
+                         "died with it. Return it from a task that may be retried, or keep its owner."));
 }
 
 // ---- the adopter's side ---------------------------------------------------------------------------------

@@ -179,8 +179,7 @@ void Core::fetch(Entry* entry) {
     if (entry->owned || entry->fetching || entry->is_done()) return;
     entry->fetching = true;
     if (is_lost()) return fail(entry, node_lost_error());
-    if (!segment_->is_alive(entry->owner))  // it moves to another, or is lost
-        return send(daemon_, Kind::ORPHAN_ASKED, &entry->owner, sizeof entry->owner);
+    if (!segment_->is_alive(entry->owner)) return ask_where(entry);  // it moves to another, or is lost
     send(entry->owner, Kind::WANT, &entry->id, sizeof entry->id);
 }
 

@@ -196,6 +196,8 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
             return on_adopt(cursor);
         case Kind::SETTLED:
             return on_settled(cursor);
+        case Kind::ORPHAN_ANSWERED:
+            return on_orphan_answered(cursor);
         case Kind::ACTOR_UP:
             return on_actor_up(cursor);
         case Kind::ACTOR_DOWN:
@@ -425,6 +427,14 @@ int64_t Core::tick_work() {
     return due;
 }
 
+void Core::begin_task() {
+    running_task.store(true, std::memory_order_seq_cst);  // partner: background, which parks, then looks
+    if (!has_incoming() || is_actor.load() || !background_waits_.load(std::memory_order_seq_cst)) return;
+    Doorbell& bell = segment_->bell(self_.slot);
+    bell.background_word.fetch_add(1);
+    futex_wake(bell.background_word, 1);
+}
+
 void Core::hand_back_locked() {
     if (inbox_.empty() || is_actor.load()) return;
     std::unordered_map<uint64_t, std::vector<uint64_t>> cookies;
@@ -475,15 +485,18 @@ void Core::background() {
             uint32_t word = 0;
             for (;;) {
                 drain();
+                const bool was_running = running_task.load();
                 {
                     std::lock_guard lock(mutex_);
-                    if (running_task.load()) hand_back_locked();
+                    if (was_running) hand_back_locked();
                     due = tick_work();
                 }
                 word = bell.background_word.load(std::memory_order_seq_cst);
                 background_waits_.store(true, std::memory_order_seq_cst);
                 bell.state.store(uint32_t(Bell::background_sleeps), std::memory_order_seq_cst);
-                if (!has_ready(*segment_, bell) && !closed_.load()) break;
+                // Partner: begin_task, which does not wake this thread before it is seen to wait.
+                const bool has_begun = !was_running && running_task.load(std::memory_order_seq_cst);
+                if (!has_ready(*segment_, bell) && !has_begun && !closed_.load()) break;
                 bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
                 if (closed_.load()) break;
             }

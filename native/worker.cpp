@@ -575,7 +575,7 @@ void Worker::execute(Incoming& incoming) {
     Arguments arguments;
     Context here;
     context = &here;
-    core_->running_task.store(true, std::memory_order_relaxed);
+    core_->begin_task();
     {
         std::lock_guard lock(core_->mutex());
         const auto* header = reinterpret_cast<const TaskHeader*>(incoming.bytes.data());

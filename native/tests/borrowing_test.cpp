@@ -332,7 +332,7 @@ struct Parcel {
 
 TEST("a task that is handed back takes its refs with it") {
     Parcel parcel;
-    parcel.worker->running_task.store(true);
+    parcel.worker->begin_task();
     EVENTUALLY(!parcel.worker->has_incoming());
     EVENTUALLY(parcel.of_worker() == 0);
     parcel.submitter->drop(parcel.result);

@@ -176,7 +176,11 @@ TEST("a task whose dependency's owner is dead already fails once nothing of it w
     Entry* result = submit(*office.driver, {.deps = {lost}});
     office.node.expect(Kind::ORPHAN_ASKED);
     CHECK(!result->is_done());
-    office.node.settle_death(office.driver->self(), lost->owner);
+    Buffer answer;
+    answer.add(lost->id);
+    answer.add(uint64_t(0));
+    answer.add(ProcessId{});
+    office.node.port.send(office.driver->self(), Kind::ORPHAN_ANSWERED, answer.data(), answer.size());
     CHECK(get(*office.driver, result).find("died") != std::string::npos);
     office.driver->drop(result);
     office.driver->drop(lost);

@@ -123,11 +123,20 @@ def test_what_it_put_is_still_there(weft_session: ModuleType, value: Any) -> Non
 def test_a_value_that_was_read_before_stays_and_can_be_passed_on(weft_session: ModuleType) -> None:
     owner = Owner.remote()
     [ref] = weft.get(owner.put.remote(np.ones(MIB)))
-    view, first_owner = weft.get(ref), ref.owner()
+    view = weft.get(ref)
     kill(owner)
     assert view.sum() == MIB
-    assert eventually(lambda: ref.owner() != first_owner)
     assert weft.get(read_boxed.remote([ref]), timeout=20).sum() == MIB
+
+
+def test_a_ref_may_be_passed_on_while_it_moves(weft_session: ModuleType) -> None:
+    for _ in range(10):
+        owner = Owner.remote()
+        [ref] = weft.get(owner.put.remote(np.ones(MIB)))
+        weft.get(ref)
+        os.kill(weft.get(owner.pid.remote()), signal.SIGKILL)
+        results = [read_boxed.remote([ref]) for _ in range(20)]
+        assert [int(array.sum()) for array in weft.get(results, timeout=20)] == [MIB] * 20
 
 
 def test_refs_in_its_values_stay_good(weft_session: ModuleType) -> None:

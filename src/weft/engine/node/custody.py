@@ -22,7 +22,10 @@ _ADOPT = struct.Struct("<QII")
 _ADOPTED_ROW = struct.Struct("<16sIIII")
 _NUMBER = struct.Struct("<Q")
 _PAIR = struct.Struct("<II")
+_FOUND = struct.Struct("<16sIIII")
 _ID_BYTES = 16
+MOVES_KEPT = 1 << 16
+"""So many moved objects are remembered, for refs that name a dead owner and arrive late."""
 FIRST_SHAPE = 4096
 """Shapes that a process gets with what it adopts are numbered from here on; its own are far below."""
 
@@ -46,6 +49,7 @@ class CustodyShell:
         self._shapes: dict[tuple[Process, int], Shape] = {}
         """Of the dead, as far as their tasks may be run again."""
         self._last_shape = FIRST_SHAPE
+        self._moved: dict[bytes, Process] = {}
         self._dying: set[Process] = set()
         """Marked dead, and their custody is about to begin: who asks now hears of its end."""
 
@@ -74,10 +78,15 @@ class CustodyShell:
         self._carry(self._state.adopted(process, *_NUMBER.unpack(payload)))
 
     def asked(self, process: Process, payload: bytes) -> None:
-        """Something of that dead process is wanted: if nothing will move any more, it is lost."""
-        dead: Process = kinds.PROCESS_BODY.unpack(payload)
-        if dead not in self._dying and not self._state.is_open(dead):
-            self._port.send(*process, kinds.SETTLED, _settled((dead,)))
+        """Something of that dead process is wanted. Before it is settled there is no answer: then it is asked again."""
+        dead: Process = kinds.PROCESS_BODY.unpack_from(payload)
+        identity = payload[kinds.PROCESS_BODY.size :]
+        if dead in self._dying or self._state.is_open(dead):
+            return
+        owner = self._moved.get(identity)
+        is_found = owner is not None and owner != dead and owner in set(self._living())
+        answer = _FOUND.pack(identity, int(is_found), 0, *(owner if owner is not None else (0, 0)))
+        self._port.send(*process, kinds.ORPHAN_ANSWERED, answer)
 
     def _carry(self, instructions: list[custody.Instruction]) -> None:
         for one in instructions:
@@ -115,14 +124,14 @@ class CustodyShell:
                 self._port.remove(*row.arena)
         for key in [key for key in self._shapes if key[0] in one.dead]:
             del self._shapes[key]
-        body = _settled(one.dead)
+        if one.adopter is not None:
+            self._moved.update(dict.fromkeys(one.moved, one.adopter))
+            for oldest in list(self._moved)[: max(0, len(self._moved) - MOVES_KEPT)]:
+                del self._moved[oldest]
+        body = _PAIR.pack(len(one.dead), int(bool(one.moved))) + _processes(one.dead)
         for process in self._living():
             self._port.send(*process, kinds.SETTLED, body)
 
 
 def _processes(processes: Iterable[Process]) -> bytes:
     return b"".join(kinds.PROCESS_BODY.pack(*process) for process in processes)
-
-
-def _settled(dead: tuple[Process, ...]) -> bytes:
-    return _PAIR.pack(len(dead), 0) + _processes(dead)

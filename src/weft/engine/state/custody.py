@@ -65,6 +65,9 @@ class Settle:
 
     dead: tuple[Process, ...]
     released: tuple[Row, ...]
+    adopter: Process | None = None
+    moved: tuple[bytes, ...] = ()
+    """What the adopter owns now."""
 
 
 Instruction = Ask | Adopt | Settle
@@ -139,7 +142,8 @@ class Custodian:
             return []
         del self._open[number]
         kept = {row.id for row in _needed(custody)}
-        return [Settle(custody.dead, tuple(row for row in custody.rows.values() if row.id not in kept))]
+        released = tuple(row for row in custody.rows.values() if row.id not in kept)
+        return [Settle(custody.dead, released, process, tuple(kept))]
 
     def _go_on(self, custody: _Custody, others: Iterable[Process], out: list[Instruction]) -> None:
         if custody.waits_for or custody.adopter is not None:

@@ -72,9 +72,11 @@ ADOPT = 28
 ADOPTED = 29
 """To the daemon: u64 custody. They are owned here, and who refers to them will hear of it."""
 SETTLED = 30
-"""From the daemon: u32 n, u32 zero, n dead processes. What has not moved from them is lost."""
+"""From the daemon: u32 n, u32 moved, n dead processes. Unless something has moved, all of theirs is lost; else ask."""
 ORPHAN_ASKED = 31
-"""To the daemon: u32 slot, u32 generation. That dead process owned what is wanted here: answer when it is settled."""
+"""To the daemon: u32 slot, u32 generation, object id. That dead process owned what is wanted here."""
+ORPHAN_ANSWERED = 32
+"""From the daemon, once it is settled: object id, u32 found, u32 zero, u32 slot, u32 generation of its new owner."""
 
 LEASE_REQUEST_BODY = struct.Struct("<II")
 NEAR_BODY = struct.Struct("<I")
