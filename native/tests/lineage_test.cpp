@@ -43,9 +43,13 @@ struct Farm {
     void wait(Entry* entry) {
         wait_until(*driver, [&] { return entry->is_done(); });
     }
+    ArenaRef where(Entry* entry) {
+        std::lock_guard lock(driver->mutex());
+        return entry->arena;
+    }
     /// As if the node that had the bytes were gone.
     ArenaRef lose(Entry* entry) {
-        const ArenaRef arena = entry->arena;
+        const ArenaRef arena = where(entry);
         node.port.remove(arena.entry, arena.generation);
         return arena;
     }
@@ -55,9 +59,10 @@ struct Farm {
     }
     char letter(Entry* entry) {
         char* data = nullptr;
-        CHECK(driver->arena().pin(entry->arena, data) == PinResult::ok);
+        const ArenaRef arena = where(entry);
+        CHECK(driver->arena().pin(arena, data) == PinResult::ok);
         const char found = data[999];
-        driver->arena().unpin(entry->arena);
+        driver->arena().unpin(arena);
         return found;
     }
 };
@@ -123,7 +128,7 @@ TEST("an argument that nobody needs gives its memory back and is made again for 
     Entry* first = farm.submit(retried);
     farm.answer_large('a');
     farm.wait(first);
-    const ArenaRef memory = first->arena;
+    const ArenaRef memory = farm.where(first);
     Entry* second = farm.submit({.deps = {first}, .retries = 3});
     farm.driver->drop(first);
     farm.answer_large('b');
