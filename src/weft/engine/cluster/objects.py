@@ -129,9 +129,6 @@ class Objects:
         calls, wanted.on_bytes = wanted.on_bytes, []
         for call in calls:
             call(not why)
-        calls, wanted.on_bytes = wanted.on_bytes, []
-        for call in calls:
-            call(not error)
 
     # ---- bytes go out ----
 
