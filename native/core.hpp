@@ -438,6 +438,7 @@ class Core {
     void finish_task(Task* task);
     void fail_task(Task* task, std::string_view error);
     void return_lease(Lease* lease);
+    void leave_flight(Task* task);
     void lease_lost(Lease* lease, const std::string& reason);
     Task* task_at(uint64_t cookie);
     bool retry(Task* task);

@@ -414,23 +414,30 @@ void Core::on_reply(Cursor cursor) {
     const auto took = int64_t(reply.duration_ns);
     function->estimate_ns =
         took >= function->estimate_ns ? took : function->estimate_ns - (function->estimate_ns - took) / 8;
-    lease->expected_ns = std::max<int64_t>(0, lease->expected_ns - task->expected_ns);
+    Shape* shape = lease->shape;
     lease->blocked = false;
-    if (!lease->flight.empty() && lease->flight.front() == task)
+    leave_flight(task);
+    if (!shape->queue.empty()) pump_shape(shape);
+    settle(task, reply, cursor);
+}
+
+/// The worker has answered the task or handed it back. A lease that was asked back goes with its last one.
+void Core::leave_flight(Task* task) {
+    Lease* lease = std::exchange(task->lease, nullptr);
+    if (lease->flight.front() == task)
         lease->flight.pop_front();
     else
         std::erase(lease->flight, task);
-    if (lease->flight.empty()) lease->expected_ns = 0;
-    task->lease = nullptr;
-    Shape* shape = lease->shape;
-    if (lease->flight.empty()) {
-        if (lease->revoked)
-            return_lease(lease);
-        else if (shape->queue.empty())
-            lease->idle_since_ns = now_ns();
+    if (!lease->flight.empty()) {
+        lease->expected_ns = std::max<int64_t>(0, lease->expected_ns - task->expected_ns);
+        return;
     }
-    if (!shape->queue.empty()) pump_shape(shape);
-    settle(task, reply, cursor);
+    lease->expected_ns = 0;
+    lease->blocked = false;
+    if (lease->revoked)
+        return_lease(lease);
+    else if (lease->shape->queue.empty())
+        lease->idle_since_ns = now_ns();
 }
 
 /// Take the results over, or try again.
@@ -490,10 +497,8 @@ void Core::on_handback(Cursor cursor) {
         if (task == nullptr || task->lease == nullptr) continue;
         Lease* lease = task->lease;
         shape = lease->shape;
-        std::erase(lease->flight, task);
-        lease->expected_ns = std::max<int64_t>(0, lease->expected_ns - task->expected_ns);
-        lease->blocked = !lease->flight.empty();
-        task->lease = nullptr;
+        lease->blocked = true;
+        leave_flight(task);
         back.push_back(task);
     }
     if (shape == nullptr) return;

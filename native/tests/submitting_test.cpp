@@ -352,6 +352,38 @@ TEST("a revoked lease goes back when its work is done") {
     office.driver->drop(next);
 }
 
+TEST("a revoked lease goes back when the last of its work is handed back") {
+    FakeNode node;
+    std::unique_ptr<Core> driver = node.driver();
+    Puppet worker(node);
+    const auto answer = [&] {
+        TaskHeader task{};
+        const std::string record = worker.hear(driver->self(), Kind::TASK);
+        memcpy(&task, record.data(), sizeof task);
+        worker.say(driver->self(), Kind::REPLY, ReplyHeader{task.cookie, uint32_t(Status::ok), 1000, 1, 0},
+                   PackedValue{Where::inlined, 0, 1}, 'a');
+    };
+    Entry* first = submit(*driver);  // which tells how long such a task takes: the next ones are queued
+    const uint64_t lease = node.grant(driver->self(), worker.id);
+    settle(*driver);
+    answer();
+    CHECK_EQ(get(*driver, first), "a");
+    Entry* runs = submit(*driver);
+    Entry* waits = submit(*driver);
+    settle(*driver);
+    node.revoke(*driver, lease);
+    settle(*driver);
+    answer();
+    TaskHeader task{};
+    memcpy(&task, worker.hear(driver->self(), Kind::TASK).data(), sizeof task);
+    worker.say(driver->self(), Kind::HANDBACK, task.cookie);
+    CHECK_EQ(get(*driver, runs), "a");
+    node.expect(Kind::LEASE_RETURN);
+    CHECK_EQ(driver->counters().leases, 0u);
+    for (Entry* entry : {first, runs, waits})
+        driver->drop(entry);
+}
+
 TEST("an idle lease goes back by itself") {
     Office office(1);
     Entry* result = submit(*office.driver);
