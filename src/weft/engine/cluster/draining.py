@@ -102,7 +102,7 @@ class Draining:
         self._reason = params["reason"] or self._reason
         if is_first:
             self._daemon.feed(ev.DrainBegun())
-            self._cluster.report()
+            self._cluster.reporting.report()
             self._loop.call_later(CHECK_S, self._check)
 
     def node_holds(self, params: dict[str, Any]) -> dict[str, Any]:

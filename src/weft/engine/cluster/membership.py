@@ -79,6 +79,11 @@ class Membership:
         return self.state.members
 
     @property
+    def head(self) -> int:
+        """The number of the node that keeps the cluster's tables."""
+        return HEAD
+
+    @property
     def is_head(self) -> bool:
         return self.state.is_head
 

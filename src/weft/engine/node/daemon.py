@@ -178,7 +178,7 @@ class NodeDaemon:
         finally:
             self._is_feeding = False
         if self.cluster is not None:
-            self.cluster.changed()
+            self.cluster.reporting.changed()
             self.idle_s()
         if not self._is_ticking and (self._dead or self.state.wants_ticks):
             self._is_ticking = True
@@ -293,7 +293,7 @@ class NodeDaemon:
         return fd
 
     def _kill_worker(self, one: do.KillWorker) -> None:
-        if self.cluster is None or not self.cluster.kill(one.process):
+        if self.cluster is None or not self.cluster.places.kill(one.process):
             self.kill_worker(one.process)
 
     def kill_worker(self, process: Process) -> None:
@@ -315,7 +315,7 @@ class NodeDaemon:
 
     def _tell_nodes(self, one: do.ReserveBundles | do.ReleaseBundles | do.AnswerBundles | do.PublishGroup) -> None:
         if self.cluster is not None:
-            self.cluster.carry(one)
+            self.cluster.places.carry(one)
 
     def _sweep(self) -> None:
         """Remove folders that were made for runtime environments of jobs that are over."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from weft.engine.cluster.shell import OutgoingRecords
+from weft.engine.cluster.records import OutgoingRecords
 from weft.engine.state.cluster import NodeView, NodeViews
 from weft.engine.state.resources import Amounts, to_amounts
 from weft.engine.wire import link_messages as lm
@@ -55,7 +55,7 @@ class Crowd:
     def _reported(self, number: int, message: lm.Report) -> None:
         if self.views.reported(self.views[number], message.available, message.queued):
             for node in self.waiting.values():
-                node.shell._plan_later()
+                node.shell.reporting.plan_later()
 
     def fed(self, node: SimNode) -> None:
         """A daemon has handled an event: does anything wait there?"""
@@ -74,6 +74,7 @@ class CrowdMembership:
         self.own = own
         self.members = crowd.members
         self.links = CrowdLinks(node)
+        self.head = 0
         self.is_head = own.number == 0
 
     def start(self) -> None:
@@ -104,7 +105,7 @@ class CrowdMembership:
         self._node.shell._received(link, message)
 
     def records_came(self, link: SimLink, batch: memoryview) -> None:
-        self._node.shell._records_came(link, batch)
+        self._node.shell.records.came(link, batch)
 
 
 class CrowdLinks(dict[int, SimLink]):

@@ -1,0 +1,116 @@
+"""Records between nodes, as far as Python has a part in it: names that are new here, and what daemons say.
+
+Runs in the daemon's thread; `native/forwarding.hpp` does the rest.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from weft import _native
+from weft.engine.cluster.objects import DAEMON
+from weft.engine.cluster.transport import NodeLink
+from weft.engine.state import events as ev
+from weft.engine.state.events import Process
+from weft.engine.wire import kinds
+from weft.engine.wire.link_messages import GlobalObject, GlobalProcess
+
+if TYPE_CHECKING:
+    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.node.daemon import NodeDaemon
+
+REPLY, STREAM_ITEM = 64, 71
+RECORD_HEAD = struct.Struct("<I20x")
+"""Of a record in a batch: u32 bytes, then what only the native core reads."""
+Handle = Callable[[Process, Process, int, bytes], None]
+"""(sender, receiver, kind, payload) of a record from or to a daemon."""
+
+
+class OutgoingRecords:
+    """The records for one node; see `wire.link.Records`."""
+
+    def __init__(self, port: _native.NodePort, node: int) -> None:
+        self._port = port
+        self._node = node
+
+    def take(self) -> bytes:
+        return self._port.take_batch(self._node)
+
+    def hold(self, is_full: bool) -> None:
+        if is_full:
+            self._port.hold_link(self._node)
+        else:
+            self._port.release_link(self._node)
+
+
+class IncomingRecords:
+    """Batches of other nodes, to the processes of this one."""
+
+    def __init__(self, daemon: NodeDaemon, shell: ClusterShell) -> None:
+        self._daemon = daemon
+        self._port = daemon.port
+        self._shell = shell
+
+    def came(self, link: NodeLink, batch: memoryview) -> None:
+        node = link.peer
+        try:
+            self.deliver(node, batch, lambda *record: self._record_came(node, *record))
+        except Exception as error:  # one node's nonsense must not end another
+            what = f"a batch of records of node {node}"
+            print(f"weft: {what} makes no sense: {error!r}", file=sys.stderr, flush=True)
+            self._daemon.loop.call_later(0, lambda: link.close(f"{what} made no sense"))
+        self._shell.forward()
+
+    def deliver(self, node: int, batch: bytes | memoryview, handle: Handle) -> None:
+        """Each record to its process; what a daemon sends or is sent goes to `handle`."""
+        at = 0
+        while at < len(batch):
+            at, stop = self._port.deliver(node, batch, at)
+            if stop is None:
+                break
+            if not isinstance(stop[0], list):
+                handle(stop[0], stop[1], stop[2], stop[3])
+            elif not self._make_names(stop[0], stop[1], stop[2], stop[3]):
+                at += RECORD_HEAD.size + RECORD_HEAD.unpack_from(batch, at)[0]
+
+    def _make_names(self, processes: list[GlobalProcess], objects: list[GlobalObject], to: Process, kind: int) -> bool:
+        """For what the next record speaks of and is new here. False when that can not be."""
+        owner = to if kind in (REPLY, STREAM_ITEM) else DAEMON
+        try:
+            for process in processes:
+                self._shell.names.to_local(process)
+            for name in objects:
+                self._shell.objects.to_local(name, owner)
+        except RuntimeError as error:  # no slot or entry is free
+            print(f"weft: a record (kind {kind}) for slot {to[0]} was dropped: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
+
+    def _record_came(self, node: int, sender: Process, to: Process, kind: int, payload: bytes) -> None:
+        """One from another daemon, or to this one."""
+        try:
+            if sender[0] == 0:
+                self._daemon_says(node, to, kind, payload)
+            else:
+                self._daemon.handle_record(self._shell.names.to_local((node, *sender)), kind, payload)
+        except RuntimeError as error:  # no slot or ring is free
+            print(f"weft: a record (kind {kind}) of node {node} was dropped: {error}", file=sys.stderr, flush=True)
+
+    def _daemon_says(self, node: int, to: Process, kind: int, payload: bytes) -> None:
+        """A record that another daemon sends to a process of this node, or to this daemon."""
+        if kind == kinds.LEASE_GRANT:
+            lease, shape, slot, generation, pid = kinds.LEASE_GRANT_BODY.unpack(payload)
+            if to[0] == 0:
+                self._shell.places.found(node, lease, shape, (slot, generation), pid)
+                return
+            self._shell.asking.granted(node, to, shape)
+        elif kind == kinds.SHAPE_REFUSED:
+            return  # its report was old; the next plan asks elsewhere
+        if to[0] != 0:
+            self._port.send(*to, kind, payload)
+        elif kind == kinds.LEASE_RETURN:
+            holder = self._shell.names.to_local((node, *DAEMON))
+            self._daemon.feed(ev.LeaseReturned(holder, kinds.LEASE_BODY.unpack(payload)[0]))

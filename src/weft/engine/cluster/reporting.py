@@ -1,0 +1,89 @@
+"""Tells the other nodes how it stands here, hears how it stands there, and plans what to ask them for.
+
+Runs in the daemon's thread. A change is reported within `REPORT_S`, and each heartbeat reports anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.cluster.transport import NodeLink
+from weft.engine.node.loop import Timer
+from weft.engine.state import events as ev
+from weft.engine.wire import link_messages as lm
+
+if TYPE_CHECKING:
+    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.node.daemon import NodeDaemon
+
+PLAN_S = 0.003
+"""Work that is done sooner is not worth another node."""
+REPORT_S = 0.005
+REPORT_EACH_S = 100e-6
+"""Reports of changes come so much later for each node that hears them: no node sends more than 10,000 a second."""
+HEARTBEAT_S = 1.0
+HEARTBEAT_EACH_S = 500e-6
+"""The same for heartbeats: 5 s among 10,000 nodes, well below what silence is borne."""
+
+
+class Reporting:
+    """One daemon's reports and plans."""
+
+    def __init__(self, daemon: NodeDaemon, shell: ClusterShell) -> None:
+        self._daemon = daemon
+        self._state = daemon.state
+        self._loop = daemon.loop
+        self._shell = shell
+        self._planned: Timer | None = None
+        self._reported: tuple[dict[str, int], int] | None = None
+        self._report_timer: Timer | None = None
+
+    def came(self, link: NodeLink, message: lm.Report) -> None:
+        cluster = self._state.cluster
+        if cluster is not None and (view := cluster.nodes.get(link.peer)) is not None:
+            has_turned = view.is_draining != message.is_draining
+            view.is_draining = message.is_draining
+            if cluster.nodes.reported(view, message.available, message.queued) or has_turned:
+                self.plan_later()
+
+    def changed(self) -> None:
+        """Something has happened on this node: others may have to be told, or asked."""
+        if self._state.cluster is None:
+            return  # a node that has not joined is not to be used: it does not know its own number yet
+        if self._report_timer is None:
+            delay_s = max(REPORT_S, len(self._shell.members.links) * REPORT_EACH_S)
+            self._report_timer = self._loop.call_later(delay_s, self._report_if_changed)
+        if self._state.demands.is_waiting or self._shell.asking.asked or self._state.groups_wait:
+            self.plan_later()
+
+    def plan_later(self) -> None:
+        if self._planned is None:
+            self._planned = self._loop.call_later(PLAN_S, self._plan)
+
+    def _plan(self) -> None:
+        self._planned = None
+        if self._state.groups_wait:
+            self._daemon.feed(ev.NodesChanged())
+        if self._state.demands.is_waiting or self._shell.asking.asked:
+            self._shell.asking.plan()
+
+    def _report_if_changed(self) -> None:
+        self._report_timer = None
+        if (dict(self._state.resources.available), self._shell.asking.queued()) != self._reported:
+            self.report()
+
+    def report(self, to: int | None = None) -> None:
+        """Tell all nodes, or one, at once how it stands here."""
+        self._reported = (dict(self._state.resources.available), self._shell.asking.queued())
+        message = lm.Report(*self._reported, is_draining=self._state.is_draining)
+        if to is None:
+            self._shell.members.broadcast(message)
+        else:
+            self._shell.members.send(to, message)
+
+    def beat(self) -> None:
+        """Again and again from when this node is in."""
+        self.report()
+        self.plan_later()
+        delay_s = max(HEARTBEAT_S, len(self._shell.members.links) * HEARTBEAT_EACH_S)
+        self._loop.call_later(delay_s, self.beat)
