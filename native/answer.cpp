@@ -1,0 +1,209 @@
+#include "answer.hpp"
+
+namespace weft {
+
+namespace {
+
+uint32_t took(const Frame& frame) {
+    return uint32_t(std::min<int64_t>(now_ns() - frame.started_ns, 0xffffffffLL));
+}
+
+/// One encoded return: its bytes in the buffer, or in the arena, and the refs in it.
+struct Returned {
+    Encoded encoded;
+    size_t at;
+    Nested nested;
+};
+
+/// Appends an encoded value as `to` shall see it. The mutex is held; the nested refs' holds stay.
+void pack_encoded(Core& core, Buffer& out, const Buffer& data, const Returned& value, ProcessId to) {
+    const bool in_arena = value.encoded.where == Where::arena;
+    out.add(PackedValue{value.encoded.where, uint32_t(value.nested.entries.size()),
+                        in_arena ? sizeof(ArenaRef) : value.encoded.bytes});
+    for (Entry* entry : value.nested.entries) {
+        core.lend_ref(entry, to);
+        out.add(PackedRef{entry->id, entry->owner, entry->is_actor, 0});
+    }
+    if (in_arena)
+        out.add(value.encoded.arena);
+    else
+        out.append(data.data() + value.at, value.encoded.bytes);
+}
+
+/// The values of a task that returns several: of a sequence or a generator, each owned. An exception in the
+/// midst of a generator is taken into `error` and stands for the rest. False with an exception set.
+bool take_returns(const Frame& frame, PyObject* result, std::vector<Owned>& items, std::string& error) {
+    const size_t count = frame.header.returns;
+    Owned iterator(PyObject_GetIter(result));
+    if (!iterator) return false;
+    const bool is_generator = PyGen_Check(result);
+    while (items.size() <= count) {
+        Owned item(PyIter_Next(iterator.get()));
+        if (item) {
+            items.push_back(std::move(item));
+            continue;
+        }
+        if (!PyErr_Occurred()) break;
+        if (!is_generator) return false;
+        error = dump_exception(frame).first;
+        return true;
+    }
+    if (items.size() == count) return true;
+    PyErr_Format(PyExc_ValueError, "task %s has num_returns=%d but returned %s%zd values", frame.name.c_str(),
+                 int(count), items.size() > count ? "at least " : "", Py_ssize_t(items.size()));
+    return false;
+}
+
+void start_item(Buffer& out, const Frame& frame, uint32_t index) {
+    out.clear();
+    out.add(frame.header.cookie);
+    out.add(index);
+    out.add(uint32_t(0));
+}
+
+void send_error_item(Core& core, Frame& frame, uint32_t index, std::string_view error) {
+    Buffer out;
+    start_item(out, frame, index);
+    out.add(PackedValue{Where::error, 0, error.size()});
+    out.append(error.data(), error.size());
+    std::lock_guard lock(core.mutex());
+    core.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
+}
+
+}  // namespace
+
+void drop_nested(Core& core, Frame& frame) {
+    if (frame.nested.empty()) return;
+    std::lock_guard lock(core.mutex());
+    for (Entry* entry : frame.nested)
+        core.drop_locked(entry);
+    frame.nested.clear();
+}
+
+void reply_error(Core& core, Frame& frame, std::string_view error, Status status) {
+    Buffer out;
+    out.add(ReplyHeader{frame.header.cookie, uint32_t(status), took(frame), 1, 0});
+    out.add(PackedValue{Where::error, 0, error.size()});
+    out.append(error.data(), error.size());
+    std::lock_guard lock(core.mutex());
+    ++core.tasks_run;
+    core.send(frame.from, Kind::REPLY, out.data(), out.size());
+}
+
+void reply_cancelled(Core& core, Frame& frame) {
+    reply_error(core, frame,
+                error_value(ErrorCode::cancelled, "task " + frame.name + " was cancelled while it ran"),
+                Status::cancelled);
+}
+
+void reply_lost(Core& core, const Frame& frame) {
+    const ReplyHeader reply{frame.header.cookie, uint32_t(Status::lost), took(frame), 0, 0};
+    std::lock_guard lock(core.mutex());
+    core.send(frame.from, Kind::REPLY, &reply, sizeof reply);
+}
+
+std::pair<std::string, bool> dump_exception(const Frame& frame) {
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != nullptr) PyException_SetTraceback(value, trace);
+    Owned type_owned(type), error(value), trace_owned(trace);
+    Owned name(PyUnicode_FromStringAndSize(frame.name.data(), Py_ssize_t(frame.name.size())));
+    Owned types(PyBytes_FromStringAndSize(frame.retry_types.data(), Py_ssize_t(frame.retry_types.size())));
+    PyObject* args[] = {session().host, error.get(), name.get(), types.get()};
+    static PyObject* const name_error = PyUnicode_InternFromString("dump_error");
+    Owned pair(PyObject_VectorcallMethod(name_error, args, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    if (!pair || !PyTuple_Check(pair.get()) || PyTuple_GET_SIZE(pair.get()) != 2) {
+        PyErr_WriteUnraisable(error.get());
+        return {error_value(ErrorCode::worker_crashed,
+                            "task " + frame.name + " failed, and so did reporting why"),
+                false};
+    }
+    PyObject* bytes = PyTuple_GET_ITEM(pair.get(), 0);
+    const bool retry = PyObject_IsTrue(PyTuple_GET_ITEM(pair.get(), 1)) == 1;
+    return {std::string(PyBytes_AS_STRING(bytes), size_t(PyBytes_GET_SIZE(bytes))), retry};
+}
+
+void reply_exception(Core& core, Frame& frame) {
+    auto [error, retry] = dump_exception(frame);
+    const bool again = retry && (frame.header.flags & kRetryErrors) != 0;
+    reply_error(core, frame, error, again ? Status::retry : Status::failed);
+}
+
+bool reply_results(Core& core, Frame& frame, PyObject* result) {
+    const uint16_t count = frame.header.returns;
+    std::vector<Owned> items;
+    std::string error;
+    if (count == 1) {
+        items.emplace_back(Py_NewRef(result));
+    } else if (count > 1 && !take_returns(frame, result, items, error)) {
+        return false;
+    }
+    static thread_local Buffer data, out;
+    data.clear();
+    std::vector<Returned> values(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+        values[i].at = data.size();
+        if (encode_value(core, items[i].get(), data, values[i].nested, frame.from, values[i].encoded,
+                         {"result", count > 1 ? long(i) : -1, nullptr, frame.name}))
+            continue;
+        for (size_t k = 0; k <= i; ++k) {
+            for (Entry* entry : values[k].nested.entries)
+                core.drop(entry);
+            if (k < i && values[k].encoded.where == Where::arena)
+                core.arena().remove(values[k].encoded.arena);
+        }
+        return false;
+    }
+    out.clear();
+    out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), took(frame),
+                        uint32_t(error.empty() ? values.size() : count), 0});
+    std::lock_guard lock(core.mutex());
+    for (const Returned& value : values)
+        pack_encoded(core, out, data, value, frame.from);
+    for (size_t i = values.size(); i < count && !error.empty(); ++i) {
+        out.add(PackedValue{Where::error, 0, error.size()});
+        out.append(error.data(), error.size());
+    }
+    ++core.tasks_run;
+    core.send(frame.from, Kind::REPLY, out.data(), out.size());
+    for (const Returned& value : values)
+        for (Entry* entry : value.nested.entries)
+            core.drop_locked(entry);
+    return true;
+}
+
+bool send_item(Core& core, Frame& frame, uint32_t index, PyObject* value) {
+    Buffer data, out;
+    Returned item{};
+    if (!encode_value(core, value, data, item.nested, frame.from, item.encoded,
+                      {"item", long(index), nullptr, frame.name})) {
+        for (Entry* entry : item.nested.entries)
+            core.drop(entry);
+        return false;
+    }
+    start_item(out, frame, index);
+    std::lock_guard lock(core.mutex());
+    pack_encoded(core, out, data, item, frame.from);
+    core.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
+    for (Entry* entry : item.nested.entries)
+        core.drop_locked(entry);
+    return true;
+}
+
+uint32_t window_of(const Frame& frame) {
+    return frame.header.window != 0 ? frame.header.window : kStreamWindow;
+}
+
+bool has_room(uint32_t sent, const Credit& credit, uint32_t window) {
+    return sent < uint64_t(credit.consumed.load(std::memory_order_acquire)) + window;
+}
+
+void end_stream_with_exception(Core& core, Frame& frame, uint32_t index) {
+    auto [error, retry] = dump_exception(frame);
+    if (retry && (frame.header.flags & kRetryErrors)) return reply_error(core, frame, error, Status::retry);
+    send_error_item(core, frame, index, error);
+    reply_results(core, frame, Py_None);
+}
+
+}  // namespace weft
