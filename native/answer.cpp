@@ -1,5 +1,7 @@
 #include "answer.hpp"
 
+#include "py.hpp"
+
 namespace weft {
 
 namespace {

@@ -264,6 +264,9 @@ class Core {
     void add_borrower(Entry* entry, ProcessId borrower, int64_t count);
     /// Counts `to` in for a ref that is about to be sent to it (OWN-2).
     void lend_ref(Entry* entry, ProcessId to);
+    /// Tells the owner that the borrower was given one more count.
+    void count_in(Id id, ProcessId owner, ProcessId borrower);
+    void return_counts(Id id, ProcessId owner, uint64_t count);
     void escape(Entry* entry);
     void pack_value(Buffer& out, Entry* entry, ProcessId to);
     std::vector<Entry*> unpack_refs(Cursor& cursor, uint32_t count, bool self_borrow);
@@ -406,6 +409,7 @@ class Core {
     void drain_all();
     void on_find_orphans(Cursor cursor);
     void on_moved(Cursor cursor);
+    void moved_to(Entry* entry, ProcessId owner);
     void send_moved(Id id, ProcessId owner, ProcessId to);
     void ask_where(Entry* entry);
     void on_orphan_answered(Cursor cursor);

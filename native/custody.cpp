@@ -164,23 +164,28 @@ void Core::on_find_orphans(Cursor cursor) {
 void Core::on_moved(Cursor cursor) {
     const Id id = cursor.take<Id>();
     const ProcessId owner = cursor.take<ProcessId>();
+    if (owner == self_) return;
     Entry* entry = find(id);
-    if (entry == nullptr || entry->owned) {  // it was dropped here meanwhile
-        struct {
-            Id id;
-            uint64_t count;
-        } body{id, 1};
-        return send(owner, Kind::BORROW_RELEASE, &body, sizeof body);
+    if (entry == nullptr || entry->owned)
+        return return_counts(id, owner, 1);  // it was dropped here meanwhile
+    if (entry->owner != owner) {
+        if (segment_->is_alive(entry->owner)) return;  // a late word of a move before
+        moved_to(entry, owner);
     }
+    ++entry->tokens;
+    if (entry->holds.load(std::memory_order_acquire) == 0) release_entry(entry);
+}
+
+/// The counts at the owner before died with it.
+void Core::moved_to(Entry* entry, ProcessId owner) {
     entry->owner = owner;
-    entry->tokens = 1;
+    entry->tokens = 0;
     // Before this process knew of the move it passed the ref on; those it went to are counted in and told.
     if (entry->extra)
         for (const ProcessId& late : std::exchange(entry->extra->late_lends, {})) {
             lend_ref(entry, late);
-            send_moved(id, owner, late);
+            send_moved(entry->id, owner, late);
         }
-    if (entry->holds.load(std::memory_order_acquire) == 0) return release_entry(entry);
     if (std::exchange(entry->fetching, false)) fetch(entry);
 }
 
@@ -209,14 +214,9 @@ void Core::on_orphan_answered(Cursor cursor) {
     Entry* entry = find(id);
     if (entry == nullptr || entry->owned || entry->is_done() || segment_->is_alive(entry->owner)) return;
     if (!is_found) return fail_orphan(entry);
-    entry->owner = owner;
-    entry->tokens = 1;
-    struct {
-        Id id;
-        ProcessId to;
-    } body{id, self_};
-    send(owner, Kind::BORROW_ADD, &body, sizeof body);  // whoever sent the ref still holds it
-    if (std::exchange(entry->fetching, false)) fetch(entry);
+    count_in(id, owner, self_);  // whoever sent the ref still holds it
+    moved_to(entry, owner);
+    ++entry->tokens;
 }
 
 /// What had to pass on from the dead has done so.
@@ -423,13 +423,7 @@ Entry* Core::take_over(const PackedRef& ref) {
     if (entry == nullptr) {
         const bool counted = ref.owner.slot != kDaemonSlot && ref.owner != self_;
         entry = borrow(ref.id, ref.owner, ref.is_actor != 0, counted ? 1 : 0);
-        if (counted) {
-            struct {
-                Id id;
-                ProcessId to;
-            } body{ref.id, self_};
-            send(ref.owner, Kind::BORROW_ADD, &body, sizeof body);
-        }
+        if (counted) count_in(ref.id, ref.owner, self_);
     }
     hold(entry);
     return entry;

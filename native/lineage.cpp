@@ -153,11 +153,7 @@ void Core::rebuild(Entry* first) {
         if (!entry->owned) {
             if (entry->tokens == 0 && entry->owner.slot != kDaemonSlot) {
                 entry->tokens = 1;
-                struct {
-                    Id id;
-                    ProcessId to;
-                } body{entry->id, self_};
-                send(entry->owner, Kind::BORROW_ADD, &body, sizeof body);
+                count_in(entry->id, entry->owner, self_);
             }
             entry->fetching = false;
             fetch(entry);

@@ -41,7 +41,13 @@ Entry* Core::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens) {
         entry->is_actor = is_actor;
         escape(entry);
     }
-    if (!entry->owned) entry->tokens += tokens;
+    if (entry->owned) return entry;
+    if (!is_actor && entry->owner != owner) {
+        if (!segment_->is_alive(owner))
+            return entry;  // the count died with it; the one that moved it gave another
+        moved_to(entry, owner);
+    }
+    entry->tokens += tokens;
     return entry;
 }
 
@@ -74,12 +80,7 @@ void Core::drop_locked(Entry* entry) {
 void Core::release_entry(Entry* entry) {
     if (entry->owned && entry->extra && !entry->extra->borrowers.empty()) return;
     if (!entry->owned && entry->tokens != 0) {
-        struct {
-            Id id;
-            uint64_t count;
-        } body{entry->id, entry->tokens};
-        send(entry->owner, Kind::BORROW_RELEASE, &body, sizeof body);
-        entry->tokens = 0;
+        return_counts(entry->id, entry->owner, std::exchange(entry->tokens, 0));
     }
     if (entry->lineage_holds != 0) return evict(entry);
     if (entry->owned) {
@@ -217,12 +218,24 @@ void Core::lend_ref(Entry* entry, ProcessId to) {
         if (entry->owner != to && !buried_.contains(entry->owner.key()))
             entry->more().late_lends.push_back(to);
     } else if (entry->owner != to && entry->owner.slot != kDaemonSlot) {
-        struct {
-            Id id;
-            ProcessId to;
-        } body{entry->id, to};
-        send(entry->owner, Kind::BORROW_ADD, &body, sizeof body);
+        count_in(entry->id, entry->owner, to);
     }
+}
+
+void Core::count_in(Id id, ProcessId owner, ProcessId borrower) {
+    struct {
+        Id id;
+        ProcessId borrower;
+    } body{id, borrower};
+    send(owner, Kind::BORROW_ADD, &body, sizeof body);
+}
+
+void Core::return_counts(Id id, ProcessId owner, uint64_t count) {
+    struct {
+        Id id;
+        uint64_t count;
+    } body{id, count};
+    send(owner, Kind::BORROW_RELEASE, &body, sizeof body);
 }
 
 /// Appends the value as `to` shall see it: header, the refs inside it, the data or where it lies.
@@ -251,12 +264,7 @@ std::vector<Entry*> Core::unpack_refs(Cursor& cursor, uint32_t count, bool self_
         Entry* entry = borrow(ref.id, ref.owner, ref.is_actor != 0, counted ? 1 : 0);
         hold(entry);
         refs.push_back(entry);
-        if (!self_borrow || !counted) continue;
-        struct {
-            Id id;
-            ProcessId to;
-        } body{ref.id, self_};
-        send(ref.owner, Kind::BORROW_ADD, &body, sizeof body);
+        if (self_borrow && counted) count_in(ref.id, ref.owner, self_);
     }
     return refs;
 }

@@ -1,5 +1,7 @@
 #include "pending_call.hpp"
 
+#include "py.hpp"
+
 namespace weft {
 
 namespace {

@@ -107,13 +107,7 @@ PyObject* restore(PyTypeObject* type, PyObject* args) {
                     error_value(ErrorCode::object_lost,
                                 "every counted reference to the object was dropped before this copy of a "
                                 "reference, which was pickled outside of weft, was read"));
-            if (counted) {
-                struct {
-                    Id id;
-                    ProcessId to;
-                } body{id, core->self()};
-                core->send(owner, Kind::BORROW_ADD, &body, sizeof body);
-            }
+            if (counted) core->count_in(id, owner, core->self());
         }
         Core::hold(entry);
     }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "pending_call.hpp"
+#include "py.hpp"
 #include "title.hpp"
 
 namespace weft {
