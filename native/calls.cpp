@@ -157,6 +157,88 @@ struct ArgumentCheck {
     }
 };
 
+/// What all calls of one remote function or one method have in common.
+struct CallSpec {
+    std::string name, method, retry_types;
+    uint32_t returns = 1;
+    int32_t retries = 0;
+    uint32_t flags = 0;
+    uint32_t window = kStreamWindow;
+
+    /// A negative number of returns asks for a stream.
+    void set_returns(int count) {
+        returns = count < 0 ? 1u : uint32_t(count);
+        if (count < 0) flags |= kStreaming;
+    }
+};
+
+constinit thread_local bool is_scratch_used = false;
+
+/// Where a record is built. Pickling an argument may itself call a remote function, which then needs another.
+class Scratch {
+  public:
+    Scratch() : is_nested_(std::exchange(is_scratch_used, true)) {}
+    ~Scratch() { is_scratch_used = is_nested_; }
+    Buffer& buffer() {
+        static thread_local Buffer shared;
+        return is_nested_ ? own_ : shared;
+    }
+
+  private:
+    const bool is_nested_;
+    Buffer own_;
+};
+
+/// Encodes a call and makes its task; `send` gives the task what it still lacks and submits it. The refs.
+template <class Send>
+PyObject* submit_task(Core& core, const CallSpec& spec, uint64_t function, Id actor, PyObject* const* args,
+                      size_t count, PyObject* keywords, const Send& send) {
+    Scratch scratch;
+    Draft draft(scratch.buffer());
+    TaskHeader header{};
+    header.function = function;
+    header.actor = actor;
+    header.flags = spec.flags;
+    header.returns = uint16_t(spec.returns);
+    header.args = uint16_t(count);
+    header.keywords = uint16_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
+    header.name_bytes = uint16_t(spec.name.size());
+    header.method_bytes = uint16_t(spec.method.size());
+    header.retry_bytes = uint32_t(spec.retry_types.size());
+    header.window = spec.window;
+    header.task = next_child(core);
+    draft.start(header, spec.name, spec.method, spec.retry_types);
+    if (!encode_call(core, draft, args, count, keywords, spec.name)) return nullptr;
+
+    core.advance_epoch();
+    Entry* few[8];
+    std::vector<Entry*> many(spec.returns > std::size(few) ? spec.returns : 0);
+    Entry** entries = many.empty() ? few : many.data();
+    try {
+        std::lock_guard lock(core.mutex());
+        Task* task = core.new_task();
+        draft.finish(core, task);
+        task->id = header.task;
+        task->flags = spec.flags;
+        task->retries = spec.retries;
+        task->name = spec.name;
+        for (uint32_t i = 0; i < spec.returns; ++i) {
+            entries[i] = core.new_entry(header.task.object(i + 1));
+            entries[i]->holds.store(2, std::memory_order_relaxed);  // the task's and the ref's
+            task->returns.push_back(entries[i]);
+        }
+        task->parent = context != nullptr ? context->task : core.root;
+        if (spec.flags & kStreaming) entries[0]->more().stream = std::make_unique<Stream>();
+        send(task);
+    } catch (...) {
+        return translate_exception();
+    }
+    core.poll();
+    return refs_for(entries, spec.returns);
+}
+
+// ---- calls of remote functions ---------------------------------------------------------------------
+
 struct RemoteCall {
     PyObject_HEAD vectorcallfunc call;
     PyObject* prepare;
@@ -164,18 +246,14 @@ struct RemoteCall {
     uint64_t session;
     Function* function;
     Shape* shape;
-    std::string* name;
-    std::string* retry_types;
-    uint32_t returns;
-    int32_t retries;
-    uint32_t flags;
-    uint32_t window;
+    CallSpec* spec;
     ArgumentCheck check;
 };
 
 PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObject* keywords) {
     auto* call = reinterpret_cast<RemoteCall*>(self);
-    if (!call->check.passes(args, size_t(PyVectorcall_NARGS(nargs)), keywords)) return nullptr;
+    const auto count = size_t(PyVectorcall_NARGS(nargs));
+    if (!call->check.passes(args, count, keywords)) return nullptr;
     if (call->session != session().number || call->session == 0) {
         Owned done(PyObject_CallOneArg(call->prepare, self));
         if (!done) return nullptr;
@@ -186,57 +264,11 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
         }
     }
     Core& core = *session().core;
-    const auto count = size_t(PyVectorcall_NARGS(nargs));
-    static thread_local Buffer scratch;
-    static thread_local bool busy = false;  // pickling an argument may itself call a remote function
-    Buffer own;
-    const bool nested_call = busy;
-    busy = true;
-    struct Reset {
-        bool value;
-        ~Reset() { busy = value; }
-    } reset{nested_call};
-    Draft draft(nested_call ? own : scratch);
-    TaskHeader header{};
-    header.function = call->function->key;
-    header.flags = call->flags;
-    header.returns = uint16_t(call->returns);
-    header.args = uint16_t(count);
-    header.keywords = uint16_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
-    header.retry_bytes = uint32_t(call->retry_types->size());
-    header.name_bytes = uint16_t(call->name->size());
-    header.window = call->window;
-    header.task = next_child(core);
-    draft.start(header, *call->name, {}, *call->retry_types);
-    if (!encode_call(core, draft, args, count, keywords, *call->name)) return nullptr;
-
-    core.advance_epoch();
-    Entry* inline_entries[8];
-    std::vector<Entry*> many(call->returns > 8 ? call->returns : 0);
-    Entry** entries = call->returns > 8 ? many.data() : inline_entries;
-    try {
-        std::lock_guard lock(core.mutex());
-        Task* task = core.new_task();
-        draft.finish(core, task);
-        task->id = header.task;
+    return submit_task(core, *call->spec, call->function->key, {}, args, count, keywords, [&](Task* task) {
         task->function = call->function;
         task->shape = call->shape;
-        task->flags = call->flags;
-        task->retries = call->retries;
-        task->name = *call->name;
-        for (uint32_t i = 0; i < call->returns; ++i) {
-            entries[i] = core.new_entry(header.task.object(i + 1));
-            entries[i]->holds.store(2, std::memory_order_relaxed);  // the task's and the ref's
-            task->returns.push_back(entries[i]);
-        }
-        task->parent = context != nullptr ? context->task : core.root;
-        if (call->flags & kStreaming) entries[0]->more().stream = std::make_unique<Stream>();
         core.submit(task);
-    } catch (...) {
-        return translate_exception();
-    }
-    core.poll();
-    return refs_for(entries, call->returns);
+    });
 }
 
 int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -257,12 +289,11 @@ int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     Py_INCREF(prepare);
     call->prepare = prepare;
     call->session = 0;
-    call->name = new std::string(name, size_t(name_bytes));
-    call->retry_types = new std::string(types, size_t(types_bytes));
-    call->returns = returns < 0 ? 1u : uint32_t(returns);
-    call->retries = retries;
-    call->flags = (retry ? uint32_t(kRetryErrors) : 0u) | (returns < 0 ? uint32_t(kStreaming) : 0u);
-    call->window = std::max(1u, window);
+    call->spec = new CallSpec{{name, size_t(name_bytes)}, {}, {types, size_t(types_bytes)}};
+    call->spec->retries = retries;
+    call->spec->flags = retry ? uint32_t(kRetryErrors) : 0u;
+    call->spec->set_returns(returns);
+    call->spec->window = std::max(1u, window);
     return call->check.set(check) ? 0 : -1;
 }
 
@@ -284,8 +315,7 @@ void remote_call_dealloc(PyObject* self) {
     PyObject_GC_UnTrack(self);
     if (call->weak_list != nullptr) PyObject_ClearWeakRefs(self);
     remote_call_clear(self);
-    delete call->name;
-    delete call->retry_types;
+    delete call->spec;
     PyTypeObject* type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);
@@ -340,76 +370,23 @@ struct ActorCall {
     PyObject_HEAD vectorcallfunc call;
     PyObject* token;
     PyObject* weak_list;
-    std::string* method;
-    std::string* name;
-    std::string* retry_types;
+    CallSpec* spec;
     uint64_t key;
-    uint32_t returns;
-    int32_t retries;
-    uint32_t flags;
-    uint32_t window;
     ArgumentCheck check;
 };
 
 PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObject* keywords) {
     auto* call = reinterpret_cast<ActorCall*>(self);
-    if (!call->check.passes(args, size_t(PyVectorcall_NARGS(nargs)), keywords)) return nullptr;
+    const auto count = size_t(PyVectorcall_NARGS(nargs));
+    if (!call->check.passes(args, count, keywords)) return nullptr;
     Entry* actor = entry_of(call->token);
     if (actor == nullptr) return nullptr;
     Core& core = *session().core;
-    const auto count = size_t(PyVectorcall_NARGS(nargs));
-    static thread_local Buffer scratch;
-    static thread_local bool busy = false;
-    Buffer own;
-    const bool nested_call = busy;
-    busy = true;
-    struct Reset {
-        bool value;
-        ~Reset() { busy = value; }
-    } reset{nested_call};
-    Draft draft(nested_call ? own : scratch);
-    TaskHeader header{};
-    header.function = call->key;
-    header.flags = call->flags;
-    header.actor = actor->id;
-    header.returns = uint16_t(call->returns);
-    header.args = uint16_t(count);
-    header.keywords = uint16_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
-    header.name_bytes = uint16_t(call->name->size());
-    header.method_bytes = uint16_t(call->method->size());
-    header.window = call->window;
-    header.task = next_child(core);
-    header.retry_bytes = uint32_t(call->retry_types->size());
-    draft.start(header, *call->name, *call->method, *call->retry_types);
-    if (!encode_call(core, draft, args, count, keywords, *call->name)) return nullptr;
-
-    core.advance_epoch();
-    std::vector<Entry*> many(call->returns > 8 ? call->returns : 0);
-    Entry* inline_entries[8];
-    Entry** entries = call->returns > 8 ? many.data() : inline_entries;
-    try {
-        std::lock_guard lock(core.mutex());
-        Task* task = core.new_task();
-        draft.finish(core, task);
-        task->id = header.task;
-        task->flags = call->flags;
-        task->retries = call->retries;
-        task->name = *call->name;
+    return submit_task(core, *call->spec, call->key, actor->id, args, count, keywords, [&](Task* task) {
         task->actor_entry = actor;
         Core::hold(actor);
-        for (uint32_t i = 0; i < call->returns; ++i) {
-            entries[i] = core.new_entry(header.task.object(i + 1));
-            entries[i]->holds.store(2, std::memory_order_relaxed);
-            task->returns.push_back(entries[i]);
-        }
-        task->parent = context != nullptr ? context->task : core.root;
-        if (call->flags & kStreaming) entries[0]->more().stream = std::make_unique<Stream>();
         core.submit_call(task, actor);
-    } catch (...) {
-        return translate_exception();
-    }
-    core.poll();
-    return refs_for(entries, call->returns);
+    });
 }
 
 int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -432,15 +409,13 @@ int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     call->call = actor_call;
     Py_INCREF(token);
     call->token = token;
-    call->method = new std::string(method);
-    call->name = new std::string(name);
-    call->retry_types = new std::string(types, size_t(types_bytes));
-    call->key = std::hash<std::string>{}(*call->method);
-    call->returns = returns < 0 ? 1u : uint32_t(returns);
-    call->retries = retries;
-    call->flags = uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u) |
-                  (returns < 0 ? uint32_t(kStreaming) : 0u) | (ordered ? 0u : uint32_t(kUnordered));
-    call->window = std::max(1u, window);
+    call->spec = new CallSpec{name, method, {types, size_t(types_bytes)}};
+    call->key = std::hash<std::string>{}(call->spec->method);
+    call->spec->retries = retries;
+    call->spec->flags =
+        uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u) | (ordered ? 0u : uint32_t(kUnordered));
+    call->spec->set_returns(returns);
+    call->spec->window = std::max(1u, window);
     return call->check.set(check) ? 0 : -1;
 }
 
@@ -449,9 +424,7 @@ void actor_call_dealloc(PyObject* self) {
     if (call->weak_list != nullptr) PyObject_ClearWeakRefs(self);
     Py_CLEAR(call->token);
     Py_CLEAR(call->check.function);
-    delete call->method;
-    delete call->name;
-    delete call->retry_types;
+    delete call->spec;
     PyTypeObject* type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);
