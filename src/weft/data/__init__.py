@@ -1,0 +1,86 @@
+"""weft.data: datasets and streams of Arrow blocks, through one engine.
+
+>>> from weft import data
+>>> ds = data.from_items([{"word": "a", "n": 1}, {"word": "b", "n": 2}, {"word": "a", "n": 3}])
+>>> ds.groupby("word").agg(n="sum").sort("word").take()
+[{'word': 'a', 'n_sum': 4}, {'word': 'b', 'n_sum': 2}]
+
+Every name is loaded at its first use; pyarrow and Polars with the first of them (`pip install 'weft[data]'`).
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from weft.data.aggregates import Aggregate as Aggregate
+    from weft.data.dataset import Dataset as Dataset
+    from weft.data.errors import DataError as DataError
+    from weft.data.errors import ReadError as ReadError
+    from weft.data.errors import RowError as RowError
+    from weft.data.errors import SchemaError as SchemaError
+    from weft.data.errors import WriteError as WriteError
+    from weft.data.expressions import Expr as Expr
+    from weft.data.expressions import col as col
+    from weft.data.expressions import lit as lit
+    from weft.data.expressions import when as when
+    from weft.data.grouped import GroupedData as GroupedData
+    from weft.data.readers import from_arrow as from_arrow
+    from weft.data.readers import from_generator as from_generator
+    from weft.data.readers import from_items as from_items
+    from weft.data.readers import from_numpy as from_numpy
+    from weft.data.readers import from_pandas as from_pandas
+    from weft.data.readers import from_polars as from_polars
+    from weft.data.readers import from_torch as from_torch
+    from weft.data.readers import range as range
+    from weft.data.readers import read_arrow as read_arrow
+    from weft.data.readers import read_binary_files as read_binary_files
+    from weft.data.readers import read_csv as read_csv
+    from weft.data.readers import read_datasource as read_datasource
+    from weft.data.readers import read_images as read_images
+    from weft.data.readers import read_json as read_json
+    from weft.data.readers import read_numpy as read_numpy
+    from weft.data.readers import read_parquet as read_parquet
+    from weft.data.readers import read_sql as read_sql
+    from weft.data.readers import read_text as read_text
+    from weft.data.sources.base import Source as Source
+    from weft.data.sources.base import Split as Split
+    from weft.data.splitting import DataIterator as DataIterator
+
+_HOMES = {
+    "aggregates": "Aggregate",
+    "dataset": "Dataset",
+    "errors": "DataError ReadError RowError SchemaError WriteError",
+    "expressions": "Expr col lit when",
+    "grouped": "GroupedData",
+    "readers": (
+        "from_arrow from_generator from_items from_numpy from_pandas from_polars from_torch range read_arrow "
+        "read_binary_files read_csv read_datasource read_images read_json read_numpy read_parquet read_sql read_text"
+    ),
+    "sources.base": "Source Split",
+    "splitting": "DataIterator",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'weft.data' has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(f"weft.data.{_HOME_OF[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name in ("polars", "pyarrow", "fsspec"):
+            raise ModuleNotFoundError(
+                f"weft.data needs {error.name}: pip install 'weft[data]'", name=error.name
+            ) from None
+        raise
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,112 @@
+"""Aggregates: what each makes of a block (partial), and how partial results are combined.
+
+A sum of sums is a sum, so most aggregates move a row a group instead of all rows. Those that need every value of a
+group in one place (median, quantile, number of distinct values, lists) are computed after the rows were moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+COMBINING = ("sum", "min", "max", "count", "len", "mean", "std", "var", "any", "all")
+GATHERING = ("median", "n_unique", "list")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One output column. `column` is None only for `len`."""
+
+    kind: str
+    column: str | None
+    name: str
+    ddof: int = 1
+    q: float = 0.5
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.column or ''})"
+
+    @property
+    def combines(self) -> bool:
+        return self.kind in COMBINING
+
+    def whole(self) -> pl.Expr:
+        """Over all rows of a group."""
+        if self.kind == "len":
+            return pl.len().alias(self.name)
+        column = pl.col(self.column or "")
+        if self.kind == "quantile":
+            return column.quantile(self.q, "linear").alias(self.name)
+        if self.kind in ("std", "var"):
+            spread = column.std(ddof=self.ddof) if self.kind == "std" else column.var(ddof=self.ddof)
+            return spread.alias(self.name)
+        if self.kind == "list":
+            return column.alias(self.name)
+        expr: pl.Expr = getattr(column, self.kind)()
+        return expr.alias(self.name)
+
+    def partial(self) -> list[pl.Expr]:
+        if self.kind not in ("mean", "std", "var"):
+            return [self.whole()]
+        column = pl.col(self.column or "").cast(pl.Float64)
+        parts = [column.sum().alias(f"{self.name}:sum"), column.count().alias(f"{self.name}:count")]
+        if self.kind != "mean":  # the sum of squared deviations from the block's own mean: no cancellation
+            parts.append((column - column.mean()).pow(2).sum().alias(f"{self.name}:deviation"))
+        return parts
+
+    def combined(self) -> list[pl.Expr]:
+        """Over the partial rows of a group."""
+        if self.kind in ("mean", "std", "var"):
+            return self._combined_moments()
+        column = pl.col(self.name)
+        kind = "sum" if self.kind in ("count", "len") else self.kind
+        expr: pl.Expr = getattr(column, kind)()
+        return [expr.alias(self.name)]
+
+    def _combined_moments(self) -> list[pl.Expr]:
+        total, count = pl.col(f"{self.name}:sum"), pl.col(f"{self.name}:count").cast(pl.Int64)
+        mean = total.sum() / count.sum()
+        if self.kind == "mean":
+            return [pl.when(count.sum() > 0).then(mean).alias(self.name)]
+        between = pl.when(count > 0).then(count * (total / count - mean).pow(2)).otherwise(0.0)
+        deviation = (pl.col(f"{self.name}:deviation") + between).sum()
+        left = count.sum() - self.ddof
+        variance = pl.when(left > 0).then(deviation / left)
+        return [(variance.sqrt() if self.kind == "std" else variance).alias(self.name)]
+
+
+def check_kind(kind: str) -> str:
+    known = (*COMBINING, *GATHERING, "quantile")
+    if kind not in known:
+        raise ValueError(f"an aggregate must be one of {', '.join(sorted(known))}, but got {kind!r}")
+    return kind
+
+
+def parse(given: dict[str, str | Sequence[str]]) -> list[Aggregate]:
+    """From `{"x": "sum", "y": ["min", "max"]}`; the columns are called x_sum, y_min and y_max."""
+    found = []
+    for column, kinds in given.items():
+        for kind in [kinds] if isinstance(kinds, str) else kinds:
+            found.append(Aggregate(check_kind(kind), column, f"{column}_{kind}"))
+    return found
+
+
+def partial_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
+    parts = [expr for aggregate in aggregates for expr in aggregate.partial()]
+    if not keys:
+        return frame.select(parts)
+    return frame.group_by(*keys).agg(parts) if parts else frame.select(*keys).unique()
+
+
+def combined_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
+    parts = [expr for aggregate in aggregates for expr in aggregate.combined()]
+    if not keys:
+        return frame.select(parts)
+    return frame.group_by(*keys).agg(parts) if parts else frame.select(*keys).unique()
+
+
+def whole_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
+    parts = [aggregate.whole() for aggregate in aggregates]
+    return frame.group_by(*keys).agg(parts) if keys else frame.select(parts)

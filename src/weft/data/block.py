@@ -1,0 +1,180 @@
+"""Blocks: Arrow tables in the arena, what a task takes and returns; and the forms in which users see them.
+
+A block's buffers travel out of band, so that whoever gets one reads it in place. Kernels see it as a Polars frame, by
+reference. Runs in any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import polars as pl
+
+BATCH_FORMATS = ("numpy", "pandas", "arrow", "polars", "torch", "jax")
+
+
+def check_batch_format(name: str) -> str:
+    if name not in BATCH_FORMATS:
+        raise ValueError(f"batch_format must be one of {', '.join(BATCH_FORMATS)}, but got {name!r}")
+    return name
+
+
+def frame_of(block: pa.Table) -> pl.DataFrame:
+    """The block as a Polars frame, by reference where the layouts agree."""
+    import polars as pl
+
+    frame = pl.from_arrow(block, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def block_of(frame: pl.DataFrame) -> pa.Table:
+    """A Polars frame as a block. Strings become `large_string`: a view could drag along the text of other rows."""
+    return frame.to_arrow()
+
+
+def compact(block: pa.Table) -> pa.Table:
+    """The same rows without what a slice still refers to: a pickled slice would carry its whole source."""
+    if block.get_total_buffer_size() <= 2 * block.nbytes + 4096:
+        return block
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, block.schema) as writer:
+        writer.write_table(block)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def concatenate(blocks: Sequence[pa.Table]) -> pa.Table:
+    """All rows of blocks of one schema; nulls take the type that another block has."""
+    filled = [block for block in blocks if block.num_rows]
+    if not filled:  # an empty block may have lost its columns
+        return max(blocks, key=lambda block: block.num_columns, default=pa.table({}))
+    return pa.concat_tables(filled, promote_options="permissive")
+
+
+# ---- what users see --------------------------------------------------------------------------------
+
+
+def to_batch(block: pa.Table, batch_format: str) -> Any:
+    """The rows in one of BATCH_FORMATS; numbers without nulls are not copied, and then read-only."""
+    if batch_format == "arrow":
+        return block
+    if batch_format == "pandas":
+        return block.to_pandas()
+    if batch_format == "polars":
+        return frame_of(block)
+    columns = {name: to_array(block.column(name)) for name in block.column_names}
+    if batch_format == "torch":
+        return {name: to_tensor(array) for name, array in columns.items()}
+    if batch_format == "jax":
+        import jax.numpy as jnp
+
+        return {name: jnp.asarray(array) if array.dtype != object else array for name, array in columns.items()}
+    return columns
+
+
+def to_array(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    """A column as NumPy has it; lists of one length become a further dimension."""
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # what combine_chunks gives for no chunks
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    shape = [len(array)]
+    while pa.types.is_fixed_size_list(array.type) and array.null_count == 0:
+        shape.append(array.type.list_size)
+        array = array.flatten()
+    values: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
+    return values.reshape(shape) if len(shape) > 1 else values
+
+
+def to_tensor(array: np.ndarray[Any, Any]) -> Any:
+    """A tensor of its own memory; what torch has no type for stays an array."""
+    import torch
+
+    if array.dtype.kind not in "biuf":
+        return array
+    return torch.from_numpy(array.copy() if not array.flags.writeable else array)
+
+
+def from_batch(batch: Any, columns_of: str = "the result") -> pa.Table:
+    """What a user's function returned, as a block. ValueError says what is wrong with it, naming the column."""
+    if isinstance(batch, pa.Table):
+        return batch
+    if isinstance(batch, pa.RecordBatch):
+        return pa.Table.from_batches([batch])
+    if isinstance(batch, Mapping):
+        columns = {str(name): column_of(values, str(name)) for name, values in batch.items()}
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the columns of {columns_of} have different lengths: {lengths}")
+        return pa.table(columns)
+    kind = type(batch)
+    if kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(batch, preserve_index=False).replace_schema_metadata(None)
+    if kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "polars":
+        return block_of(batch)
+    raise ValueError(
+        f"{columns_of} must be a dict of arrays, a pandas or Polars frame or an Arrow table, but is a {kind.__name__}"
+    )
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as a block, with every column that any of them has; ValueError names the column and row that do not fit."""
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    return pa.table({name: column_of([row.get(name) for row in rows], name) for name in names})
+
+
+class MixedTypesError(ValueError):
+    """A column's values have no common type; says which row is the first that does not fit."""
+
+    def __init__(self, column: str, row: int, reason: str) -> None:
+        super().__init__(column, row, reason)
+        self.column = column
+        self.row = row
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"row {self.row}, column {self.column!r}: {self.reason}"
+
+
+def column_of(values: Any, name: str) -> Any:
+    """An Arrow array from an array, a tensor or a list of values; further dimensions become lists of one length."""
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    if type(values).__module__.partition(".")[0] == "torch":
+        values = values.detach().cpu().numpy()
+    elif hasattr(values, "__array__") and not isinstance(values, np.ndarray):
+        values = np.asarray(values)
+    if isinstance(values, (list, tuple)) and len(values) and isinstance(values[0], np.ndarray):
+        shapes = {value.shape if isinstance(value, np.ndarray) else None for value in values}
+        values = np.stack(values) if len(shapes) == 1 else [v.tolist() if hasattr(v, "tolist") else v for v in values]
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        column = pa.array(np.ascontiguousarray(values).reshape(-1))
+        for size in reversed(values.shape[1:]):
+            column = pa.FixedSizeListArray.from_arrays(column, size)
+        return column
+    if np.isscalar(values) or values is None or (isinstance(values, np.ndarray) and values.ndim == 0):
+        raise ValueError(f"column {name!r} must have one value a row, but is the single value {values!r}")
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        row = _first_misfit(values)
+        raise MixedTypesError(name, row, f"{values[row]!r} does not fit the values before it ({error})") from None
+
+
+def _first_misfit(values: Any) -> int:
+    """The first row with which the values up to it have no common type."""
+    low, high = 0, len(values)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        try:
+            pa.array(values[:middle])
+            low = middle
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            high = middle
+    return high - 1

@@ -1,0 +1,471 @@
+"""Dataset: a plan that runs when its rows are asked for. Every method but the consuming ones gives a new Dataset.
+
+Runs where data is consumed: in the driver, or in any task or actor that iterates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from weft.data import iteration, plan
+from weft.data.aggregates import Aggregate
+from weft.data.block import concatenate
+from weft.data.execute import Bundle, Execution, get
+from weft.data.expressions import Expr, expression, named
+from weft.data.functions import Function, Placement
+from weft.data.optimize import optimize
+from weft.data.physical import Planner
+from weft.data.sources.memory import BlockSource
+from weft.data.sources.parquet import ParquetSource
+from weft.data.statistics import Statistics
+
+if TYPE_CHECKING:
+    from weft.data.grouped import GroupedData
+    from weft.data.splitting import DataIterator
+    from weft.data.writers import Writer
+
+JOINS = ("inner", "left", "right", "full", "semi", "anti")
+
+
+class Dataset:
+    """Rows in columns, read and transformed by tasks, block by block.
+
+    >>> ds = data.read_parquet("trips/").filter(data.col("fare") > 0)
+    >>> ds.groupby("city").agg(fare="mean").sort("city").to_pandas()
+    """
+
+    def __init__(self, node: plan.Node) -> None:
+        self._plan = node
+        self._statistics: Statistics | None = None
+
+    def __repr__(self) -> str:
+        return f"Dataset({self._plan.label})"
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.iter_rows()
+
+    # ---- rows and batches through users' functions --------------------------------------------------
+
+    def map(self, function: Callable[..., dict[str, Any]], **options: Any) -> Dataset:
+        """`function` of each row, a dict, gives a row. Options: those of `map_batches` but the batches'."""
+        return self._mapped("map", function, options)
+
+    def flat_map(self, function: Callable[..., Any], **options: Any) -> Dataset:
+        """`function` of each row gives any number of rows."""
+        return self._mapped("flat_map", function, options)
+
+    def filter(self, condition: Expr | str | Callable[[dict[str, Any]], bool], **options: Any) -> Dataset:
+        """The rows for which the condition holds: an expression, SQL, or (slower, and opaque) a function of a row.
+
+        >>> ds.filter(data.col("x") > 3).filter("name LIKE 'a%'")
+        """
+        if callable(condition) and not isinstance(condition, Expr):
+            return self._mapped("filter", condition, options)
+        return self._then(plan.Filter((self._plan,), expression(condition)))
+
+    def map_batches(self, function: Callable[..., Any], **options: Any) -> Dataset:
+        """`function` of each batch gives a batch, or yields several.
+
+        - `batch_size`: rows, or None (the default) for whole blocks; `batch_format`: what the function gets, "numpy"
+          (a dict of arrays), "pandas", "arrow", "polars", "torch" or "jax". It may return any of these.
+        - `fn_args`, `fn_kwargs`: further arguments. A class is constructed once an actor, with `fn_constructor_args`
+          and `fn_constructor_kwargs`; `concurrency` is how many actors there are (2 unless said).
+        - `num_cpus`, `num_gpus`, `resources`: what each task or actor needs.
+        - `on_error`: "raise" a RowError that names file and row, or "skip" and count.
+        """
+        return self._mapped("map_batches", function, options)
+
+    def _mapped(self, kind: str, function: Any, options: dict[str, Any]) -> Dataset:
+        given = dict(options)
+        is_class = isinstance(function, type)
+        concurrency = given.pop("concurrency", None)
+        if concurrency is not None and (not isinstance(concurrency, int) or concurrency < 1):
+            raise ValueError(f"concurrency must be a positive int, but got {concurrency!r}")
+        placement = Placement(
+            num_cpus=given.pop("num_cpus", 1),
+            num_gpus=given.pop("num_gpus", 0),
+            resources=tuple(sorted((given.pop("resources", None) or {}).items())),
+            actors=(concurrency or 2) if is_class else None,
+        )
+        made = Function(
+            kind,
+            function,
+            batch_size=given.pop("batch_size", None),
+            batch_format=given.pop("batch_format", "numpy"),
+            args=tuple(given.pop("fn_args", ())),
+            kwargs=dict(given.pop("fn_kwargs", {})),
+            constructor_args=tuple(given.pop("fn_constructor_args", ())),
+            constructor_kwargs=dict(given.pop("fn_constructor_kwargs", {})),
+            on_error=given.pop("on_error", "raise"),
+            placement=placement,
+        )
+        if given:
+            raise TypeError(f"{kind}() does not know the option {', '.join(sorted(given))}")
+        return self._then(plan.Map((self._plan,), made))
+
+    # ---- columns ------------------------------------------------------------------------------------
+
+    def select(self, *columns: str | Expr) -> Dataset:
+        """These columns, by name or as expressions."""
+        if not columns:
+            raise ValueError("select() expects at least one column")
+        return self._then(plan.Project((self._plan,), tuple(named(columns))))
+
+    def with_column(self, name: str, value: Expr | str) -> Dataset:
+        """With a column more, or in place of one, from an expression or SQL."""
+        return self._then(plan.Project((self._plan,), (expression(value).alias(name),), keep=True))
+
+    def drop(self, *names: str) -> Dataset:
+        return self._then(plan.Drop((self._plan,), names))
+
+    def rename(self, mapping: dict[str, str]) -> Dataset:
+        """From old names to new ones."""
+        return self._then(plan.Rename((self._plan,), tuple(mapping.items())))
+
+    # ---- the order and number of rows ---------------------------------------------------------------
+
+    def sort(self, *keys: str, descending: bool | Sequence[bool] = False) -> Dataset:
+        """By one or several columns; nulls come first."""
+        if not keys:
+            raise ValueError("sort() expects at least one column")
+        downs = (descending,) * len(keys) if isinstance(descending, bool) else tuple(descending)
+        if len(downs) != len(keys):
+            raise ValueError(f"descending must have one value a key, {len(keys)}, but has {len(downs)}")
+        return self._then(plan.Sort((self._plan,), keys, downs))
+
+    def random_shuffle(self, *, seed: int | None = None) -> Dataset:
+        """In random order, over all blocks."""
+        return self._then(plan.Shuffle((self._plan,), seed))
+
+    def repartition(self, blocks: int) -> Dataset:
+        """In so many blocks of equal numbers of rows, in order."""
+        if blocks < 1:
+            raise ValueError(f"blocks must be at least 1, but got {blocks}")
+        return self._then(plan.Repartition((self._plan,), blocks))
+
+    def limit(self, rows: int) -> Dataset:
+        """The first so many rows; what is behind them is not read."""
+        if rows < 0:
+            raise ValueError(f"rows must not be negative, but got {rows}")
+        return self._then(plan.Limit((self._plan,), rows))
+
+    # ---- several rows, several datasets -------------------------------------------------------------
+
+    def groupby(self, *keys: str) -> GroupedData:
+        """Groups of rows with equal keys: `.agg`, `.sum`, …, `.map_groups`."""
+        from weft.data.grouped import GroupedData
+
+        return GroupedData(self, keys)
+
+    def unique(self, column: str) -> list[Any]:
+        """The distinct values of a column, in no order."""
+        made = self._then(plan.GroupBy((self._plan,), (column,), ()))
+        return [value for block in made._blocks() for value in block.column(0).to_pylist()]
+
+    def join(
+        self,
+        other: Dataset,
+        on: str | Sequence[str],
+        *,
+        right_on: str | Sequence[str] | None = None,
+        how: str = "inner",
+        suffix: str = "_right",
+    ) -> Dataset:
+        """Rows of both with equal keys. `how`: inner, left, right, full, semi or anti."""
+        if how not in JOINS:
+            raise ValueError(f"how must be one of {', '.join(JOINS)}, but got {how!r}")
+        left_keys = (on,) if isinstance(on, str) else tuple(on)
+        right_keys = left_keys if right_on is None else (right_on,) if isinstance(right_on, str) else tuple(right_on)
+        if len(left_keys) != len(right_keys):
+            raise ValueError(f"on and right_on must have as many columns, but got {left_keys} and {right_keys}")
+        return self._then(plan.Join((self._plan, other._plan), left_keys, right_keys, how, suffix))
+
+    def union(self, *others: Dataset) -> Dataset:
+        """The rows of all, one dataset after the other."""
+        return self._then(plan.Union((self._plan, *(other._plan for other in others))))
+
+    def zip(self, other: Dataset) -> Dataset:
+        """Side by side with another of as many rows; columns that both have get a number behind their name."""
+        return self._then(plan.Zip((self._plan, other._plan)))
+
+    # ---- consuming ----------------------------------------------------------------------------------
+
+    def count(self) -> int:
+        """How many rows; without reading any where the source knows."""
+        node = self._plan
+        while isinstance(node, plan.Project | plan.Drop | plan.Rename | plan.Sort | plan.Shuffle | plan.Repartition):
+            node = node.inputs[0]
+        known = node.source.row_count() if isinstance(node, plan.Read) else None
+        if known is not None:
+            return known
+        counted = self._then(plan.Count((node,)))
+        total = sum(row for block in counted._blocks() for row in block.column("rows").to_pylist())
+        self._statistics = counted._statistics
+        return int(total)
+
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns; runs what the first rows need, unless the files say it."""
+        if isinstance(self._plan, plan.Read) and isinstance(self._plan.source, ParquetSource):
+            return self._plan.source.schema()
+        for bundle in self.limit(1)._bundles():
+            if len(bundle.report.schema):
+                return bundle.report.schema
+        return pa.schema([])
+
+    def columns(self) -> list[str]:
+        known = self._plan.columns
+        return known if known is not None else list(self.schema().names)
+
+    def take(self, rows: int = 20) -> list[dict[str, Any]]:
+        """The first rows as dicts."""
+        made = self.limit(rows)
+        taken = [row for block in made._blocks() for row in block.to_pylist()]
+        self._statistics = made._statistics
+        return taken
+
+    def take_all(self) -> list[dict[str, Any]]:
+        return [row for block in self._blocks() for row in block.to_pylist()]
+
+    def take_batch(self, rows: int = 20, *, batch_format: str = "numpy") -> Any:
+        """The first rows as one batch."""
+        for batch in self.limit(rows).iter_batches(batch_size=rows, batch_format=batch_format):
+            return batch
+        raise ValueError("the dataset is empty")
+
+    def show(self, rows: int = 20) -> None:
+        for row in self.take(rows):
+            print(row)
+
+    def to_arrow(self) -> pa.Table:
+        return concatenate(list(self._blocks()))
+
+    def to_pandas(self) -> Any:
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        from weft.data.block import frame_of
+
+        return frame_of(self.to_arrow())
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        for block in self._blocks():
+            for piece in iteration.rebatched([block], 4096, drop_last=False):
+                yield from piece.to_pylist()
+
+    def iter_batches(
+        self,
+        *,
+        batch_size: int | None = 256,
+        batch_format: str = "numpy",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterator[Any]:
+        """Batches in order, while the next blocks are being made. None as `batch_size`: a batch a block.
+
+        >>> for batch in ds.iter_batches(batch_size=1024, batch_format="pandas"): ...
+        """
+        iteration.check_batches(batch_size, batch_format, local_shuffle_buffer_size)
+        return iteration.batches(
+            self._blocks(),
+            batch_size=batch_size,
+            batch_format=batch_format,
+            drop_last=drop_last,
+            shuffle_rows=local_shuffle_buffer_size,
+            seed=local_shuffle_seed,
+        )
+
+    def iter_torch_batches(
+        self,
+        *,
+        batch_size: int | None = 256,
+        dtypes: Any = None,
+        device: Any = None,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Batches as dicts of torch tensors, of `dtypes` (one, or one a column) on `device`."""
+        for table in self.iter_batches(
+            batch_size=batch_size,
+            batch_format="arrow",
+            drop_last=drop_last,
+            local_shuffle_buffer_size=local_shuffle_buffer_size,
+            local_shuffle_seed=local_shuffle_seed,
+        ):
+            yield iteration.tensors(table, dtypes, device)
+
+    def materialize(self) -> Dataset:
+        """Run now; the blocks stay in the arena for as long as the result is there."""
+        bundles = list(self._bundles())
+        names: list[str] = next((bundle.report.schema.names for bundle in bundles if len(bundle.report.schema)), [])
+        source = BlockSource(
+            [bundle.ref for bundle in bundles],
+            [bundle.report.rows for bundle in bundles],
+            [bundle.report.size_bytes for bundle in bundles],
+            names,
+            "materialized",
+        )
+        made = Dataset(plan.Read((), source))
+        made._statistics = self._statistics
+        return made
+
+    def split(self, parts: int) -> list[Dataset]:
+        """So many datasets, materialised, with equal numbers of rows (but for one)."""
+        from weft.data.splitting import split
+
+        return split(self, parts)
+
+    def streaming_split(self, parts: int, *, equal: bool = False) -> list[DataIterator]:
+        """Iterators for so many workers that share one execution, an epoch at a time; they can be passed to tasks and
+        actors. With `equal` all get the same number of rows (a few are left out), otherwise who is faster gets more."""
+        from weft.data.splitting import streaming_split
+
+        return streaming_split(self, parts, equal)
+
+    # ---- figures ------------------------------------------------------------------------------------
+
+    def stats(self) -> str:
+        """Of the last execution: each stage's tasks, rows, bytes and seconds, and what was skipped."""
+        return "it has not run yet" if self._statistics is None else str(self._statistics)
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """The figures of `stats`; they grow while it runs."""
+        return self._statistics
+
+    def explain(self) -> str:
+        """The plan as it was asked for, as it was optimised, and the stages that would run."""
+        best = optimize(self._plan)
+        stages = [
+            f"  {' | '.join(stage.name for stage in branch.stages)}"
+            for branch in Planner(Execution(runs=False)).branches(best)
+        ]
+        return "\n".join(
+            [
+                "asked for:",
+                _indented(plan.describe(self._plan)),
+                "optimised:",
+                _indented(plan.describe(best)),
+                "last stages:",
+                *stages,
+            ]
+        )
+
+    def num_blocks(self) -> int:
+        return sum(1 for _ in self._bundles())
+
+    # ---- writing ------------------------------------------------------------------------------------
+
+    def write_parquet(self, path: str, *, mode: str = "append", compression: str = "zstd") -> list[str]:
+        """A file a block. They appear when all are written; none does if anything fails. Gives their paths.
+        `mode`: "append", "overwrite", or "error" if the folder is not empty."""
+        from weft.data.writers import SaveParquet, Writer
+
+        return self._write(Writer(path, "parquet", SaveParquet(compression), mode))
+
+    def write_csv(self, path: str, *, mode: str = "append") -> list[str]:
+        from weft.data.writers import Writer, save_csv
+
+        return self._write(Writer(path, "csv", save_csv, mode))
+
+    def write_json(self, path: str, *, mode: str = "append") -> list[str]:
+        """An object a line."""
+        from weft.data.writers import Writer, save_json
+
+        return self._write(Writer(path, "json", save_json, mode))
+
+    def write_arrow(self, path: str, *, mode: str = "append") -> list[str]:
+        from weft.data.writers import Writer, save_arrow
+
+        return self._write(Writer(path, "arrow", save_arrow, mode))
+
+    def write_text(self, path: str, column: str = "text", *, mode: str = "append") -> list[str]:
+        from weft.data.writers import SaveText, Writer
+
+        return self._write(Writer(path, "txt", SaveText(column), mode))
+
+    def write_numpy(self, path: str, column: str, *, mode: str = "append") -> list[str]:
+        from weft.data.writers import SaveNumpy, Writer
+
+        return self._write(Writer(path, "npy", SaveNumpy(column), mode))
+
+    def write_images(self, path: str, column: str = "image", *, format: str = "png", mode: str = "append") -> list[str]:
+        """A file a row."""
+        from weft.data.writers import SaveImage, Writer
+
+        return self._write(Writer(path, format, SaveImage(column, format), mode, file_a_row=True))
+
+    def write_sql(self, statement: str, connect: Callable[[], Any]) -> int:
+        """Each row through an INSERT statement of a DB-API driver, all in one transaction of this process."""
+        connection = connect()
+        try:
+            cursor = connection.cursor()
+            rows = 0
+            for block in self._blocks():
+                cursor.executemany(statement, [tuple(row.values()) for row in block.to_pylist()])
+                rows += block.num_rows
+            connection.commit()
+            return rows
+        except BaseException:
+            connection.rollback()
+            raise
+        finally:
+            connection.close()
+
+    def _write(self, writer: Writer) -> list[str]:
+        writer.begin()
+        try:
+            written = self._then(plan.Write((self._plan,), writer))
+            names = [name for block in written._blocks() for name in block.column("path").to_pylist()]
+            self._statistics = written._statistics
+            return writer.commit(names)
+        finally:
+            writer.end()
+
+    # ---- running ------------------------------------------------------------------------------------
+
+    def _then(self, node: plan.Node) -> Dataset:
+        return Dataset(node)
+
+    def _bundles(self) -> Iterator[Bundle]:
+        execution = Execution()
+        self._statistics = execution.statistics
+        yield from execution.run(Planner(execution).branches(optimize(self._plan)))
+        execution.statistics.finish()
+
+    def _blocks(self) -> Iterator[pa.Table]:
+        for bundle in self._bundles():
+            yield get(bundle.ref)
+
+    def aggregate(self, *aggregates: Aggregate) -> dict[str, Any]:
+        """Aggregates over all rows."""
+        made = self._then(plan.GroupBy((self._plan,), (), aggregates))
+        for row in made.take_all():
+            return row
+        return {aggregate.name: None for aggregate in aggregates}
+
+    def _one(self, kind: str, column: str) -> Any:
+        return self.aggregate(Aggregate(kind, column, column))[column]
+
+    def sum(self, column: str) -> Any:
+        return self._one("sum", column)
+
+    def min(self, column: str) -> Any:
+        return self._one("min", column)
+
+    def max(self, column: str) -> Any:
+        return self._one("max", column)
+
+    def mean(self, column: str) -> Any:
+        return self._one("mean", column)
+
+    def std(self, column: str) -> Any:
+        return self._one("std", column)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,297 @@
+"""Operations for which rows of different blocks must meet: sort, shuffle, group, join, repartition, zip, limit.
+
+Each gives a branch whose inputs, when they are first asked for, run everything below it. Runs where data is consumed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from weft.data import plan
+from weft.data.aggregates import combined_frame, partial_frame, whole_frame
+from weft.data.block import concatenate, frame_of
+from weft.data.exchange import (
+    Gather,
+    GatherPair,
+    GatherShuffled,
+    GatherSlices,
+    HashDivide,
+    RandomDivide,
+    RangeDivide,
+    SampleDivide,
+    ZipSlices,
+    boundaries,
+)
+from weft.data.execute import Branch, Bundle, Execution, get
+from weft.data.groups import GroupsStep
+from weft.data.running import Running
+from weft.data.stage import FrameStep, Stage, TakeBlock
+
+BROADCAST_BYTES = 32 * 2**20
+"""A side of a join up to this size is copied to all tasks of the other side."""
+MOST_PARTS = 1024
+TOP_ROWS = 100_000
+"""Up to so many first rows of a sort are found without an exchange."""
+
+
+@dataclass(frozen=True)
+class TakeRows:
+    """The head of a stage behind a limit. Inputs: a block, and how many rows of it."""
+
+    def __str__(self) -> str:
+        return "limit"
+
+    def open(self, inputs: Sequence[Any], running: Running) -> pa.Table:
+        block: pa.Table = inputs[0]
+        return block.slice(0, inputs[1])
+
+
+@dataclass
+class Exchanges:
+    execution: Execution
+    below: Callable[[plan.Node], list[Branch]]
+
+    def branches(self, node: plan.Node) -> list[Branch]:
+        made: list[Branch] = getattr(self, f"_{type(node).__name__.lower()}")(node)
+        return made
+
+    def _parts(self, *nodes: plan.Node) -> int:
+        """How many parts an exchange of what the nodes give has."""
+        expected = sum(estimated_bytes(node, self.execution) for node in nodes)
+        return min(MOST_PARTS, max(self.execution.cpus, -(-expected // self.execution.block_bytes)))
+
+    def _exchange(self, branches: list[Branch], divide: Any, head: Any) -> Branch:
+        """What `divide` put into the same part meets in one task, which begins with `head`."""
+        mapped = [branch.divided(divide) for branch in branches]
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            yield from self._divided(mapped, divide.parts)
+
+        return Branch(inputs, [Stage(head)])
+
+    def _divided(self, branches: list[Branch], parts: int) -> list[tuple[Any, ...]]:
+        """Of each part the refs of its pieces; without those that have no rows, but for one, for its columns."""
+        gathered: list[list[Any]] = [[] for _ in range(parts)]
+        spare: list[Any] = [None] * parts
+        for bundle in self.execution.run(branches, ordered=False):
+            for number, ref in enumerate(bundle.refs):
+                if bundle.report.part_rows[number]:
+                    gathered[number].append(ref)
+                elif spare[number] is None or len(bundle.report.schema):
+                    spare[number] = ref
+        pieces = [
+            tuple(refs) or ((spare[number],) if spare[number] is not None else ())
+            for number, refs in enumerate(gathered)
+        ]
+        return [refs for refs in pieces if refs]
+
+    # ---- one input ---------------------------------------------------------------------------------
+
+    def _groupby(self, node: plan.GroupBy) -> list[Branch]:
+        keys, aggregates = node.keys, node.aggregates
+        branches = self.below(node.inputs[0])
+        divide = HashDivide(keys, self._parts(node.inputs[0]) if keys else 1)
+        if all(aggregate.combines for aggregate in aggregates):
+            step = FrameStep("partial groups", lambda frame: partial_frame(frame, keys, aggregates))
+            head = Gather("combine groups", lambda frame: combined_frame(frame, keys, aggregates))
+            return [self._exchange([branch.then(step) for branch in branches], divide, head)]
+        head = Gather("groups", lambda frame: whole_frame(frame, keys, aggregates))
+        return [self._exchange(branches, divide, head)]
+
+    def _mapgroups(self, node: plan.MapGroups) -> list[Branch]:
+        divide = HashDivide(node.keys, self._parts(node.inputs[0]) if node.keys else 1)
+        branch = self._exchange(self.below(node.inputs[0]), divide, Gather("groups"))
+        return [branch.then(GroupsStep(node.keys, node.function))]
+
+    def _shuffle(self, node: plan.Shuffle) -> list[Branch]:
+        seed = secrets.randbelow(2**31) if node.seed is None else node.seed
+        divide = RandomDivide(self._parts(node.inputs[0]), seed)
+        return [self._exchange(self.below(node.inputs[0]), divide, GatherShuffled(seed))]
+
+    def _sort(self, node: plan.Sort) -> list[Branch]:
+        key, descending = node.keys[0], node.descending[0]
+        by, downs = list(node.keys), list(node.descending)
+        sampled = [branch.divided(SampleDivide(key)) for branch in self.below(node.inputs[0])]
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            bundles = list(self.execution.run(sampled))
+            size = sum(bundle.report.size_bytes for bundle in bundles)
+            parts = min(MOST_PARTS, max(self.execution.cpus, -(-size // self.execution.block_bytes)))
+            bounds = boundaries([bundle.report.extra["sample"] for bundle in bundles if bundle.report.rows], parts)
+            divide = RangeDivide(key, descending, bounds)
+            blocks = Branch(lambda: _taken(bundles), [Stage(TakeBlock(), (), divide)])
+            yield from self._divided([blocks], divide.parts)
+
+        head = Gather("sort", lambda frame: frame.sort(by, descending=downs, maintain_order=True))
+        return [Branch(inputs, [Stage(head)])]
+
+    def _limit(self, node: plan.Limit) -> list[Branch]:
+        rows, child = node.rows, node.inputs[0]
+        if isinstance(child, plan.Sort) and rows <= TOP_ROWS:
+            return [self._top(child, rows)]
+        step = FrameStep("limit", lambda frame: frame.head(rows))
+        branches = [branch.then(step) for branch in self.below(child)]
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            left = rows
+            for number, bundle in enumerate(self.execution.run(branches)):
+                if number and not left:
+                    return
+                taken = min(left, bundle.report.rows)
+                left -= taken
+                yield bundle.ref, taken
+                if not left:
+                    return
+
+        return [Branch(inputs, [Stage(TakeRows())])]
+
+    def _top(self, node: plan.Sort, rows: int) -> Branch:
+        by, downs = list(node.keys), list(node.descending)
+
+        def first(frame: pl.LazyFrame) -> pl.LazyFrame:
+            return frame.sort(by, descending=downs, maintain_order=True).head(rows)
+
+        branches = [branch.then(FrameStep("top", first)) for branch in self.below(node.inputs[0])]
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            refs = tuple(bundle.ref for bundle in self.execution.run(branches))
+            yield from [refs] if refs else []
+
+        return Branch(inputs, [Stage(Gather("top", first))])
+
+    def _repartition(self, node: plan.Repartition) -> list[Branch]:
+        branches, wanted = self.below(node.inputs[0]), node.blocks
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            bundles = list(self.execution.run(branches))
+            total = sum(bundle.report.rows for bundle in bundles)
+            cuts = [total * number // wanted for number in range(wanted + 1)]
+            for start, stop in itertools.pairwise(cuts):
+                slices, refs = _overlapping(bundles, start, stop)
+                yield (slices, *refs)
+
+        return [Branch(inputs, [Stage(GatherSlices())])]
+
+    # ---- two inputs --------------------------------------------------------------------------------
+
+    def _zip(self, node: plan.Zip) -> list[Branch]:
+        left, right = (self.below(child) for child in node.inputs)
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            left_bundles, right_bundles = list(self.execution.run(left)), list(self.execution.run(right))
+            counts = [sum(bundle.report.rows for bundle in side) for side in (left_bundles, right_bundles)]
+            if counts[0] != counts[1]:
+                raise ValueError(f"zip needs as many rows on both sides, but got {counts[0]} and {counts[1]}")
+            at = 0
+            for bundle in left_bundles:
+                slices, refs = _overlapping(right_bundles, at, at + bundle.report.rows)
+                at += bundle.report.rows
+                yield (slices, bundle.ref, *refs)
+
+        return [Branch(inputs, [Stage(ZipSlices())])]
+
+    def _join(self, node: plan.Join) -> list[Branch]:
+        joined = Joined(node.left_on, node.right_on, node.how, node.suffix)
+        sizes = [estimated_bytes(child, self.execution) for child in node.inputs]
+        small = 1 if sizes[1] <= sizes[0] or node.how != "inner" else 0
+        if self.execution.runs and _may_broadcast(node.how, small) and sizes[small] <= 8 * BROADCAST_BYTES:
+            bundles = list(self.execution.run(self.below(node.inputs[small])))
+            if sum(bundle.report.size_bytes for bundle in bundles) <= BROADCAST_BYTES:
+                return self._broadcast(node, joined, small, bundles)
+            known = [Branch(lambda: _taken(bundles), [Stage(TakeBlock())])]
+        else:
+            known = self.below(node.inputs[small])
+        sides = [known if which == small else self.below(node.inputs[which]) for which in (0, 1)]
+        return [self._hash_join(node, joined, sides)]
+
+    def _broadcast(self, node: plan.Join, joined: Joined, small: int, bundles: list[Bundle]) -> list[Branch]:
+        """Each task of the large side joins with the whole small one."""
+        table = concatenate(get([bundle.ref for bundle in bundles])) if bundles else pa.table({})
+        if table.num_columns == 0:  # nothing is known of that side but that it is empty
+            step = FrameStep(
+                "join with nothing", lambda frame: frame.head(0) if node.how in ("inner", "semi") else frame
+            )
+        elif small == 1:
+            step = FrameStep("join", lambda frame: joined(frame, frame_of(table).lazy()), moves_rows=True)
+        else:
+            step = FrameStep("join", lambda frame: joined(frame_of(table).lazy(), frame), moves_rows=True)
+        return [branch.then(step) for branch in self.below(node.inputs[1 - small])]
+
+    def _hash_join(self, node: plan.Join, joined: Joined, sides: list[list[Branch]]) -> Branch:
+        parts = self._parts(*node.inputs)
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            pieces = []
+            for branches, keys in zip(sides, (node.left_on, node.right_on), strict=True):
+                divide = HashDivide(keys, parts)
+                pieces.append(self._divided([branch.divided(divide) for branch in branches], parts))
+            left, right = pieces
+            for number in range(max(len(left), len(right))):
+                of_left = left[number] if number < len(left) else ()
+                of_right = right[number] if number < len(right) else ()
+                yield (len(of_left), *of_left, *of_right)
+
+        return Branch(inputs, [Stage(GatherPair("join", joined))])
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Two frames joined; a side without columns is one of which nothing came."""
+
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    how: str
+    suffix: str
+
+    def __call__(self, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
+        if not right.collect_schema():
+            return left.head(0) if self.how in ("inner", "semi", "right") else left
+        if not left.collect_schema():
+            return right if self.how in ("right", "full") else right.head(0)
+        how: Any = self.how
+        coalesce = True if how in ("full", "left", "right") else None
+        return left.join(
+            right, left_on=self.left_on, right_on=self.right_on, how=how, suffix=self.suffix, coalesce=coalesce
+        )
+
+
+def _may_broadcast(how: str, small: int) -> bool:
+    return how in (("inner", "right") if small == 0 else ("inner", "left", "semi", "anti"))
+
+
+def _taken(bundles: list[Bundle]) -> Iterator[tuple[Any, ...]]:
+    """Each block, given up here when it is asked for."""
+    while bundles:
+        yield (bundles.pop(0).ref,)
+
+
+def _overlapping(bundles: Sequence[Bundle], start: int, stop: int) -> tuple[list[tuple[int, int]], list[Any]]:
+    """Rows [start, stop) of all: which slices of which blocks. At least one block, for its columns."""
+    slices, refs, at = [], [], 0
+    for bundle in bundles:
+        end = at + bundle.report.rows
+        if at < stop and end > start:
+            slices.append((max(start, at) - at, min(stop, end) - at))
+            refs.append(bundle.ref)
+        at = end
+    if not refs and bundles:
+        return [(0, 0)], [bundles[0].ref]
+    return slices, refs
+
+
+def estimated_bytes(node: plan.Node, execution: Execution) -> int:
+    """What a node gives, in memory, at most about; from the sizes of its sources."""
+    if isinstance(node, plan.Read):
+        total = sum(split.size_bytes for split in node.source.splits(execution.cpus, execution.block_bytes))
+        names, columns = node.source.columns(), node.columns
+        return total * len(columns) // max(1, len(names)) if names and columns else total
+    if isinstance(node, plan.GroupBy) and not node.keys:
+        return 0
+    return sum(estimated_bytes(child, execution) for child in node.inputs)

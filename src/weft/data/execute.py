@@ -1,0 +1,208 @@
+"""Runs branches of stages: submits tasks within a window and gives their blocks in order. Runs where data is consumed.
+
+A branch is a sequence of inputs and the stages that each goes through. The tasks of all stages of an input are
+submitted at once, each with the refs of the one before, so that no block waits for this process. What bounds memory is
+how many inputs are under way. Nothing runs ahead of its consumer by more than the window, nor after it has gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import weft
+from weft.data.errors import DataError
+from weft.data.running import Report
+from weft.data.sources.base import TARGET_BLOCK_BYTES
+from weft.data.stage import Stage
+from weft.data.statistics import Statistics
+from weft.data.tasks import pickle_stage, stage_actor, stage_task
+from weft.data.window import Window
+from weft.exceptions import TaskError
+
+ARENA_SHARE = 0.25
+"""Of the arena, for what is under way in one execution."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a branch made of one input: one block, or the parts of one."""
+
+    refs: tuple[Any, ...]
+    report: Report
+
+    @property
+    def ref(self) -> Any:
+        return self.refs[0]
+
+
+@dataclass
+class Branch:
+    """Inputs, and what they go through. `prepare` is called when it is about to run, as what is ahead may decide."""
+
+    inputs: Callable[[], Iterable[tuple[Any, ...]]]
+    stages: list[Stage]
+
+    def then(self, step: Any) -> Branch:
+        last = self.stages[-1]
+        grown = Stage(last.head, (*last.steps, step), None, last.placement)
+        return Branch(self.inputs, [*self.stages[:-1], grown])
+
+    def then_stage(self, stage: Stage) -> Branch:
+        return Branch(self.inputs, [*self.stages, stage])
+
+    def divided(self, divide: Any) -> Branch:
+        last = self.stages[-1]
+        return Branch(self.inputs, [*self.stages[:-1], Stage(last.head, last.steps, divide, last.placement)])
+
+
+@dataclass
+class _Run:
+    """One input on its way through the stages."""
+
+    parts: tuple[Any, ...]
+    reports: list[Any]
+    names: list[str]
+    done: tuple[Report, ...] = ()
+
+
+@dataclass
+class Execution:
+    """One execution of one plan: how wide it may be, and what it has done so far."""
+
+    statistics: Statistics = field(default_factory=Statistics)
+    runs: bool = True
+    """False where a plan is only to be shown."""
+    cpus: int = 0
+    budget_bytes: int = 0
+    block_bytes: int = 0
+    """How large blocks are made: a task of each CPU, its inputs and its output must fit into the arena together."""
+
+    def __post_init__(self) -> None:
+        if not weft.is_initialized():
+            weft.init()
+        there = weft.cluster_resources()
+        self.cpus = max(1, int(there.get("CPU", 1)))
+        arena = there.get("object_store_memory", 2**30)
+        self.budget_bytes = int(arena * ARENA_SHARE)
+        self.block_bytes = int(max(1, min(TARGET_BLOCK_BYTES, arena / (8 * self.cpus))))
+
+    def run(self, branches: Sequence[Branch], ordered: bool = True) -> Iterator[Bundle]:
+        """The bundles of all branches, one after the other; in the order of the inputs unless told otherwise."""
+        with contextlib.ExitStack() as stack:
+            yield from self._windowed(self._submissions(branches, stack), ordered)
+
+    def _windowed(self, submissions: Iterator[_Run], ordered: bool) -> Iterator[Bundle]:
+        window = Window(2 * self.cpus + 1, self.budget_bytes)
+        order: deque[_Run] = deque()
+        unfinished: dict[Any, _Run] = {}
+        more = True
+        try:
+            while more or order:
+                while more and window.may_submit():
+                    run = next(submissions, None)
+                    if run is None:
+                        more = False
+                        break
+                    window.submitted()
+                    order.append(run)
+                    unfinished[run.reports[-1]] = run
+                ready = order[0] if order and order[0].done else None
+                if ready is None and not ordered:
+                    ready = next((run for run in order if run.done), None)
+                if ready is not None:
+                    order.remove(ready)
+                    last = ready.done[-1]
+                    yield Bundle(ready.parts, last)
+                    window.taken(last.size_bytes)
+                elif unfinished:
+                    self._await_some(unfinished, window)
+        finally:
+            for run in unfinished.values():
+                for report in run.reports:
+                    weft.cancel(report)
+
+    def _await_some(self, unfinished: dict[Any, _Run], window: Window) -> None:
+        ready, _ = weft.wait(list(unfinished), num_returns=1)
+        for ref in ready:
+            run = unfinished.pop(ref)
+            run.done = tuple(get(run.reports))
+            window.finished(run.done[-1].size_bytes)
+            for name, report in zip(run.names, run.done, strict=True):
+                self.statistics.add(name, report)
+            self.statistics.held(window.held_bytes, window.running)
+
+    def _submissions(self, branches: Sequence[Branch], stack: contextlib.ExitStack) -> Iterator[_Run]:
+        index = 0
+        for branch in branches:
+            runners = [_runner(stage, stack) for stage in branch.stages]
+            for inputs in branch.inputs():
+                run = _Run((), [], [stage.name for stage in branch.stages])
+                for runner in runners:
+                    *made, report = runner(index, inputs)
+                    inputs = tuple(made)
+                    run.reports.append(report)
+                run.parts = inputs
+                index += 1
+                yield run
+
+
+Runner = Callable[[int, tuple[Any, ...]], Sequence[Any]]
+
+
+def _runner(stage: Stage, stack: contextlib.ExitStack) -> Runner:
+    """Submits one input of a stage; what comes back are the refs of its parts and of its report."""
+    returns = (stage.divide.parts if stage.divide is not None else 1) + 1
+    name, pickled = pickle_stage(stage)
+    if stage.placement.actors is not None:
+        return _Actors(stage, pickled, returns, stack)
+    task = stage_task.options(num_returns=returns, name=f"data: {stage.name}"[:120], **stage.placement.options())
+
+    def submit(index: int, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        refs: Any = task.remote(name, pickled, index, *inputs)
+        made: Sequence[Any] = refs
+        return made
+
+    return submit
+
+
+class _Actors:
+    """A pool that gives each input to the actor with the fewest; it ends with the execution."""
+
+    def __init__(self, stage: Stage, pickled: Any, returns: int, stack: contextlib.ExitStack) -> None:
+        count = stage.placement.actors or 1
+        kind = stage_actor.options(**stage.placement.options(), max_restarts=3, max_task_retries=3)
+        self._actors = [kind.remote(pickled) for _ in range(count)]
+        self._busy: list[list[Any]] = [[] for _ in range(count)]
+        self._returns = returns
+        stack.callback(self._end)
+
+    def __call__(self, index: int, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        waiting = [ref for busy in self._busy for ref in busy]
+        if waiting:
+            done = set(weft.wait(waiting, num_returns=len(waiting), timeout=0)[0])
+            self._busy = [[ref for ref in busy if ref not in done] for busy in self._busy]
+        chosen = min(range(len(self._actors)), key=lambda number: len(self._busy[number]))
+        refs: Sequence[Any] = self._actors[chosen].run.options(num_returns=self._returns).remote(index, *inputs)
+        self._busy[chosen].append(refs[-1])
+        return refs
+
+    def _end(self) -> None:
+        for actor in self._actors:
+            weft.kill(actor)
+
+
+def get(refs: Any) -> Any:
+    """The values; what went wrong with the data is raised as itself, with the task's story as its cause."""
+    try:
+        return weft.get(refs)
+    except TaskError as error:
+        cause: BaseException | None = error
+        while isinstance(cause, TaskError) and cause.cause is not None:
+            cause = cause.cause
+        if isinstance(cause, DataError):
+            raise cause from error
+        raise

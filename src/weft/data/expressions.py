@@ -1,0 +1,47 @@
+"""Expressions over columns: Polars' own, so that everything it can compute is there.
+
+>>> from weft import data
+>>> ds.filter(data.col("price") > 3)
+>>> ds.filter("price > 3 AND name LIKE 'a%'")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+from polars import Expr, col, lit, when
+
+__all__ = ["Expr", "col", "expression", "lit", "named", "roots", "when"]
+
+
+def expression(given: Any) -> Expr:
+    """An expression from itself or from SQL."""
+    if isinstance(given, str):
+        try:
+            return pl.sql_expr(given)
+        except pl.exceptions.PolarsError as error:
+            raise ValueError(f"{given!r} is no SQL expression: {error}") from None
+    if isinstance(given, Expr):
+        return given
+    raise TypeError(f"expected an expression such as col('x') > 3, or one in SQL, but got {given!r}")
+
+
+def named(given: Iterable[Any]) -> list[Expr]:
+    """Columns to select, from names and expressions."""
+    return [col(item) if isinstance(item, str) else expression(item) for item in given]
+
+
+def roots(given: Expr) -> frozenset[str]:
+    """The columns that it reads."""
+    return frozenset(given.meta.root_names())
+
+
+def output(given: Expr) -> str:
+    return str(given.meta.output_name())
+
+
+def is_plain(given: Expr) -> bool:
+    """Whether it is a column under its own name."""
+    return bool(given.meta.is_column()) and given.meta.output_name() == given.meta.root_names()[0]

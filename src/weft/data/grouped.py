@@ -1,0 +1,77 @@
+"""What `Dataset.groupby` gives: aggregates, or a function, of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.data import plan
+from weft.data.aggregates import Aggregate, check_kind, parse
+from weft.data.functions import Function, Placement
+
+if TYPE_CHECKING:
+    from weft.data.dataset import Dataset
+
+
+class GroupedData:
+    """Groups of rows with equal keys; results come in no order."""
+
+    def __init__(self, dataset: Dataset, keys: tuple[str, ...]) -> None:
+        self._dataset = dataset
+        self._keys = keys
+
+    def agg(self, *aggregates: Aggregate, **kinds: str | Sequence[str]) -> Dataset:
+        """One column an aggregate, called column_kind: sum, min, max, count, mean, std, var, any, all, median,
+        n_unique, list, and len (of the rows). Or Aggregate objects, for names and parameters of one's own.
+
+        >>> ds.groupby("city").agg(fare=["mean", "max"], tip="sum")
+        """
+        chosen = (*aggregates, *parse(kinds))
+        names = [*self._keys, *(aggregate.name for aggregate in chosen)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"the columns of the result must have different names, but are {', '.join(names)}")
+        return self._dataset._then(plan.GroupBy((self._dataset._plan,), self._keys, chosen))
+
+    def count(self) -> Dataset:
+        """How many rows each group has, in the column `count`."""
+        return self.agg(Aggregate("len", None, "count"))
+
+    def _each(self, kind: str, columns: tuple[str, ...]) -> Dataset:
+        return self.agg(*(Aggregate(check_kind(kind), column, f"{column}_{kind}") for column in columns))
+
+    def sum(self, *columns: str) -> Dataset:
+        return self._each("sum", columns)
+
+    def mean(self, *columns: str) -> Dataset:
+        return self._each("mean", columns)
+
+    def min(self, *columns: str) -> Dataset:
+        return self._each("min", columns)
+
+    def max(self, *columns: str) -> Dataset:
+        return self._each("max", columns)
+
+    def std(self, *columns: str) -> Dataset:
+        return self._each("std", columns)
+
+    def map_groups(
+        self,
+        function: Callable[..., Any],
+        *,
+        batch_format: str = "numpy",
+        fn_args: Sequence[Any] = (),
+        fn_kwargs: dict[str, Any] | None = None,
+        on_error: str = "raise",
+        num_cpus: float = 1,
+    ) -> Dataset:
+        """`function` of all rows of a group, as one batch, gives a batch."""
+        made = Function(
+            "map_batches",
+            function,
+            batch_format=batch_format,
+            args=tuple(fn_args),
+            kwargs=dict(fn_kwargs or {}),
+            on_error=on_error,
+            placement=Placement(num_cpus=num_cpus),
+        )
+        return self._dataset._then(plan.MapGroups((self._dataset._plan,), self._keys, made))

@@ -1,0 +1,174 @@
+"""What makes a Dataset: readers of files, and what is in memory or comes from elsewhere.
+
+Paths are files, folders, globs, URLs of fsspec, or lists of these. `on_error="skip"` leaves out files and rows that can
+not be read, and counts them (`Dataset.stats`); `schema_drift="fill"` makes files with other columns fit the first one.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+import weft
+from weft.data import block as blocks
+from weft.data.dataset import Dataset
+from weft.data.plan import Read
+from weft.data.sources.base import Source, check_policies
+from weft.data.sources.files import FileSource
+from weft.data.sources.formats import Arrow, Binary, Csv, Format, Images, Json, Numpy, Text
+from weft.data.sources.memory import GeneratorSource, RangeSource, SqlSource, put_table, rows_to_block
+from weft.data.sources.parquet import ParquetSource
+from weft.data.sources.paths import expand
+
+__all__ = [
+    "from_arrow",
+    "from_generator",
+    "from_items",
+    "from_numpy",
+    "from_pandas",
+    "from_polars",
+    "from_torch",
+    "range",
+    "read_arrow",
+    "read_binary_files",
+    "read_csv",
+    "read_datasource",
+    "read_images",
+    "read_json",
+    "read_numpy",
+    "read_parquet",
+    "read_sql",
+    "read_text",
+]
+
+
+def _of(source: Source) -> Dataset:
+    return Dataset(Read((), source))
+
+
+def _files(paths: Any, format: Format, on_error: str, schema_drift: str) -> Dataset:
+    check_policies(on_error, schema_drift)
+    return _of(FileSource(expand(paths, format.extensions), format, on_error, schema_drift))
+
+
+def read_parquet(
+    paths: Any, *, columns: list[str] | None = None, on_error: str = "raise", schema_drift: str = "raise"
+) -> Dataset:
+    """Parquet files. What later steps do not need is not read.
+
+    >>> data.read_parquet("s3://bucket/folder/").filter(data.col("x") > 3).count()
+    """
+    check_policies(on_error, schema_drift)
+    made = _of(ParquetSource(expand(paths, (".parquet", ".pq")), on_error, schema_drift))
+    return made if columns is None else made.select(*columns)
+
+
+def read_csv(paths: Any, *, on_error: str = "raise", schema_drift: str = "raise", **options: Any) -> Dataset:
+    """CSV files; the options are those of `polars.scan_csv`. Types are those that the first file's rows suggest, or
+    `schema_overrides`."""
+    return _files(paths, Csv(options), on_error, schema_drift)
+
+
+def read_json(paths: Any, *, on_error: str = "raise", schema_drift: str = "raise") -> Dataset:
+    """Files with an object a line, or with one array of objects."""
+    return _files(paths, Json(), on_error, schema_drift)
+
+
+def read_text(paths: Any, *, on_error: str = "raise") -> Dataset:
+    """A row a line, in the column `text`."""
+    return _files(paths, Text(), on_error, "raise")
+
+
+def read_arrow(paths: Any, *, on_error: str = "raise", schema_drift: str = "raise") -> Dataset:
+    """Arrow IPC (Feather) files."""
+    return _files(paths, Arrow(), on_error, schema_drift)
+
+
+def read_numpy(paths: Any, *, on_error: str = "raise") -> Dataset:
+    """`.npy` files, a row an element of the first dimension, in the column `data`; or `.npz`, a column an array."""
+    return _files(paths, Numpy(), on_error, "raise")
+
+
+def read_images(
+    paths: Any,
+    *,
+    size: tuple[int, int] | None = None,
+    mode: str | None = None,
+    include_paths: bool = False,
+    on_error: str = "raise",
+) -> Dataset:
+    """A row an image, in the column `image`. `size` (height, width) and `mode` ("RGB") make them alike, which they
+    have to be."""
+    return _files(paths, Images(size, mode, include_paths), on_error, "raise")
+
+
+def read_binary_files(paths: Any) -> Dataset:
+    """A row a file: `bytes` and `path`."""
+    return _files(paths, Binary(), "raise", "raise")
+
+
+def read_sql(query: str, connect: Callable[[], Any], *, parameters: tuple[Any, ...] = ()) -> Dataset:
+    """The rows of a query, from any DB-API driver; `connect` makes a connection where the query runs.
+
+    >>> data.read_sql("SELECT * FROM t", lambda: sqlite3.connect("file.db"))
+    """
+    return _of(SqlSource(query, connect, parameters))
+
+
+def read_datasource(source: Source) -> Dataset:
+    """A source of one's own."""
+    return _of(source)
+
+
+def range(count: int, *, blocks: int | None = None) -> Dataset:
+    """The numbers from 0 to count - 1, in the column `id`."""
+    if count < 0:
+        raise ValueError(f"count must not be negative, but got {count}")
+    return _of(RangeSource(count, blocks))
+
+
+def from_items(items: Iterable[Any], *, parallelism: int | None = None) -> Dataset:
+    """Rows that are there: dicts, or single values, which become the column `item`."""
+    rows = [item if isinstance(item, dict) else {"item": item} for item in items]
+    return from_arrow(rows_to_block(rows, "from_items", 0), parallelism=parallelism)
+
+
+def from_arrow(tables: pa.Table | list[pa.Table], *, parallelism: int | None = None) -> Dataset:
+    """Arrow tables, copied into the arena."""
+    table = tables if isinstance(tables, pa.Table) else pa.concat_tables(tables, promote_options="permissive")
+    if not weft.is_initialized():
+        weft.init()
+    parts = parallelism or builtins.max(1, 2 * int(weft.cluster_resources().get("CPU", 1)))
+    return _of(put_table(table, parts))
+
+
+def from_pandas(frame: Any) -> Dataset:
+    return from_arrow(blocks.from_batch(frame, "the frame"))
+
+
+def from_polars(frame: Any) -> Dataset:
+    return from_arrow(blocks.from_batch(frame, "the frame"))
+
+
+def from_numpy(arrays: Any, column: str = "data") -> Dataset:
+    """An array, a row an element of its first dimension; or a dict of arrays, a column each."""
+    return from_arrow(blocks.from_batch(arrays if isinstance(arrays, dict) else {column: arrays}, "the arrays"))
+
+
+def from_torch(dataset: Any) -> Dataset:
+    """A torch dataset with a length: a row an item, in the column `item` unless items are dicts."""
+    return from_items([dataset[number] for number in builtins.range(len(dataset))])
+
+
+def from_generator(*makers: Callable[[], Iterable[Any]]) -> Dataset:
+    """What the iterables give that the functions return, rows (dicts or single values) or batches; each function is
+    called in a task of its own, which is held back by its consumer.
+
+    >>> data.from_generator(lambda: ({"x": i} for i in range(10**9))).limit(5).take()
+    """
+    if not makers or not all(map(callable, makers)):
+        raise TypeError("from_generator() expects functions that return iterables, such as lambda: iter([1, 2])")
+    return _of(GeneratorSource(list(makers)))

@@ -1,0 +1,113 @@
+"""What a source is: it divides itself into splits, and reads one of them, in a worker.
+
+A source that can only be read from its beginning (a generator, a cursor, a large text file) gives blocks one after the
+other instead, from one task that is held back by its consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from weft.data.block import frame_of
+from weft.data.running import Running
+
+TARGET_BLOCK_BYTES = 64 * 2**20
+"""How large blocks are made where there is a choice, in memory."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A piece of a source that one task reads."""
+
+    path: str
+    first_row: int = 0
+    rows: int | None = None
+    size_bytes: int = 0
+    """In memory, as far as it is known; 0 if it is not."""
+    sequential: bool = False
+    """Whether it is read as a sequence of blocks, by `Source.blocks`."""
+
+
+class Source:
+    """The base of all sources. Instances are pickled into stages, so they are small."""
+
+    def columns(self) -> list[str] | None:
+        """The names of the columns, where that is known without reading."""
+        return None
+
+    def row_count(self) -> int | None:
+        """Where it is known without reading."""
+        return None
+
+    def splits(self, parallelism: int, block_bytes: int) -> Sequence[Split]:
+        """For so many tasks at a time; none should make more than `block_bytes` where that can be helped."""
+        raise NotImplementedError
+
+    def open(self, split: Split, wanted: frozenset[str] | None, running: Running) -> pl.LazyFrame | pa.Table:
+        raise NotImplementedError
+
+    def blocks(self, split: Split) -> Iterator[pa.Table]:
+        """Of a sequential split."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ReadHead:
+    """The head of a stage that reads a split."""
+
+    source: Source
+    wanted: frozenset[str] | None
+
+    def __str__(self) -> str:
+        return f"read {self.source}"
+
+    def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame | pa.Table:
+        split: Split = inputs[0]
+        running.path, running.first_row = split.path, split.first_row
+        running.extra["source"] = self.source
+        return self.source.open(split, self.wanted, running)
+
+
+@dataclass(frozen=True)
+class SequentialHead:
+    """The head of a stage whose block comes from a sequential read."""
+
+    wanted: frozenset[str] | None
+
+    def __str__(self) -> str:
+        return "block"
+
+    def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame | pa.Table:
+        block: pa.Table = inputs[0]
+        return block if self.wanted is None else keep_wanted(frame_of(block).lazy(), block.column_names, self.wanted)
+
+
+def keep_wanted(frame: pl.LazyFrame, names: Sequence[str], wanted: frozenset[str] | None) -> pl.LazyFrame:
+    """Only those columns; but at least one, which carries the number of rows."""
+    if wanted is None:
+        return frame
+    kept = [name for name in names if name in wanted] or list(names[:1])
+    return frame.select(kept)
+
+
+def filled(frame: pl.LazyFrame, expected: pl.Schema) -> pl.LazyFrame:
+    """The columns that a dataset has: cast where they are there, null where not."""
+    there = frame.collect_schema()
+    return frame.select(
+        [
+            (pl.col(name).cast(kind) if name in there else pl.lit(None, kind).alias(name))
+            for name, kind in expected.items()
+        ]
+    )
+
+
+def check_policies(on_error: str, schema_drift: str) -> None:
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', but got {on_error!r}")
+    if schema_drift not in ("raise", "fill"):
+        raise ValueError(f"schema_drift must be 'raise' or 'fill', but got {schema_drift!r}")

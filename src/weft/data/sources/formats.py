@@ -1,0 +1,252 @@
+"""The formats of files: how each is scanned, and how what is wrong in one is found."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from weft.data.block import frame_of, from_batch
+from weft.data.errors import ReadError
+from weft.data.sources.paths import opened, scannable
+
+Scannable = str | io.BytesIO
+
+
+class Format:
+    """The base of all formats."""
+
+    name = ""
+    extensions: tuple[str, ...] = ()
+    can_stream = False
+    """Whether a large file is read as a sequence of blocks."""
+    allows_empty = False
+
+    def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
+        raise NotImplementedError
+
+    def schema(self, path: str) -> pl.Schema:
+        return self.scan(scannable(path), path, None).collect_schema()
+
+    def readable_rows(self, path: str, schema: pl.Schema) -> tuple[pl.DataFrame, int]:
+        """What can be read of a file that can not be read as a whole, and how many rows can not."""
+        raise ReadError(path, "it can not be read in part")
+
+    def first_bad_value(self, path: str, schema: pl.Schema) -> tuple[int | None, str | None, str] | None:
+        """(row, column, what is wrong with it); None if that can not be told."""
+        return None
+
+    def bytes_a_row(self, path: str, schema: pl.Schema) -> int:
+        """About; from the first rows."""
+        head = self.scan(scannable(path), path, schema or None).head(1000).collect()
+        return int(head.estimated_size() // max(1, head.height))
+
+
+@dataclass
+class Csv(Format):
+    options: dict[str, Any] = field(default_factory=dict)
+    name = "csv"
+    extensions = (".csv", ".csv.gz", ".tsv")
+    can_stream = True
+
+    def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
+        chosen = {**self.options}
+        if schema is not None:
+            header = pl.scan_csv(source, **self.options).collect_schema()
+            if isinstance(source, io.BytesIO):
+                source.seek(0)
+            chosen["schema_overrides"] = {name: kind for name, kind in schema.items() if name in header}
+        return pl.scan_csv(source, **chosen)
+
+    def _as_text(self, path: str) -> pl.DataFrame:
+        chosen = {name: value for name, value in self.options.items() if name not in ("schema", "schema_overrides")}
+        return pl.read_csv(scannable(path), **{**chosen, "infer_schema": False, "truncate_ragged_lines": True})
+
+    def _bad_values(self, text: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+        """Of each column: where its text is there and no value of its type."""
+        return text.select(
+            [
+                (pl.col(name).is_not_null() & _parsed(name, kind).is_null()).alias(name)
+                for name, kind in schema.items()
+                if name in text.columns
+            ]
+        )
+
+    def readable_rows(self, path: str, schema: pl.Schema) -> tuple[pl.DataFrame, int]:
+        text = self._as_text(path)
+        if missing := [name for name in schema if name not in text.columns]:
+            raise ReadError(path, "the column is missing", None, missing[0])
+        bad = self._bad_values(text, schema).select(pl.any_horizontal(pl.all())).to_series()
+        good = text.filter(~bad).select([_parsed(name, kind) for name, kind in schema.items()])
+        return good, int(bad.sum())
+
+    def first_bad_value(self, path: str, schema: pl.Schema) -> tuple[int | None, str | None, str] | None:
+        try:
+            text = self._as_text(path)
+        except (pl.exceptions.PolarsError, OSError):
+            return None
+        bad = self._bad_values(text, schema)
+        rows = bad.with_row_index("row").filter(pl.any_horizontal(pl.exclude("row")))
+        if not rows.height:
+            return None
+        found = rows.row(0, named=True)
+        row = found.pop("row")
+        column = next(name for name, wrong in found.items() if wrong)
+        return row, column, f"{text[column][row]!r} is no {schema[column]}"
+
+
+def _parsed(name: str, kind: Any) -> pl.Expr:
+    """A column of text as its type, null where it is none."""
+    column = pl.col(name)
+    if kind == pl.Boolean:
+        lower = column.str.to_lowercase()
+        return pl.when(lower == "true").then(True).when(lower == "false").then(False).alias(name)
+    if kind.is_temporal():
+        return column.str.strptime(kind, strict=False)
+    return column if kind == pl.String else column.str.strip_chars().cast(kind, strict=False)
+
+
+@dataclass
+class Json(Format):
+    """One object a line; or one array of objects."""
+
+    lines: bool = True
+    name = "json"
+    extensions = (".json", ".jsonl", ".ndjson")
+
+    @property
+    def can_stream(self) -> bool:  # type: ignore[override]
+        return self.lines
+
+    def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
+        if not self.lines or _starts_with_bracket(path):
+            return pl.read_json(source, schema_overrides=schema).lazy()
+        return pl.scan_ndjson(source, schema_overrides=schema, infer_schema_length=None if schema is None else 100)
+
+    def readable_rows(self, path: str, schema: pl.Schema) -> tuple[pl.DataFrame, int]:
+        good, bad = [], 0
+        for _, values in _json_lines(path):
+            if isinstance(values, str) or any(_misfit(values.get(name), kind) for name, kind in schema.items()):
+                bad += 1
+            else:
+                good.append(values)
+        return pl.DataFrame(good, schema=schema), bad
+
+    def first_bad_value(self, path: str, schema: pl.Schema) -> tuple[int | None, str | None, str] | None:
+        if not self.lines or _starts_with_bracket(path):
+            return None
+        for row, values in _json_lines(path):
+            if isinstance(values, str):
+                return row, None, values
+            for name, kind in schema.items():
+                if _misfit(values.get(name), kind):
+                    return row, name, f"{values[name]!r} is no {kind}"
+        return None
+
+
+def _starts_with_bracket(path: str) -> bool:
+    with opened(path) as file:
+        return file.read(64).lstrip()[:1] == b"["
+
+
+def _json_lines(path: str) -> Any:
+    """(row, its object, or what is wrong with it)."""
+    import json
+
+    with opened(path) as file:
+        rows = (line for line in file if line.strip())
+        for row, line in enumerate(rows):
+            try:
+                values = json.loads(line)
+            except ValueError as error:
+                yield row, f"it is no JSON: {error}"
+                continue
+            yield row, values if isinstance(values, dict) else f"it must be an object, but is {values!r}"
+
+
+def _misfit(value: Any, kind: Any) -> bool:
+    try:
+        pl.Series([value], dtype=kind, strict=True)
+    except (TypeError, pl.exceptions.PolarsError, OverflowError):
+        return True
+    return False
+
+
+class Text(Format):
+    """A row a line, in the column `text`."""
+
+    name = "text"
+    can_stream = True
+
+    def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
+        return pl.scan_lines(source, name="text")
+
+    def schema(self, path: str) -> pl.Schema:
+        return pl.Schema({"text": pl.String})
+
+
+class Arrow(Format):
+    """Arrow's IPC files and streams."""
+
+    name = "arrow"
+    extensions = (".arrow", ".feather", ".ipc")
+
+    def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
+        return pl.scan_ipc(source)
+
+
+class Numpy(Format):
+    """`.npy`, a row an element of the first dimension, in the column `data`; `.npz`, a column an array."""
+
+    name = "numpy"
+    extensions = (".npy", ".npz")
+
+    def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
+        try:
+            found = np.load(source, allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise ReadError(path, f"{error}") from None
+        arrays = {"data": found} if isinstance(found, np.ndarray) else dict(found)
+        return frame_of(from_batch(arrays, path)).lazy()
+
+
+@dataclass
+class Images(Format):
+    """A row a file, in the column `image`: height, width and, for colour, channels."""
+
+    size: tuple[int, int] | None = None
+    mode: str | None = None
+    include_paths: bool = False
+    name = "images"
+    extensions = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
+
+    def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(source) as image:
+                chosen = image if self.mode is None else image.convert(self.mode)
+                if self.size is not None:
+                    chosen = chosen.resize((self.size[1], self.size[0]))
+                pixels = np.asarray(chosen)
+        except (UnidentifiedImageError, OSError, ValueError) as error:
+            raise ReadError(path, f"{error}") from None
+        columns: dict[str, Any] = {"image": pixels[None]}
+        if self.include_paths:
+            columns["path"] = pa.array([path])
+        return frame_of(from_batch(columns, path)).lazy()
+
+
+class Binary(Format):
+    """A row a file: its `bytes` and its `path`."""
+
+    name = "binary files"
+    allows_empty = True
+
+    def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
+        with opened(path) as file:
+            return pl.LazyFrame({"bytes": [file.read()], "path": [path]})

@@ -1,0 +1,187 @@
+"""Parquet. Splits are row groups, by the footers; Polars reads only the columns and row groups that are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import weft
+from weft.data.block import frame_of
+from weft.data.errors import ReadError, SchemaError
+from weft.data.running import Running
+from weft.data.sources.base import Source, Split, filled, keep_wanted
+from weft.data.sources.paths import opened, scannable
+
+FOOTERS_IN_DRIVER = 16
+LEAST_SPLIT_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a file says of itself."""
+
+    path: str
+    schema: pa.Schema | None
+    groups: tuple[tuple[int, int], ...]
+    """(rows, bytes in memory) of each row group."""
+    problem: str | None = None
+
+
+def read_footer(path: str) -> Footer:
+    try:
+        with opened(path) as file:
+            found = pq.read_metadata(file)
+            groups = [found.row_group(number) for number in range(found.num_row_groups)]
+            sizes = tuple((group.num_rows, group.total_byte_size) for group in groups)
+            return Footer(path, found.schema.to_arrow_schema().remove_metadata(), sizes)
+    except (pa.ArrowException, OSError, ReadError) as error:
+        reason = error.reason if isinstance(error, ReadError) else f"{type(error).__name__}: {error}"
+        return Footer(path, None, (), reason)
+
+
+def read_footers(paths: Sequence[str]) -> list[Footer]:
+    return [read_footer(path) for path in paths]
+
+
+@dataclass
+class ParquetSource(Source):
+    files: list[tuple[str, int]]
+    on_error: str = "raise"
+    schema_drift: str = "raise"
+    _footers: list[Footer] | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"parquet, {len(self.files)} files"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers need of all the footers only the schema that files have to fit."""
+        footers = self._footers and [self._first()]
+        return {**self.__dict__, "_footers": footers, "files": self.files[:1]}
+
+    def footers(self) -> list[Footer]:
+        if self._footers is None:
+            paths = [path for path, _ in self.files]
+            if len(paths) <= FOOTERS_IN_DRIVER:
+                self._footers = read_footers(paths)
+            else:
+                task = weft.remote(read_footers)
+                chunks = [paths[at : at + FOOTERS_IN_DRIVER] for at in range(0, len(paths), FOOTERS_IN_DRIVER)]
+                self._footers = [
+                    footer for part in weft.get([task.remote(chunk) for chunk in chunks]) for footer in part
+                ]
+            for footer in self._footers:
+                if footer.problem is not None and self.on_error == "raise":
+                    raise ReadError(footer.path, footer.problem)
+                if footer.problem is None and self.schema_drift == "raise":
+                    check_fits(footer.path, self.schema(), footer.schema)
+        return self._footers
+
+    def _first(self) -> Footer:
+        assert self._footers is not None
+        readable = [footer for footer in self._footers if footer.schema is not None]
+        if not readable:
+            raise ReadError(self._footers[0].path, f"none of the files can be read: {self._footers[0].problem}")
+        return readable[0]
+
+    def schema(self) -> pa.Schema:
+        if self._footers is None:
+            self.footers()
+        found = self._first().schema
+        assert found is not None
+        return found
+
+    def columns(self) -> list[str]:
+        return list(self.schema().names)
+
+    def row_count(self) -> int | None:
+        return sum(rows for footer in self.footers() for rows, _ in footer.groups)
+
+    def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
+        """A file a split where that gives enough of them; else runs of row groups, cut at the size of a block."""
+        footers = self.footers()
+        total = sum(size for footer in footers for _, size in footer.groups)
+        target = min(block_bytes, max(total // max(2 * parallelism, 1), LEAST_SPLIT_BYTES))
+        return [split for footer in footers for split in _runs(footer, target)]
+
+    def skipped(self) -> dict[str, int]:
+        """Files that can not be read, where that is allowed."""
+        bad = sum(footer.problem is not None for footer in self.footers())
+        return {"files that can not be read": bad} if bad else {}
+
+    def open(self, split: Split, wanted: frozenset[str] | None, running: Running) -> pl.LazyFrame:
+        frame = pl.scan_parquet(scannable(split.path), glob=False)
+        if split.rows is not None:
+            frame = frame.slice(split.first_row, split.rows)
+        if self.schema_drift == "fill":
+            frame = filled(frame, frame_of(self.schema().empty_table()).schema)
+        if self.on_error == "skip":
+            return self._readable(frame, split, wanted, running)
+        return keep_wanted(frame, self.columns(), wanted)
+
+    def _readable(
+        self, frame: pl.LazyFrame, split: Split, wanted: frozenset[str] | None, running: Running
+    ) -> pl.LazyFrame:
+        """The rows, or none of them where they can not be read."""
+        try:
+            return keep_wanted(frame, self.columns(), wanted).collect().lazy()
+        except (pl.exceptions.PolarsError, OSError):
+            running.skip("files that can not be read", 1)
+            return keep_wanted(frame_of(self.schema().empty_table()).lazy(), self.columns(), wanted)
+
+    def explain_failure(self, path: str, error: Exception) -> Exception:
+        """Which column of the file is corrupt."""
+        try:
+            with opened(path) as file:
+                parquet = pq.ParquetFile(file)
+                for number in range(parquet.num_row_groups):
+                    for name in parquet.schema_arrow.names:
+                        problem = _column_problem(parquet, number, name)
+                        if problem is not None:
+                            before = sum(parquet.metadata.row_group(group).num_rows for group in range(number))
+                            return ReadError(path, f"{problem}, in the row group that begins there", before, name)
+        except (pa.ArrowException, OSError, ReadError) as problem:
+            return ReadError(path, f"{type(problem).__name__}: {problem}")
+        return ReadError(path, f"{type(error).__name__}: {error}")
+
+
+def _column_problem(parquet: Any, group: int, name: str) -> str | None:
+    try:
+        parquet.read_row_group(group, columns=[name])
+    except (pa.ArrowException, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _runs(footer: Footer, target_bytes: int) -> Iterator[Split]:
+    total = sum(size for _, size in footer.groups)
+    if total <= 1.5 * target_bytes or len(footer.groups) == 1:
+        rows = sum(count for count, _ in footer.groups)
+        if rows:
+            yield Split(footer.path, 0, None, total)
+        return
+    first, rows, size = 0, 0, 0
+    for count, group_bytes in footer.groups:
+        if rows and size + group_bytes > target_bytes:
+            yield Split(footer.path, first, rows, size)
+            first, rows, size = first + rows, 0, 0
+        rows, size = rows + count, size + group_bytes
+    if rows:
+        yield Split(footer.path, first, rows, size)
+
+
+def check_fits(path: str, expected: pa.Schema, found: pa.Schema | None) -> None:
+    """SchemaError names the first column that is missing, new, or of another type."""
+    assert found is not None
+    for column in expected:
+        if column.name not in found.names:
+            raise SchemaError(path, column.name, "the column is missing")
+        if found.field(column.name).type != column.type:
+            raise SchemaError(path, column.name, f"it is {found.field(column.name).type}, but must be {column.type}")
+    for name in found.names:
+        if name not in expected.names:
+            raise SchemaError(path, name, "the first file has no such column")

@@ -1,0 +1,162 @@
+"""One dataset for several consumers: divided once, or shared while it streams.
+
+`streaming_split` is one actor that runs the execution and hands out refs of blocks; the blocks themselves go from the
+tasks that made them to the consumers. An epoch begins when the first consumer asks for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import weft
+from weft import cloudpickle
+from weft.data import iteration, plan
+from weft.data.execute import get
+from weft.data.sources.memory import BlockSource
+
+if TYPE_CHECKING:
+    from weft.data.dataset import Dataset
+
+
+def split(dataset: Dataset, parts: int) -> list[Dataset]:
+    if parts < 1:
+        raise ValueError(f"parts must be at least 1, but got {parts}")
+    made = dataset.materialize()
+    source = _blocks_source(made)
+    blocks_a_part = max(1, -(-len(source.refs) // parts))
+    divided = _blocks_source(made.repartition(parts * blocks_a_part).materialize())
+    datasets = []
+    for number in range(parts):
+        mine = slice(number * blocks_a_part, (number + 1) * blocks_a_part)
+        piece = BlockSource(divided.refs[mine], divided.rows[mine], divided.sizes[mine], divided.names, "split")
+        datasets.append(dataset._then(plan.Read((), piece)))
+    return datasets
+
+
+def _blocks_source(dataset: Dataset) -> BlockSource:
+    node = dataset._plan
+    assert isinstance(node, plan.Read) and isinstance(node.source, BlockSource)
+    return node.source
+
+
+def streaming_split(dataset: Dataset, parts: int, equal: bool) -> list[DataIterator]:
+    if parts < 1:
+        raise ValueError(f"parts must be at least 1, but got {parts}")
+    if not weft.is_initialized():
+        weft.init()
+    coordinator: Any = weft.remote(num_cpus=0)(Coordinator).remote(cloudpickle.dumps(dataset), parts, equal)
+    return [DataIterator(coordinator, number) for number in range(parts)]
+
+
+class Handout:
+    """Who gets which rows of the blocks of an epoch: pure. A piece is (block, start, stop)."""
+
+    def __init__(self, parts: int, equal: bool) -> None:
+        self._parts = parts
+        self._equal = equal
+        self._waiting: list[deque[tuple[Any, int, int]]] = [deque() for _ in range(parts)]
+        self._given = [0] * parts
+
+    def waiting(self, consumer: int) -> tuple[Any, int, int] | None:
+        return self._waiting[consumer].popleft() if self._waiting[consumer] else None
+
+    def arrived(self, block: Any, rows: int, asker: int) -> None:
+        """A block has come because `asker` wanted one."""
+        if not self._equal:
+            self._waiting[asker].append((block, 0, rows))
+            return
+        share = rows // self._parts  # what is left over of a block is left out, so that all stay equal
+        for consumer in range(self._parts):
+            if share:
+                self._waiting[consumer].append((block, consumer * share, (consumer + 1) * share))
+
+
+class Coordinator:
+    """Runs the executions of a streaming split."""
+
+    def __init__(self, pickled: bytes, parts: int, equal: bool) -> None:
+        self._dataset: Dataset = cloudpickle.loads(pickled)
+        self._parts = parts
+        self._equal = equal
+        self._epochs: dict[int, tuple[Iterator[Any], Handout]] = {}
+        self._ended: dict[int, set[int]] = {}
+
+    def take(self, consumer: int, epoch: int) -> tuple[Any, int, int] | None:
+        """The next piece for a consumer; None when its epoch is over."""
+        if epoch not in self._epochs:
+            self._epochs[epoch] = (iter(self._dataset._bundles()), Handout(self._parts, self._equal))
+        bundles, handout = self._epochs[epoch]
+        while True:
+            piece = handout.waiting(consumer)
+            if piece is not None:
+                return piece
+            bundle = next(bundles, None)
+            if bundle is None:
+                self._leave(consumer, epoch)
+                return None
+            handout.arrived(bundle.ref, bundle.report.rows, consumer)
+
+    def _leave(self, consumer: int, epoch: int) -> None:
+        gone = self._ended.setdefault(epoch, set())
+        gone.add(consumer)
+        if len(gone) == self._parts:
+            del self._epochs[epoch], self._ended[epoch]
+
+    def stats(self) -> str:
+        return self._dataset.stats()
+
+
+class DataIterator:
+    """One consumer's share of a streaming split. Each loop over it is an epoch; all consumers take part in each."""
+
+    def __init__(self, coordinator: Any, number: int) -> None:
+        self._coordinator = coordinator
+        self._number = number
+        self._epoch = 0
+
+    def _blocks(self) -> Iterator[pa.Table]:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        ahead = self._coordinator.take.remote(self._number, epoch)
+        while True:
+            piece = get(ahead)
+            if piece is None:
+                return
+            ahead = self._coordinator.take.remote(self._number, epoch)
+            ref, start, stop = piece
+            yield get(ref).slice(start, stop - start)
+
+    def iter_batches(
+        self,
+        *,
+        batch_size: int | None = 256,
+        batch_format: str = "numpy",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterator[Any]:
+        iteration.check_batches(batch_size, batch_format, local_shuffle_buffer_size)
+        return iteration.batches(
+            self._blocks(),
+            batch_size=batch_size,
+            batch_format=batch_format,
+            drop_last=drop_last,
+            shuffle_rows=local_shuffle_buffer_size,
+            seed=local_shuffle_seed,
+        )
+
+    def iter_torch_batches(self, *, dtypes: Any = None, device: Any = None, **options: Any) -> Iterator[dict[str, Any]]:
+        """As of Dataset."""
+        for table in self.iter_batches(batch_format="arrow", **options):
+            yield iteration.tensors(table, dtypes, device)
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        for block in self._blocks():
+            yield from block.to_pylist()
+
+    def stats(self) -> str:
+        found: str = get(self._coordinator.stats.remote())
+        return found

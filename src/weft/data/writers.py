@@ -1,0 +1,166 @@
+"""Writing: every task writes its block beside the destination, and all of it appears there when all tasks are done.
+
+WRI-1 A file that is visible at the destination is whole.
+WRI-2 A write that fails, or whose function raises, leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from weft.data.block import frame_of, to_array
+from weft.data.errors import WriteError
+from weft.data.running import Running
+from weft.data.sources.paths import is_remote, local_path
+
+MODES = ("append", "overwrite", "error")
+
+
+def file_system(path: str) -> tuple[Any, str]:
+    """fsspec's file system of a path, and the path in it."""
+    import fsspec
+
+    if is_remote(path):
+        found: tuple[Any, str] = fsspec.core.url_to_fs(path)
+        return found
+    return fsspec.filesystem("file"), os.path.abspath(local_path(path))
+
+
+@dataclass
+class Writer:
+    """The last step of a stage that writes. Its blocks say what was written: (path, rows)."""
+
+    path: str
+    extension: str
+    save: Callable[[pa.Table, Any], None]
+    """Writes a block into an open file."""
+    mode: str = "append"
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+    file_a_row: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, but got {self.mode!r}")
+
+    def __str__(self) -> str:
+        return f"{self.extension} to {self.path}"
+
+    @property
+    def staging(self) -> str:
+        return f"{file_system(self.path)[1]}/.weft-{self.token}"
+
+    def begin(self) -> None:
+        """Before any task runs: the folder exists and is allowed to be written."""
+        system, folder = file_system(self.path)
+        if self.mode == "error" and system.exists(folder) and system.ls(folder):
+            raise FileExistsError(f"{self.path} is not empty: choose mode='append' or mode='overwrite'")
+        system.makedirs(self.staging, exist_ok=True)
+
+    def apply(self, block: pa.Table, running: Running) -> pa.Table:
+        """In a worker: one block, into the staging folder; a second attempt writes over the first."""
+        system, _ = file_system(self.path)
+        names, rows = [], []
+        pieces = [block.slice(at, 1) for at in range(block.num_rows)] if self.file_a_row else [block]
+        for number, piece in enumerate(pieces):
+            if piece.num_rows == 0:
+                continue
+            suffix = f"-{number:06d}" if self.file_a_row else ""
+            name = f"part-{self.token}-{running.index:06d}{suffix}.{self.extension}"
+            try:
+                with system.open(f"{self.staging}/{name}", "wb") as file:
+                    self.save(piece, file)
+            except (OSError, pa.ArrowException, ValueError, TypeError) as error:
+                raise WriteError(f"{self.path}/{name}", f"{type(error).__name__}: {error}") from error
+            names.append(name)
+            rows.append(piece.num_rows)
+        return pa.table({"path": pa.array(names, pa.string()), "rows": pa.array(rows, pa.int64())})
+
+    def commit(self, names: Sequence[str]) -> list[str]:
+        """All tasks are done: their files move to the destination, all or none of them."""
+        system, folder = file_system(self.path)
+        old = []
+        if self.mode == "overwrite":
+            old = [name for name in system.ls(folder, detail=False) if name.endswith(f".{self.extension}")]
+        moved: list[str] = []
+        try:
+            for name in names:
+                system.mv(f"{self.staging}/{name}", f"{folder}/{name}")
+                moved.append(f"{folder}/{name}")
+        except OSError as error:
+            for name in moved:
+                with contextlib.suppress(OSError):
+                    system.rm(name)
+            raise WriteError(self.path, f"{type(error).__name__}: {error}") from error
+        for name in old:
+            system.rm(name)
+        return moved
+
+    def end(self) -> None:
+        """Whatever happened, the staging folder goes."""
+        system, _ = file_system(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            system.rm(self.staging, recursive=True)
+
+
+# ---- formats ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SaveParquet:
+    compression: str = "zstd"
+    row_group_rows: int = 250_000
+
+    def __call__(self, block: pa.Table, file: Any) -> None:
+        import pyarrow.parquet as pq
+
+        pq.write_table(block, file, compression=self.compression, row_group_size=self.row_group_rows)
+
+
+def save_csv(block: pa.Table, file: Any) -> None:
+    frame_of(block).write_csv(file)
+
+
+def save_json(block: pa.Table, file: Any) -> None:
+    frame_of(block).write_ndjson(file)
+
+
+def save_arrow(block: pa.Table, file: Any) -> None:
+    with pa.ipc.new_file(file, block.schema) as writer:
+        writer.write_table(block)
+
+
+@dataclass(frozen=True)
+class SaveText:
+    column: str
+
+    def __call__(self, block: pa.Table, file: Any) -> None:
+        for value in block.column(self.column).to_pylist():
+            file.write(("" if value is None else str(value)).encode() + b"\n")
+
+
+@dataclass(frozen=True)
+class SaveNumpy:
+    column: str
+
+    def __call__(self, block: pa.Table, file: Any) -> None:
+        import numpy as np
+
+        np.save(file, to_array(block.column(self.column)), allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class SaveImage:
+    column: str
+    format: str
+
+    def __call__(self, block: pa.Table, file: Any) -> None:
+        from PIL import Image
+
+        Image.fromarray(to_array(block.column(self.column))[0]).save(file, format=self.format)

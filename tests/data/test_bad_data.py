@@ -1,0 +1,227 @@
+"""What is wrong is named by file, row and column, or skipped and counted; and no partial file is left."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from weft import data
+
+pytestmark = pytest.mark.usefixtures("shared_weft_session")
+
+
+def write(folder: Path, **files: str) -> str:
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return str(folder)
+
+
+# ---- files ------------------------------------------------------------------------------------------
+
+
+def test_a_value_of_the_wrong_type_in_a_csv_is_named(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i * 2}\n" for i in range(2000))
+    path = write(tmp_path, a_csv="x,y\n" + rows + "7,many\n8,9\n")
+    with pytest.raises(data.ReadError) as caught:
+        data.read_csv(path).take_all()
+    error = caught.value
+    assert (error.path, error.row, error.column) == (f"{path}/a.csv", 2000, "y")
+    assert "'many' is no Int64" in str(error)
+
+
+def test_rows_of_a_csv_that_can_not_be_read_are_skipped_and_counted(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i * 2}\n" for i in range(2000))
+    path = write(tmp_path, a_csv="x,y\n" + rows + "7,many\n8,9\nnone,3\n", b_csv="x,y\n1,2\n")
+    ds = data.read_csv(path, on_error="skip")
+    assert ds.count() == 2002
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 2}
+
+
+def test_a_broken_line_of_json_is_named_or_skipped(tmp_path: Path) -> None:
+    path = write(tmp_path, a_json='{"x": 1}\n{"x": 2}\n', b_json='{"x": 3}\n{"x": \n{"x": "text"}\n{"x": 4}\n')
+    with pytest.raises(data.ReadError) as caught:
+        data.read_json(path).take_all()
+    assert (caught.value.path, caught.value.row) == (f"{path}/b.json", 1)
+    ds = data.read_json(path, on_error="skip")
+    assert [row["x"] for row in ds.take_all()] == [1, 2, 3, 4]
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 2}
+
+
+def test_a_corrupt_parquet_file_is_named_or_skipped(tmp_path: Path) -> None:
+    for name in "ab":
+        pq.write_table(pa.table({"x": list(range(1000)), "y": ["text"] * 1000}), tmp_path / f"{name}.parquet")
+    whole = (tmp_path / "b.parquet").read_bytes()
+    (tmp_path / "b.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(data.ReadError, match=r"b\.parquet can not be read"):
+        data.read_parquet(str(tmp_path)).count()
+    ds = data.read_parquet(str(tmp_path), on_error="skip")
+    assert len(ds.take_all()) == 1000
+    assert ds.statistics is not None and ds.statistics.skipped == {"files that can not be read": 1}
+
+
+def test_a_corrupt_column_of_parquet_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": list(range(1000)), "y": list(range(1000))}), file, compression="zstd")
+    start = pq.read_metadata(file).row_group(0).column(1).data_page_offset
+    broken = bytearray(file.read_bytes())
+    broken[start + 30 : start + 200] = b"\xff" * 170
+    file.write_bytes(bytes(broken))
+    with pytest.raises(data.ReadError) as caught:
+        data.read_parquet(str(file)).take_all()
+    assert (caught.value.path, caught.value.column) == (str(file), "y")
+    assert data.read_parquet(str(file)).select("x").filter(data.col("x") > 500).count() == 499
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_drift_of_the_schema_is_named_or_filled(tmp_path: Path, kind: str) -> None:
+    first, other, more = {"x": [1], "y": ["a"]}, {"x": [2.0], "z": [1]}, {"x": [3], "y": ["c"], "z": [2]}
+    for name, columns in zip("abc", (first, other, more), strict=True):
+        getattr(data.from_arrow(pa.table(columns), parallelism=1), f"write_{kind}")(str(tmp_path / name))
+    paths = [str(tmp_path / name) for name in "abc"]
+    with pytest.raises(data.SchemaError) as caught:
+        getattr(data, f"read_{kind}")(paths).take_all()
+    assert caught.value.column in ("x", "y") and "/b/" in caught.value.path
+    rows = getattr(data, f"read_{kind}")(paths, schema_drift="fill").take_all()
+    assert rows == [{"x": 1, "y": "a"}, {"x": 2, "y": None}, {"x": 3, "y": "c"}]
+
+
+def test_empty_files_are_no_rows(tmp_path: Path) -> None:
+    path = write(tmp_path, a_csv="", b_csv="x\n1\n", c_csv="")
+    ds = data.read_csv(path)
+    assert ds.take_all() == [{"x": 1}]
+    assert ds.statistics is not None and ds.statistics.skipped == {"empty files": 2}
+    (tmp_path / "b.csv").write_text("")
+    assert data.read_csv(path).take_all() == []
+
+
+def test_an_image_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"no image")
+    with pytest.raises(data.ReadError, match=r"a\.png"):
+        data.read_images(str(tmp_path)).take_all()
+
+
+# ---- users' functions -------------------------------------------------------------------------------
+
+
+def reciprocal(row: dict[str, Any]) -> dict[str, Any]:
+    return {"y": 1 / (row["x"] - 1234)}
+
+
+def test_a_function_that_raises_on_one_row_is_told_with_file_and_row(tmp_path: Path) -> None:
+    path = write(tmp_path, a_csv="x\n1\n", b_csv="x\n" + "".join(f"{i}\n" for i in range(1000, 2000)))
+    with pytest.raises(data.RowError) as caught:
+        data.read_csv(path).map(reciprocal).take_all()
+    error = caught.value
+    assert (error.operator, error.where, error.row) == ("map(reciprocal)", f"{path}/b.csv", 234)
+    assert "ZeroDivisionError" in str(error)
+    ds = data.read_csv(path).map(reciprocal, on_error="skip")
+    assert len(ds.take_all()) == 1000
+    assert ds.statistics is not None and ds.statistics.skipped == {"map(reciprocal)": 1}
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(data.RowError) as caught:
+        data.range(10, blocks=1).map(lambda row: {"y": row["nope"]}).take_all()
+    assert (caught.value.row, caught.value.column) == (0, "nope")
+    with pytest.raises(data.RowError, match="nope"):
+        data.range(10).filter(data.col("nope") > 1).take_all()
+
+
+def test_mixed_types_are_told_with_row_and_column() -> None:
+    with pytest.raises(data.ReadError) as caught:
+        data.from_items([{"x": 1}, {"x": 2}, {"x": "three"}])
+    assert (caught.value.row, caught.value.column) == (2, "x")
+    with pytest.raises(data.RowError) as wrong:
+        data.range(5, blocks=1).map(lambda row: {"x": row["id"] if row["id"] < 3 else "text"}).take_all()
+    assert (wrong.value.row, wrong.value.column) == (3, "x")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda batch: 5, "must be a dict of arrays"),
+        (lambda batch: {"x": [1], "y": [1, 2]}, "different lengths"),
+        (lambda batch: {"x": 1}, "one value a row"),
+    ],
+)
+def test_a_function_that_returns_no_batch_is_told(function: Any, message: str) -> None:
+    with pytest.raises(data.RowError, match=message):
+        data.range(5).map_batches(function).take_all()
+
+
+def test_wrong_options_are_refused_at_once() -> None:
+    ds = data.range(3)
+    for wrong in (
+        lambda: ds.map_batches(len, batch_format="excel"),
+        lambda: ds.map(len, on_error="ignore"),
+        lambda: ds.map_batches(len, batch_size=0),
+        lambda: ds.join(ds, "id", how="sideways"),
+        lambda: ds.groupby("id").agg(id="average"),
+        lambda: ds.filter("id >"),
+        lambda: data.read_csv("x", on_error="maybe"),
+    ):
+        with pytest.raises(ValueError, match=r"must be|no SQL"):
+            wrong()
+    with pytest.raises(TypeError, match="speed"):
+        ds.map(len, speed=3)
+
+
+def test_errors_survive_pickling() -> None:
+    for error in (
+        data.ReadError("a", "b", 1, "c"),
+        data.SchemaError("a", "b", "c"),
+        data.RowError("a", "b", 1, "c", "d"),
+        data.WriteError("a", "b"),
+    ):
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+# ---- writing ----------------------------------------------------------------------------------------
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    data.range(5).write_parquet(str(target))
+    before = sorted(os.listdir(target))
+
+    def late_failure(row: dict[str, Any]) -> dict[str, Any]:
+        if row["id"] == 9_999:
+            raise ValueError("no")
+        return row
+
+    with pytest.raises(data.RowError):
+        data.range(10_000, blocks=20).map(late_failure).write_parquet(str(target))
+    assert sorted(os.listdir(target)) == before
+
+
+def test_overwriting_replaces_and_refusing_refuses(tmp_path: Path) -> None:
+    target = str(tmp_path / "out")
+    data.range(5).write_parquet(target)
+    data.range(7).write_parquet(target, mode="overwrite")
+    assert data.read_parquet(target).count() == 7
+    with pytest.raises(FileExistsError, match="not empty"):
+        data.range(1).write_parquet(target, mode="error")
+    assert data.read_parquet(target).count() == 7
+
+
+def test_a_worker_killed_while_it_writes_is_tried_again(shared_weft_session: ModuleType, tmp_path: Path) -> None:
+    marker = tmp_path / "killed"
+
+    def die_once(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["id"][0] == 0 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    data.range(1000, blocks=4).map_batches(die_once).write_parquet(str(tmp_path / "out"))
+    assert marker.exists()
+    assert sorted(row["id"] for row in data.read_parquet(str(tmp_path / "out"))) == list(range(1000))
+    assert not [name for name in os.listdir(tmp_path / "out") if name.startswith(".")]
