@@ -179,6 +179,9 @@ struct Incoming {
     std::string bytes;
 };
 
+/// The kind of the event that tells of the first long wait.
+constexpr uint16_t kWaitsLong = 0xfffe;
+
 struct CoreEvent {
     uint16_t kind;
     std::string payload;
@@ -217,6 +220,27 @@ struct Held {
     uint64_t bytes = 0;
     size_t holds = 0;
     std::vector<std::pair<ProcessId, int64_t>> borrowers;
+};
+
+/// A wait without a deadline that has lasted: what it is for, for who looks for deadlocks.
+struct LongWait {
+    uint64_t number = 0;
+    uint64_t thread = 0;  ///< as Python names it
+    double began_s = 0;   ///< by the wall clock
+    std::string name;     ///< of the task that waits; empty outside of one
+    Entry* const* entries = nullptr;
+    size_t count = 0;
+    std::atomic<bool> is_broken{false};
+    std::string error;  ///< to be raised once it is broken
+};
+
+/// Why an object of this process's own is not there.
+struct Hindrance {
+    Id object;
+    char kind = '?';  ///< 't' a task elsewhere, 'o' other objects, 'a' an actor, 's' a worker, '?' unknown
+    std::vector<Id> what;  ///< the task, all the objects, or the actor
+    uint32_t shape = 0;
+    std::string task;
 };
 
 class Core {
@@ -294,6 +318,18 @@ class Core {
     /// At most so many of the objects that are held here.
     std::vector<TaskStory> tasks(size_t most);
     std::vector<Held> held(size_t most);
+
+    // -- long_waits.cpp --
+    void begin_long_wait(LongWait& wait);
+    void end_long_wait(LongWait& wait);
+    bool break_wait(uint64_t number, std::string error);
+    const std::vector<LongWait*>& long_waits() const { return long_waits_; }
+    /// One object for each thing that the wait depends on; nothing when there are too many to tell.
+    std::vector<Entry*> waited_for(const LongWait& wait);
+    /// Why these are not there, and whatever of this process's own they need.
+    std::vector<Hindrance> hindrances(std::vector<Entry*> entries);
+    /// The tasks that wait to be run here.
+    std::vector<Id> inbox(size_t most);
 
     // -- cancel.cpp --
     enum class Cancelled { done, asked, too_late, refused };
@@ -407,6 +443,8 @@ class Core {
     void erase_rows(Entry* first);
     void renew_row(Entry* entry);
     void drain_all();
+    // long_waits.cpp
+    Hindrance hindrance(const Entry* entry, std::vector<Entry*>& needs);
     void on_find_orphans(Cursor cursor);
     void on_moved(Cursor cursor);
     void moved_to(Entry* entry, ProcessId owner);
@@ -473,6 +511,8 @@ class Core {
     std::mutex mutex_;
     std::unordered_set<uint64_t> buried_;  ///< keys of the dead that are settled
     std::vector<uint64_t> adopted_;        ///< custodies to be confirmed
+    std::vector<LongWait*> long_waits_;    ///< each on its thread's stack
+    uint64_t last_long_wait_ = 0;
     std::unordered_map<Id, Entry*, IdHash> table_;
     std::unordered_map<uint64_t, std::unique_ptr<Function>> functions_;
     std::vector<std::unique_ptr<Shape>> shapes_;

@@ -299,6 +299,64 @@ nb::list submitted_tasks(size_t most) {
     return out;
 }
 
+nb::list as_list(const std::vector<Id>& ids) {
+    nb::list out;
+    for (const Id& id : ids)
+        out.append(as_bytes(id));
+    return out;
+}
+
+/// ([(number, thread, began_s, name, object ids)], [(object id, kind, ids, shape, task)])
+nb::tuple long_waits(std::vector<nb::bytes> asked) {
+    Core& core = need();
+    struct Told {
+        uint64_t number, thread;
+        double began_s;
+        std::string name;
+        std::vector<Id> objects;
+    };
+    std::vector<Told> told;
+    std::vector<Hindrance> found;
+    {
+        std::lock_guard lock(core.mutex());
+        std::vector<Entry*> first;
+        for (const LongWait* wait : core.long_waits()) {
+            const std::vector<Entry*> entries = core.waited_for(*wait);
+            std::vector<Id> ids;
+            for (const Entry* entry : entries)
+                ids.push_back(entry->id);
+            told.push_back({wait->number, wait->thread, wait->began_s, wait->name, std::move(ids)});
+            first.insert(first.end(), entries.begin(), entries.end());
+        }
+        for (const nb::bytes& one : asked) {
+            Id id;
+            if (one.size() != sizeof id) continue;
+            memcpy(&id, one.c_str(), sizeof id);
+            if (Entry* entry = core.find(id)) first.push_back(entry);
+        }
+        found = core.hindrances(std::move(first));
+    }
+    nb::list waits, hindrances;
+    for (const Told& one : told)
+        waits.append(nb::make_tuple(one.number, one.thread, one.began_s, one.name, as_list(one.objects)));
+    for (const Hindrance& one : found)
+        hindrances.append(nb::make_tuple(as_bytes(one.object), std::string(1, one.kind), as_list(one.what),
+                                         one.shape, one.task));
+    return nb::make_tuple(waits, hindrances);
+}
+
+nb::tuple waiting_tasks(size_t most) {
+    Core& core = need();
+    Id running;
+    std::vector<Id> inbox;
+    {
+        std::lock_guard lock(core.mutex());
+        running = running_task();
+        inbox = core.inbox(most);
+    }
+    return nb::make_tuple(running == Id{} ? nb::bytes("", 0) : as_bytes(running), as_list(inbox));
+}
+
 nb::list held_objects(size_t most) {
     Core& core = need();
     core.poll();
@@ -515,6 +573,11 @@ NB_MODULE(_native, m) {
     m.def("statistics", &statistics);
     m.def("held_objects", &held_objects);
     m.def("submitted_tasks", &submitted_tasks);
+    m.def("long_waits", &long_waits);
+    m.def("waiting_tasks", &waiting_tasks);
+    m.def("break_wait", [](uint64_t number, nb::bytes error) {
+        return need().break_wait(number, std::string(error.c_str(), error.size()));
+    });
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
 
     nb::class_<NodePort>(m, "NodePort")

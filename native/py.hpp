@@ -141,6 +141,8 @@ PyObject* py_title_prefix(PyObject*, PyObject*);
 bool add_worker_types(PyObject* module);
 /// Whether the task that runs on this worker's main thread was cancelled.
 bool is_cancelled();
+/// The task that runs on it, or none; the core's mutex is held.
+Id running_task();
 PyObject* py_next_item(PyObject*, PyObject* const* args, Py_ssize_t count);
 
 }  // namespace weft

@@ -39,15 +39,54 @@ bool start_fetching(Core& core, const std::vector<Entry*>& entries) {
     return pending;
 }
 
+/// A wait without a deadline that has lasted so long may be in vain, and can be broken.
+constexpr int64_t kLongWaitNs = 1'000'000'000;
+
+/// What a wait is for. A wait for nothing that is named can not be broken.
+struct Wanted {
+    Entry* const* entries = nullptr;
+    size_t count = 0;
+};
+
+/// Tells of the wait that has lasted, for as long as it does.
+class TellingOf {
+  public:
+    TellingOf(Core& core, Wanted wanted) : core_(core) {
+        wait.entries = wanted.entries;
+        wait.count = wanted.count;
+        wait.thread = PyThread_get_thread_ident();
+        if (context != nullptr) wait.name = context->name;
+        core_.begin_long_wait(wait);
+    }
+    ~TellingOf() { core_.end_long_wait(wait); }
+    LongWait wait;
+
+  private:
+    Core& core_;
+};
+
 /// Waits without the GIL; true when done, false when timed out (no exception) or with an exception set.
 template <class Done>
-bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false, int64_t due_ns = 0) {
+bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false, int64_t due_ns = 0,
+           Wanted wanted = {}) {
     const int64_t lend = lend_after(core, fetching_only);
+    std::optional<TellingOf> told;
+    const bool may_be_long = deadline < 0 && wanted.count != 0;
+    if (may_be_long) deadline = now_ns() + kLongWaitNs;
+    const auto done_or_broken = [&] {
+        return done() || (told && told->wait.is_broken.load(std::memory_order_acquire));
+    };
     for (;;) {
         Core::Waited result;
         Py_BEGIN_ALLOW_THREADS;
-        result = core.wait_until(done, deadline, lend, due_ns);
+        result = core.wait_until(done_or_broken, deadline, lend, due_ns);
         Py_END_ALLOW_THREADS;
+        if (result == Core::Waited::timed_out && may_be_long) {
+            deadline = -1;
+            told.emplace(core, wanted);
+            continue;
+        }
+        if (result == Core::Waited::done && told && !done()) return raise_error(told->wait.error) != nullptr;
         if (result == Core::Waited::done) return true;
         if (result == Core::Waited::timed_out) return false;
         if (result == Core::Waited::closed) {
@@ -158,7 +197,7 @@ PyObject* get_one(Core& core, PyObject* ref, double seconds) {
         core.poll();
         if (!entry->is_done()) {
             if (!entry->owned) start_fetching(core, {entry});
-            if (!block(core, [entry] { return entry->is_done(); }, deadline, !entry->owned))
+            if (!block(core, [entry] { return entry->is_done(); }, deadline, !entry->owned, 0, {&entry, 1}))
                 return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
         }
     }
@@ -194,7 +233,7 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
         if (!kept) return nullptr;
         const bool fetching_only =
             std::all_of(entries.begin(), entries.end(), [](Entry* e) { return !e->owned || e->is_done(); });
-        if (!all_done() && !block(core, all_done, deadline, fetching_only))
+        if (!all_done() && !block(core, all_done, deadline, fetching_only, 0, {entries.data(), count}))
             return PyErr_Occurred() ? nullptr : timed_out(count - done, count, seconds);
     }
     if (failed)
@@ -348,7 +387,9 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
             return done >= size_t(wanted);
         };
         done = count_done();
-        if (done < size_t(wanted) && !block(*core, enough, deadline, false, due_ns) && PyErr_Occurred())
+        if (done < size_t(wanted) &&
+            !block(*core, enough, deadline, false, due_ns, {entries.data(), entries.size()}) &&
+            PyErr_Occurred())
             return nullptr;
     }
     const bool looks = fetch && std::any_of(entries.begin(), entries.end(), [&](Entry* entry) {
@@ -384,7 +425,7 @@ PyObject* py_next_item(PyObject*, PyObject* const* args, Py_ssize_t count) {
         return stream->available.load(std::memory_order_acquire) != 0 || generator->is_done();
     };
     core->poll();
-    if (!done() && !block(*core, done, deadline_after(seconds)))
+    if (!done() && !block(*core, done, deadline_after(seconds), false, 0, {&generator, 1}))
         return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
     Entry* item;
     {

@@ -57,6 +57,8 @@ class Worker {
     /// Whether the task on the main thread was cancelled.
     bool is_cancelled() const { return cancel_.load(std::memory_order_acquire); }
     ProcessTitle title;
+    /// The task on the main thread; the mutex is held.
+    Id running() const { return running_.task; }
 
   private:
     void execute(Incoming& incoming);
@@ -426,6 +428,10 @@ PyObject* py_title_prefix(PyObject*, PyObject* prefix) {
 
 bool is_cancelled() {
     return the_worker != nullptr && the_worker->is_cancelled();
+}
+
+Id running_task() {
+    return the_worker != nullptr ? the_worker->running() : Id{};
 }
 
 bool add_worker_types(PyObject* module) {

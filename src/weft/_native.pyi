@@ -331,6 +331,20 @@ def held_objects(most: int) -> list[dict[str, Any]]:
 def submitted_tasks(most: int) -> list[dict[str, Any]]:
     """At most so many of this process's tasks: task, parent and actor ids, name, state, attempt, worker (slot, ...)."""
 
+def long_waits(
+    asked: list[bytes],
+) -> tuple[list[tuple[int, int, float, str, list[bytes]]], list[tuple[bytes, str, list[bytes], int, str]]]:
+    """What has waited for more than a second without a deadline: (number, thread, wall clock at its begin, task's name,
+    ids of objects); and why those objects and the `asked` ones are not there, as far as they are this process's own:
+    (object, kind, ids, shape, task's name). Kinds: "t" a task that was sent, "o" other objects, "a" an actor that is
+    not up, "s" a worker of that shape."""
+
+def waiting_tasks(most: int) -> tuple[bytes, list[bytes]]:
+    """The task on this worker's main thread (or b""), and at most so many that wait for it to end."""
+
+def break_wait(number: int, error: bytes) -> bool:
+    """End that long wait with the error value; False when it is over."""
+
 def statistics() -> dict[str, int]:
     """Counters of this process: tasks_submitted, tasks_run, objects_owned, objects_borrowed, pending_tasks,
     leases."""

@@ -19,6 +19,7 @@ import contextlib
 import os
 import sys
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 # ---- the root, and errors of the engine itself -----------------------------------------------------
@@ -485,6 +486,21 @@ class OutOfMemoryError(WeftError):
 
 class GetTimeoutError(WeftError, TimeoutError):
     """`get` or `wait_for` did not have the value in time."""
+
+
+class DeadlockError(WeftError):
+    """A `get` or `wait` without a timeout would have waited for ever. `cycle` tells who waits for what."""
+
+    def __init__(self, cycle: Iterable[str] = ()) -> None:
+        self.cycle = tuple(cycle)
+        super().__init__(self.cycle)
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n  {line};" for line in self.cycle)
+        return (
+            f"this wait can never end:{lines.rstrip(';')}.\nReturn or pass the ref on instead of waiting for it, give "
+            "the actor more threads (max_concurrency) or async methods, or free what the others need first."
+        )
 
 
 class PlasmaObjectNotAvailable(WeftError):

@@ -26,6 +26,7 @@ from weft.engine.control.tables import ACTORS, JOBS, NODES, Delete, MemoryTables
 from weft.engine.node import handshake, intake
 from weft.engine.node.config import NodeConfig, NodeOffer
 from weft.engine.node.custody import CustodyShell
+from weft.engine.node.deadlocks import Deadlocks
 from weft.engine.node.doors import Doors
 from weft.engine.node.functions import FunctionTable
 from weft.engine.node.loop import Loop
@@ -102,6 +103,7 @@ class NodeDaemon:
         self._custody = CustodyShell(port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.operations.offer_more = self._offer_more
+        self._deadlocks = Deadlocks(self)
         self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES_KEPT)
         """What has gone wrong here lately, for people."""
         self._busy_s = time.monotonic()
@@ -210,6 +212,10 @@ class NodeDaemon:
         event = intake.decode(process, kind, payload)
         if isinstance(event, ev.Event):
             self.feed(event)
+        elif isinstance(event, Request) and event.method == "waits_long":
+            self._deadlocks.waits_long()
+        elif isinstance(event, Request) and event.method == "waits_told":
+            self._deadlocks.told(process, **event.params)  # type: ignore[arg-type]
         elif isinstance(event, Request):
             if (reply := self._requests.answer(process, event)) is not None:
                 self._send(process, reply)
@@ -367,6 +373,7 @@ class NodeDaemon:
         self.drain()
         self._output.close(process)
         self._requests.surveys.process_died(process)
+        self._deadlocks.process_died(process)
         self._dead[process] = None
         self._note_failure(process, reason, status)
         if self.cluster is not None:
@@ -379,6 +386,16 @@ class NodeDaemon:
     def _local_processes(self) -> list[Process]:
         """All drivers and workers of this node."""
         return [process for process in (*self.state.drivers, *self.state.workers.by_process) if self.is_local(process)]
+
+    def busy_processes(self) -> list[Process]:
+        """Of this node: drivers, and workers that have run something."""
+        bound = [worker.process for worker in self.state.workers if worker.pid and worker.binding is not None]
+        return [process for process in (*self.state.drivers, *bound) if self.is_local(process)]
+
+    @property
+    def own_number(self) -> int:
+        """This node's, in its cluster."""
+        return 0 if self.cluster is None else self.cluster.members.own.number
 
     def release(self, process: Process) -> None:
         if process in self._dead and self.port.release_slot(*process):

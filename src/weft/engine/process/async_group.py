@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import threading
 from collections import deque
+from collections.abc import Collection
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,8 @@ class AsyncGroup:
         self._is_async: dict[str, bool] = {}
         """By method name."""
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._run, name=f"weft-{name.strip('_')}-loop", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=f"weft-{name.strip('_')}-loop", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """End the loop and its thread; what still runs on it is cancelled."""
@@ -75,6 +77,11 @@ class AsyncGroup:
         if not self._signalled:
             self._signalled = True
             self._loop.call_soon_threadsafe(self._begin)
+
+    def hindered_by(self, call: Call, waiting: Collection[int]) -> list[int]:
+        """The loop's thread, when it blocks in a wait: then nothing on it goes on."""
+        thread = self._thread.ident or 0
+        return [thread] if thread in waiting else []
 
     def cancel(self, call: Call) -> None:
         """From the callback thread."""

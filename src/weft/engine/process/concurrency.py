@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ _EACH_ONCE = 32
 class Call:
     """One call: what to run, and the native call to answer."""
 
-    __slots__ = ("args", "is_cancelled", "kwargs", "method", "name", "native", "streams", "task")
+    __slots__ = ("args", "group", "is_cancelled", "kwargs", "method", "name", "native", "streams", "task", "thread")
 
     def __init__(
         self,
@@ -59,6 +59,9 @@ class Call:
         self.streams: bool = native.streams()
         self.is_cancelled = False
         self.task = task or _native.current_task()
+        self.group: Any = None
+        self.thread = 0
+        """That runs it; 0 while it waits for one."""
 
 
 class ConcurrentCalls:
@@ -102,6 +105,7 @@ class ConcurrentCalls:
                 raise ActorExit(lifecycle.EXIT_TEXT)
             group = self._group(chosen or self._definition.group_of.get(name, DEFAULT_GROUP))
             call = Call(native, name, self._method(name), args, kwargs, task)
+            call.group = group
         except BaseException as error:
             native.fail(error)
             return
@@ -144,6 +148,13 @@ class ConcurrentCalls:
             callback = self._idle_callback if not self._open else None
         if callback is not None:
             callback()
+
+    def waiting_on(self, waiting: Collection[int]) -> list[tuple[bytes, list[int]]]:
+        """The calls that can not go on before one of these threads does, each with those it depends on."""
+        with self._lock:
+            calls = list(self._open.values())
+        found = [(call.task[0], call.group.hindered_by(call, waiting)) for call in calls]
+        return [(task, threads) for task, threads in found if threads]
 
     def cancel(self, task: bytes) -> None:
         """A caller gave the call up: what waits is not started, a coroutine is cancelled, a thread can look."""
@@ -191,6 +202,8 @@ class ThreadGroup:
         self._calls = calls
         self._lock = threading.Lock()
         self._threads = 0
+        self._busy: set[int] = set()
+        """The threads that run a call now."""
         self._idle: deque[SimpleQueue[Call | None]] = deque()
         """Each idle thread's own queue."""
         self._waiting: deque[Call] = deque()
@@ -214,6 +227,15 @@ class ThreadGroup:
     def cancel(self, call: Call) -> None:
         """Its thread sees the mark before it starts the call, or after."""
 
+    def hindered_by(self, call: Call, waiting: Collection[int]) -> list[int]:
+        """The threads of which one must go on before the call can; none when it can by itself."""
+        if call.thread:
+            return [call.thread] if call.thread in waiting else []
+        with self._lock:
+            busy = list(self._busy)
+            is_full = call in self._waiting and self._threads == self._limit == len(busy)
+        return busy if is_full and all(thread in waiting for thread in busy) else []
+
     def stop(self) -> None:
         """End the threads, each after the call that it runs."""
         with self._lock:
@@ -229,8 +251,11 @@ class ThreadGroup:
         del first
         while call is not None:
             _native.set_current_task(call.task[0], call.task[2])
+            call.thread = threading.get_ident()
+            self._busy.add(call.thread)
             run_here(call, self._calls)
             with self._lock:
+                self._busy.discard(call.thread)
                 following = self._waiting.popleft() if self._waiting else None
                 if following is None and not self._is_stopped:
                     self._idle.append(mine)

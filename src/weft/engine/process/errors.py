@@ -147,6 +147,11 @@ def dependency_value(name: str, error: Exception) -> bytes:
     return b"D" + len(encoded).to_bytes(2, sys.byteorder) + encoded + inner
 
 
+def deadlock_value(cycle: list[str]) -> bytes:
+    """Of a wait that was found to be in vain."""
+    return b"E" + pickle.dumps(exceptions.DeadlockError(cycle), protocol=5)
+
+
 def retry_types(pickled: bytes) -> tuple[type, ...]:
     """Of `pickled_types`; empty for all."""
     return tuple(pickle.loads(pickled)) if pickled else ()

@@ -17,12 +17,25 @@ from weft import _native
 from weft.engine.process import context_state, errors, lifecycle, rpc
 from weft.engine.process import serialize as values
 from weft.engine.process.logs import LogPrinter
-from weft.engine.wire.messages import BindJob, ExitProcess, GroupChanged, LogLines, Reply, Request, Tell, Warn
+from weft.engine.wire.messages import (
+    BindJob,
+    BreakWait,
+    ExitProcess,
+    GroupChanged,
+    LogLines,
+    Reply,
+    Request,
+    Tell,
+    TellWaits,
+    Warn,
+)
 from weft.exceptions import RuntimeEnvSetupError, WeftError, package_name
 
 CANCEL = 70
 """The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
-_events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged | Tell)
+WAITS_LONG = 0xFFFE
+"""The kind of the event that tells that a wait has lasted for a second."""
+_events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged | Tell | TellWaits | BreakWait)
 
 
 class Host:
@@ -53,6 +66,9 @@ class Host:
         if kind == CANCEL:
             self.cancel_call(payload)
             return
+        if kind == WAITS_LONG:
+            rpc.send(Request(0, "waits_long"))
+            return
         message = _events.decode(payload)
         if isinstance(message, Reply):
             rpc.settle(message)
@@ -68,6 +84,13 @@ class Host:
             from weft.engine.process import listing
 
             rpc.send(Request(0, "told", {"number": message.number, "rows": listing.rows(message.what, message.limit)}))
+        elif isinstance(message, TellWaits):
+            from weft.engine.process import waits
+
+            rows = waits.rows(message.you, message.objects)
+            rpc.send(Request(0, "waits_told", {"number": message.number, "rows": rows}))
+        elif isinstance(message, BreakWait):
+            _native.break_wait(message.number, errors.deadlock_value(message.cycle))
         else:
             self.exit_process(message)
 

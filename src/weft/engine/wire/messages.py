@@ -168,6 +168,22 @@ class Tell(Message):
     limit: int
 
 
+class TellWaits(Message):
+    """Answer with the request `waits_told`: what waits long here, and why these objects are not there."""
+
+    number: int
+    you: str
+    """What the process is called in the cluster."""
+    objects: list[bytes] = []
+
+
+class BreakWait(Message):
+    """That long wait is part of a deadlock: it ends in a DeadlockError."""
+
+    number: int
+    cycle: list[str]
+
+
 class ExitProcess(Message):
     """A worker must end: now, or when the calls it has been sent are done."""
 
