@@ -183,8 +183,9 @@ bool collect(PyObject* list, std::vector<Entry*>& entries) {
 
 PyObject* timed_out(size_t pending, size_t count, double seconds) {
     char text[160];
-    snprintf(text, sizeof text, "get() waited %g s and %zu of %zu objects are still not there", seconds,
-             pending, count);
+    snprintf(text, sizeof text,
+             "get() waited %g s and %zu of %zu objects are still not there. weft.explain(ref) tells why",
+             seconds, pending, count);
     return raise_error(error_value(ErrorCode::get_timed_out, text));
 }
 

@@ -130,6 +130,21 @@ def test_an_unknown_method_names_the_class_and_what_was_meant() -> None:
         _ = counter.ad
 
 
+def test_a_property_is_named_as_what_it_is() -> None:
+    class Thermometer:
+        @property
+        def degrees(self) -> int:
+            return 21
+
+    class Thermostat(Thermometer):
+        pass
+
+    handle = weft.remote(Thermostat).remote()
+    with pytest.raises(AttributeError, match=r"'degrees' is a property of the actor class 'Thermostat'"):
+        _ = handle.degrees
+    assert weft.get(handle.__ray_call__.remote(lambda self: self.degrees)) == 21
+
+
 @pytest.mark.parametrize(("args", "kwargs"), [((1, 2), {}), ((), {"begin": 3}), ((1,), {"start": 1})])
 def test_a_wrong_constructor_call_raises_at_once(args: Any, kwargs: Any) -> None:
     with pytest.raises(TypeError, match=r"PlainCounter\.remote\(\)"):

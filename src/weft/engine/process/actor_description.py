@@ -51,6 +51,7 @@ class ActorDescription(NamedTuple):
     """Whether a call waits for the arguments of the calls before it."""
     groups: tuple[str, ...] = ()
     """The names of its concurrency groups."""
+    properties: tuple[str, ...] = ()
 
     def check_group(self, group: str) -> None:
         """ValueError for a concurrency group that the actor does not have."""
@@ -64,6 +65,11 @@ class ActorDescription(NamedTuple):
     def method(self, name: str) -> MethodDescription:
         """Raises AttributeError that names the class and what was probably meant."""
         known = self.methods.get(name)
+        if known is None and name in self.properties:
+            raise AttributeError(
+                f"{name!r} is a property of the actor class {self.class_name!r}, which a handle can not read: add a "
+                f"method that returns it, or call handle.__ray_call__.remote(lambda self: self.{name})"
+            )
         if known is None:
             import difflib
 
@@ -139,6 +145,9 @@ def describe(cls: type, chosen: options.ActorOptions, max_concurrency: int) -> A
         max_pending_calls=chosen.max_pending_calls,
         is_ordered=not (chosen.allow_out_of_order_execution or is_concurrent),
         groups=tuple(chosen.concurrency_groups),
+        properties=tuple(
+            name for base in cls.__mro__ for name, value in vars(base).items() if isinstance(value, property)
+        ),
     )
     for entry in methods.values():
         described.check_group(entry.concurrency_group)

@@ -168,5 +168,5 @@ def explain(value: object, root: str, what: str, error: BaseException) -> TypeEr
     if culprit.parent is not None:
         holder = type_name(culprit.parent)
         text += f" The {holder} that holds it can leave it out with __getstate__ and make it anew with __setstate__."
-    text += " Or create it inside the task, or see weft.util.register_serializer()."
+    text += " Create it inside the task, or see weft.util.register_serializer()."
     return TypeError(text)

@@ -30,10 +30,20 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    from weft.engine.process import ref_callbacks
+
     cls: Any = ObjectRef
     cls.__await__ = _await
     cls.future = _future
     cls.as_future = _as_future
+    cls.done = cls.is_ready
+    for method in (
+        ref_callbacks.result,
+        ref_callbacks.exception,
+        ref_callbacks.add_done_callback,
+        ref_callbacks.remove_done_callback,
+    ):
+        setattr(cls, method.__name__, method)
     cls.task_id = _task_id
     cls.job_id = _job_id
     cls.__repr__ = _repr
