@@ -6,8 +6,9 @@ namespace weft {
 
 namespace {
 
-uint32_t took(const Frame& frame) {
-    return uint32_t(std::min<int64_t>(now_ns() - frame.started_ns, 0xffffffffLL));
+/// As a reply has it.
+uint32_t shortened(int64_t spent_ns) {
+    return uint32_t(std::min<int64_t>(spent_ns, 0xffffffffLL));
 }
 
 /// One encoded return: its bytes in the buffer, or in the arena, and the refs in it.
@@ -82,13 +83,33 @@ void drop_nested(Core& core, Frame& frame) {
     frame.nested.clear();
 }
 
+void record_run(Core& core, const Frame& frame, Status status, int64_t spent_ns) {
+    EventLog& log = core.log();
+    log.add(status == Status::ok ? Tally::finished : Tally::failed, 1);
+    log.add(Tally::run_ns, uint64_t(spent_ns));
+    if (!log.is_on() || !log.admits(frame.header.task)) return;
+    Event event;
+    event.at_ns = frame.started_ns;
+    event.duration_ns = spent_ns;
+    event.task = frame.header.task;
+    event.other = frame.header.actor;
+    event.bytes = 0;
+    event.kind = EventKind::RAN;
+    event.status = uint8_t(status);
+    event.attempt = frame.header.attempt;
+    event.count = frame.header.returns;
+    log.record(event, frame.name);
+}
+
 void reply_error(Core& core, Frame& frame, std::string_view error, Status status) {
     Buffer out;
-    out.add(ReplyHeader{frame.header.cookie, uint32_t(status), took(frame), 1, 0});
+    const int64_t spent_ns = now_ns() - frame.started_ns;
+    out.add(ReplyHeader{frame.header.cookie, uint32_t(status), shortened(spent_ns), 1, 0});
     out.add(PackedValue{Where::error, 0, error.size()});
     out.append(error.data(), error.size());
     std::lock_guard lock(core.mutex());
     ++core.tasks_run;
+    record_run(core, frame, status, spent_ns);
     core.send(frame.from, Kind::REPLY, out.data(), out.size());
 }
 
@@ -99,8 +120,10 @@ void reply_cancelled(Core& core, Frame& frame) {
 }
 
 void reply_lost(Core& core, const Frame& frame) {
-    const ReplyHeader reply{frame.header.cookie, uint32_t(Status::lost), took(frame), 0, 0};
+    const int64_t spent_ns = now_ns() - frame.started_ns;
+    const ReplyHeader reply{frame.header.cookie, uint32_t(Status::lost), shortened(spent_ns), 0, 0};
     std::lock_guard lock(core.mutex());
+    record_run(core, frame, Status::lost, spent_ns);
     core.send(frame.from, Kind::REPLY, &reply, sizeof reply);
 }
 
@@ -158,9 +181,11 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
         return false;
     }
     out.clear();
-    out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), took(frame),
+    const int64_t spent_ns = now_ns() - frame.started_ns;
+    out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), shortened(spent_ns),
                         uint32_t(error.empty() ? values.size() : count), 0});
     std::lock_guard lock(core.mutex());
+    record_run(core, frame, Status::ok, spent_ns);
     for (const Returned& value : values)
         pack_encoded(core, out, data, value, frame.from);
     for (size_t i = values.size(); i < count && !error.empty(); ++i) {

@@ -18,6 +18,8 @@ struct Frame {
 };
 
 void drop_nested(Core& core, Frame& frame);
+/// The call is over and about to be answered. The mutex is held.
+void record_run(Core& core, const Frame& frame, Status status, int64_t spent_ns);
 
 /// The pending Python exception as an error value, and whether the caller wants it tried again.
 std::pair<std::string, bool> dump_exception(const Frame& frame);

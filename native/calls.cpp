@@ -486,6 +486,7 @@ PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count) {
         task->flags = header.flags;
         task->function = core.function(key);
         task->name = name;
+        task->parent = context != nullptr ? context->task : core.root;
         task->spec.assign(PyBytes_AS_STRING(args[1]), size_t(PyBytes_GET_SIZE(args[1])));
         core.submit_creation(task);
     } catch (...) {

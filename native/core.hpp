@@ -32,6 +32,7 @@
 #include "arena.hpp"
 #include "channels.hpp"
 #include "doorbell.hpp"
+#include "events.hpp"
 #include "ledger.hpp"
 #include "ring.hpp"
 #include "wire.hpp"
@@ -362,6 +363,8 @@ class Core {
     void interrupt(pthread_t thread);
 
     Segment& segment() { return *segment_; }
+    /// Recorded into with the mutex held.
+    EventLog& log() { return log_; }
     Arena& arena() { return arena_; }
     ProcessId self() const { return self_; }
     bool is_worker() const { return is_worker_; }
@@ -461,6 +464,7 @@ class Core {
     void adopt_task(Adoption& all, const AdoptedRow& row);
     Entry* take_over(const PackedRef& ref);
     // submit.cpp
+    void record_submission(const Task* task);
     void dependency_done(Task* task);
     void enqueue(Task* task);
     void push(Lease* lease, Task* task);
@@ -506,6 +510,7 @@ class Core {
     Arena arena_;
     Channels channels_;
     Ledger ledger_;
+    EventLog log_;
     int64_t ledger_empty_since_ns_ = 0;
 
     std::mutex mutex_;

@@ -17,8 +17,10 @@ constexpr uint32_t kRingBlocks = 8192;
 /// is.
 constexpr uint32_t kMaxRecord = kRingBytes / 2 - 8;
 constexpr uint32_t kMaxObjects = 1u << 20;
-constexpr uint64_t kMagic = 0x0131746665770aULL;
+constexpr uint64_t kMagic = 0x0231746665770aULL;
 constexpr uint32_t kDaemonSlot = 0;
+/// Events of one process that are kept, unless the segment is made with another number.
+constexpr uint32_t kEvents = 8192;
 
 template <class T>
 using Shared = std::atomic<T>;
@@ -113,8 +115,10 @@ struct alignas(64) Header {
     uint64_t arena_bytes;
     uint32_t granules;
     uint32_t objects;
-    uint64_t slots_at, directory_at, blocks_at, rings_at, granules_at, objects_at, arena_at;
+    uint64_t slots_at, directory_at, blocks_at, rings_at, granules_at, objects_at, events_at, arena_at;
     uint32_t cores;
+    uint32_t events;  ///< that a process keeps; 0: nothing is recorded
+    uint64_t event_stride;
     /// Words of the ready bitmap in use: grows with the slots.
     alignas(64) Shared<uint32_t> ready_words;
     /// Processes that spin now; bounded by the cores.

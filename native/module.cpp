@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unordered_map.h>
 #include <nanobind/stl/vector.h>
 #include <pthread.h>
 #include <signal.h>
@@ -441,6 +442,20 @@ nb::dict port_statistics(const NodePort& port) {
     return out;
 }
 
+/// [(slot, skipped, first, written, bytes)]: of each slot, the events from the number that is given for it
+/// on.
+nb::list port_events(const NodePort& port, const std::unordered_map<uint32_t, uint64_t>& since, size_t most) {
+    nb::list out;
+    for (const auto& [slot, written] : port.event_counts()) {
+        const auto it = since.find(slot);
+        const EventLog::Read read = port.events(slot, it == since.end() ? 0 : it->second, most);
+        out.append(nb::make_tuple(slot, read.skipped, read.first, read.written,
+                                  nb::bytes(reinterpret_cast<const char*>(read.events.data()),
+                                            read.events.size() * sizeof(Event))));
+    }
+    return out;
+}
+
 // ---- records between nodes -------------------------------------------------------------------------
 
 nb::bytes take_batch(NodePort& port, uint32_t node) {
@@ -581,7 +596,7 @@ NB_MODULE(_native, m) {
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
 
     nb::class_<NodePort>(m, "NodePort")
-        .def(nb::init<uint64_t>(), nb::arg("arena_bytes"))
+        .def(nb::init<uint64_t, uint32_t>(), nb::arg("arena_bytes"), nb::arg("events") = kEvents)
         .def_prop_ro("segment_fd", &NodePort::segment_fd)
         .def_prop_ro("event_fd", &NodePort::event_fd)
         .def("reserve_slot",
@@ -600,6 +615,14 @@ NB_MODULE(_native, m) {
                                 uint32_t generation) { return p.release_slot({slot, generation}); })
         .def("take_ledger", &take_ledger)
         .def("statistics", &port_statistics)
+        .def("events", &port_events, nb::arg("since"), nb::arg("most"))
+        .def("tallies", &NodePort::tallies)
+        .def(
+            "record",
+            [](NodePort& p, int kind, int64_t at_ns, int64_t duration_ns, uint64_t bytes, std::string name) {
+                p.record(EventKind(kind), at_ns, duration_ns, bytes, name);
+            },
+            nb::arg("kind"), nb::arg("at_ns"), nb::arg("duration_ns"), nb::arg("bytes"), nb::arg("name") = "")
         .def("spill", &NodePort::spill, nb::call_guard<nb::gil_scoped_release>())
         .def("restore", &NodePort::restore, nb::call_guard<nb::gil_scoped_release>())
         .def("reserve_proxy",

@@ -53,8 +53,8 @@ int make_event_fd() {
 
 }  // namespace
 
-NodePort::NodePort(uint64_t arena_bytes)
-    : segment_(Segment::create(arena_bytes)),
+NodePort::NodePort(uint64_t arena_bytes, uint32_t events)
+    : segment_(Segment::create(arena_bytes, events)),
       event_fd_(make_event_fd()),
       arena_(*segment_, self_),
       channels_(*segment_, self_, event_fd_),
@@ -342,10 +342,12 @@ uint64_t NodePort::spill(uint64_t wanted_bytes, int file) {
     // The largest first: fewest objects pay the way to disk and back.
     std::sort(candidates.begin(), candidates.end(), std::greater<>());
     uint64_t freed = 0;
+    const int64_t began_ns = now_ns();
     for (const auto& [bytes, index] : candidates) {
         if (freed >= wanted_bytes) break;
         if (spill_one(index, file)) freed += bytes;
     }
+    if (freed != 0) record(EventKind::SPILLED, began_ns, now_ns() - began_ns, freed, {});
     return freed;
 }
 
@@ -362,8 +364,10 @@ std::pair<bool, std::string> NodePort::restore(uint32_t index, uint32_t generati
         arena_.release_run(first, count);
         return {false, "the object is gone"};
     }
+    const int64_t began_ns = now_ns();
     const bool read = read_all(file, segment_->granule_data(first), entry.bytes, entry.file_offset);
     if (read) {
+        record(EventKind::RESTORED, began_ns, now_ns() - began_ns, entry.bytes, {});
         entry.first_granule = first;
         entry.granules = count;
     } else {
@@ -435,6 +439,51 @@ NodePort::Statistics NodePort::statistics() const {
     for (uint32_t i = 0; i < kRingBlocks; ++i)
         s.ring_blocks_used += segment_->block_owner(i).load() != 0 ? 1 : 0;
     return s;
+}
+
+// ---- events ----------------------------------------------------------------------------------------
+
+void NodePort::record(EventKind kind, int64_t at_ns, int64_t duration_ns, uint64_t bytes,
+                      std::string_view name) {
+    EventLog log(*segment_, kDaemonSlot);
+    if (kind == EventKind::SPILLED) log.add(Tally::spilled_bytes, bytes);
+    if (kind == EventKind::RESTORED) log.add(Tally::restored_bytes, bytes);
+    if (kind == EventKind::RECEIVED) log.add(Tally::received_bytes, bytes);
+    if (kind == EventKind::SENT) log.add(Tally::sent_bytes, bytes);
+    if (!log.is_on()) return;
+    Event event{};
+    event.at_ns = at_ns;
+    event.duration_ns = duration_ns;
+    event.bytes = bytes;
+    event.kind = kind;
+    log.record(event, name);
+}
+
+std::vector<std::pair<uint32_t, uint64_t>> NodePort::event_counts() const {
+    std::vector<std::pair<uint32_t, uint64_t>> out;
+    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+        if (segment_->slot(slot).generation.load() == 0) continue;  // never used: a look would take memory
+        const auto* ring = reinterpret_cast<const EventRing*>(segment_->event_ring(slot));
+        if (const uint64_t written = ring->written.load(std::memory_order_relaxed))
+            out.emplace_back(slot, written);
+    }
+    return out;
+}
+
+EventLog::Read NodePort::events(uint32_t slot, uint64_t since, size_t most) const {
+    const EventLog log(*segment_, std::min(slot, kSlots - 1));
+    return log.is_on() ? log.read(since, most) : EventLog::Read{};
+}
+
+std::vector<uint64_t> NodePort::tallies() const {
+    std::vector<uint64_t> sums(size_t(Tally::count));
+    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+        if (segment_->slot(slot).generation.load() == 0) continue;
+        const EventLog log(*segment_, slot);
+        for (size_t i = 0; i < sums.size(); ++i)
+            sums[i] += log.sum(Tally(i));
+    }
+    return sums;
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "channels.hpp"
+#include "events.hpp"
 #include "forwarding.hpp"
 #include "ledger.hpp"
 #include "proxies.hpp"
@@ -21,7 +22,7 @@ struct Received {
 /// Used by one thread.
 class NodePort {
   public:
-    explicit NodePort(uint64_t arena_bytes);
+    explicit NodePort(uint64_t arena_bytes, uint32_t events = kEvents);
     ~NodePort();
     NodePort(const NodePort&) = delete;
 
@@ -82,6 +83,15 @@ class NodePort {
         uint64_t arena_bytes, used_bytes, objects, slots_used, ring_blocks_used, spilled_objects;
     };
     Statistics statistics() const;
+
+    // -- events --
+    /// One of the daemon's own.
+    void record(EventKind kind, int64_t at_ns, int64_t duration_ns, uint64_t bytes, std::string_view name);
+    /// Slots that have recorded anything, and how much.
+    std::vector<std::pair<uint32_t, uint64_t>> event_counts() const;
+    EventLog::Read events(uint32_t slot, uint64_t since, size_t most) const;
+    /// The sums of all processes that ever were, in the order of Tally.
+    std::vector<uint64_t> tallies() const;
 
   private:
     struct Spilled {

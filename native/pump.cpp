@@ -41,7 +41,8 @@ Core::Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id ro
       is_worker_(is_worker),
       arena_(*segment_, self),
       channels_(*segment_, self, event_fd),
-      ledger_(*segment_, arena_, self) {
+      ledger_(*segment_, arena_, self),
+      log_(*segment_, self.slot) {
     background_thread_ = std::thread([this] { background(); });
 }
 

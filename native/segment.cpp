@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "events.hpp"
+
 namespace weft {
 
 namespace {
@@ -31,7 +33,7 @@ char* map(int fd, uint64_t bytes) {
 
 }  // namespace
 
-std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes) {
+std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes, uint32_t events) {
     Header plan{};
     plan.magic = kMagic;
     plan.granules = uint32_t(std::max<uint64_t>(1, round_up(arena_bytes, kGranuleBytes) / kGranuleBytes));
@@ -50,6 +52,9 @@ std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes) {
     plan.rings_at = place(kRingBlocks * kRingStride);
     plan.granules_at = place(plan.granules * sizeof(uint32_t));
     plan.objects_at = place(plan.objects * sizeof(ObjectEntry));
+    plan.events = events;
+    plan.event_stride = event_ring_stride(events);
+    plan.events_at = place(kSlots * plan.event_stride);
     at = round_up(at, 2 << 20);
     plan.arena_at = place(plan.arena_bytes);
     plan.segment_bytes = at;
@@ -73,6 +78,9 @@ std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes) {
     header.rings_at = plan.rings_at;
     header.granules_at = plan.granules_at;
     header.objects_at = plan.objects_at;
+    header.events_at = plan.events_at;
+    header.events = plan.events;
+    header.event_stride = plan.event_stride;
     header.arena_at = plan.arena_at;
     header.ready_words.store(1);
     header.magic = kMagic;

@@ -10,8 +10,9 @@ namespace weft {
 
 class Segment {
   public:
-    /// A new memfd with room for so many bytes of objects. Throws std::system_error.
-    static std::unique_ptr<Segment> create(uint64_t arena_bytes);
+    /// A new memfd with room for so many bytes of objects and, of each process, events. Throws
+    /// std::system_error.
+    static std::unique_ptr<Segment> create(uint64_t arena_bytes, uint32_t events = kEvents);
     /// Maps an existing one; the descriptor is duplicated. Throws std::system_error or std::runtime_error.
     static std::unique_ptr<Segment> attach(int fd);
     ~Segment();
@@ -36,6 +37,9 @@ class Segment {
     /// 0 when free, else slot + 1 of who claimed it.
     Shared<uint32_t>& granule(uint32_t i) const { return at<Shared<uint32_t>>(header().granules_at)[i]; }
     ObjectEntry& object(uint32_t i) const { return at<ObjectEntry>(header().objects_at)[i]; }
+    char* event_ring(uint32_t slot) const {
+        return base_ + header().events_at + slot * header().event_stride;
+    }
     char* granule_data(uint32_t i) const { return base_ + header().arena_at + i * kGranuleBytes; }
 
     bool is_alive(ProcessId p) const {

@@ -16,6 +16,8 @@ constexpr int64_t kWorthAnotherWorkerNs = 30'000;
 constexpr uint32_t kMostLeasesAsked = 4096;
 /// So many tasks of a chain are named between the one that failed and the one that is asked for.
 constexpr int kLongestStory = 16;
+/// So many inputs of a task are recorded one by one; all of them are counted.
+constexpr size_t kRecordedInputs = 16;
 
 /// The rest of a story behind its first task; the whole error when it is not one.
 std::string_view behind_first(std::string_view error) {
@@ -130,8 +132,30 @@ void Core::fail_task(Task* task, std::string_view error) {
 
 // ---- from submission to a worker -------------------------------------------------------------------
 
+void Core::record_submission(const Task* task) {
+    log_.add(Tally::submitted, 1);
+    if (!log_.is_on() || !log_.admits(task->id)) return;
+    Event event;
+    event.at_ns = now_ns();
+    event.duration_ns = 0;
+    event.task = task->id;
+    event.other = task->parent;
+    event.bytes = task->record.size();
+    event.kind = EventKind::SUBMITTED;
+    event.status = 0;
+    event.attempt = 0;
+    event.count = uint32_t(task->deps.size());
+    log_.record(event, task->name);
+    event.kind = EventKind::USES;
+    for (size_t i = 0; i < std::min(task->deps.size(), kRecordedInputs); ++i) {
+        event.other = task->deps[i]->id;
+        log_.record(event, {});
+    }
+}
+
 void Core::submit(Task* task) {
     ++submitted_;
+    record_submission(task);
     if (is_lost()) return fail_task(task, node_lost_error());
     task->header().cookie = task->cookie();
     for (Entry* entry : task->returns)

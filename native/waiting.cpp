@@ -97,6 +97,56 @@ bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false
     }
 }
 
+/// A thread that is about to be blocked for an object and some more; recorded when it goes on.
+class RecordedWait {
+  public:
+    RecordedWait(Core& core, Id object, size_t count) : core_(core), object_(object), count_(count) {
+        if (core.log().is_on() && core.log().admits_wait(object)) began_ns_ = now_ns();
+    }
+    RecordedWait(const RecordedWait&) = delete;
+    ~RecordedWait() {
+        if (began_ns_ == 0) return;
+        Event event;
+        event.at_ns = began_ns_;
+        event.duration_ns = now_ns() - began_ns_;
+        event.task = context != nullptr ? context->task : core_.root;
+        event.other = object_;
+        event.bytes = 0;
+        event.kind = EventKind::WAITED;
+        event.status = 0;
+        event.attempt = 0;
+        event.count = uint32_t(count_);
+        std::lock_guard lock(core_.mutex());
+        core_.log().record(event, {});
+    }
+
+  private:
+    Core& core_;
+    Id object_;
+    size_t count_;
+    int64_t began_ns_ = 0;
+};
+
+/// A value went into the arena. The mutex is held.
+void record_put(Core& core, Id object, const Encoded& encoded) {
+    EventLog& log = core.log();
+    log.add(Tally::put_objects, 1);
+    if (encoded.where != Where::arena) return log.add(Tally::put_bytes, encoded.bytes);
+    log.add(Tally::put_bytes, encoded.arena.bytes);
+    if (!log.is_on()) return;
+    Event event;
+    event.at_ns = now_ns();
+    event.duration_ns = 0;
+    event.task = context != nullptr ? context->task : core.root;
+    event.other = object;
+    event.bytes = encoded.arena.bytes;
+    event.kind = EventKind::PUT;
+    event.status = 0;
+    event.attempt = 0;
+    event.count = 1;
+    log.record(event, {});
+}
+
 /// What one wait() has done to have the bytes of values here that are on other nodes.
 class Bytes {
   public:
@@ -198,6 +248,7 @@ PyObject* get_one(Core& core, PyObject* ref, double seconds) {
         core.poll();
         if (!entry->is_done()) {
             if (!entry->owned) start_fetching(core, {entry});
+            const RecordedWait recorded(core, entry->id, 1);
             if (!block(core, [entry] { return entry->is_done(); }, deadline, !entry->owned, 0, {&entry, 1}))
                 return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
         }
@@ -234,8 +285,11 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
         if (!kept) return nullptr;
         const bool fetching_only =
             std::all_of(entries.begin(), entries.end(), [](Entry* e) { return !e->owned || e->is_done(); });
-        if (!all_done() && !block(core, all_done, deadline, fetching_only, 0, {entries.data(), count}))
-            return PyErr_Occurred() ? nullptr : timed_out(count - done, count, seconds);
+        if (!all_done()) {
+            const RecordedWait recorded(core, entries[count - 1]->id, count);
+            if (!block(core, all_done, deadline, fetching_only, 0, {entries.data(), count}))
+                return PyErr_Occurred() ? nullptr : timed_out(count - done, count, seconds);
+        }
     }
     if (failed)
         for (Entry* entry : entries)
@@ -269,6 +323,7 @@ PyObject* py_put(PyObject*, PyObject* value) {
         Core::hold(entry);
         core->publish_inner(entry, std::move(nested.entries));
         core->complete(entry, encoded.where, scratch.data(), encoded.bytes, encoded.arena);
+        record_put(*core, entry->id, encoded);
     }
     return make_ref(ref_type, entry);
 }
@@ -388,10 +443,12 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
             return done >= size_t(wanted);
         };
         done = count_done();
-        if (done < size_t(wanted) &&
-            !block(*core, enough, deadline, false, due_ns, {entries.data(), entries.size()}) &&
-            PyErr_Occurred())
-            return nullptr;
+        if (done < size_t(wanted)) {
+            const RecordedWait recorded(*core, entries[0]->id, entries.size());
+            if (!block(*core, enough, deadline, false, due_ns, {entries.data(), entries.size()}) &&
+                PyErr_Occurred())
+                return nullptr;
+        }
     }
     const bool looks = fetch && std::any_of(entries.begin(), entries.end(), [&](Entry* entry) {
                            return entry->is_done() && is_elsewhere(*core, entry);

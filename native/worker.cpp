@@ -233,6 +233,7 @@ void Worker::answer_creation(const Frame& frame) {
         out.append(error.data(), error.size());
     }
     std::lock_guard lock(core_->mutex());
+    record_run(*core_, frame, actor_ != nullptr ? Status::ok : Status::failed, now_ns() - frame.started_ns);
     core_->send_daemon(Kind::ACTOR_CREATED, out.data(), out.size());
 }
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from weft.engine.process.session import init as init
     from weft.engine.process.session import is_initialized as is_initialized
     from weft.engine.process.session import shutdown as shutdown
+    from weft.engine.process.timeline import timeline as timeline
     from weft.ids import ActorClassID as ActorClassID
     from weft.ids import ActorID as ActorID
     from weft.ids import ClusterID as ClusterID
@@ -67,6 +68,7 @@ _HOMES = {
     _PROCESS + "actor_handle": "ActorHandle",
     _PROCESS + "actor_description": "method",
     _PROCESS + "explain": "explain",
+    _PROCESS + "timeline": "timeline",
     _PROCESS + "generator": "ObjectRefGenerator",
     _PROCESS + "remote_function": "RemoteFunction",
     _PROCESS + "cluster": "available_resources cluster_resources nodes",

@@ -13,7 +13,7 @@ T_co = TypeVar("T_co", covariant=True)
 class NodePort:
     """Slot 0 of a new segment. Used by the daemon's one thread only."""
 
-    def __init__(self, arena_bytes: int) -> None: ...
+    def __init__(self, arena_bytes: int, events: int = 8192) -> None: ...
     @property
     def segment_fd(self) -> int: ...
     @property
@@ -42,6 +42,14 @@ class NodePort:
         """Give the slot back. False while a living peer still holds a ring with it; try again later."""
     def statistics(self) -> dict[str, int]:
         """arena_bytes, used_bytes, objects, slots_used, ring_blocks_used."""
+    def events(self, since: dict[int, int], most: int) -> list[tuple[int, int, int, int, bytes]]:
+        """[(slot, skipped, first, written, events)]: of each slot that recorded any, those from the number on that
+        `since` has for it, at most the newest `most`. `first` is the number of the first one, `written` of the one
+        behind the last, `skipped` how many were left out so far; `engine/observe/events.py` reads them."""
+    def tallies(self) -> list[int]:
+        """Sums over all processes that ever were, in the order of `engine.observe.events.TALLIES`."""
+    def record(self, kind: int, at_ns: int, duration_ns: int, bytes: int, name: str = "") -> None:
+        """An event of the daemon's own."""
     def spill(self, wanted_bytes: int, file_fd: int) -> int:
         """Move unpinned sealed objects to the end of the file until so many bytes are free; what was freed."""
     def restore(self, entry: int, generation: int, file_fd: int) -> tuple[bool, str]:

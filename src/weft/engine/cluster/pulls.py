@@ -12,12 +12,14 @@ PUL-3  What is passed on from a pull that is not over is copied: its memory may 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import TypeAlias
 
 from weft import _native
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.spilling import Spilling
+from weft.engine.observe import events
 from weft.engine.state.admission import Admission
 from weft.engine.state.copies import Copies
 from weft.engine.wire import kinds
@@ -43,6 +45,7 @@ class Pull:
         self.entry = entry
         self.origin = origin
         self.size = origin[3]
+        self.began_ns = time.monotonic_ns()
         self.view: memoryview | None = None
         """The memory that was set aside for it."""
         self.sources: dict[int, list[Range]] = {}
@@ -241,6 +244,9 @@ class Pulls:
             self._drop_chunks(number)
             pull.view = None
             self._port.end_receiving(*pull.entry, not why)
+            if not why:
+                spent_ns = time.monotonic_ns() - pull.began_ns
+                self._port.record(events.RECEIVED, pull.began_ns, spent_ns, pull.size, f"node {pull.origin[0]}")
         for relay in list(pull.relays):
             self._end_relay(relay, pull.entry, not why)
         node, entry, generation, size = pull.origin
@@ -276,6 +282,8 @@ class Pulls:
             link.send(lm.PullFailed(message.transfer, "it is not in its node's object store any more"))
             return
         link.send_bulk(outgoing)
+        size = message.end - message.begin
+        self._port.record(events.SENT, time.monotonic_ns(), 0, size, f"node {link.peer}")
 
     def _pin(self, outgoing: Outgoing, entry: Entry) -> bool:
         if not self._port.exists(*entry):

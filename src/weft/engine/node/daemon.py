@@ -85,7 +85,7 @@ class NodeDaemon:
         self.functions = FunctionTable(self.tables)
         self._output = WorkerOutput(self.loop, self._deliver_output)
         self.spilling = Spilling(port, self._name_of_slot)
-        self._requests = Requests(
+        self.requests = Requests(
             self.state,
             port,
             self.tables,
@@ -217,7 +217,7 @@ class NodeDaemon:
         elif isinstance(event, Request) and event.method == "waits_told":
             self._deadlocks.told(process, **event.params)  # type: ignore[arg-type]
         elif isinstance(event, Request):
-            if (reply := self._requests.answer(process, event)) is not None:
+            if (reply := self.requests.answer(process, event)) is not None:
                 self._send(process, reply)
         elif kind == kinds.FUNCTION:
             if (job := self.state.job_of(process)) is not None:
@@ -372,7 +372,7 @@ class NodeDaemon:
         peers = tuple(peer for peer in self.port.mark_dead(*process) if peer[0] != 0)
         self.drain()
         self._output.close(process)
-        self._requests.surveys.process_died(process)
+        self.requests.surveys.process_died(process)
         self._deadlocks.process_died(process)
         self._dead[process] = None
         self._note_failure(process, reason, status)
@@ -455,6 +455,7 @@ class NodeDaemon:
         """The operations that are seldom asked for."""
         from weft.engine.jobs import session_folder
         from weft.engine.jobs.service import JobService
+        from weft.engine.node.observation import Observation
         from weft.engine.node.overview import Overview
 
         def folder() -> str:
@@ -466,6 +467,7 @@ class NodeDaemon:
 
         jobs = self.submitted = JobService(self.loop, self.operations, self, folder, address)
         Overview(self, lambda: jobs.job_list({}))
+        Observation(self)
         if self.cluster is not None:
             from weft.engine.cluster.draining import Draining
 

@@ -19,6 +19,7 @@ import msgspec
 from weft import _native
 from weft.engine.node import zygote
 from weft.engine.node.config import NodeConfig, NodeOffer, StartError, decide
+from weft.engine.observe import events
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -42,7 +43,7 @@ def serve(config: NodeConfig) -> int:
     gc.disable()
     founder = socket.socket(fileno=config.founder_fd) if config.founder_fd >= 0 else None
     offer = decide(config)
-    port = _native.NodePort(offer.object_store_bytes)
+    port = _native.NodePort(offer.object_store_bytes, events.kept(os.environ.get(events.KEPT_VARIABLE)))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     daemon_pid = os.getpid()
     zygote_pid = os.fork()

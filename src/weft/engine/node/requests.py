@@ -66,7 +66,8 @@ class Requests:
     def answer(self, process: Process, request: Request) -> Reply | None:
         """None when the reply is sent later."""
         if request.method in ("list_tasks", "list_objects"):
-            self.surveys.begin(process, request.id, request.method.partition("_")[2], _limit(request.params))
+            what = request.method.partition("_")[2]
+            self.surveys.begin(lambda rows: self._send(process, Reply(request.id, rows)), what, _limit(request.params))
             return None
         method = getattr(self, f"_do_{request.method}", None)
         if method is None:

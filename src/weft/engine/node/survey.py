@@ -1,9 +1,9 @@
 """Questions that the node daemon passes on to the processes of its node: which tasks, which objects do you know?
 
 The daemon is not on a task's way, so only the processes know. Each is sent one `Tell` and answers with the request
-`told`; the asker has its reply when all have answered, or after `PATIENCE_S` without those that are too busy.
+`told`; the asker has its rows when all have answered, or after `PATIENCE_S` without those that are too busy.
 
-Runs in the daemon's thread. SUR-1: every survey ends in one reply, of at most `limit` rows.
+Runs in the daemon's thread. SUR-1: every survey ends in one answer, of at most `limit` rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.engine.state.events import Process
-from weft.engine.wire.messages import Message, Reply, Tell
+from weft.engine.wire.messages import Message, Tell
 
 PATIENCE_S = 2.0
 MOST_ROWS = 10_000
@@ -24,9 +24,8 @@ Row = dict[str, Any]
 class Survey:
     """One question under way."""
 
-    def __init__(self, asker: Process, request: int, limit: int, silent: set[Process]) -> None:
-        self.asker = asker
-        self.request = request
+    def __init__(self, answer: Callable[[list[Row]], None], limit: int, silent: set[Process]) -> None:
+        self.answer = answer
         self.limit = limit
         self.silent = silent
         """Who has not answered."""
@@ -51,9 +50,9 @@ class Surveys:
         self._numbers = itertools.count(1)
         self._open: dict[int, Survey] = {}
 
-    def begin(self, asker: Process, request: int, what: str, limit: int) -> None:
+    def begin(self, answer: Callable[[list[Row]], None], what: str, limit: int) -> None:
         number = next(self._numbers)
-        survey = self._open[number] = Survey(asker, request, limit, set(self._processes()))
+        survey = self._open[number] = Survey(answer, limit, set(self._processes()))
         for process in list(survey.silent):
             self._send(process, Tell(number, what, limit))
         self._call_later(PATIENCE_S, lambda: self._finish(number))
@@ -79,4 +78,4 @@ class Surveys:
     def _finish(self, number: int) -> None:
         survey = self._open.pop(number, None)
         if survey is not None:
-            self._send(survey.asker, Reply(survey.request, survey.rows))
+            survey.answer(survey.rows)

@@ -1,0 +1,149 @@
+"""What recording costs: the same calls with events on and off, in turns of a tenth of a second.
+
+    python benchmarks/observe.py                        on beside off (WEFT_EVENTS=0)
+    python benchmarks/observe.py --before OLD_PYTHON    also beside another build of Weft
+    python benchmarks/observe.py --million              memory and dropped events of 1,000,000 tasks
+
+Each side is a process of its own with a session of its own, and one runs at a time. The best of all turns counts: on a
+machine with other work it is the turn that was disturbed least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+CASES = ("tasks_async", "tasks_sync", "actor_async", "actor_sync")
+TURN_S = 0.1
+
+
+def serve_turns() -> None:
+    """One side: a case by name on each line of standard input, its rate on standard output."""
+    import weft
+
+    weft.init(num_cpus=1)
+
+    @weft.remote
+    def nothing() -> bytes:
+        return b"ok"
+
+    @weft.remote(num_cpus=0)
+    class Listener:
+        def nothing(self) -> bytes:
+            return b"ok"
+
+    actor = Listener.remote()
+    actions: dict[str, tuple[Any, int]] = {
+        "tasks_async": (lambda: weft.get([nothing.remote() for _ in range(1000)]), 1000),
+        "tasks_sync": (lambda: weft.get(nothing.remote()), 1),
+        "actor_async": (lambda: weft.get([actor.nothing.remote() for _ in range(1000)]), 1000),
+        "actor_sync": (lambda: weft.get(actor.nothing.remote()), 1),
+    }
+    for action, _ in actions.values():
+        action()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        action, amount = actions[line.strip()]
+        action()
+        calls, began = 0, time.perf_counter()
+        while (spent := time.perf_counter() - began) < TURN_S:
+            action()
+            calls += 1
+        print(calls * amount / spent, flush=True)
+    weft.shutdown()
+
+
+class Side:
+    def __init__(self, python: str, **variables: str) -> None:
+        self._process = subprocess.Popen(
+            [python, __file__, "--serve"],
+            env={**os.environ, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin, self._process.stdout
+        assert self._out.readline().strip() == "ready"
+
+    def turn(self, case: str) -> float:
+        self._in.write(case + "\n")
+        self._in.flush()
+        return float(self._out.readline())
+
+    def close(self) -> None:
+        self._in.close()
+        self._process.wait()
+        self._out.close()
+
+
+def compare(sides: dict[str, Side], cases: list[str], turns: int) -> None:
+    for case in cases:
+        rates: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(turns):
+            for name, side in sides.items():
+                rates[name].append(side.turn(case))
+        base = next(iter(rates))
+        for name, found in rates.items():
+            ratio = max(found) / max(rates[base])
+            pairs = statistics.median(one / two for one, two in zip(found, rates[base], strict=True))
+            print(f"{case:12} {name:8} best {max(found):10,.0f}/s  of {base}: best {ratio:.3f}, pairs {pairs:.3f}")
+
+
+def million() -> None:
+    import psutil
+
+    import weft
+    from weft.engine.process.timeline import record
+
+    weft.init(num_cpus=1)
+
+    @weft.remote
+    def nothing() -> None:
+        return None
+
+    weft.get([nothing.remote() for _ in range(10_000)])
+    for total in (10_000, 500_000, 1_000_000):
+        began = time.perf_counter()
+        done = 0
+        while done < total:
+            weft.get([nothing.remote() for _ in range(10_000)])
+            done += 10_000
+        spent = time.perf_counter() - began
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        memory = sum(process.memory_full_info().pss for process in processes) >> 20
+        known = record()["otherData"]
+        print(f"{total:9,} more tasks, {total / spent:9,.0f}/s: {memory} MiB in {len(processes)} processes, "
+              f"{known['events']:,} events kept, {known['dropped']:,} dropped")  # fmt: skip
+    weft.shutdown()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--before", metavar="PYTHON", help="a Python that has another build of Weft")
+    parser.add_argument("--million", action="store_true")
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--turns", type=int, default=60)
+    given = parser.parse_args()
+    if given.serve:
+        serve_turns()
+    elif given.million:
+        million()
+    else:
+        sides = {"before": Side(given.before)} if given.before else {}
+        sides.update(off=Side(sys.executable, WEFT_EVENTS="0"), on=Side(sys.executable))
+        try:
+            compare(sides, given.cases.split(","), given.turns)
+        finally:
+            for side in sides.values():
+                side.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+#include "events.hpp"
+
+namespace weft {
+
+EventLog::Read EventLog::read(uint64_t since, size_t most) const {
+    Read out;
+    out.skipped =
+        ring_->skipped.load(std::memory_order_relaxed) + ring_->skipped_waits.load(std::memory_order_relaxed);
+    out.written = ring_->written.load(std::memory_order_acquire);
+    const uint64_t oldest = out.written > events_ ? out.written - events_ : 0;
+    out.first =
+        std::max({std::min(since, out.written), oldest, out.written - std::min(out.written, uint64_t(most))});
+    out.events.resize(size_t(out.written - out.first));
+    std::array<uint64_t, kEventWords> words;
+    for (uint64_t number = out.first; number < out.written; ++number) {
+        const Shared<uint64_t>* from = words_ + (number % events_) * kEventWords;
+        for (size_t i = 0; i < kEventWords; ++i)
+            words[i] = from[i].load(std::memory_order_relaxed);
+        memcpy(&out.events[size_t(number - out.first)], words.data(), sizeof(Event));
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    // What was overwritten meanwhile, and what is just being, may be torn.
+    const uint64_t now = ring_->written.load(std::memory_order_relaxed);
+    const uint64_t whole = now + 1 > events_ ? now + 1 - events_ : 0;
+    if (whole > out.first) {
+        const uint64_t torn = std::min(whole, out.written) - out.first;
+        out.events.erase(out.events.begin(), out.events.begin() + long(torn));
+        out.first += torn;
+    }
+    return out;
+}
+
+}  // namespace weft
