@@ -155,3 +155,11 @@ def test_a_replica_that_has_the_model_is_preferred() -> None:
 def test_wrong_settings_are_refused_where_they_are_written(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DeploymentConfig().changed(**options)
+
+
+def test_no_module_hides_a_public_name() -> None:
+    import pkgutil
+
+    from weft import serve
+
+    assert not {one.name for one in pkgutil.iter_modules(serve.__path__)} & set(serve.__all__)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from weft.serve.context import get_multiplexed_model_id as get_multiplexed_model_id
     from weft.serve.context import get_replica_context as get_replica_context
     from weft.serve.context import get_request_id as get_request_id
-    from weft.serve.deployment import Application as Application
-    from weft.serve.deployment import Deployment as Deployment
-    from weft.serve.deployment import deployment as deployment
+    from weft.serve.deployments import Application as Application
+    from weft.serve.deployments import Deployment as Deployment
+    from weft.serve.deployments import deployment as deployment
     from weft.serve.errors import BackPressureError as BackPressureError
     from weft.serve.errors import DeploymentFailedError as DeploymentFailedError
     from weft.serve.errors import DeploymentGoneError as DeploymentGoneError
@@ -50,7 +50,7 @@ _HOMES = {
     "batching": "batch",
     "config": "AutoscalingConfig DeploymentConfig",
     "context": "get_multiplexed_model_id get_replica_context get_request_id",
-    "deployment": "Application Deployment deployment",
+    "deployments": "Application Deployment deployment",
     "errors": "BackPressureError DeploymentFailedError DeploymentGoneError ReplicaDiedError ServeError",
     "http.ingress": "ingress",
     "multiplexing": "multiplexed",

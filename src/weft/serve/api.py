@@ -9,7 +9,7 @@ from typing import Any
 import weft
 from weft.serve.build import build
 from weft.serve.controller import NAME, NAMESPACE, Controller
-from weft.serve.deployment import Application, Deployment
+from weft.serve.deployments import Application, Deployment
 from weft.serve.handle import DeploymentHandle
 from weft.serve.http.messages import HTTPOptions
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft import cloudpickle
 from weft.serve.config import DeploymentConfig
-from weft.serve.deployment import Application
+from weft.serve.deployments import Application
 from weft.serve.http.answering import INGRESS
 
 

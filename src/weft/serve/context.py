@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """Travels with the request, from a front or a caller to the replica and on to those it calls."""
 
     request_id: str = ""

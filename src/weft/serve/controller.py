@@ -19,7 +19,6 @@ from weft.serve import replica as replicas
 from weft.serve.build import BuiltDeployment
 from weft.serve.context import ReplicaContext
 from weft.serve.errors import DeploymentFailedError, DeploymentGoneError
-from weft.serve.router import Table
 from weft.serve.state import (
     DeploymentState,
     DeploymentStatus,
@@ -28,6 +27,7 @@ from weft.serve.state import (
     ReplicaState,
     StartReplica,
 )
+from weft.serve.table import Table
 
 TICK_S = 0.2
 LEAVE_S = 5.0

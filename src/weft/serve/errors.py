@@ -61,3 +61,15 @@ class DeploymentGoneError(ServeError):
 
     def __str__(self) -> str:
         return f"deployment {self.deployment} does not exist (any more): serve.status() shows what does"
+
+
+class RequestFailedError(ServeError):
+    """The deployment's code failed with a request that travelled in a bundle; only the words came back."""
+
+    def __init__(self, deployment: str, reason: str) -> None:
+        super().__init__(deployment, reason)
+        self.deployment = deployment
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"deployment {self.deployment} failed with the request: {self.reason}"

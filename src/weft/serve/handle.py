@@ -11,10 +11,11 @@ from typing import Any
 
 import weft
 from weft.exceptions import ActorError
+from weft.serve.bundles import REFUSED
 from weft.serve.context import RequestContext, request_context
 from weft.serve.errors import ReplicaDiedError
-from weft.serve.replica import REFUSED
-from weft.serve.router import Request, Router, Stream, router_of, settle
+from weft.serve.requests import AwaitedRequest
+from weft.serve.router import Router, Stream, router_of
 
 
 class DeploymentResponse:
@@ -22,7 +23,7 @@ class DeploymentResponse:
 
     Given as an argument to another handle's `remote`, its value is sent on as soon as it is there."""
 
-    def __init__(self, request: Request, router: Router) -> None:
+    def __init__(self, request: AwaitedRequest, router: Router) -> None:
         self._request = request
         self._router = router
 
@@ -60,7 +61,7 @@ class DeploymentResponse:
 class DeploymentResponseGenerator:
     """The items of a stream, for `for` and `async for`. Closing or dropping it ends the generator in the replica."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: AwaitedRequest) -> None:
         self._request = request
         self._items: Any = None
         self._async_items: Any = None
@@ -158,6 +159,11 @@ class DeploymentHandle:
             _model=self._model if multiplexed_model_id is None else multiplexed_model_id,
         )
 
+    @property
+    def _key(self) -> str:
+        """The deployment's name in the cluster."""
+        return f"{self.app_name}:{self.deployment_name}"
+
     def __getattr__(self, name: str) -> DeploymentHandle:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -170,8 +176,8 @@ class DeploymentHandle:
         context = request_context.get()
         if self._model != context.multiplexed_model_id:
             context = RequestContext(context.request_id, self._model)
-        request = Request(context, self._method, args, kwargs, self._stream)
-        router = router_of(self._controller, f"{self.app_name}:{self.deployment_name}")
+        request = AwaitedRequest(context, self._method, args, kwargs, self._stream)
+        router = router_of(self._controller, self._key)
         given = [one for one in (*args, *kwargs.values()) if isinstance(one, DeploymentResponse)]
         if given:
             _submit_after(given, request, router)
@@ -180,7 +186,7 @@ class DeploymentHandle:
         return DeploymentResponseGenerator(request) if self._stream else DeploymentResponse(request, router)
 
 
-def _submit_after(given: list[DeploymentResponse], request: Request, router: Router) -> None:
+def _submit_after(given: list[DeploymentResponse], request: AwaitedRequest, router: Router) -> None:
     """Submit the request once the responses among its arguments are there, one after another; fail it with the first
     of them that fails."""
 
@@ -194,7 +200,7 @@ def _submit_after(given: list[DeploymentResponse], request: Request, router: Rou
             request.kwargs = {name: _value(one) for name, one in request.kwargs.items()}
             router.submit(request)
         except Exception as error:
-            settle(request.future, None, error)
+            request.end(None, error)
 
     look()
 

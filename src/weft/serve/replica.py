@@ -15,12 +15,11 @@ from typing import Any
 import weft
 from weft import cloudpickle
 from weft.actor import exit_actor
+from weft.serve.bundles import REFUSED, TAKEN, Bundles
 from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext, RequestContext, replica_context, request_context
 from weft.serve.user_code import UserCode
 
-TAKEN = 0
-REFUSED = 1
 Answer = tuple[int, int, Any]
 """(TAKEN or REFUSED, requests under way, value)"""
 
@@ -34,6 +33,8 @@ class Replica:
         self._limit = 1
         self._ongoing = 0
         self._is_draining = False
+        self._bundles: dict[str, Bundles] = {}
+        """By caller."""
         self._changed = asyncio.Event()
         """Set, and replaced, when a request has ended."""
 
@@ -62,6 +63,18 @@ class Replica:
         finally:
             self._end()
         return TAKEN, self._ongoing, value
+
+    async def exchange(self, caller: str, packed: bytes) -> bytes:
+        """`answer` for many requests together. Their arguments and values are plain."""
+        bundles = self._bundles.get(caller)
+        if bundles is None:
+            bundles = self._bundles[caller] = Bundles(self.answer, lambda: self._ongoing)
+        return await bundles.exchange(packed)
+
+    async def give_up(self, caller: str, number: int) -> None:
+        """Cancel a request that came in a bundle."""
+        if caller in self._bundles:
+            self._bundles[caller].give_up(number)
 
     async def stream(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> AsyncIterator[Answer]:
         """First whether the request is taken, then the items."""
@@ -99,6 +112,8 @@ class Replica:
         self._wake()
         while self._ongoing:
             await self._changed.wait()
+        for bundles in self._bundles.values():
+            bundles.close()
         await self._code.close()
 
     async def leave(self) -> None:

@@ -17,87 +17,19 @@ import random
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import weft
 from weft.exceptions import ActorError
-from weft.serve.context import RequestContext
-from weft.serve.errors import BackPressureError, DeploymentGoneError, ReplicaDiedError
-from weft.serve.replica import REFUSED
-
-MOST_REMEMBERED_MODELS = 1000
-
-
-@dataclass(frozen=True)
-class Table:
-    """What the controller tells routers of one deployment."""
-
-    revision: int
-    replicas: dict[str, Any]
-    """Actor handles by the replica's name."""
-    draining: frozenset[str]
-    drained: frozenset[str]
-    """Replicas that ended after they had answered all they took, lately."""
-    max_ongoing_requests: int
-    max_queued_requests: int
-    retry_on_death: bool
-    is_gone: bool = False
-
-    def knows_end_of(self, replica: str) -> bool:
-        return replica not in self.replicas and replica not in self.draining
-
-
-@dataclass
-class Request:
-    """One request until its future has ended."""
-
-    context: RequestContext
-    method: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    streams: bool
-    future: Future[Any] = field(default_factory=Future)
-    """Of the value; of a `Stream` for a stream."""
-    ref: Any = None
-    """Of the attempt under way; None while it waits and when it has ended."""
-    peer: Peer | None = None
-    """Who has that attempt."""
-
-
-@dataclass
-class Peer:
-    """A replica as this process sees it."""
-
-    name: str
-    actor: Any
-    mine: int = 0
-    said: int = 0
-    asked_for_room: bool = False
-    models: set[str] = field(default_factory=set)
-
-    @property
-    def load(self) -> int:
-        return max(self.mine, self.said)
-
-    def remember(self, model: str) -> None:
-        if len(self.models) >= MOST_REMEMBERED_MODELS:
-            self.models.clear()
-        self.models.add(model)
-
-
-def choose(peers: Iterable[Peer], limit: int, model: str, pick: random.Random) -> Peer | None:
-    """The replica for a request; None when all are full. One that has the request's model is preferred."""
-    free = [peer for peer in peers if peer.load < limit]
-    if model:
-        free = [peer for peer in free if model in peer.models] or free
-    if len(free) < 2:
-        return free[0] if free else None
-    one, other = pick.sample(free, 2)
-    return one if one.load <= other.load else other
+from weft.serve.bundler import Bundler
+from weft.serve.bundles import FAILED, REFUSED
+from weft.serve.errors import BackPressureError, DeploymentGoneError, ReplicaDiedError, RequestFailedError
+from weft.serve.peers import Peer, choose
+from weft.serve.requests import AwaitedRequest, BundledRequest, Request
+from weft.serve.table import Table
 
 
 class Router:
@@ -121,12 +53,29 @@ class Router:
             if self._end is not None:
                 raise self._end
             table = self._table
-            if table is not None and 0 <= table.max_queued_requests <= len(self._waiting):
-                full = not any(peer.load < table.max_ongoing_requests for peer in self._peers.values())
-                if full or self._waiting:
-                    raise BackPressureError(self.key, len(self._waiting))
-            self._waiting.append(request)
-        self._pump()
+            peer = None if table is None or self._waiting else self._take(request, table)
+            if peer is None:
+                self._wait(request, table)
+        if peer is not None:
+            self._send(request, peer)
+        else:
+            self._pump()
+
+    def _wait(self, request: Request, table: Table | None) -> None:
+        """With the lock held."""
+        if table is not None and 0 <= table.max_queued_requests <= len(self._waiting):
+            raise BackPressureError(self.key, len(self._waiting))
+        self._waiting.append(request)
+
+    def _take(self, request: Request, table: Table) -> Peer | None:
+        """A place for the request at a replica, if there is one. With the lock held."""
+        model = request.context.multiplexed_model_id
+        peer = choose(self._peers.values(), table.max_ongoing_requests, model, self._pick)
+        if peer is not None:
+            peer.mine += 1
+            if model:
+                peer.remember(model)
+        return peer
 
     @property
     def is_over(self) -> bool:
@@ -141,27 +90,31 @@ class Router:
                 table = self._table
                 if table is None or not self._waiting:
                     break
-                model = self._waiting[0].context.multiplexed_model_id
-                peer = choose(self._peers.values(), table.max_ongoing_requests, model, self._pick)
+                peer = self._take(self._waiting[0], table)
                 if peer is None:
                     break
                 request = self._waiting.popleft()
-                peer.mine += 1
-                if model:
-                    peer.remember(model)
             self._send(request, peer)
         self._ask_for_room()
         self._tell_waiting()
 
     def _send(self, request: Request, peer: Peer) -> None:
-        if request.future.cancelled():
+        if request.is_abandoned:
             self._less(peer, None)
             return
+        if isinstance(request, BundledRequest):
+            bundler = peer.bundlers.get(request.loop)
+            if bundler is None:
+                made = Bundler(peer, request.loop, self.bundle_answered, self.bundle_lost)
+                bundler = peer.bundlers.setdefault(request.loop, made)
+            bundler.send(request)
+            return
+        assert isinstance(request, AwaitedRequest)
         if request.streams:
             refs = peer.actor.stream.options(num_returns="streaming").remote(
                 request.context, request.method, request.args, request.kwargs
             )
-            settle(request.future, Stream(self, request, peer, refs), None)
+            request.end(Stream(self, request, peer, refs), None)
             return
         ref = peer.actor.answer.remote(request.context, request.method, request.args, request.kwargs)
         request.peer = peer
@@ -201,8 +154,35 @@ class Router:
         if verdict == REFUSED:
             self._again(request)
         else:
-            settle(request.future, value, None)
+            request.end(value, None)
+            if self._waiting:
+                self._pump()
+
+    def bundle_answered(self, peer: Peer, answers: list[tuple[BundledRequest, int, int, Any]]) -> None:
+        """(request, verdict, load, value) each. By a bundler, on its loop."""
+        if not answers:
+            return
+        refused = [one[0] for one in answers if one[1] == REFUSED]
+        with self._lock:
+            peer.mine -= len(answers)
+            peer.said = answers[-1][2]
+            end = self._end
+            if end is None:
+                self._waiting.extendleft(reversed(refused))
+        for request, verdict, _, value in answers:
+            if verdict == FAILED:
+                request.end(None, RequestFailedError(self.key, value))
+            elif verdict != REFUSED:
+                request.end(value, None)
+            elif end is not None:
+                request.end(None, end)
+        if self._waiting:
             self._pump()
+
+    def bundle_lost(self, peer: Peer, requests: list[BundledRequest], error: BaseException) -> None:
+        for request in requests:
+            self._less(peer, None)
+            self._failed(request, peer, error)
 
     def _less(self, peer: Peer, load: int | None) -> None:
         with self._lock:
@@ -216,18 +196,19 @@ class Router:
             if end is None:
                 self._waiting.appendleft(request)
         if end is not None:
-            settle(request.future, None, end)
+            request.end(None, end)
         self._pump()
 
     def _failed(self, request: Request, peer: Peer, error: BaseException) -> None:
         if not isinstance(error, ActorError):
-            settle(request.future, None, error)
+            request.end(None, error)
             self._pump()
             return
         with self._lock:
-            self._peers.pop(peer.name, None)
+            is_news = self._peers.pop(peer.name, None) is not None
             self._bereaved.append((request, peer.name, error))
-        self._controller.replica_lost.remote(self.key, peer.name, str(error))
+        if is_news:
+            self._controller.replica_lost.remote(self.key, peer.name, str(error))
         self._judge()
 
     def _judge(self) -> None:
@@ -240,7 +221,7 @@ class Router:
             if end is None and table is not None and (table.retry_on_death or replica in table.drained):
                 self._again(request)
             else:
-                settle(request.future, None, end or ReplicaDiedError(self.key, replica, str(error)))
+                request.end(None, end or ReplicaDiedError(self.key, replica, str(error)))
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -267,13 +248,17 @@ class Router:
             self._end = error
             waiting, self._waiting = self._waiting, deque()
         for request in waiting:
-            settle(request.future, None, error)
+            request.end(None, error)
         self._judge()
 
     def _ask_for_room(self) -> None:
-        """While requests wait, have every full replica say when it has room."""
+        """While requests wait, have every replica that others fill say when it has room. What this process filled
+        alone says so by its answers."""
+        if not self._waiting:
+            return
         with self._lock:
-            asked = [peer for peer in self._peers.values() if not peer.asked_for_room] if self._waiting else []
+            limit = self._table.max_ongoing_requests if self._table is not None else 0
+            asked = [peer for peer in self._peers.values() if not peer.asked_for_room and peer.mine < limit]
             for peer in asked:
                 peer.asked_for_room = True
         for peer in asked:
@@ -289,6 +274,8 @@ class Router:
 
     def _tell_waiting(self) -> None:
         """The controller scales by what waits here. Told when it grows to a power of two or ends, not each time."""
+        if len(self._waiting) == self._told:
+            return
         with self._lock:
             waiting = len(self._waiting)
             due = (waiting == 0) != (self._told == 0) or waiting >= 2 * self._told
@@ -299,13 +286,13 @@ class Router:
 
     # ---- streams ---------------------------------------------------------------------------------------
 
-    def stream_refused(self, request: Request, peer: Peer, load: int) -> None:
+    def stream_refused(self, request: AwaitedRequest, peer: Peer, load: int) -> None:
         """By its consumer, who then waits for the request's new future."""
         self._less(peer, load)
         request.future = Future()
         self._again(request)
 
-    def stream_lost(self, request: Request, peer: Peer, error: BaseException) -> None:
+    def stream_lost(self, request: AwaitedRequest, peer: Peer, error: BaseException) -> None:
         """Like `stream_refused`, when not even the first answer came; only certain deaths are tried again."""
         self._less(peer, None)
         request.future = Future()
@@ -321,19 +308,9 @@ class Stream:
     """An attempt of a stream at one replica; its consumer reads whether it was taken."""
 
     router: Router
-    request: Request
+    request: AwaitedRequest
     peer: Peer
     refs: Any
-
-
-def settle(future: Future[Any], value: Any, error: BaseException | None) -> None:
-    """End a future that its caller may have cancelled."""
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)
 
 
 _routers: dict[tuple[Any, str], Router] = {}

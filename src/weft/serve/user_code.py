@@ -29,6 +29,8 @@ class UserCode:
         self.instance: Any = None
         self._is_function = False
         self._http: HttpCalls | None = None
+        self._found: dict[str, tuple[Callable[..., Any], bool]] = {}
+        """By method: the callable, and whether it is async."""
 
     async def construct(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if isinstance(target, type):
@@ -45,6 +47,7 @@ class UserCode:
                 f"a deployment with a user_config must have a method reconfigure(user_config): {self.instance!r}"
             )
         await self._run(self._lane, method, (user_config,), {})
+        self._found.clear()
 
     async def check_health(self) -> None:
         method = None if self._is_function else getattr(self.instance, "check_health", None)
@@ -52,7 +55,13 @@ class UserCode:
             await self._run(self._side_lane, method, (), {})
 
     async def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        value = await self._run(self._lane, self._find(method), args, kwargs)
+        known = self._found.get(method)
+        if known is None:
+            found = self._find(method)
+            known = self._found[method] = (found, _is_async(found))
+        if known[1]:
+            return await known[0](*args, **kwargs)
+        value = await self._run(self._lane, known[0], args, kwargs)
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             raise TypeError(f"{method} is a generator: call it with handle.options(stream=True)")
         return value

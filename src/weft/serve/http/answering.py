@@ -27,8 +27,14 @@ class HttpCalls:
         target = code.instance
         self._function: Any = target if inspect.isfunction(target) else getattr(target, "__call__", None)  # noqa: B004
         self._app: Any = None
+        self._fits = [self._does_fit((), {}), self._does_fit((None,), {})]
+        """Whether it can be called with so many arguments and no keyword."""
 
-    async def call(self, request: HttpRequest) -> HttpAnswer:
+    async def call(self, fields: tuple[Any, ...]) -> tuple[Any, ...]:
+        """With the fields of an `HttpRequest`; those of an `HttpAnswer`."""
+        return tuple(await self._answer(HttpRequest(*fields)))
+
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
         try:
             args, kwargs = self._arguments(request)
             value = await self._code.call("__call__", args, kwargs)
@@ -38,7 +44,8 @@ class HttpCalls:
         except Exception:
             return _failed(request)
 
-    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpHead | bytes]:
+    async def stream(self, fields: tuple[Any, ...]) -> AsyncIterator[HttpHead | bytes]:
+        request = HttpRequest(*fields)
         make = getattr(type(self._code.instance), INGRESS, None)
         if make is not None:
             if self._app is None:
@@ -69,6 +76,8 @@ class HttpCalls:
 
     def _arguments(self, request: HttpRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = bodies.arguments(request)
+        if not kwargs and self._fits[len(args)]:
+            return args, kwargs
         if self._function is None:
             raise bodies.BadRequest(404, "the deployment has no __call__ and answers by its handle only")
         try:
@@ -76,6 +85,15 @@ class HttpCalls:
         except TypeError as error:
             raise bodies.BadRequest(422, f"the deployment can not be called with this request: {error}") from None
         return args, kwargs
+
+    def _does_fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if self._function is None:
+            return False
+        try:
+            inspect.signature(self._function).bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
 
 
 def _failed(request: HttpRequest) -> HttpAnswer:

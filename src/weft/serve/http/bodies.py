@@ -30,6 +30,9 @@ class BadRequest(Exception):
 
 def arguments(request: HttpRequest) -> tuple[tuple[Any, ...], dict[str, str]]:
     """What the deployment is called with; BadRequest."""
+    if not request.query:
+        kwargs: dict[str, str] = {}
+        return ((decoded(request.body, request.header(b"content-type")),) if request.body else ()), kwargs
     try:
         kwargs = dict(parse_qsl(request.query.decode("ascii"), keep_blank_values=True, max_num_fields=1000))
     except ValueError:

@@ -52,17 +52,23 @@ class HTTPOptions:
     """0 for any free one."""
     request_timeout_s: float = 60.0
     """How long an answer, or a stream's next piece, may take: then 504."""
+    head_timeout_s: float = 10.0
+    """How long a client may take to send a request's head: then 408."""
     body_timeout_s: float = 30.0
-    """How long a client may take to send a body: then 408."""
+    """How long a client may take to send head and body: then 408."""
+    send_timeout_s: float = 30.0
+    """How long a client may leave an answer unread: then its connection is cut."""
+    max_head_bytes: int = 64 * 1024
     max_body_bytes: int = 64 * 1024 * 1024
+    max_connections: int = 10_000
     retry_after_s: int = 1
     """What a client is told with a 503."""
-    keep_alive_s: int = 5
+    keep_alive_s: float = 5.0
 
     def __post_init__(self) -> None:
-        for name in ("request_timeout_s", "body_timeout_s", "max_body_bytes", "keep_alive_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, but got {getattr(self, name)}")
+        for name, value in vars(self).items():
+            if name not in ("host", "port", "retry_after_s") and not value > 0:
+                raise ValueError(f"{name} must be positive, but got {value}")
 
 
 def find_route(routes: Mapping[str, Route], path: str) -> tuple[str, Route] | None:

@@ -1,0 +1,102 @@
+"""Carries many requests of one event loop to one replica in few calls. The replica's half is `bundles.py`.
+
+All that a round of the loop sends to a replica goes in one call of its `exchange`. Such a call returns as soon as any
+request of this bundler has ended, with all that have. A request costs a share of a call, and waits for no other.
+
+1. BUN-1: while a replica has requests of this bundler, at least one call to it is under way.
+2. BUN-2: when a call fails, the replica is gone, and so are all the requests that it had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft.serve.bundles import Parcel, pack, unpacked
+from weft.serve.requests import BundledRequest
+
+if TYPE_CHECKING:
+    from weft.serve.peers import Peer
+
+
+class Bundler:
+    """Used on the loop, except for `send`. It tells the router what has ended."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        loop: asyncio.AbstractEventLoop,
+        answered: Callable[[Peer, list[tuple[BundledRequest, int, int, Any]]], None],
+        lost: Callable[[Peer, list[BundledRequest], BaseException], None],
+    ) -> None:
+        self._peer = peer
+        self._loop = loop
+        self._answered = answered
+        self._lost = lost
+        self._name = uuid.uuid4().hex
+        self._outbox: deque[BundledRequest] = deque()
+        self._is_due = False
+        self._open: dict[int, BundledRequest] = {}
+        self._numbers = 0
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def send(self, request: BundledRequest) -> None:
+        """From any thread, with the loop's next round."""
+        self._outbox.append(request)
+        if not self._is_due:
+            self._is_due = True
+            run_on(self._loop, self._flush)
+
+    def give_up(self, request: BundledRequest) -> None:
+        if self._open.get(request.number) is request:
+            self._peer.actor.give_up.remote(self._name, request.number)
+
+    def _flush(self) -> None:
+        self._is_due = False  # before the outbox is emptied: what comes meanwhile is taken here or has its own flush
+        parcels: list[Parcel] = []
+        while self._outbox:
+            request = self._outbox.popleft()
+            self._numbers += 1
+            request.number, request.bundler = self._numbers, self
+            self._open[request.number] = request
+            context = (request.context.request_id, request.context.multiplexed_model_id)
+            parcels.append((request.number, context, request.method, request.args))
+        if parcels:
+            self._call(parcels)
+
+    def _call(self, parcels: list[Parcel]) -> None:
+        task = self._loop.create_task(self._exchange(parcels))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _exchange(self, parcels: list[Parcel]) -> None:
+        try:
+            answers = unpacked(await self._peer.actor.exchange.remote(self._name, pack(parcels)))
+        except Exception as error:
+            lost, self._open = list(self._open.values()), {}
+            self._lost(self._peer, lost, error)
+            return
+        known = []
+        for number, verdict, load, value in answers:
+            request = self._open.pop(number, None)
+            if request is not None:
+                request.bundler = None
+                known.append((request, verdict, load, value))
+        self._answered(self._peer, known)
+        if self._open and len(self._calls) == 1:  # this one, which ends now (BUN-1)
+            self._call([])
+
+
+def run_on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Have the loop make the call in its next round; from any thread."""
+    try:
+        is_here = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        is_here = False
+    if is_here:
+        loop.call_soon(call)
+    else:
+        loop.call_soon_threadsafe(call)

@@ -1,0 +1,278 @@
+"""What the front does with each request: find the application, send it to a replica, write what comes back.
+
+It decodes nothing: a body that can not be read harms no one but its sender, in the replica. Runs on the server's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from weft.serve.bundler import run_on
+from weft.serve.context import RequestContext, request_context
+from weft.serve.errors import BackPressureError, DeploymentGoneError, RequestFailedError, ServeError
+from weft.serve.handle import DeploymentHandle
+from weft.serve.http.bodies import refusal
+from weft.serve.http.exchange import ClientLeft, Exchange
+from weft.serve.http.messages import CALL, STREAM, HttpAnswer, HttpHead, HTTPOptions, find_route
+from weft.serve.http.written import BadHead
+from weft.serve.requests import BundledRequest
+from weft.serve.router import Router, router_of
+
+LONGEST_REQUEST_ID = 128
+LARGE_BODY_BYTES = 64 * 1024
+"""Travels alone: others should not wait until it is copied."""
+SWEEP_S = 0.25
+
+
+@dataclass
+class Route:
+    """An application as the front calls it."""
+
+    prefix: str
+    handle: DeploymentHandle
+    router: Router
+
+    @property
+    def root_path(self) -> str:
+        return "" if self.prefix == "/" else self.prefix
+
+    def current_router(self) -> Router:
+        if self.router.is_over:
+            self.router = router_of(self.handle._controller, self.handle._key)
+        return self.router
+
+
+class HttpApp:
+    """One a front."""
+
+    def __init__(self, controller: Any, options: HTTPOptions) -> None:
+        self._controller = controller
+        self.options = options
+        self.now_s = 0.0
+        """The loop's time, as of the last sweep."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._routes: dict[str, Route] = {}
+        self._revision = -1
+        self._under_way: dict[Exchange, None] = {}
+        """The one whose deadline comes first is first."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._id_prefix = os.urandom(8).hex()
+        self._numbers = itertools.count(1)
+        self._date: tuple[Any, bytes] = (None, b"")
+
+    def start(self, connections: set[Any]) -> None:
+        """On the loop, before the first connection."""
+        self._loop = asyncio.get_running_loop()
+        self.now_s = self._loop.time()
+        self._spawn(self._listen())
+        self._spawn(self._sweep(connections))
+
+    # ---- requests ------------------------------------------------------------------------------------------
+
+    def begin(self, exchange: Exchange) -> None:
+        """Have a request answered, now or later."""
+        given_id, model = b"", ""
+        for name, value in exchange.headers:
+            if name == b"x-request-id":
+                given_id = value
+            elif name == b"serve-model-id":
+                model = value.decode("latin-1")
+        exchange.request_id = _sane_id(given_id) or f"{self._id_prefix}{next(self._numbers):016x}"
+        found = find_route(self._routes, exchange.path)
+        if found is None:
+            exchange.respond(refusal(404, "no application has this path"))
+            return
+        route = found[1]
+        exchange.route = route.prefix
+        exchange.deadline_s = self.now_s + self.options.request_timeout_s
+        self._under_way[exchange] = None
+        context = RequestContext(exchange.request_id, model)
+        if route.handle._stream:
+            self._work(exchange, self._stream(exchange, route, context))
+        elif len(exchange.body) > LARGE_BODY_BYTES:
+            self._work(exchange, self._call_alone(exchange, route, context))
+        else:
+            self._call(exchange, route, context)
+
+    def _call(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
+        assert self._loop is not None
+        ended = partial(self._call_ended, exchange)
+        request = BundledRequest(self._loop, context, CALL, (_fields(exchange, route),), ended)
+        exchange.work = request.give_up
+        try:
+            route.current_router().submit(request)
+        except ServeError as error:
+            self._fail(exchange, error)
+
+    def _call_ended(self, exchange: Exchange, value: Any, error: BaseException | None) -> None:
+        """In any thread."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            assert self._loop is not None
+            run_on(self._loop, partial(self._call_ended, exchange, value, error))
+            return
+        if error is None:
+            exchange.respond(value)
+        else:
+            self._fail(exchange, error)
+
+    async def _call_alone(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
+        request_context.set(context)
+        handle = route.handle.options(multiplexed_model_id=context.multiplexed_model_id)
+        response = handle.remote(_fields(exchange, route))
+        try:
+            exchange.respond(await response)
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+
+    async def _stream(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
+        """Ends when the items do, or when the client leaves."""
+        request_context.set(context)
+        handle = route.handle.options(multiplexed_model_id=context.multiplexed_model_id)
+        items = handle.remote(_fields(exchange, route))
+        try:
+            async for item in items:
+                if isinstance(item, HttpHead):
+                    exchange.start(item)
+                else:
+                    exchange.write(item)
+                    await exchange.connection.drained()
+                self._postpone(exchange)
+            exchange.finish()
+        finally:
+            await items.aclose()
+
+    def _work(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        """Run it for the exchange, which ends with it."""
+        task = self._spawn(self._answer_errors(exchange, work))
+        exchange.work = task.cancel
+
+    async def _answer_errors(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self._fail(exchange, error)
+
+    def _fail(self, exchange: Exchange, error: BaseException) -> None:
+        if exchange.has_started:
+            if not isinstance(error, ClientLeft):
+                print(f"weft.serve: the answer to request {exchange.request_id} broke off: {error!r}")
+            exchange.abort()
+            return
+        exchange.respond(self._refusal_for(exchange, error))
+
+    def _refusal_for(self, exchange: Exchange, error: BaseException) -> HttpAnswer:
+        if isinstance(error, BackPressureError):
+            retry = ((b"retry-after", str(self.options.retry_after_s).encode()),)
+            return refusal(503, "all replicas are busy: try again later", retry)
+        if isinstance(error, DeploymentGoneError):
+            return refusal(404, "the application is gone")
+        if isinstance(error, ServeError) and not isinstance(error, RequestFailedError):
+            return refusal(502, "the replica died with the request, which may have run in part")
+        print(f"weft.serve: request {exchange.request_id} failed: {error!r}")
+        if isinstance(error, BadHead):
+            return refusal(500, "the deployment's answer is malformed")
+        return refusal(500, "the deployment failed with this request; its log says how")
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        """It has its answer, or its client left."""
+        self._under_way.pop(exchange, None)
+
+    def count_refusal(self, status: int) -> None:
+        """A client was refused before it had made a whole request."""
+
+    # ---- time ----------------------------------------------------------------------------------------------
+
+    async def _sweep(self, connections: set[Any]) -> None:
+        """End what has taken too long, again and again."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.now_s = asyncio.get_running_loop().time()
+            while self._under_way and (oldest := next(iter(self._under_way))).deadline_s <= self.now_s:
+                self._expire(oldest)
+            for connection in list(connections):
+                sweep = getattr(connection, "sweep", None)  # a WebSocket's has none: it is uvicorn's
+                if sweep is not None:
+                    sweep(self.now_s)
+
+    def _expire(self, exchange: Exchange) -> None:
+        self._under_way.pop(exchange, None)
+        end: Callable[[], Any] | None = exchange.work
+        if exchange.has_started:
+            exchange.abort()
+        else:
+            exchange.respond(refusal(504, "the deployment did not answer in time"))
+        if end is not None:
+            end()
+
+    def _postpone(self, exchange: Exchange) -> None:
+        """A piece of its answer came: the next may take as long again."""
+        if self._under_way.pop(exchange, self) is not self:
+            exchange.deadline_s = self.now_s + self.options.request_timeout_s
+            self._under_way[exchange] = None
+
+    def date(self, server_state: Any) -> bytes:
+        """The date's line, which uvicorn makes anew each second."""
+        found = server_state.default_headers
+        if self._date[0] is not found:
+            self._date = (found, b"".join(b"%b: %b\r\n" % one for one in found))
+        return self._date[1]
+
+    # ---- routes --------------------------------------------------------------------------------------------
+
+    def take(self, revision: int, routes: dict[str, tuple[str, str, bool]]) -> None:
+        """From any thread; what is older than what is known is dropped."""
+        if revision <= self._revision:
+            return
+        self._revision = revision
+        known = {}
+        for prefix, (app, name, streams) in routes.items():
+            handle = DeploymentHandle(self._controller, app, name, STREAM if streams else CALL, streams)
+            known[prefix] = Route(prefix, handle, router_of(self._controller, handle._key))
+        self._routes = known
+
+    async def _listen(self) -> None:
+        """Learn which applications there are, until the controller is gone."""
+        with contextlib.suppress(Exception):  # of a controller that has ended: the front ends with it
+            while True:
+                self.take(*await self._controller.listen_routes.remote(self._revision))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _fields(exchange: Exchange, route: Route) -> tuple[Any, ...]:
+    """Those of an `HttpRequest`: plain values travel faster."""
+    connection = exchange.connection
+    return (
+        exchange.method,
+        exchange.path,
+        route.root_path,
+        exchange.query,
+        exchange.headers,
+        exchange.body,
+        exchange.http_version,
+        "http",
+        connection.client,
+        connection.server,
+    )
+
+
+def _sane_id(given: bytes) -> str:
+    """The client's request id, if it is one that can be logged and sent back."""
+    if not 0 < len(given) <= LONGEST_REQUEST_ID:
+        return ""
+    text = given.decode("latin-1")
+    return text if text.isascii() and text.isprintable() else ""

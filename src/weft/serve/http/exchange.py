@@ -1,0 +1,159 @@
+"""One request of a client and the way back to it. Lives on the front's loop, until the answer is written."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from weft.serve.http import written
+from weft.serve.http.bodies import refusal
+from weft.serve.http.messages import Headers, HttpHead
+
+if TYPE_CHECKING:
+    from weft.serve.http.protocol import HttpProtocol
+
+
+class ClientLeft(Exception):
+    """There is nobody to answer."""
+
+
+class Exchange:
+    """Answered once: by `respond`, or by `start`, `write` and `finish`. All of them do nothing once the client left."""
+
+    __slots__ = (
+        "_chunks",
+        "_left",
+        "began_s",
+        "body",
+        "connection",
+        "deadline_s",
+        "has_started",
+        "headers",
+        "http_version",
+        "is_over",
+        "keeps_alive",
+        "method",
+        "path",
+        "query",
+        "request_id",
+        "route",
+        "status",
+        "work",
+        "wrote_bytes",
+    )
+
+    def __init__(
+        self,
+        connection: HttpProtocol,
+        method: str,
+        path: str,
+        query: bytes,
+        headers: Headers,
+        http_version: str,
+        keeps_alive: bool,
+    ) -> None:
+        self.connection = connection
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.http_version = http_version
+        self.keeps_alive = keeps_alive
+        self.body: bytes = b""
+        self.request_id = ""
+        self.route = ""
+        self.began_s = time.perf_counter()
+        self.deadline_s = 0.0
+        self.work: Any = None
+        """What to end when the client leaves: a task or a bundled request."""
+        self.status = 0
+        self.wrote_bytes = 0
+        self.has_started = False
+        self.is_over = False
+        self._chunks = False
+        self._left: int | None = None
+
+    def respond(self, answer: tuple[int, Headers, bytes]) -> None:
+        """The whole answer in one write."""
+        if self.is_over:
+            return
+        status, headers, body = answer
+        try:
+            first = written.head(status, headers)
+        except written.BadHead as error:
+            print(f"weft.serve: request {self.request_id} can not be answered: {error}")
+            status, headers, body = refusal(500, "the deployment's answer is malformed")
+            first = written.head(status, headers)
+        self.status = status
+        length = b"content-length: %d\r\n" % len(body) if written.has_body("", status) else b""
+        sent = body if written.has_body(self.method, status) else b""
+        self.wrote_bytes = len(sent)
+        self.connection.write(b"".join((first, self._last_headers(), length, b"\r\n", sent)))
+        self._end()
+
+    def start(self, head: HttpHead) -> None:
+        """The head of an answer whose body comes in pieces."""
+        if self.is_over:
+            return
+        first = written.head(head.status, head.headers)
+        self.status = head.status
+        self.has_started = True
+        parts = [first, self._last_headers()]
+        if written.has_body(self.method, head.status):
+            self._left = written.announced_length(head.headers)
+            if self._left is not None:
+                parts.append(b"content-length: %d\r\n" % self._left)
+            elif self.http_version == "1.1":
+                self._chunks = True
+                parts.append(b"transfer-encoding: chunked\r\n")
+            else:
+                self.keeps_alive = False
+        else:
+            self._left = 0
+        self.connection.write(b"".join((*parts, b"\r\n")))
+
+    def write(self, piece: bytes) -> None:
+        if self.is_over or not piece:
+            return
+        if self._left is not None:
+            piece = piece[: self._left]  # more than was announced would be read as the next answer
+            self._left -= len(piece)
+        self.wrote_bytes += len(piece)
+        self.connection.write(written.chunk(piece) if self._chunks else piece)
+
+    def finish(self) -> None:
+        if self.is_over:
+            return
+        if self._chunks:
+            self.connection.write(written.LAST_CHUNK)
+        elif self._left and self.method != "HEAD":
+            self.keeps_alive = False  # fewer bytes than announced: only the end of the connection says so
+        self._end()
+
+    def abort(self) -> None:
+        """The answer broke off: the client sees that by the connection's end."""
+        if not self.is_over:
+            self.connection.abort()
+
+    def leave(self) -> None:
+        """The client is gone: what works for it is ended."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self.work is not None:
+            work, self.work = self.work, None
+            work()
+        self.connection.app.exchange_ended(self)
+
+    def _last_headers(self) -> bytes:
+        keep = b"" if self.keeps_alive and self.http_version == "1.1" else _CONNECTION[self.keeps_alive]
+        return b"x-request-id: %b\r\n%b%b" % (self.request_id.encode("latin-1"), self.connection.date(), keep)
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.work = None
+        self.connection.app.exchange_ended(self)
+        self.connection.answered(self)
+
+
+_CONNECTION = {True: b"connection: keep-alive\r\n", False: b"connection: close\r\n"}

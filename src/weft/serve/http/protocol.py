@@ -1,0 +1,310 @@
+"""One connection of a client: HTTP/1.1 in, `Exchange`s out. Plugged into uvicorn's server in place of its own protocol,
+because a front needs no task, no scope and no messages for each request, and must bound what a client can make it hold.
+
+1. CON-1: at most one exchange of a connection is under way; requests sent ahead wait, and the client is not read on.
+2. CON-2: a head has at most `max_head_bytes` and `MOST_HEADERS` headers, a body at most `max_body_bytes`.
+3. CON-3: in no phase can a client stay longer than that phase's timeout: `sweep` is called for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.parse
+from collections import deque
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import httptools
+
+from weft.serve.http import written
+from weft.serve.http.bodies import refusal
+from weft.serve.http.exchange import ClientLeft, Exchange
+
+if TYPE_CHECKING:
+    from weft.serve.http.app import HttpApp
+
+MOST_HEADERS = 256
+LINGER_S = 2.0
+
+
+class Phase(IntEnum):
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    ANSWER = 3
+    LINGER = 4
+    """Refused; what the client still sends is thrown away, so that it can read why."""
+
+
+class HttpProtocol(asyncio.Protocol):
+    """Made by uvicorn's server, with its arguments."""
+
+    def __init__(self, app: HttpApp, config: Any, server_state: Any, app_state: Any = None, _loop: Any = None) -> None:
+        self.app = app
+        self._config = config
+        self._server_state = server_state
+        self._app_state = app_state
+        self._options = app.options
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self.transport: Any = None
+        self.client: tuple[str, int] | None = None
+        self.server: tuple[str, int] | None = None
+        self._phase = Phase.IDLE
+        self._since_s = app.now_s
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._pieces: list[bytes] = []
+        self._body_bytes = 0
+        self._arriving: Exchange | None = None
+        self._current: Exchange | None = None
+        self._ahead: deque[Exchange] = deque()
+        self._refused: tuple[int, str] | None = None
+        self._is_websocket = False
+        self._is_closing = False
+        self._writable: asyncio.Event | None = None
+        """None while the client reads fast enough."""
+        self._stuck_since_s = 0.0
+
+    # ---- the transport's calls -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.client = _address(transport.get_extra_info("peername"))
+        self.server = _address(transport.get_extra_info("sockname"))
+        self._server_state.connections.add(self)
+        if len(self._server_state.connections) > self._options.max_connections:
+            self._refuse(503, "too many connections")
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._server_state.connections.discard(self)
+        self._is_closing = True
+        if self._writable is not None:
+            self._writable.set()
+        if self._current is not None:
+            self._current.leave()
+        self._ahead.clear()
+        self._parser = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        if self._phase is Phase.IDLE:
+            self._enter(Phase.HEAD)
+        if self._phase is not Phase.BODY:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._is_websocket:
+                self._upgrade()
+            return  # else it is answered like any other request, and the connection ends with that
+        except httptools.HttpParserError:
+            status, reason = self._refused or (400, "this is not HTTP")
+            self._refuse(status, reason)
+            return
+        if self._phase is not Phase.BODY and self._head_bytes > self._options.max_head_bytes:
+            self._refuse(431, f"the head of a request must have at most {self._options.max_head_bytes} bytes")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = asyncio.Event()
+        self._stuck_since_s = self.app.now_s
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None
+
+    # ---- the parser's calls ----------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = []
+        self._pieces = []
+        self._body_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self._headers) >= MOST_HEADERS:
+            self._stop(431, f"a request must have at most {MOST_HEADERS} headers")
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        self._phase = Phase.BODY
+        self._head_bytes = 0
+        path, query = self._target(parser.get_method())
+        exchange = Exchange(
+            self,
+            parser.get_method().decode("ascii"),
+            path,
+            query,
+            tuple(self._headers),
+            parser.get_http_version(),
+            parser.should_keep_alive() and not parser.should_upgrade(),
+        )
+        self._arriving = exchange
+        if parser.should_upgrade():
+            wanted = next((value.lower() for name, value in self._headers if name == b"upgrade"), b"")
+            self._is_websocket = wanted == b"websocket" and self._config.ws_protocol_class is not None
+        for name, value in self._headers:
+            if name == b"content-length" and len(value) < 20 and int(value) > self._options.max_body_bytes:
+                self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
+            elif name == b"expect" and value.lower() == b"100-continue" and self._current is None:
+                self.write(written.CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > self._options.max_body_bytes:
+            self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        exchange = self._arriving
+        if exchange is None or self._is_websocket:
+            return
+        self._arriving = None
+        pieces, self._pieces = self._pieces, []
+        exchange.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if self._current is None and not self._ahead:
+            self._begin(exchange)
+        else:
+            self._phase = Phase.ANSWER
+            self._ahead.append(exchange)
+            self.transport.pause_reading()
+
+    # ---- exchanges -------------------------------------------------------------------------------------------
+
+    def _begin(self, exchange: Exchange) -> None:
+        self._current = exchange
+        self._phase = Phase.ANSWER
+        self.app.begin(exchange)
+
+    def answered(self, exchange: Exchange) -> None:
+        """The exchange that was under way has its answer."""
+        self._current = None
+        self._server_state.total_requests += 1
+        if not exchange.keeps_alive or self._is_closing:
+            self.close()
+        elif self._ahead:
+            asyncio.get_running_loop().call_soon(self._begin_next)  # not here: answers at once would nest
+        elif self._arriving is None:
+            self._enter(Phase.IDLE)
+
+    def _begin_next(self) -> None:
+        if self._is_closing or self._current is not None or not self._ahead:
+            return
+        exchange = self._ahead.popleft()
+        if not self._ahead:
+            self.transport.resume_reading()
+        self._begin(exchange)
+
+    def write(self, data: bytes) -> None:
+        if not self._is_closing:
+            self.transport.write(data)
+
+    async def drained(self) -> None:
+        """Returns when the client has read enough of what was written; ClientLeft."""
+        if self._writable is not None:
+            await self._writable.wait()
+        if self._is_closing:
+            raise ClientLeft
+
+    def close(self) -> None:
+        self._is_closing = True
+        self.transport.close()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self.transport.abort()
+
+    def shutdown(self) -> None:
+        """By the server, which wants to end."""
+        if self._current is None:
+            self.close()
+        else:
+            self._current.keeps_alive = False
+
+    def sweep(self, now_s: float) -> None:
+        """End what has taken too long (CON-3)."""
+        if self._writable is not None and now_s - self._stuck_since_s > self._options.send_timeout_s:
+            self.abort()
+        elif self._phase is Phase.LINGER and now_s - self._since_s > LINGER_S:
+            self.transport.close()
+        elif self._is_closing:
+            return
+        elif self._phase is Phase.IDLE and now_s - self._since_s > self._options.keep_alive_s:
+            self.close()
+        elif self._phase is Phase.HEAD and now_s - self._since_s > self._options.head_timeout_s:
+            self._refuse(408, "the head of the request did not come in time")
+        elif self._phase is Phase.BODY and now_s - self._since_s > self._options.body_timeout_s:
+            self._refuse(408, "the body of the request did not come in time")
+
+    def date(self) -> bytes:
+        return self.app.date(self._server_state)
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._since_s = self.app.now_s
+
+    def _target(self, method: bytes) -> tuple[str, bytes]:
+        """(path, query) of the request's target."""
+        url = self._url
+        if not url.startswith(b"/") and method not in (b"OPTIONS", b"CONNECT"):
+            try:
+                parsed = httptools.parse_url(url)
+            except httptools.HttpParserInvalidURLError:
+                self._stop(400, "the request's target is malformed")
+            return _unquoted(parsed.path or b"/"), parsed.query or b""
+        path, _, query = url.partition(b"?")
+        return _unquoted(path), query
+
+    def _stop(self, status: int, reason: str) -> None:
+        """Out of the parser; `data_received` answers."""
+        self._refused = (status, reason)
+        raise ValueError(reason)
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """The client can not be understood any more: answer, and close when what is under way has its answer."""
+        if self._current is not None:
+            self._current.keeps_alive = False
+            self._ahead.clear()
+            self._arriving = None
+            self.transport.pause_reading()
+            return
+        answer = refusal(status, reason)
+        self.app.count_refusal(status)
+        length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body)
+        self.write(written.head(answer.status, answer.headers) + self.date() + length + answer.body)
+        self._is_closing = True
+        self._enter(Phase.LINGER)
+        self.transport.write_eof()
+
+    def _upgrade(self) -> None:
+        """The rest of the connection is a WebSocket: uvicorn's protocol for that takes over."""
+        if self._current is not None:
+            self._refuse(400, "a WebSocket can not begin before the last request has its answer")
+            return
+        self._server_state.connections.discard(self)
+        lines = [b"%b %b HTTP/1.1" % (self._parser.get_method(), self._url)]
+        lines += [b"%b: %b" % one for one in self._headers]
+        protocol = self._config.ws_protocol_class(
+            config=self._config, server_state=self._server_state, app_state=self._app_state
+        )
+        protocol.connection_made(self.transport)
+        protocol.data_received(b"\r\n".join(lines) + b"\r\n\r\n")
+        self.transport.set_protocol(protocol)
+
+
+def _address(found: Any) -> tuple[str, int] | None:
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) and len(found) >= 2 else None
+
+
+def _unquoted(path: bytes) -> str:
+    text = path.decode("latin-1")
+    return urllib.parse.unquote(text) if "%" in text else text

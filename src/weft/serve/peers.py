@@ -1,0 +1,46 @@
+"""The replicas of one deployment as one process sees them, and which of them gets a request. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_REMEMBERED_MODELS = 1000
+
+
+@dataclass
+class Peer:
+    """A replica as this process sees it."""
+
+    name: str
+    actor: Any
+    mine: int = 0
+    said: int = 0
+    asked_for_room: bool = False
+    models: set[str] = field(default_factory=set)
+    bundlers: dict[Any, Any] = field(default_factory=dict)
+    """By event loop."""
+
+    @property
+    def load(self) -> int:
+        return self.mine if self.mine > self.said else self.said
+
+    def remember(self, model: str) -> None:
+        if len(self.models) >= MOST_REMEMBERED_MODELS:
+            self.models.clear()
+        self.models.add(model)
+
+
+def choose(peers: Iterable[Peer], limit: int, model: str, pick: random.Random) -> Peer | None:
+    """The replica for a request; None when all are full. One that has the request's model is preferred."""
+    free = [peer for peer in peers if peer.load < limit]
+    if model:
+        free = [peer for peer in free if model in peer.models] or free
+    if len(free) < 2:
+        return free[0] if free else None
+    first = int(pick.random() * len(free))
+    second = int(pick.random() * (len(free) - 1))
+    one, other = free[first], free[second + (second >= first)]
+    return one if one.load <= other.load else other

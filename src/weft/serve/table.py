@@ -1,0 +1,23 @@
+"""What the controller tells routers of one deployment. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    revision: int
+    replicas: dict[str, Any]
+    """Actor handles by the replica's name."""
+    draining: frozenset[str]
+    drained: frozenset[str]
+    """Replicas that ended after they had answered all they took, lately."""
+    max_ongoing_requests: int
+    max_queued_requests: int
+    retry_on_death: bool
+    is_gone: bool = False
+
+    def knows_end_of(self, replica: str) -> bool:
+        return replica not in self.replicas and replica not in self.draining
