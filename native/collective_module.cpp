@@ -1,17 +1,13 @@
 /// `_native.GroupMember`: collective operations for Python, on memory that the buffer protocol shows. The GIL
 /// is released while an operation runs.
-#define PY_SSIZE_T_CLEAN
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
 
 #include <mutex>
 #include <optional>
 
+#include "bindings.hpp"
 #include "collective.hpp"
 #include "py.hpp"
-
-namespace nb = nanobind;
 
 namespace weft {
 
