@@ -51,7 +51,7 @@ JOB_SHIFT = 16
 _FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, kinds.ACTOR_CREATED, kinds.FUNCTION))
 _HEAD_METHODS = frozenset(
     "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys "
-    "create_group get_group list_groups list_actors list_jobs".split()
+    "create_group get_group list_groups list_actors list_jobs actor_log_open actor_log_append".split()
 )
 _LOOKED_AT = _FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL}
 _messages = msgspec.msgpack.Decoder(

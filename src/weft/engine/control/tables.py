@@ -27,7 +27,8 @@ TASKS = "tasks"
 FINISHED_TASKS = "finished_tasks"
 GROUPS = "groups"
 EVENTS = "events"
-TABLES = frozenset((FUNCTIONS, ACTORS, NODES, JOBS, KV, OBJECTS, TASKS, FINISHED_TASKS, GROUPS, EVENTS))
+ACTOR_LOGS = "actor_logs"
+TABLES = frozenset((FUNCTIONS, ACTORS, NODES, JOBS, KV, OBJECTS, TASKS, FINISHED_TASKS, GROUPS, EVENTS, ACTOR_LOGS))
 DISK_TABLES = frozenset((FINISHED_TASKS, EVENTS))
 """Rows that are seldom read again: a storage keeps them on disk, not in memory."""
 

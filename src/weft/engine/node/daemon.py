@@ -37,6 +37,7 @@ from weft.engine.node.spilling import Spilling
 from weft.engine.node.zygote_link import ZygoteLink
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
+from weft.engine.state.actors import Stage
 from weft.engine.state.cluster import NodeView
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
@@ -309,6 +310,8 @@ class NodeDaemon:
     def _record_actor(self, one: do.RecordActor) -> None:
         row = _encode({**one.row, "state": one.state})
         self.tables.write([Put(ACTORS, one.actor, row) if one.state else Delete(ACTORS, one.actor)])
+        if one.state == Stage.DEAD.value:
+            self.requests.logs.drop(one.actor)
 
     def _end_job(self, one: do.EndJob) -> None:
         self.functions.end_job(one.job)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft import _native
-from weft.engine.control.tables import KV, MemoryTables
+from weft.engine.control.tables import ACTOR_LOGS, KV, Delete, MemoryTables, Put
 from weft.engine.node.survey import MOST_ROWS, Surveys
 from weft.engine.state import events as ev
+from weft.engine.state.actor_log import Batch, LogRows
 from weft.engine.state.actors import Actor, Stage
 from weft.engine.state.events import Process
 from weft.engine.state.instructions import Fault
@@ -61,6 +62,13 @@ class Requests:
         self._members = members
         """The nodes of the cluster and what they have free, this one first; none where there is no cluster."""
         self.surveys = Surveys(self._send, self._processes, self._describe, call_later)
+        self.logs = LogRows(
+            lambda key: tables.get(ACTOR_LOGS, key),
+            lambda rows: tables.write(
+                [Delete(ACTOR_LOGS, key) if row is None else Put(ACTOR_LOGS, key, row) for key, row in rows]
+            ),
+            lambda prefix: tables.scan(ACTOR_LOGS, prefix),
+        )
         self._started_s = time.time()
 
     def answer(self, process: Process, request: Request) -> Reply | None:
@@ -308,6 +316,16 @@ class Requests:
             return self._state.group_rows()
         chosen = itertools.islice(groups, _offset(params), _offset(params) + _limit(params))
         return [self._state.group_row(group) for group in chosen]
+
+    # ---- actors with exact state ----
+
+    def _do_actor_log_open(self, process: Process, params: dict[str, Any]) -> tuple[int, bytes | None, list[bytes]]:
+        epoch, checkpoint, calls = self.logs.open(params["actor"])
+        kept = None if checkpoint is None else _encode(checkpoint)
+        return epoch, kept, [_encode(call) for call in calls]
+
+    def _do_actor_log_append(self, process: Process, params: dict[str, Any]) -> None:
+        self.logs.append(params["actor"], params["epoch"], msgspec.msgpack.decode(params["batch"], type=Batch))
 
     # ---- keys and values ----
 

@@ -186,6 +186,7 @@ class ActorCreation:
             group_of={name: group for name, group in groups.items() if group},
             name=self._options.name,
             namespace=namespace,
+            checkpoint=self._options.checkpoint,
         )
 
     def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -199,6 +200,10 @@ class ActorCreation:
             raise ValueError(
                 "allow_out_of_order_execution must not be False for an async actor or one with max_concurrency above "
                 f"1, but {self._cls.__name__} has max_concurrency={self._max_concurrency}"
+            )
+        if concurrent and self._options.checkpoint is not None:
+            raise ValueError(
+                f"an actor with checkpoint= runs one call at a time, but {self._cls.__name__} has async methods"
             )
 
 

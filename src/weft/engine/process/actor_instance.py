@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.engine.process import context_state
+from weft.engine.process.checkpoints import CheckpointPolicy
 
 
 @dataclass
@@ -27,10 +28,13 @@ class ActorDefinition:
     """The concurrency group of each method that names one."""
     name: str = ""
     namespace: str = ""
+    checkpoint: CheckpointPolicy | None = None
+    """When the state is kept, of an actor whose calls are recorded."""
 
     @property
     def is_concurrent(self) -> bool:
-        return self.is_async or self.max_concurrency > 1 or bool(self.groups)
+        """Whether its calls run beside the worker's main thread."""
+        return self.is_async or self.max_concurrency > 1 or bool(self.groups) or self.checkpoint is not None
 
 
 def create(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str, Any], actor: bytes) -> Any:

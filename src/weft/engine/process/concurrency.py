@@ -85,6 +85,10 @@ class ConcurrentCalls:
         self._make = make
         limits = {DEFAULT_GROUP: definition.max_concurrency, **definition.groups}
         self._groups: dict[str, Any] = {name: make(name, limit, self) for name, limit in limits.items()}
+        if definition.checkpoint is not None:
+            from weft.engine.process.recorded_calls import RecordedGroup
+
+            self._groups[DEFAULT_GROUP] = RecordedGroup(definition, self)
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """Make the instance where its calls will run, and wait for it."""

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from weft.engine.process.checkpoints import policy_of
+
 _SMALLEST_AMOUNT = 0.0001
 _LONGEST_NAME_BYTES = 10_000
 _MOST_RETURNS = 65_535
@@ -33,6 +35,10 @@ def count(infinite: bool) -> Callable[[str, Any], None]:
             )
 
     return check
+
+
+def checkpoint(name: str, value: Any) -> None:
+    policy_of(value)
 
 
 def resource_amount(name: str, value: float) -> None:

@@ -17,8 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from weft.engine.process import group_options as groups
+from weft.engine.process.checkpoints import CheckpointPolicy, policy_of
 from weft.engine.process.option_checks import (
     backpressure,
+    checkpoint,
     concurrency_groups,
     count,
     label,
@@ -78,6 +80,7 @@ OPTIONS: dict[str, Option] = {
     "_num_objects_per_yield": Option((int, NONE), count(False), actors=False, methods=True),
     "max_restarts": Option((int, NONE), count(True), tasks=False),
     "max_task_retries": Option((int, NONE), count(True), tasks=False, methods=True),
+    "checkpoint": Option((int, CheckpointPolicy, NONE), checkpoint, tasks=False),
     "max_concurrency": Option((int, NONE), count(False), tasks=False),
     "concurrency_groups": Option((list, dict, NONE), concurrency_groups, tasks=False),
     "max_pending_calls": Option((int, NONE), count(True), tasks=False),
@@ -156,6 +159,7 @@ class ActorOptions(Placement):
     concurrency_groups: dict[str, int] = field(default_factory=dict)
     max_pending_calls: int = -1
     allow_out_of_order_execution: bool | None = None
+    checkpoint: CheckpointPolicy | None = None
 
 
 def task_options(given: Mapping[str, Any]) -> TaskOptions:
@@ -182,6 +186,10 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
     """From options that `validate` has passed."""
     if given.get("get_if_exists") and not given.get("name"):
         raise ValueError("The actor name must be specified to use `get_if_exists`.")
+    kept = policy_of(given.get("checkpoint"))
+    if kept is not None and ((given.get("max_concurrency") or 1) > 1 or given.get("concurrency_groups")):
+        raise ValueError("an actor with checkpoint= runs one call at a time: leave max_concurrency and groups out")
+    without_end = 0 if kept is None else -1
     held = _resources(given, default_cpus=0.0)
     needed = {**held, "CPU": 1.0} if given.get("num_cpus") is None else held
     return ActorOptions(
@@ -193,12 +201,13 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
         namespace=given.get("namespace"),
         detached=given.get("lifetime") == "detached",
         get_if_exists=given.get("get_if_exists", False),
-        max_restarts=_or(given.get("max_restarts"), 0),
-        max_task_retries=_or(given.get("max_task_retries"), 0),
+        max_restarts=_or(given.get("max_restarts"), without_end),
+        max_task_retries=_or(given.get("max_task_retries"), without_end),
         max_concurrency=given.get("max_concurrency"),
         concurrency_groups=_groups(given.get("concurrency_groups")),
         max_pending_calls=_or(given.get("max_pending_calls"), -1),
         allow_out_of_order_execution=given.get("allow_out_of_order_execution"),
+        checkpoint=kept,
     )
 
 

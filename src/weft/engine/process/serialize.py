@@ -61,6 +61,13 @@ def dumps(value: object, buffer_callback: Callable[[pickle.PickleBuffer], Any] |
         return file.getvalue()
 
 
+def dumps_without_refs(value: object) -> bytes:
+    """As `dumps`; refs inside are refused, because the bytes outlive this process and what it counts."""
+    with io.BytesIO() as file:
+        _StrictPickler(file, protocol=5).dump(value)
+        return file.getvalue()
+
+
 def _refuse_ref(ref: ObjectRef[Any]) -> NoReturn:
     raise OutOfBandObjectRefSerializationError(
         f"{ref!r} would be pickled outside the engine (captured by a function, or by cloudpickle.dumps), where it can "
