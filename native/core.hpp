@@ -393,7 +393,14 @@ class Core {
     std::atomic<uint64_t> restore_answers{0};
     uint64_t space_freed = 0;
     std::string space_text;
-    std::unordered_map<uint64_t, std::string> restored;  ///< entry key -> error text, empty when it worked
+    /// Objects that are being brought back or here, as long as somebody waits for that; with the mutex held.
+    struct Restoring {
+        uint32_t askers = 0, answers = 0;
+        std::string error;  ///< of the last answer; empty when it worked
+    };
+    std::unordered_map<uint64_t, Restoring> restoring;  ///< by the key of the arena's entry
+    void ask_restore(uint64_t key);
+    void end_restore(uint64_t key);
     /// Worker: called with the mutex held when a task that runs here shall stop.
     std::function<void(ProcessId from, uint64_t cookie, bool force, bool recursive)> on_cancel;
     uint64_t tasks_run = 0;

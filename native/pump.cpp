@@ -216,7 +216,10 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
             const uint64_t key = cursor.take<uint64_t>();
             const bool ok = cursor.take<uint32_t>() != 0;
             cursor.take<uint32_t>();
-            restored[key] = ok ? std::string() : std::string(cursor.rest());
+            if (const auto it = restoring.find(key); it != restoring.end()) {
+                ++it->second.answers;
+                it->second.error = ok ? std::string() : std::string(cursor.rest());
+            }
             ++restore_answers;
             return;
         }

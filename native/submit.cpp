@@ -531,6 +531,16 @@ void Core::on_handback(Cursor cursor) {
     pump_shape(shape);
 }
 
+void Core::ask_restore(uint64_t key) {
+    ++restoring[key].askers;
+    send(daemon_, Kind::RESTORE, &key, sizeof key);
+}
+
+void Core::end_restore(uint64_t key) {
+    const auto it = restoring.find(key);
+    if (--it->second.askers == 0) restoring.erase(it);
+}
+
 void Core::ask_space(uint64_t bytes) {
     send(daemon_, Kind::NEED_SPACE, &bytes, sizeof bytes);
 }

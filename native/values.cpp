@@ -452,6 +452,34 @@ int64_t rebuild_lend(const Core& core) {
 
 }  // namespace
 
+namespace {
+
+/// Waits until the bytes are here, or a problem why they can not be. False with an exception set.
+bool restore(Core& core, uint64_t key, std::string& problem) {
+    uint64_t before;
+    uint32_t answers;
+    {
+        std::lock_guard lock(core.mutex());
+        before = core.restore_answers.load();
+        core.ask_restore(key);
+        answers = core.restoring[key].answers;
+    }
+    bool is_interrupted = false;
+    for (bool answered = false; !answered && !is_interrupted;) {
+        if (core.is_lost()) problem = "the node daemon ended";
+        is_interrupted = !core.is_lost() && !wait_for_answer(core, core.restore_answers, before);
+        std::lock_guard lock(core.mutex());
+        before = core.restore_answers.load();
+        const Core::Restoring& state = core.restoring[key];
+        answered = core.is_lost() || state.answers != answers;
+        if (state.answers != answers) problem = state.error;
+        if (answered || is_interrupted) core.end_restore(key);
+    }
+    return !is_interrupted;
+}
+
+}  // namespace
+
 PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost) {
     for (;;) {
         char* data = nullptr;
@@ -469,24 +497,8 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost) {
                 return decode_value(data, arena.bytes, keeper.get());
             }
             case PinResult::spilled: {
-                const uint64_t key = (uint64_t(arena.generation) << 32) | arena.entry;
-                std::string problem = "the node daemon ended";
-                uint64_t before;
-                {
-                    std::lock_guard lock(core.mutex());
-                    before = core.restore_answers.load();
-                    core.restored.erase(key);
-                    core.send_daemon(Kind::RESTORE, &key, sizeof key);
-                }
-                for (bool answered = false; !answered && !core.is_lost();) {
-                    if (!wait_for_answer(core, core.restore_answers, before)) return nullptr;
-                    std::lock_guard lock(core.mutex());
-                    before = core.restore_answers.load();
-                    const auto it = core.restored.find(key);
-                    if (it == core.restored.end()) continue;
-                    problem = it->second;
-                    answered = true;
-                }
+                std::string problem;
+                if (!restore(core, (uint64_t(arena.generation) << 32) | arena.entry, problem)) return nullptr;
                 if (is_error_value(problem)) return lost = problem, nullptr;
                 if (!problem.empty()) return raise_error(error_value(ErrorCode::out_of_memory, problem));
                 continue;

@@ -151,7 +151,13 @@ void record_put(Core& core, Id object, const Encoded& encoded) {
 class Bytes {
   public:
     Bytes(Core& core, const std::vector<Entry*>& entries)
-        : core_(core), entries_(entries), is_ready_(entries.size()), is_asked_(entries.size()) {}
+        : core_(core), entries_(entries), is_ready_(entries.size()), asked_(entries.size()) {}
+    Bytes(const Bytes&) = delete;
+    ~Bytes() {
+        std::lock_guard lock(core_.mutex());
+        for (const std::optional<uint64_t>& key : asked_)
+            if (key) core_.end_restore(*key);
+    }
 
     /// How many are done and here. Asks for those that are done and elsewhere, once.
     size_t look() {
@@ -183,16 +189,17 @@ class Bytes {
         if (!is_elsewhere(core_, entries_[i])) return true;
         const ArenaRef& arena = entries_[i]->arena;
         const uint64_t key = (uint64_t(arena.generation) << 32) | arena.entry;
-        const auto answer = core_.restored.find(key);
-        if (answer != core_.restored.end() && !answer->second.empty()) return true;  // get() says why
-        if (!is_asked_[i]) core_.send_daemon(Kind::RESTORE, &key, sizeof key);
-        is_asked_[i] = true;
+        if (asked_[i] == key) return !core_.restoring.at(key).error.empty();  // get() says why
+        if (asked_[i]) core_.end_restore(*asked_[i]);                         // it was made again meanwhile
+        asked_[i] = key;
+        core_.ask_restore(key);
         return false;
     }
 
     Core& core_;
     const std::vector<Entry*>& entries_;
-    std::vector<bool> is_ready_, is_asked_;
+    std::vector<bool> is_ready_;
+    std::vector<std::optional<uint64_t>> asked_;  ///< keys of what is on its way
     uint64_t done_seen_ = 0, answers_seen_ = 0;
 };
 
