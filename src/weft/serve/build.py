@@ -12,6 +12,7 @@ from weft import cloudpickle
 from weft.serve.config import DeploymentConfig
 from weft.serve.deployments import Application
 from weft.serve.http.answering import INGRESS
+from weft.serve.http.messages import Kind
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,7 @@ class BuiltDeployment:
     version: str
     """Two of the same version can stand in for each other; settings that replicas take on live do not count."""
     config: DeploymentConfig
-    streams: bool = False
-    """Whether its HTTP answers come in pieces: a generator, or an ASGI app."""
+    kind: Kind = Kind.WHOLE
 
 
 def build(application: Application, handle_for: Callable[[str], Any]) -> list[BuiltDeployment]:
@@ -41,17 +41,19 @@ def build(application: Application, handle_for: Callable[[str], Any]) -> list[Bu
             built[id(node)] = name
             code = cloudpickle.dumps((node.deployment.target, args, kwargs))
             config = node.deployment.config
-            streams = _streams(node.deployment.target)
-            found.append(BuiltDeployment(name, code, _version(code, config), config, streams))
+            found.append(BuiltDeployment(name, code, _version(code, config), config, _kind(node.deployment.target)))
         return handle_for(built[id(node)])
 
     visit(application)
     return found
 
 
-def _streams(target: Any) -> bool:
+def _kind(target: Any) -> Kind:
+    if hasattr(target, INGRESS):
+        return Kind.APP
     function = getattr(target, "__call__", None) if isinstance(target, type) else target  # noqa: B004
-    return hasattr(target, INGRESS) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    return Kind.PIECES if is_generator else Kind.WHOLE
 
 
 def _replaced(value: Any, visit: Callable[[Application], Any]) -> Any:

@@ -19,6 +19,7 @@ from weft.serve import replica as replicas
 from weft.serve.build import BuiltDeployment
 from weft.serve.context import ReplicaContext
 from weft.serve.errors import DeploymentFailedError, DeploymentGoneError
+from weft.serve.http.messages import Kind
 from weft.serve.state import (
     DeploymentState,
     DeploymentStatus,
@@ -56,7 +57,7 @@ class RunningApplication:
     route_prefix: str | None
     ingress: str
     deployments: list[str]
-    streams: bool
+    kind: Kind
 
 
 class Controller:
@@ -78,7 +79,7 @@ class Controller:
         self._check_route(app, route_prefix)
         old = self._applications.get(app)
         names = [one.name for one in built]
-        self._applications[app] = RunningApplication(app, route_prefix, names[-1], names, built[-1].streams)
+        self._applications[app] = RunningApplication(app, route_prefix, names[-1], names, built[-1].kind)
         for one in built:
             key = f"{app}:{one.name}"
             running = self._deployments.setdefault(key, Running(DeploymentState(key)))
@@ -134,13 +135,13 @@ class Controller:
             await asyncio.wait_for(self._newer(key, revision), LISTEN_S)
         return self._table(key)
 
-    async def listen_routes(self, revision: int) -> tuple[int, dict[str, tuple[str, str, bool]]]:
-        """(revision, (application, its deployment, whether it streams) by route prefix), once it is newer."""
+    async def listen_routes(self, revision: int) -> tuple[int, dict[str, tuple[str, str, Kind]]]:
+        """(revision, (application, its deployment, how that answers) by route prefix), once it is newer."""
         with contextlib.suppress(asyncio.TimeoutError):
             while self._routes_revision <= revision:
                 await asyncio.wait_for(self._routes_changed.wait(), LISTEN_S)
         routes = {
-            one.route_prefix: (one.name, one.ingress, one.streams)
+            one.route_prefix: (one.name, one.ingress, one.kind)
             for one in self._applications.values()
             if one.route_prefix
         }

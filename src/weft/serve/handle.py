@@ -63,6 +63,8 @@ class DeploymentResponseGenerator:
 
     def __init__(self, request: AwaitedRequest) -> None:
         self._request = request
+        self._stream: Stream | None = None
+        """Once a replica has taken it, in async code."""
         self._items: Any = None
         self._async_items: Any = None
 
@@ -89,6 +91,9 @@ class DeploymentResponseGenerator:
     async def aclose(self) -> None:
         if self._async_items is not None:
             await self._async_items.aclose()
+        elif self._stream is not None:
+            self._stream.refs.close()
+            self._stream.router.stream_ended(self._stream.peer)
 
     def _take(self) -> Iterator[Any]:
         while True:
@@ -110,7 +115,21 @@ class DeploymentResponseGenerator:
             stream.refs.close()
             stream.router.stream_ended(stream.peer)
 
-    async def _take_async(self) -> AsyncIterator[Any]:
+    async def taken(self) -> None:
+        """Returns when a replica has taken the request. For one task at a time, and before `async for`."""
+        if self._stream is None:
+            self._stream = await self._begin_async()
+
+    async def deliver(self, inbox: str, message: Any) -> bool:
+        """Give the replica that has taken the request something more for it; False if it reads no more."""
+        if self._stream is None:
+            return False
+        try:
+            return bool(await self._stream.peer.actor.deliver.remote(inbox, message))
+        except ActorError:
+            return False
+
+    async def _begin_async(self) -> Stream:
         while True:
             stream: Stream = await asyncio.wrap_future(self._request.future)
             try:
@@ -118,9 +137,18 @@ class DeploymentResponseGenerator:
             except ActorError as error:
                 stream.router.stream_lost(stream.request, stream.peer, error)
                 continue
+            except BaseException:
+                stream.refs.close()
+                stream.router.stream_ended(stream.peer)
+                raise
             if verdict != REFUSED:
-                break
+                return stream
             stream.router.stream_refused(stream.request, stream.peer, load)
+
+    async def _take_async(self) -> AsyncIterator[Any]:
+        await self.taken()
+        stream = self._stream
+        assert stream is not None
         try:
             async for ref in stream.refs:
                 yield (await ref)[2]

@@ -76,6 +76,10 @@ class Replica:
         if caller in self._bundles:
             self._bundles[caller].give_up(number)
 
+    async def deliver(self, inbox: str, message: Any) -> bool:
+        """Something more for a request that is under way here; False if it is not, or reads no more."""
+        return await self._code.inboxes.deliver(inbox, message)
+
     async def stream(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> AsyncIterator[Answer]:
         """First whether the request is taken, then the items."""
         if self._is_draining or self._ongoing >= self._limit:

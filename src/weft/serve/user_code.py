@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any
 
 from weft.serve.http.answering import HttpCalls
-from weft.serve.http.messages import CALL, STREAM
+from weft.serve.http.messages import HTTP_METHODS
+from weft.serve.inboxes import Inboxes
 
 _END = object()
 
@@ -27,6 +28,7 @@ class UserCode:
         self._lane = ThreadPoolExecutor(1, f"weft-{name}")
         self._side_lane = ThreadPoolExecutor(1, f"weft-{name}-health")
         self.instance: Any = None
+        self.inboxes = Inboxes()
         self._is_function = False
         self._http: HttpCalls | None = None
         self._found: dict[str, tuple[Callable[..., Any], bool]] = {}
@@ -94,10 +96,10 @@ class UserCode:
         self._side_lane.shutdown(wait=False)
 
     def _find(self, method: str) -> Callable[..., Any]:
-        if method in (CALL, STREAM):
+        if method in HTTP_METHODS:
             if self._http is None:
                 self._http = HttpCalls(self)
-            return self._http.call if method == CALL else self._http.stream
+            return self._http.methods[method]
         if self._is_function:
             if method != "__call__":
                 raise AttributeError(f"the deployment is a function and has no method {method!r}")

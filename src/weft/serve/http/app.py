@@ -17,11 +17,25 @@ from typing import Any
 from weft.serve.bundler import run_on
 from weft.serve.context import RequestContext, request_context
 from weft.serve.errors import BackPressureError, DeploymentGoneError, RequestFailedError, ServeError
-from weft.serve.handle import DeploymentHandle
+from weft.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+from weft.serve.http import sockets
 from weft.serve.http.bodies import refusal
 from weft.serve.http.exchange import ClientLeft, Exchange
-from weft.serve.http.messages import CALL, STREAM, HttpAnswer, HttpHead, HTTPOptions, find_route
+from weft.serve.http.messages import (
+    CALL,
+    SOCKET,
+    STREAM,
+    Headers,
+    HttpAnswer,
+    HttpHead,
+    HTTPOptions,
+    HttpRequest,
+    Kind,
+    find_route,
+)
+from weft.serve.http.upload import Upload
 from weft.serve.http.written import BadHead
+from weft.serve.inboxes import LEFT
 from weft.serve.requests import BundledRequest
 from weft.serve.router import Router, router_of
 
@@ -36,6 +50,7 @@ class Route:
     """An application as the front calls it."""
 
     prefix: str
+    kind: Kind
     handle: DeploymentHandle
     router: Router
 
@@ -78,13 +93,7 @@ class HttpApp:
 
     def begin(self, exchange: Exchange) -> None:
         """Have a request answered, now or later."""
-        given_id, model = b"", ""
-        for name, value in exchange.headers:
-            if name == b"x-request-id":
-                given_id = value
-            elif name == b"serve-model-id":
-                model = value.decode("latin-1")
-        exchange.request_id = _sane_id(given_id) or f"{self._id_prefix}{next(self._numbers):016x}"
+        exchange.request_id, model = self._identify(exchange.headers)
         found = find_route(self._routes, exchange.path)
         if found is None:
             exchange.respond(refusal(404, "no application has this path"))
@@ -94,12 +103,33 @@ class HttpApp:
         exchange.deadline_s = self.now_s + self.options.request_timeout_s
         self._under_way[exchange] = None
         context = RequestContext(exchange.request_id, model)
-        if route.handle._stream:
+        if route.kind is not Kind.WHOLE:
             self._work(exchange, self._stream(exchange, route, context))
         elif len(exchange.body) > LARGE_BODY_BYTES:
             self._work(exchange, self._call_alone(exchange, route, context))
         else:
             self._call(exchange, route, context)
+
+    def _identify(self, headers: Headers) -> tuple[str, str]:
+        """(request id, model)"""
+        given_id, model = b"", ""
+        for name, value in headers:
+            if name == b"x-request-id":
+                given_id = value
+            elif name == b"serve-model-id":
+                model = value.decode("latin-1")
+        return _sane_id(given_id) or self._new_id(), model
+
+    def _new_id(self) -> str:
+        return f"{self._id_prefix}{next(self._numbers):016x}"
+
+    def reads_pieces(self, exchange: Exchange) -> bool:
+        """Whether the exchange is to begin before its body has come."""
+        for name, value in exchange.headers:
+            if name == b"transfer-encoding" or (name == b"content-length" and int(value) > LARGE_BODY_BYTES):
+                found = find_route(self._routes, exchange.path)
+                return found is not None and found[1].kind is Kind.APP
+        return False
 
     def _call(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
         assert self._loop is not None
@@ -138,8 +168,14 @@ class HttpApp:
         """Ends when the items do, or when the client leaves."""
         request_context.set(context)
         handle = route.handle.options(multiplexed_model_id=context.multiplexed_model_id)
-        items = handle.remote(_fields(exchange, route))
+        inbox = self._new_id()  # not the request's, which its client may have chosen
+        items = handle.remote(_fields(exchange, route, inbox))
+        uploading = None
+        has_ended = False
         try:
+            await items.taken()
+            if exchange.upload is not None:
+                uploading = self._spawn(_carry_body(exchange.upload, items, inbox))
             async for item in items:
                 if isinstance(item, HttpHead):
                     exchange.start(item)
@@ -147,9 +183,47 @@ class HttpApp:
                     exchange.write(item)
                     await exchange.connection.drained()
                 self._postpone(exchange)
+            has_ended = True
             exchange.finish()
         finally:
-            await items.aclose()
+            if uploading is not None:
+                uploading.cancel()
+            if not has_ended and route.kind is Kind.APP:
+                self._spawn(_tell_left(items, inbox))
+            else:
+                await items.aclose()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """ASGI, called for WebSockets only."""
+        headers = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
+        request_id, model = self._identify(headers)
+        found = find_route(self._routes, scope["path"])
+        if found is None or found[1].kind is not Kind.APP:
+            await sockets.refuse(refusal(404, "no application has a WebSocket at this path"), receive, send)
+            return
+        route, inbox = found[1], self._new_id()
+        request_context.set(RequestContext(request_id, model))
+        fields = HttpRequest(
+            "GET",
+            scope["path"],
+            route.root_path,
+            scope["query_string"],
+            headers,
+            b"",
+            scope["http_version"],
+            "https" if scope["scheme"] == "wss" else "http",
+            scope.get("client"),
+            scope.get("server"),
+            inbox,
+        )
+        handle = route.handle.options(method_name=SOCKET, multiplexed_model_id=model)
+        try:
+            await sockets.talk(handle.remote(tuple(fields)), inbox, receive, send)
+        except BackPressureError as error:
+            await sockets.refuse(self._refusal_for(request_id, error), receive, send)
+        except ServeError as error:
+            print(f"weft.serve: WebSocket {request_id} broke off: {error!r}")
+            await send({"type": "websocket.close", "code": 1011})
 
     def _work(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Run it for the exchange, which ends with it."""
@@ -168,9 +242,9 @@ class HttpApp:
                 print(f"weft.serve: the answer to request {exchange.request_id} broke off: {error!r}")
             exchange.abort()
             return
-        exchange.respond(self._refusal_for(exchange, error))
+        exchange.respond(self._refusal_for(exchange.request_id, error))
 
-    def _refusal_for(self, exchange: Exchange, error: BaseException) -> HttpAnswer:
+    def _refusal_for(self, request_id: str, error: BaseException) -> HttpAnswer:
         if isinstance(error, BackPressureError):
             retry = ((b"retry-after", str(self.options.retry_after_s).encode()),)
             return refusal(503, "all replicas are busy: try again later", retry)
@@ -178,7 +252,7 @@ class HttpApp:
             return refusal(404, "the application is gone")
         if isinstance(error, ServeError) and not isinstance(error, RequestFailedError):
             return refusal(502, "the replica died with the request, which may have run in part")
-        print(f"weft.serve: request {exchange.request_id} failed: {error!r}")
+        print(f"weft.serve: request {request_id} failed: {error!r}")
         if isinstance(error, BadHead):
             return refusal(500, "the deployment's answer is malformed")
         return refusal(500, "the deployment failed with this request; its log says how")
@@ -229,15 +303,16 @@ class HttpApp:
 
     # ---- routes --------------------------------------------------------------------------------------------
 
-    def take(self, revision: int, routes: dict[str, tuple[str, str, bool]]) -> None:
+    def take(self, revision: int, routes: dict[str, tuple[str, str, Kind]]) -> None:
         """From any thread; what is older than what is known is dropped."""
         if revision <= self._revision:
             return
         self._revision = revision
         known = {}
-        for prefix, (app, name, streams) in routes.items():
-            handle = DeploymentHandle(self._controller, app, name, STREAM if streams else CALL, streams)
-            known[prefix] = Route(prefix, handle, router_of(self._controller, handle._key))
+        for prefix, (app, name, kind) in routes.items():
+            is_whole = kind is Kind.WHOLE
+            handle = DeploymentHandle(self._controller, app, name, CALL if is_whole else STREAM, not is_whole)
+            known[prefix] = Route(prefix, kind, handle, router_of(self._controller, handle._key))
         self._routes = known
 
     async def _listen(self) -> None:
@@ -253,7 +328,21 @@ class HttpApp:
         return task
 
 
-def _fields(exchange: Exchange, route: Route) -> tuple[Any, ...]:
+async def _carry_body(upload: Upload, items: DeploymentResponseGenerator, inbox: str) -> None:
+    more = True
+    while more:
+        piece, more = await upload.take()
+        if not await items.deliver(inbox, (piece, more)):
+            return
+
+
+async def _tell_left(items: DeploymentResponseGenerator, inbox: str) -> None:
+    """Have the app know that its client left, then end its answer."""
+    await items.deliver(inbox, LEFT)
+    await items.aclose()
+
+
+def _fields(exchange: Exchange, route: Route, inbox: str = "") -> tuple[Any, ...]:
     """Those of an `HttpRequest`: plain values travel faster."""
     connection = exchange.connection
     return (
@@ -267,6 +356,8 @@ def _fields(exchange: Exchange, route: Route) -> tuple[Any, ...]:
         "http",
         connection.client,
         connection.server,
+        inbox,
+        exchange.upload is not None,
     )
 
 

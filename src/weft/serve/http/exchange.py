@@ -11,6 +11,7 @@ from weft.serve.http.messages import Headers, HttpHead
 
 if TYPE_CHECKING:
     from weft.serve.http.protocol import HttpProtocol
+    from weft.serve.http.upload import Upload
 
 
 class ClientLeft(Exception):
@@ -38,6 +39,7 @@ class Exchange:
         "request_id",
         "route",
         "status",
+        "upload",
         "work",
         "wrote_bytes",
     )
@@ -60,6 +62,8 @@ class Exchange:
         self.http_version = http_version
         self.keeps_alive = keeps_alive
         self.body: bytes = b""
+        self.upload: Upload | None = None
+        """Instead of the body, if that comes in pieces."""
         self.request_id = ""
         self.route = ""
         self.began_s = time.perf_counter()

@@ -43,13 +43,13 @@ class HttpFront:
         self._socket.bind((options.host, options.port))
         self._socket.listen(BACKLOG)
         config = uvicorn.Config(
-            _no_websockets,
+            self._app.__call__,
             http=partial(HttpProtocol, self._app),  # type: ignore[arg-type]
             interface="asgi3",
             log_level="warning",
             access_log=False,
             lifespan="off",
-            ws="none",
+            ws_max_size=options.max_body_bytes,
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=5,
@@ -73,8 +73,3 @@ class HttpFront:
         """Finish what is under way, then close the port."""
         self._server.should_exit = True
         self._thread.join(STOP_S)
-
-
-async def _no_websockets(scope: Any, receive: Any, send: Any) -> None:
-    await receive()
-    await send({"type": "websocket.close"})

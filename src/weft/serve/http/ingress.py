@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import inspect
+import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,10 +27,21 @@ def ingress(app: Any) -> Callable[[Class], Class]:
     def decorate(cls: Class) -> Class:
         if not isinstance(cls, type):
             raise TypeError(f"@serve.ingress is for classes and stands under @serve.deployment, but got {cls!r}")
+        _resolve_annotations(app, cls)
         setattr(cls, INGRESS, staticmethod(lambda instance: _bound(app, instance)))
         return cls
 
     return decorate
+
+
+def _resolve_annotations(app: Any, cls: type) -> None:
+    """Of the routes that are methods: `_bound` reads them again in the replica, where a class that was pickled by value
+    lacks the names that only annotations use."""
+    endpoints = {getattr(route, "endpoint", None) for route in getattr(app, "routes", ())}
+    for function in vars(cls).values():
+        if inspect.isfunction(function) and function in endpoints:
+            with contextlib.suppress(NameError, TypeError):  # FastAPI tells in its own words
+                function.__annotations__ = typing.get_type_hints(function, include_extras=True)
 
 
 def _teach_pickling() -> None:

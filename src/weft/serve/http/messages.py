@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, TypeVar
 
 CALL = "__http_call__"
 """The method of a replica that answers a request as a whole."""
 STREAM = "__http_stream__"
 """The method that yields an `HttpHead`, then pieces of the body."""
+SOCKET = "__http_socket__"
+"""The method that yields the messages of a WebSocket."""
+HTTP_METHODS = frozenset((CALL, STREAM, SOCKET))
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Route = TypeVar("Route")
+
+
+class Kind(Enum):
+    """How a deployment answers HTTP."""
+
+    WHOLE = "whole"
+    PIECES = "pieces"
+    APP = "app"
+    """An ASGI app: in pieces, and it may read in pieces and talk over WebSockets."""
 
 
 class HttpRequest(NamedTuple):
@@ -26,6 +39,10 @@ class HttpRequest(NamedTuple):
     scheme: str
     client: tuple[str, int] | None
     server: tuple[str, int] | None
+    inbox: str = ""
+    """Where the replica gets what the client sends later."""
+    is_body_in_pieces: bool = False
+    """Then they come to the inbox, each with whether there are more."""
 
     def header(self, name: bytes) -> str:
         """The first of the name, in lower case; empty if there is none."""

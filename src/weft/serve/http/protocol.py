@@ -19,6 +19,7 @@ import httptools
 from weft.serve.http import written
 from weft.serve.http.bodies import refusal
 from weft.serve.http.exchange import ClientLeft, Exchange
+from weft.serve.http.upload import Upload
 
 if TYPE_CHECKING:
     from weft.serve.http.app import HttpApp
@@ -157,18 +158,29 @@ class HttpProtocol(asyncio.Protocol):
                 self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
             elif name == b"expect" and value.lower() == b"100-continue" and self._current is None:
                 self.write(written.CONTINUE)
+        if self._current is None and not self._ahead and not self._is_websocket and self.app.reads_pieces(exchange):
+            exchange.upload = Upload(self.transport)
+            self._current = exchange
+            self.app.begin(exchange)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._body_bytes > self._options.max_body_bytes:
             self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
-        self._pieces.append(body)
+        if self._arriving is not None and self._arriving.upload is not None:
+            self._arriving.upload.feed(body)
+        else:
+            self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         exchange = self._arriving
         if exchange is None or self._is_websocket:
             return
         self._arriving = None
+        if exchange.upload is not None:
+            exchange.upload.finish()
+            self._enter(Phase.IDLE if self._current is None else Phase.ANSWER)
+            return
         pieces, self._pieces = self._pieces, []
         exchange.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._current is None and not self._ahead:
@@ -191,6 +203,8 @@ class HttpProtocol(asyncio.Protocol):
         self._server_state.total_requests += 1
         if not exchange.keeps_alive or self._is_closing:
             self.close()
+        elif exchange is self._arriving:
+            self._linger()  # it was answered before its body had come, which nobody reads now
         elif self._ahead:
             asyncio.get_running_loop().call_soon(self._begin_next)  # not here: answers at once would nest
         elif self._arriving is None:
@@ -271,6 +285,9 @@ class HttpProtocol(asyncio.Protocol):
 
     def _refuse(self, status: int, reason: str) -> None:
         """The client can not be understood any more: answer, and close when what is under way has its answer."""
+        if self._current is not None and self._current is self._arriving:
+            self.abort()  # its body broke off
+            return
         if self._current is not None:
             self._current.keeps_alive = False
             self._ahead.clear()
@@ -281,8 +298,13 @@ class HttpProtocol(asyncio.Protocol):
         self.app.count_refusal(status)
         length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body)
         self.write(written.head(answer.status, answer.headers) + self.date() + length + answer.body)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close once the client has read the answer: at once would cut it off while it sends."""
         self._is_closing = True
         self._enter(Phase.LINGER)
+        self.transport.resume_reading()
         self.transport.write_eof()
 
     def _upgrade(self) -> None:
