@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -72,12 +75,14 @@ async def who() -> str:
 
 
 @pytest.fixture(scope="module")
-def client(shared_weft_session: ModuleType) -> Iterator[httpx.Client]:
-    options = serve.HTTPOptions(port=0, max_body_bytes=1_000_000, request_timeout_s=20)
+def client(shared_weft_session: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    log = str(tmp_path_factory.mktemp("logs") / "access.jsonl")
+    options = serve.HTTPOptions(port=0, max_body_bytes=1_000_000, request_timeout_s=20, access_log=log)
     address = serve.start(http_options=options)
     for target in (echo, lines, who, Shop):
         serve.run(target.bind(), name=target.name, route_prefix=f"/{target.name.lower()}")
     with httpx.Client(base_url=address, timeout=30) as made:
+        made.headers["x-access-log"] = log
         yield made
     serve.shutdown()
 
@@ -194,3 +199,26 @@ def test_bodies_are_decoded_by_their_type() -> None:
     with pytest.raises(BadRequest, match="not application/json"):
         decoded(b"nope", "application/json")
     assert encoded(np.float32(1.5), "").body == b"1.5"
+
+
+def test_each_request_leaves_a_line_in_the_access_log(client: httpx.Client) -> None:
+    client.post("/echo?fail=", json=[1], headers={"x-request-id": "logged"})
+    found: list[dict[str, Any]] = []
+    while not found:
+        lines = Path(client.headers["x-access-log"]).read_text().splitlines()
+        found = [one for one in map(json.loads, lines) if one["id"] == "logged"]
+    (line,) = found
+    wanted = {"client": "127.0.0.1", "method": "POST", "path": "/echo", "route": "/echo", "status": 200, "bytes": 3}
+    assert wanted.items() <= line.items() and 0 < line["seconds"] < 60
+
+
+def test_the_front_tells_prometheus_what_it_served(client: httpx.Client) -> None:
+    client.post("/echo", json=1)
+    client.get("/nowhere")
+    text = client.get("/-/metrics").text
+    assert re.search(r'weft_serve_requests_total\{route="/echo",status="200"\} [1-9]', text)
+    assert re.search(r'weft_serve_requests_total\{route="",status="404"\} [1-9]', text)
+    assert re.search(r'weft_serve_request_seconds_bucket\{route="/echo",le="\+Inf"\} [1-9]', text)
+    assert 'weft_serve_waiting{deployment="echo:echo"} 0' in text
+    assert client.get("/-/healthz").text == "ok" and client.get("/-/routes").json()["/echo"] == "echo"
+    assert client.get("/-/other").status_code == 404

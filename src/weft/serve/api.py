@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +41,17 @@ class ApplicationInfo:
         return "UNHEALTHY" if "UNHEALTHY" in found else "RUNNING" if found == {"HEALTHY"} else "DEPLOYING"
 
 
-def run(app: Application | Deployment, *, name: str = DEFAULT_APP, route_prefix: str | None = "/") -> DeploymentHandle:
+def run(
+    app: Application | Deployment,
+    *,
+    name: str = DEFAULT_APP,
+    route_prefix: str | None = "/",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> DeploymentHandle:
     """Start an application, or update the one of this name, and wait until it is healthy. Its handle.
 
     An update replaces replicas one after another; no request fails by it. DeploymentFailedError when a constructor
-    fails again and again.
+    fails again and again. `settings` are options by the deployment's name that go before those in the code.
 
     >>> from weft import serve
     >>> @serve.deployment
@@ -60,7 +67,7 @@ def run(app: Application | Deployment, *, name: str = DEFAULT_APP, route_prefix:
     if route_prefix is not None and not route_prefix.startswith("/"):
         raise ValueError(f"route_prefix must start with '/', but got {route_prefix!r}")
     controller = _controller(start=True)
-    built = build(app, lambda deployment: DeploymentHandle(controller, name, deployment))
+    built = build(app, lambda deployment: DeploymentHandle(controller, name, deployment), settings)
     weft.get(controller.deploy.remote(name, route_prefix, built))
     weft.get(controller.wait_ready.remote(name))
     front = weft.get(controller.http_front.remote())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,8 +26,11 @@ class BuiltDeployment:
     kind: Kind = Kind.WHOLE
 
 
-def build(application: Application, handle_for: Callable[[str], Any]) -> list[BuiltDeployment]:
-    """Those that others use come first; the application's own is the last."""
+def build(
+    application: Application, handle_for: Callable[[str], Any], settings: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[BuiltDeployment]:
+    """Those that others use come first; the application's own is the last. `settings` by name go before the code's."""
+    others = dict(settings or {})
     built: dict[int, str] = {}
     found: list[BuiltDeployment] = []
     names: set[str] = set()
@@ -40,11 +43,13 @@ def build(application: Application, handle_for: Callable[[str], Any]) -> list[Bu
             names.add(name)
             built[id(node)] = name
             code = cloudpickle.dumps((node.deployment.target, args, kwargs))
-            config = node.deployment.config
+            config = node.deployment.config.changed(**others.pop(name, {}))
             found.append(BuiltDeployment(name, code, _version(code, config), config, _kind(node.deployment.target)))
         return handle_for(built[id(node)])
 
     visit(application)
+    if others:
+        raise LookupError(f"the application has no deployment {min(others)!r}; it has {sorted(names)}")
     return found
 
 

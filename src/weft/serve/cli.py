@@ -1,4 +1,4 @@
-"""`weft serve run` and `weft serve status`."""
+"""`weft serve run`, `deploy`, `status` and `shutdown`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import weft
 from weft import serve
+from weft.serve.config_file import BadConfig, WantedApplication, WantedServing, parse
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,6 +35,13 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--port", type=int, default=8000, help="0 for any free one (default: 8000)")
     run.add_argument("--address", help="of the cluster to run in (default: start a node)")
     run.set_defaults(command=_run)
+    deploy = commands.add_parser("deploy", help="have a cluster serve what a file says, and nothing else")
+    deploy.add_argument("file", metavar="FILE.yaml", help="see docs/serve")
+    deploy.add_argument("--address", default="auto", help="of the cluster (default: the newest on this machine)")
+    deploy.set_defaults(command=_deploy)
+    shutdown = commands.add_parser("shutdown", help="end all applications of a cluster")
+    shutdown.add_argument("--address", default="auto", help="of the cluster (default: the newest on this machine)")
+    shutdown.set_defaults(command=_shutdown)
     status = commands.add_parser("status", help="the applications of a cluster, as JSON")
     status.add_argument("--address", default="auto", help="of the cluster (default: the newest on this machine)")
     status.set_defaults(command=_status)
@@ -81,6 +89,58 @@ def _end(options: argparse.Namespace) -> None:
         serve.delete(options.name)
     else:
         serve.shutdown()
+
+
+def _deploy(options: argparse.Namespace) -> int:
+    try:
+        wanted = read(options.file)
+        apps = [(one, build(one)) for one in wanted.applications]
+    except (OSError, BadConfig, LookupError) as error:
+        print(f"weft serve deploy: {options.file}: {error}", file=sys.stderr)
+        return 2
+    weft.init(options.address)
+    try:
+        names = {one.name for one in wanted.applications}
+        for name in serve.status().keys() - names:
+            serve.delete(name)
+        for one, app in apps:
+            serve.run(app, name=one.name, route_prefix=one.route_prefix, settings=one.deployments)
+        url = serve.start(http_options=wanted.http)
+        for one in wanted.applications:
+            print(f"serving {one.name}" + (f" at {url}{one.route_prefix}" if one.route_prefix else ""), flush=True)
+    finally:
+        weft.shutdown()
+    return 0
+
+
+def read(path: str) -> WantedServing:
+    """The file, checked: OSError, BadConfig."""
+    import yaml  # type: ignore[import-untyped]
+
+    with open(path) as file:
+        try:
+            document = yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise BadConfig(f"it is not YAML: {error}") from None
+    return parse(document)
+
+
+def build(wanted: WantedApplication) -> Any:
+    """The application that the path names, made with the arguments."""
+    found = load(wanted.import_path)
+    is_builder = callable(found) and not isinstance(found, serve.Application | serve.Deployment)
+    if not is_builder and wanted.args:
+        raise BadConfig(f"{wanted.import_path} takes no args: only a function that returns an application does")
+    return found(**wanted.args) if is_builder else found
+
+
+def _shutdown(options: argparse.Namespace) -> int:
+    weft.init(options.address)
+    try:
+        serve.shutdown()
+    finally:
+        weft.shutdown()
+    return 0
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -81,6 +81,20 @@ class Router:
     def is_over(self) -> bool:
         return self._end is not None
 
+    @property
+    def waiting(self) -> int:
+        """Requests of this process that no replica has."""
+        return len(self._waiting)
+
+    @property
+    def ongoing(self) -> int:
+        """Requests of this process that replicas have."""
+        return sum(peer.mine for peer in list(self._peers.values()))
+
+    @property
+    def replicas(self) -> int:
+        return len(self._peers)
+
     # ---- sending ---------------------------------------------------------------------------------------
 
     def _pump(self) -> None:

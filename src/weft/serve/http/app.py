@@ -9,17 +9,22 @@ import asyncio
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from weft.serve.bundler import run_on
 from weft.serve.context import RequestContext, request_context
 from weft.serve.errors import BackPressureError, DeploymentGoneError, RequestFailedError, ServeError
 from weft.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 from weft.serve.http import sockets
-from weft.serve.http.bodies import refusal
+from weft.serve.http.access_log import LEFT as CLIENT_LEFT
+from weft.serve.http.access_log import AccessLog
+from weft.serve.http.bodies import content_type, refusal
 from weft.serve.http.exchange import ClientLeft, Exchange
 from weft.serve.http.messages import (
     CALL,
@@ -33,6 +38,7 @@ from weft.serve.http.messages import (
     Kind,
     find_route,
 )
+from weft.serve.http.traffic import Traffic
 from weft.serve.http.upload import Upload
 from weft.serve.http.written import BadHead
 from weft.serve.inboxes import LEFT
@@ -80,6 +86,8 @@ class HttpApp:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._id_prefix = os.urandom(8).hex()
         self._numbers = itertools.count(1)
+        self._traffic = Traffic()
+        self._access_log = AccessLog(options.access_log) if options.access_log else None
         self._date: tuple[Any, bytes] = (None, b"")
 
     def start(self, connections: set[Any]) -> None:
@@ -94,9 +102,9 @@ class HttpApp:
     def begin(self, exchange: Exchange) -> None:
         """Have a request answered, now or later."""
         exchange.request_id, model = self._identify(exchange.headers)
-        found = find_route(self._routes, exchange.path)
+        found = None if exchange.path.startswith("/-/") else find_route(self._routes, exchange.path)
         if found is None:
-            exchange.respond(refusal(404, "no application has this path"))
+            exchange.respond(self._answer_itself(exchange))
             return
         route = found[1]
         exchange.route = route.prefix
@@ -260,9 +268,26 @@ class HttpApp:
     def exchange_ended(self, exchange: Exchange) -> None:
         """It has its answer, or its client left."""
         self._under_way.pop(exchange, None)
+        duration_s = time.perf_counter() - exchange.began_s
+        self._traffic.record(exchange.route, exchange.status or CLIENT_LEFT, duration_s)
+        if self._access_log is not None:
+            self._access_log.write(exchange, duration_s)
 
     def count_refusal(self, status: int) -> None:
         """A client was refused before it had made a whole request."""
+        self._traffic.count("", status)
+
+    def _answer_itself(self, exchange: Exchange) -> HttpAnswer:
+        """For the paths that are the front's own."""
+        if exchange.path == "/-/healthz":
+            return HttpAnswer(200, content_type(b"text/plain"), b"ok")
+        if exchange.path == "/-/routes":
+            names = {prefix: route.handle.app_name for prefix, route in self._routes.items()}
+            return HttpAnswer(200, content_type(b"application/json"), msgspec.json.encode(names))
+        if exchange.path == "/-/metrics":
+            gauges = [gauge for route in self._routes.values() for gauge in _gauges(route)]
+            return HttpAnswer(200, content_type(b"text/plain; version=0.0.4"), self._traffic.text(gauges).encode())
+        return refusal(404, "no application has this path")
 
     # ---- time ----------------------------------------------------------------------------------------------
 
@@ -273,6 +298,8 @@ class HttpApp:
             self.now_s = asyncio.get_running_loop().time()
             while self._under_way and (oldest := next(iter(self._under_way))).deadline_s <= self.now_s:
                 self._expire(oldest)
+            if self._access_log is not None:
+                self._access_log.flush()
             for connection in list(connections):
                 sweep = getattr(connection, "sweep", None)  # a WebSocket's has none: it is uvicorn's
                 if sweep is not None:
@@ -302,6 +329,15 @@ class HttpApp:
         return self._date[1]
 
     # ---- routes --------------------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """From any thread: see `Traffic.summary`."""
+        return self._traffic.summary()
+
+    def close(self) -> None:
+        """When the server has ended."""
+        if self._access_log is not None:
+            self._access_log.close()
 
     def take(self, revision: int, routes: dict[str, tuple[str, str, Kind]]) -> None:
         """From any thread; what is older than what is known is dropped."""
@@ -359,6 +395,15 @@ def _fields(exchange: Exchange, route: Route, inbox: str = "") -> tuple[Any, ...
         inbox,
         exchange.upload is not None,
     )
+
+
+def _gauges(route: Route) -> list[tuple[str, str, float]]:
+    router = route.current_router()
+    return [
+        ("weft_serve_waiting", router.key, router.waiting),
+        ("weft_serve_ongoing", router.key, router.ongoing),
+        ("weft_serve_replicas", router.key, router.replicas),
+    ]
 
 
 def _sane_id(given: bytes) -> str:

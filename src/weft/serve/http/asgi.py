@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -32,12 +33,20 @@ async def answer_http(app: Any, request: HttpRequest, inbox: Inbox) -> AsyncIter
         is_body_read = not more
         return {"type": "http.request", "body": piece, "more_body": more}
 
-    async for message in _sent_by(app, _http_scope(request), receive, inbox, 0.0):
-        if message["type"] == "http.response.start":
-            headers = tuple((bytes(name), bytes(value)) for name, value in message.get("headers", ()))
-            yield HttpHead(message["status"], headers)
-        elif message.get("body"):
-            yield bytes(message["body"])
+    is_complete = False
+    try:
+        async for message in _sent_by(app, _http_scope(request), receive, inbox, 0.0):
+            if message["type"] == "http.response.start":
+                headers = tuple((bytes(name), bytes(value)) for name, value in message.get("headers", ()))
+                yield HttpHead(message["status"], headers)
+                continue
+            is_complete = not message.get("more_body", False)
+            if message.get("body"):
+                yield bytes(message["body"])
+    except Exception:
+        if not is_complete:
+            raise
+        traceback.print_exc()  # Starlette raises what its error page has answered already
 
 
 async def answer_websocket(app: Any, request: HttpRequest, inbox: Inbox) -> AsyncIterator[Message]:

@@ -73,3 +73,4 @@ class HttpFront:
         """Finish what is under way, then close the port."""
         self._server.should_exit = True
         self._thread.join(STOP_S)
+        self._app.close()

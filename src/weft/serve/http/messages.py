@@ -81,10 +81,12 @@ class HTTPOptions:
     retry_after_s: int = 1
     """What a client is told with a 503."""
     keep_alive_s: float = 5.0
+    access_log: str = ""
+    """A file on the front's node for a line of JSON a request; none if empty."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name not in ("host", "port", "retry_after_s") and not value > 0:
+            if name not in ("host", "port", "retry_after_s", "access_log") and not value > 0:
                 raise ValueError(f"{name} must be positive, but got {value}")
 
 

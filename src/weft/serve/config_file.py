@@ -1,0 +1,98 @@
+"""What `weft serve deploy` reads: a file that says all that a cluster should serve. Pure.
+
+    http: {port: 8000}
+    applications:
+      - import_path: shop:app
+        name: shop
+        route_prefix: /shop
+        args: {size: 3}
+        deployments:
+          - {name: Model, num_replicas: 3, user_config: {threshold: 0.5}}
+
+`import_path` names what `bind()` returned, or a function that returns it and is given `args`. The settings under
+`deployments` go before those in the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.serve.config import DeploymentConfig
+from weft.serve.http.messages import HTTPOptions
+
+
+class BadConfig(ValueError):
+    """The file does not say what it should; the message says where."""
+
+
+@dataclass(frozen=True)
+class WantedApplication:
+    import_path: str
+    name: str = "default"
+    route_prefix: str | None = "/"
+    args: Mapping[str, Any] = field(default_factory=dict)
+    deployments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings by the deployment's name."""
+
+
+@dataclass(frozen=True)
+class WantedServing:
+    applications: tuple[WantedApplication, ...]
+    http: HTTPOptions = field(default_factory=HTTPOptions)
+
+
+def parse(document: Any) -> WantedServing:
+    """
+    >>> parse({"applications": [{"import_path": "shop:app"}]}).applications[0].name
+    'default'
+    """
+    found = _mapping(document, "the file", ("applications", "http"))
+    listed = found.get("applications")
+    if not isinstance(listed, list) or not listed:
+        raise BadConfig("the file must have a list of applications, with at least one")
+    applications = tuple(_application(one, f"applications[{number}]") for number, one in enumerate(listed))
+    for what in ("name", "route_prefix"):
+        taken = [getattr(one, what) for one in applications if getattr(one, what) is not None]
+        twice = next((one for one in taken if taken.count(one) > 1), None)
+        if twice is not None:
+            raise BadConfig(f"two applications have the {what} {twice!r}: give each its own")
+    http = _mapping(found.get("http") or {}, "http", tuple(HTTPOptions.__dataclass_fields__))
+    return WantedServing(applications, _checked("http", HTTPOptions, http))
+
+
+def _application(document: Any, where: str) -> WantedApplication:
+    found = _mapping(document, where, tuple(WantedApplication.__dataclass_fields__))
+    if not isinstance(found.get("import_path"), str):
+        raise BadConfig(f"{where} must have an import_path of the form MODULE:APP")
+    listed = found.get("deployments") or []
+    if not isinstance(listed, list):
+        raise BadConfig(f"{where}.deployments must be a list, but got {listed!r}")
+    settings = {}
+    for number, one in enumerate(listed):
+        here = f"{where}.deployments[{number}]"
+        given = dict(_mapping(one, here, None))
+        if not isinstance(given.get("name"), str):
+            raise BadConfig(f"{here} must have a name")
+        name = given.pop("name")
+        _checked(here, DeploymentConfig().changed, given)
+        settings[name] = given
+    args = _mapping(found.get("args") or {}, f"{where}.args", None)
+    return WantedApplication(**{**found, "deployments": settings, "args": args})
+
+
+def _mapping(document: Any, where: str, known: tuple[str, ...] | None) -> Mapping[str, Any]:
+    if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
+        raise BadConfig(f"{where} must be a mapping, but got {document!r}")
+    unknown = sorted(set(document) - set(known)) if known is not None else []
+    if unknown:
+        raise BadConfig(f"{where} has no field {unknown[0]!r}; it has {sorted(known or ())}")
+    return document
+
+
+def _checked(where: str, make: Any, given: Mapping[str, Any]) -> Any:
+    try:
+        return make(**given)
+    except (TypeError, ValueError) as error:
+        raise BadConfig(f"{where}: {error}") from None

@@ -1,0 +1,41 @@
+"""One line of JSON for each request that a front has answered."""
+
+from __future__ import annotations
+
+import time
+from typing import IO
+
+import msgspec
+
+from weft.serve.http.exchange import Exchange
+
+LEFT = 499
+"""The status in the log when the client left before it had an answer."""
+
+
+class AccessLog:
+    """Appends to a file; lines wait in memory until `flush`."""
+
+    def __init__(self, path: str) -> None:
+        self._file: IO[bytes] = open(path, "ab", buffering=1 << 16)  # noqa: SIM115
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, exchange: Exchange, duration_s: float) -> None:
+        line = {
+            "time": time.time(),
+            "id": exchange.request_id,
+            "client": exchange.connection.client[0] if exchange.connection.client else "",
+            "method": exchange.method,
+            "path": exchange.path,
+            "route": exchange.route,
+            "status": exchange.status or LEFT,
+            "bytes": exchange.wrote_bytes,
+            "seconds": round(duration_s, 6),
+        }
+        self._file.write(self._encoder.encode(line) + b"\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
