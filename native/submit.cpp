@@ -398,13 +398,14 @@ void Core::lease_lost(Lease* lease, const std::string& reason) {
                 fail_task(task, error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled"));
                 continue;
             }
+            const bool for_memory = reason.starts_with("stopped for memory: ");
             fail_task(
                 task,
-                error_value(ErrorCode::worker_crashed,
+                error_value(for_memory ? ErrorCode::stopped_for_memory : ErrorCode::worker_crashed,
                             "task " + task->name + " (attempt " + std::to_string(task->header().attempt + 1) +
                                 ") lost its worker: " + reason +
-                                ". Its retries are used up (max_retries). If the worker was killed for "
-                                "memory, ask for more with .options(memory=...)."));
+                                ". Its retries are used up (max_retries). If the worker was "
+                                "killed for memory, ask for more with .options(memory=...)."));
             continue;
         }
         shape->queue.push_front(task);

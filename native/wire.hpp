@@ -243,6 +243,7 @@ enum class ErrorCode : uint8_t {
     get_timed_out = 9,
     unschedulable = 10,
     reconstruction_failed = 24,
+    stopped_for_memory = 25,
 };
 
 /// Whether a text is an error value of the engine's own, not words for a person.

@@ -481,7 +481,7 @@ class OutOfDiskError(WeftError):
 
 
 class OutOfMemoryError(WeftError):
-    """The node has run out of memory."""
+    """The node ran out of memory and the worker that ran the task was stopped; the text has its peak."""
 
 
 class GetTimeoutError(WeftError, TimeoutError):

@@ -30,6 +30,7 @@ from weft.engine.node.deadlocks import Deadlocks
 from weft.engine.node.doors import Doors
 from weft.engine.node.functions import FunctionTable
 from weft.engine.node.loop import Loop
+from weft.engine.node.memory import MemoryMonitor
 from weft.engine.node.operations import Operations, Pending
 from weft.engine.node.output import WorkerOutput
 from weft.engine.node.requests import Requests
@@ -105,6 +106,9 @@ class NodeDaemon:
         self.operations = Operations()
         self.operations.offer_more = self._offer_more
         self._deadlocks = Deadlocks(self)
+        self._memory = MemoryMonitor(self, self._stop_for_memory)
+        self._stopped: dict[Process, str] = {}
+        """Why workers are being stopped that nobody asked to end."""
         self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES_KEPT)
         """What has gone wrong here lately, for people."""
         self._busy_s = time.monotonic()
@@ -183,6 +187,8 @@ class NodeDaemon:
         if self.cluster is not None:
             self.cluster.reporting.changed()
             self.idle_s()
+        if not self._memory.is_watching and self.state.workers.is_busy:
+            self._memory.watch()
         if not self._is_ticking and (self._dead or self.state.wants_ticks):
             self._is_ticking = True
             self.loop.call_later(TICK_S, self._tick)
@@ -361,7 +367,11 @@ class NodeDaemon:
         self.feed(ev.WorkerForked(process, pid))
 
     def _worker_exited(self, process: Process, pid: int, status: int) -> None:
-        self.died(process, f"{how_ended(status)} (pid {pid})", status)
+        self.died(process, self._stopped.pop(process, f"{how_ended(status)} (pid {pid})"), status)
+
+    def _stop_for_memory(self, process: Process, reason: str) -> None:
+        self._stopped[process] = reason
+        self.kill_worker(process)
 
     def _fork_failed(self, process: Process, why: str) -> None:
         self.died(process, f"its process could not be forked: {why}", 1)

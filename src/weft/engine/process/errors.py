@@ -34,6 +34,8 @@ GROUP_REMOVED, ACTOR_GROUP_REMOVED = 22, 23
 """The placement group of a task, or of an actor, was removed."""
 RECONSTRUCTION_FAILED = 24
 """An object was lost with its node and can not be made again."""
+STOPPED_FOR_MEMORY = 25
+"""The worker of a task was stopped because its node ran out of memory."""
 
 _ENGINE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LONGEST_CHAIN = 16
@@ -250,6 +252,8 @@ def system_error(code: int, text: str) -> BaseException:
         return exceptions.ActorUnavailableError(text)
     if code == OUT_OF_MEMORY:
         return exceptions.ObjectStoreFullError(text)
+    if code == STOPPED_FOR_MEMORY:
+        return exceptions.OutOfMemoryError(text)
     if code == UNSCHEDULABLE:
         kind = exceptions.ActorUnschedulableError if text.startswith("actor") else exceptions.TaskUnschedulableError
         return kind(text)

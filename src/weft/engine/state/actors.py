@@ -34,6 +34,7 @@ from weft.engine.state.instructions import (
     SendFunction,
     SendRecord,
 )
+from weft.engine.state.memory_pressure import STOPPED
 from weft.engine.state.workers import how_ended
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import ActorSpec
@@ -357,6 +358,8 @@ class ActorTable:
 def _how(status: int, reason: str) -> str:
     if status == NODE_LOST:
         return reason
+    if reason.startswith(STOPPED):
+        return f"its process was {reason}"
     return f"its process {'was ' if status < 0 else ''}{how_ended(status)}"
 
 

@@ -273,6 +273,11 @@ class WorkerPool:
     def wants_ticks(self) -> bool:
         return self._excess() > 0 or any(key is not None and key.gpu_ids and store for key, store in self._idle.items())
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether any is leased or an actor."""
+        return self._busy > 0
+
     def _excess(self) -> int:
         bound = sum(len(store) for key, store in self._idle.items() if key is not None)
         return min(bound, bound + len(self._idle[None]) - self.prestart - SPARE)

@@ -1,0 +1,136 @@
+"""Watches the node's memory while workers run, and stops the one that `state.memory_pressure` picks.
+
+Runs in the daemon's thread. Samples are seldom while there is room and frequent when there is little. The limit is the
+machine's memory or its control group's, whichever is nearer (version 2 of control groups, or 1); or, with the variable
+WEFT_MEMORY_LIMIT (bytes), what the workers of this node may use together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from weft.engine.state.events import Process
+from weft.engine.state.memory_pressure import (
+    ACTOR,
+    LOOK_CLOSER,
+    RESTARTABLE_ACTOR,
+    TASK,
+    Candidate,
+    MemoryPolicy,
+    Usage,
+)
+from weft.engine.state.workers import Place, Worker
+
+if TYPE_CHECKING:
+    from weft.engine.node.daemon import NodeDaemon
+
+VARIABLE = "WEFT_MEMORY_LIMIT"
+SELDOM_S, OFTEN_S = 0.25, 0.05
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+
+
+class MemoryMonitor:
+    """One daemon's."""
+
+    def __init__(self, daemon: NodeDaemon, stop: Callable[[Process, str], None]) -> None:
+        self._daemon = daemon
+        self._stop = stop
+        self._policy = MemoryPolicy()
+        self._peaks: dict[Process, int] = {}
+        self._own_limit = own_limit(os.environ.get(VARIABLE, ""))
+        self.is_watching = False
+
+    def watch(self) -> None:
+        """Until no worker is at work."""
+        self.is_watching = True
+        self._daemon.loop.call_later(SELDOM_S, self._sample)
+
+    def _sample(self) -> None:
+        workers = [
+            worker
+            for worker in self._daemon.state.workers
+            if worker.place in (Place.LEASED, Place.ACTOR, Place.ENDING)
+            and worker.pid
+            and self._daemon.is_local(worker.process)
+        ]
+        if not workers:
+            self.is_watching = False
+            self._peaks.clear()
+            return
+        usage = machine_usage() if not self._own_limit else None
+        is_close = usage is None or usage.share >= LOOK_CLOSER
+        if is_close:
+            candidates = [self._candidate(worker) for worker in workers]
+            usage = usage or Usage(sum(one.bytes for one in candidates), self._own_limit)
+            if (stop := self._policy.sampled(usage, candidates)) is not None:
+                self._stop(stop.process, stop.reason)
+        self._daemon.loop.call_later(OFTEN_S if is_close else SELDOM_S, self._sample)
+
+    def _candidate(self, worker: Worker) -> Candidate:
+        held = private_bytes(worker.pid)
+        peak = self._peaks[worker.process] = max(held, self._peaks.get(worker.process, 0))
+        actor = self._daemon.state.actors.of_worker(worker.process)
+        restarts = actor is not None and actor.spec.max_restarts != 0
+        rank = TASK if actor is None else RESTARTABLE_ACTOR if restarts else ACTOR
+        return Candidate(worker.process, worker.pid, held, peak, rank, worker.ticket)
+
+
+def own_limit(text: str) -> int:
+    """Of WEFT_MEMORY_LIMIT; 0 for none."""
+    if text and not (text.isdigit() and int(text) > 0):
+        raise ValueError(f"{VARIABLE} must be a positive number of bytes, but got {text!r}")
+    return int(text or 0)
+
+
+def private_bytes(pid: int) -> int:
+    """What the process has in memory and shares with nobody; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            fields = file.read().split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
+
+
+def machine_usage() -> Usage:
+    """Of the machine, or of the control group when that is nearer to its limit."""
+    with open("/proc/meminfo", "rb") as file:
+        lines = dict(line.split(b":", 1) for line in file.read().splitlines())
+    total, available = (int(lines[name].split()[0]) << 10 for name in (b"MemTotal", b"MemAvailable"))
+    usages = [Usage(total - available, total)]
+    if (group := group_usage(total)) is not None:
+        usages.append(group)
+    return max(usages, key=lambda usage: usage.share)
+
+
+def group_usage(total_bytes: int) -> Usage | None:
+    """Of this process's control group; None where it has no limit of its own."""
+    for limit_path, used_path, stat_path, cache in _GROUPS:
+        try:
+            limit = _number(limit_path)
+            if limit is None or limit >= total_bytes:
+                continue
+            used = _number(used_path) or 0
+            with open(stat_path) as file:
+                cached = next((int(line.split()[1]) for line in file if line.startswith(f"{cache} ")), 0)
+        except OSError:
+            continue
+        return Usage(used - cached, limit)
+    return None
+
+
+def _number(path: str) -> int | None:
+    with open(path) as file:
+        text = file.read().strip()
+    return None if text == "max" else int(text)
