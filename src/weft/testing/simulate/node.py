@@ -73,13 +73,22 @@ class CountedTables(MemoryTables):
 
 
 class NoRequests:
-    """Virtual processes ask their daemon for no listings."""
+    """Virtual processes ask their daemon for no listings, keep no logs, do not wait for each other, fill no memory."""
+
+    is_watching = True
 
     @property
     def surveys(self) -> NoRequests:
         return self
 
+    @property
+    def logs(self) -> NoRequests:
+        return self
+
     def process_died(self, process: tuple[int, int]) -> None:
+        pass
+
+    def drop(self, actor: bytes) -> None:
         pass
 
 
@@ -103,7 +112,7 @@ class SimDaemon(NodeDaemon):
         self._output = cast(Any, SimOutput())
         self.spilling = cast(Any, None)
         self._zygote = cast(Any, SimZygote(node))
-        self._requests = cast(Any, NoRequests())
+        self.requests = self._deadlocks = self._memory = cast(Any, NoRequests())
         self._custody = CustodyShell(self.port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.failures = deque(maxlen=1)
