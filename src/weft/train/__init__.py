@@ -1,8 +1,49 @@
-"""Training on the engine: collective operations between tasks and actors of one node; see `weft.train.group`."""
+"""Training on the engine: collective operations between processes of one node, and parameter servers.
+
+>>> from weft import train
+>>> group = meeting.join(rank)                                      # weft.train.group
+>>> server = train.ParameterServer(parameters, train.SGD(0.1), workers=4)   # weft.train.parameter_server
+
+Every name is loaded at its first use.
+"""
 
 from __future__ import annotations
 
-from weft.train.errors import GroupError, GroupTimeoutError, MemberLostError, MismatchError
-from weft.train.group import Group, Meeting
+TYPE_CHECKING = False
 
-__all__ = ["Group", "GroupError", "GroupTimeoutError", "Meeting", "MemberLostError", "MismatchError"]
+if TYPE_CHECKING:
+    from weft.train.errors import GroupError as GroupError
+    from weft.train.errors import GroupTimeoutError as GroupTimeoutError
+    from weft.train.errors import MemberLostError as MemberLostError
+    from weft.train.errors import MismatchError as MismatchError
+    from weft.train.group import Group as Group
+    from weft.train.group import Meeting as Meeting
+    from weft.train.optimizers import SGD as SGD
+    from weft.train.optimizers import Adam as Adam
+    from weft.train.optimizers import Optimizer as Optimizer
+    from weft.train.parameter_server import ParameterServer as ParameterServer
+    from weft.train.parameter_server import WorkerLink as WorkerLink
+
+_HOMES = {
+    "errors": "GroupError GroupTimeoutError MemberLostError MismatchError",
+    "group": "Group Meeting",
+    "optimizers": "SGD Adam Optimizer",
+    "parameter_server": "ParameterServer WorkerLink",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = [*sorted(_HOME_OF)]
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'weft.train' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"weft.train.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
