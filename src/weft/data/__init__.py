@@ -46,6 +46,21 @@ if TYPE_CHECKING:
     from weft.data.sources.base import Source as Source
     from weft.data.sources.base import Split as Split
     from weft.data.splitting import DataIterator as DataIterator
+    from weft.data.streams.job import StreamJob as StreamJob
+    from weft.data.streams.operators import WindowResult as WindowResult
+    from weft.data.streams.sources import StreamSource as StreamSource
+    from weft.data.streams.stream import Stream as Stream
+    from weft.data.streams.stream import stream as stream
+    from weft.data.streams.stream import stream_from as stream_from
+    from weft.data.streams.stream import stream_kafka as stream_kafka
+    from weft.data.streams.stream import stream_lines as stream_lines
+    from weft.data.streams.stream import stream_paced as stream_paced
+    from weft.data.streams.stream import stream_socket as stream_socket
+    from weft.data.streams.training import ModelVersion as ModelVersion
+    from weft.data.streams.training import TrainingJob as TrainingJob
+    from weft.data.streams.windows import Session as Session
+    from weft.data.streams.windows import Sliding as Sliding
+    from weft.data.streams.windows import Tumbling as Tumbling
 
 _HOMES = {
     "aggregates": "Aggregate",
@@ -59,6 +74,12 @@ _HOMES = {
     ),
     "sources.base": "Source Split",
     "splitting": "DataIterator",
+    "streams.job": "StreamJob",
+    "streams.operators": "WindowResult",
+    "streams.sources": "StreamSource",
+    "streams.stream": "Stream stream stream_from stream_kafka stream_lines stream_paced stream_socket",
+    "streams.training": "ModelVersion TrainingJob",
+    "streams.windows": "Session Sliding Tumbling",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

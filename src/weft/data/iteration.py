@@ -69,7 +69,7 @@ def shuffled(blocks: Iterable[pa.Table], buffer_rows: int, seed: int | None) -> 
 
 def _mixed(held: list[pa.Table], random: np.random.Generator) -> pa.Table:
     seed = int(random.integers(2**31))
-    return block_of(frame_of(concatenate(held)).sample(fraction=1.0, shuffle=True, seed=seed))
+    return block_of(frame_of(concatenate(held)).rechunk().sample(fraction=1.0, shuffle=True, seed=seed))
 
 
 def batches(

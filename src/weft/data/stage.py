@@ -97,7 +97,7 @@ class Stage:
             value = collect(value, running, waiting)
             clock.lap(" → ".join(waiting), value)
         made = self._parts(value, running)
-        clock.lap(str(self.divide), value)
+        clock.lap(str(self.divide or "to a block"), value)
         return made, report(made, running, clock)
 
     def _parts(self, value: pl.DataFrame | pa.Table, running: Running) -> list[pa.Table]:
