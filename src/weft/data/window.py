@@ -29,7 +29,7 @@ class Window:
     def may_submit(self) -> bool:
         if self.running == 0 and self.held == 0:
             return True
-        if self.running >= self.slots:
+        if self.running >= (self.slots if self._seen else max(1, self.slots // 2)):  # no size is known before the first
             return False
         return self.held_bytes + (self.running + 1) * self.expected_bytes <= self.budget_bytes
 
