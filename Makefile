@@ -51,8 +51,15 @@ build: $(venv)/.installed  ## the package, installed for editing in .venv
 demo: build  ## a tour of the engine
 	@$(python) examples/demo.py
 
+# The dashboard's tests drive a browser; where it can not be installed they are skipped, and say so.
+$(venv)/.browser: $(venv)/.tools
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 \
+		&& apt-get install -qq -y --no-install-recommends chromium chromium-driver >/dev/null 2>&1; } \
+		|| echo "no chromium and chromedriver here: the tests of the dashboard's pages are skipped"
+	@touch $@
+
 .PHONY: test
-test: build test-native  ## the whole test suite
+test: build test-native $(venv)/.browser  ## the whole test suite
 	@$(python) -m pytest -q tests
 
 .PHONY: test-native

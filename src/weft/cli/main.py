@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from weft.cli import drain, jobs, nodes, status
+from weft.cli import dashboard, drain, jobs, nodes, processes, state, status
 
 _LIBRARIES = frozenset(("serve",))
 """Those with commands of their own; each is loaded by its name, when asked for."""
@@ -44,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     nodes.add(commands)
     status.add(commands)
+    state.add(commands)
+    processes.add(commands)
+    dashboard.add(commands)
     drain.add(commands)
     jobs.add(commands)
     commands.add_parser("serve", help="run an application over HTTP and show what is served; `weft serve --help`")

@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.cli.options import Commands, add_command
 from weft.engine.cluster import launch, tokens
+from weft.engine.cluster.client import Client
 from weft.engine.cluster.entry import NodeUp
 from weft.engine.node import handshake
 from weft.engine.node.config import ClusterConfig, NodeConfig
@@ -94,6 +95,7 @@ def _start(options: argparse.Namespace) -> int:
         os.close(log_fd)
     print(f"node {running.up.node_id[:8]} of the cluster {running.up.cluster} is up (pid {running.process.pid})")
     print(f"its log: {log}")
+    _print_dashboard(running.up.local_address)
     if options.head:
         print(f"the token: {tokens.keep(running.up.cluster, token)}")
         print(f"to add a node:  {_join_command(running.up, token)}")
@@ -103,6 +105,14 @@ def _start(options: argparse.Namespace) -> int:
         return _block(running, running.up.cluster if options.head else "")
     running.release()
     return 0
+
+
+def _print_dashboard(node: str) -> None:
+    """Which also makes it listen from now on, for browsers and Prometheus."""
+    try:
+        print(f"its dashboard: {Client(node).ask('dashboard')['url']}")
+    except (OSError, RuntimeError, LookupError) as error:
+        print(f"it has no dashboard: {error}")
 
 
 def _join_command(up: NodeUp, token: bytes) -> str:

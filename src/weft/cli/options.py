@@ -74,3 +74,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = " 
 def clock(seconds: float | None) -> str:
     """A moment, for a person."""
     return "-" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def size(count: float) -> str:
+    """Bytes, for a person.
+
+    >>> size(1536), size(10)
+    ('1.5 KiB', '10 B')
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

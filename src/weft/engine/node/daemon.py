@@ -29,6 +29,7 @@ from weft.engine.node.custody import CustodyShell
 from weft.engine.node.deadlocks import Deadlocks
 from weft.engine.node.doors import Doors
 from weft.engine.node.functions import FunctionTable
+from weft.engine.node.log_store import LogStore
 from weft.engine.node.loop import Loop
 from weft.engine.node.memory import MemoryMonitor
 from weft.engine.node.operations import Operations, Pending
@@ -50,6 +51,7 @@ from weft.engine.wire.messages import LogLines, Message, Request
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.jobs.service import JobService
+    from weft.engine.node.front import Front
     from weft.engine.wire.link_messages import Member
 
 TICK_S = 1.0
@@ -98,6 +100,7 @@ class NodeDaemon:
             self._output.flush,
             lambda: [] if self.cluster is None else self.cluster.rows(),
             self.loop.call_later,
+            self.dashboard,
         )
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
@@ -113,6 +116,9 @@ class NodeDaemon:
         """What has gone wrong here lately, for people."""
         self._busy_s = time.monotonic()
         self._keeps_files = config.cluster is not None and not config.cluster.is_leashed
+        self.logs = LogStore(self.session_folder if self._keeps_files else None)
+        self._front: Front | None = None
+        """The door for browsers, once its address was asked for."""
         self.submitted: JobService | None = None
         """The jobs that were submitted to this daemon's cluster, once there were any."""
         fds = (port.segment_fd, port.event_fd)
@@ -159,6 +165,8 @@ class NodeDaemon:
 
     def close(self) -> None:
         """Let everything go; a zygote that still lives ends its workers when it sees the socket's end."""
+        if self._front is not None:
+            self._front.close()
         if self.submitted is not None:
             self.submitted.close()
         if self.cluster is not None:
@@ -385,7 +393,7 @@ class NodeDaemon:
         peers = tuple(peer for peer in self.port.mark_dead(*process) if peer[0] != 0)
         self.drain()
         self._output.close(process)
-        self.requests.surveys.process_died(process)
+        self.requests.process_died(process)
         self._deadlocks.process_died(process)
         self._dead[process] = None
         self._note_failure(process, reason, status)
@@ -466,19 +474,14 @@ class NodeDaemon:
 
     def _offer_more(self) -> None:
         """The operations that are seldom asked for."""
-        from weft.engine.jobs import session_folder
         from weft.engine.jobs.service import JobService
         from weft.engine.node.observation import Observation
         from weft.engine.node.overview import Overview
 
-        def folder() -> str:
-            self._has_environments = True  # there may be a folder to be swept
-            return session_folder.make(self.node_id, self._keeps_files)
-
         def address() -> str:
             return self.address if self.cluster is None else self.cluster.cluster_address
 
-        jobs = self.submitted = JobService(self.loop, self.operations, self, folder, address)
+        jobs = self.submitted = JobService(self.loop, self.operations, self, self.session_folder, address)
         Overview(self, lambda: jobs.job_list({}))
         Observation(self)
         if self.cluster is not None:
@@ -486,9 +489,26 @@ class NodeDaemon:
 
             Draining(self, self.cluster)
 
+    def dashboard(self) -> dict[str, Any]:
+        """Where this node's dashboard is: {"address", "token", "url"}. OSError when it can not listen."""
+        from weft.engine.node.front import Front
+
+        if self._front is None:
+            self._front = Front(self)
+        return self._front.where()
+
+    def session_folder(self) -> str:
+        """Where this node keeps files, made now."""
+        from weft.engine.jobs import session_folder
+
+        self._has_environments = True  # there may be a folder to be swept
+        return session_folder.make(self.node_id, self._keeps_files)
+
     def _deliver_output(self, process: Process, stream: str, lines: list[tuple[str, str]]) -> None:
         worker = self.state.workers.by_process.get(process)
         job = self.state.job_of(process)
+        if worker is not None:
+            self.logs.add(worker.pid, 0 if job is None else job.id, stream, lines)
         if worker is None or job is None:
             text = "".join(f"{line}\n" for _, line in lines)
             os.write(2, text.encode("utf-8", "replace"))

@@ -8,12 +8,18 @@ those that do not answer in time.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from weft.engine.control.tables import KV
+from weft.engine.node import machine
 from weft.engine.node.operations import Outcome, Pending, gather
 from weft.engine.node.survey import MOST_ROWS
 from weft.engine.observe.events import TALLIES
+from weft.engine.state.resources import to_floats
 from weft.engine.wire.messages import Request
 
 if TYPE_CHECKING:
@@ -22,7 +28,8 @@ if TYPE_CHECKING:
 ANSWER_S = 10.0
 MOST_EVENTS = 1 << 20
 _KEYS = {"actors": "actor_id", "jobs": "job_id", "placement_groups": "placement_group_id"}
-_SURVEYED = ("tasks", "objects")
+_SURVEYED = ("tasks", "objects", "stacks")
+BOARDS = b"boards\0"
 
 
 class Observation:
@@ -31,11 +38,16 @@ class Observation:
     def __init__(self, daemon: NodeDaemon) -> None:
         self._daemon = daemon
         offer = daemon.operations.offer
-        offer("node_events", self.node_events)
         offer("events", self.events)
-        offer("node_rows", self.node_rows)
         offer("rows", self.rows)
-        offer("node_tallies", self.node_tallies)
+        for name in ("events", "rows", "errors", "logs", "boards", "machine"):
+            offer(f"node_{name}", getattr(self, f"node_{name}"))
+        offer("errors", lambda params: self._of_all("node_errors", params))
+        offer("logs", lambda params: self._of_all("node_logs", params))
+        offer("boards", lambda params: self._of_all("node_boards", params))
+        offer("machines", lambda params: self._of_all("node_machine", params))
+        offer("node_metrics", self.node_metrics)
+        offer("dashboard", lambda params: daemon.dashboard())
 
     # ---- events ----
 
@@ -73,14 +85,89 @@ class Observation:
             titles[str(worker.pid)] = "worker" if actor is None else f"actor {actor.spec.class_name}"
         return titles
 
-    def node_tallies(self, params: dict[str, Any]) -> dict[str, int]:
-        return dict(zip(TALLIES, self._daemon.port.tallies(), strict=True))
+    # ---- what went wrong, what was written, how busy it is ----
+
+    def node_errors(self, params: dict[str, Any]) -> dict[str, Any]:
+        requests = self._daemon.requests
+        return {
+            "node_id": self._daemon.node_id,
+            "errors": list(requests.errors),
+            "left_out": requests.errors_left_out,
+            "failures": list(self._daemon.failures),
+        }
+
+    def node_logs(self, params: dict[str, Any]) -> dict[str, Any]:
+        """`since`: {node id: number of the first line that is wanted}; `limit`, `pid`, `text` as LogStore.find."""
+        self._daemon.flush_output()
+        logs = self._daemon.logs
+        pid = params.get("pid")
+        lines = logs.find(
+            int(params.get("since", {}).get(self._daemon.node_id, 0)),
+            int(params.get("limit", 1000)),
+            None if pid is None else int(pid),
+            str(params.get("text", "")),
+        )
+        return {
+            "node_id": self._daemon.node_id,
+            "lines": [msgspec.to_builtins(line) for line in lines],
+            "dropped": logs.dropped,
+        }
+
+    def node_boards(self, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """What libraries publish for pages of their own (`weft.util.board`)."""
+        found = []
+        for key, value in self._daemon.tables.scan(KV, BOARDS):
+            page, _, name = key[len(BOARDS) :].decode().partition("\0")
+            found.append({"page": page, "name": name, "board": value})
+        return found
+
+    def node_machine(self, params: dict[str, Any]) -> dict[str, Any]:
+        port = self._daemon.port.statistics()
+        return {
+            **machine.report(),
+            "node_id": self._daemon.node_id,
+            "arena_used_bytes": port["used_bytes"],
+            "arena_bytes": port["arena_bytes"],
+            "objects": port["objects"],
+            "spilled_objects": port["spilled_objects"],
+            "tallies": dict(zip(TALLIES, self._daemon.port.tallies(), strict=True)),
+        }
+
+    def node_metrics(self, params: dict[str, Any]) -> Pending:
+        """All that the node's Prometheus endpoint tells; what user code has counted is asked of its processes now."""
+        pending = Pending()
+        self._daemon.requests.surveys.begin(lambda _: pending.resolve(None), "metrics", 1)
+
+        def whole(_: object) -> dict[str, Any]:
+            state = self._daemon.state
+            places = [worker.place for worker in state.workers]
+            return {
+                "machine": self.node_machine({}),
+                "resources": {
+                    "total": to_floats(state.resources.total),
+                    "available": to_floats(state.resources.available),
+                },
+                "workers": {place.value: places.count(place) for place in set(places)},
+                "demands": sum(demand.wanted for demand in state.demands.by_key.values()),
+                "actors": dict(Counter(actor.stage.value for actor in state.actors.by_id.values())),
+                "log_lines_dropped": self._daemon.logs.dropped,
+                "user": [msgspec.to_builtins(one) for one in self._daemon.requests.user_metrics.totals()],
+            }
+
+        return pending.map(whole)
+
+    def _of_all(self, method: str, params: dict[str, Any]) -> Pending:
+        """What every living node answers, a list."""
+        ask = self._daemon.ask_node
+        return gather(
+            {view.number: ask(view.number, method, params, ANSWER_S) for view in self._daemon.all_views()}
+        ).map(_answers)
 
     # ---- rows ----
 
     def node_rows(self, params: dict[str, Any]) -> Any:
-        """Rows of one kind ("tasks", "objects", "workers", "actors", "jobs", "placement_groups"), as this node knows
-        them. LookupError for another kind."""
+        """Rows of one kind ("tasks", "objects", "stacks", "workers", "actors", "jobs", "placement_groups"), as this
+        node knows them. LookupError for another kind."""
         what, limit = _checked(params)
         if what in _SURVEYED:
             pending = Pending()

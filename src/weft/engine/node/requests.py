@@ -10,6 +10,7 @@ import itertools
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import msgspec
 from weft import _native
 from weft.engine.control.tables import ACTOR_LOGS, KV, Delete, MemoryTables, Put
 from weft.engine.node.survey import MOST_ROWS, Surveys
+from weft.engine.observe.user_metrics import Merged, Series
 from weft.engine.state import events as ev
 from weft.engine.state.actor_log import Batch, LogRows
 from weft.engine.state.actors import Actor, Stage
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from weft.engine.wire.link_messages import Member
 
 IP = "127.0.0.1"
+ERRORS_KEPT = 200
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -50,7 +53,10 @@ class Requests:
         flush_output: Callable[[], None],
         members: Callable[[], list[tuple[Member, dict[str, float]]]],
         call_later: Callable[[float, Callable[[], None]], object],
+        dashboard: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
+        self._dashboard = dashboard
+        """Where it is; None where there is none."""
         self._state = state
         self._port = port
         self._tables = tables
@@ -70,6 +76,10 @@ class Requests:
             lambda prefix: tables.scan(ACTOR_LOGS, prefix),
         )
         self._started_s = time.time()
+        self.user_metrics = Merged()
+        self.errors: deque[dict[str, Any]] = deque(maxlen=ERRORS_KEPT)
+        """What tasks raised lately."""
+        self.errors_left_out = 0
 
     def answer(self, process: Process, request: Request) -> Reply | None:
         """None when the reply is sent later."""
@@ -86,6 +96,19 @@ class Requests:
             return Reply(request.id, error=str(error) or repr(error), error_kind=type(error).__name__)
 
     # ---- what only the processes know ----
+
+    def _do_metrics(self, process: Process, params: dict[str, Any]) -> None:
+        """What user code of that process has counted so far."""
+        self.user_metrics.came(process, msgspec.convert(params["series"], list[Series]))
+
+    def _do_task_failed(self, process: Process, params: dict[str, Any]) -> None:
+        row = {**params, "time_s": time.time()}
+        self.errors_left_out += int(row.pop("untold", 0)) + (len(self.errors) == ERRORS_KEPT)
+        self.errors.append(self._describe(process, row))
+
+    def process_died(self, process: Process) -> None:
+        self.surveys.process_died(process)
+        self.user_metrics.ended(process)
 
     def _do_told(self, process: Process, params: dict[str, Any]) -> None:
         self.surveys.told(process, params["number"], params["rows"])
@@ -206,6 +229,11 @@ class Requests:
             "daemon_pid": os.getpid(),
             "up_s": time.time() - self._started_s,
         }
+
+    def _do_dashboard(self, process: Process, params: dict[str, Any]) -> dict[str, Any]:
+        if self._dashboard is None:
+            raise RuntimeError("there is no dashboard in local_mode")
+        return self._dashboard()
 
     def _do_flush_output(self, process: Process, params: dict[str, Any]) -> None:
         """What workers have written until now is sent before the reply is."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process import context_state, rpc, session
+from weft.engine.process import call_sites, context_state, rpc, session
 from weft.engine.process.actor_class import ActorClass
 from weft.engine.process.actor_handle import ActorHandle
 from weft.engine.process.generator import ObjectRefGenerator, cancel_task, wait_for_any
@@ -22,6 +22,7 @@ from weft.exceptions import WeftError
 T = TypeVar("T")
 R = TypeVar("R")
 _native_get = _native.get
+_notes_call_sites = call_sites.is_wanted()
 _CHECKED_WHOLE = 16
 """wait() on a list of at most so many refs looks for one that appears twice, or is none; on a longer one that would
 cost more than the wait, a twin does no harm, and the core refuses what is no ref when it comes to it."""
@@ -105,12 +106,15 @@ def put(value: T, *, _owner: Any = None, _tensor_transport: str = "object_store"
             "Calling 'put' on an ObjectRef is not allowed. Pass the ref itself, or put it in a list: put([ref])."
         )
     try:
-        return _native.put(value)
+        ref = _native.put(value)
     except RuntimeError as error:
         if _native.is_attached() or _was_shut_down(error):
             raise
         session.ensure()
-        return _native.put(value)
+        ref = _native.put(value)
+    if _notes_call_sites:
+        call_sites.note(ref)
+    return ref
 
 
 def wait(

@@ -184,6 +184,9 @@ class WorkerHost(Host):
     def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
         if isinstance(error, SystemExit) and self._calls is None:  # a concurrent actor's calls see to it themselves
             lifecycle.leave(error)
+        from weft.engine.process import failures
+
+        failures.tell(error, name)
         return errors.dump_error(error, name, retry_types)
 
     def create_actor(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], actor: bytes) -> Any:

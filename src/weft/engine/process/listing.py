@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from weft import _native
+from weft.engine.process import call_sites
 
 
 def rows(what: str, limit: int) -> list[dict[str, Any]]:
     """At most `limit`; ids as text, workers as (slot, generation) for the daemon to name."""
-    return _tasks(limit) if what == "tasks" else _objects(limit)
+    if what == "tasks":
+        return _tasks(limit)
+    if what == "objects":
+        return _objects(limit)
+    if what == "stacks":
+        from weft.engine.process import stacks
+
+        return stacks.rows()[:limit]
+    registry = sys.modules.get("weft.engine.process.metrics_registry")
+    if what == "metrics" and registry is not None:
+        registry.push()  # which arrives before this answer
+    return []
 
 
 def _tasks(limit: int) -> list[dict[str, Any]]:
@@ -43,6 +56,7 @@ def _objects(limit: int) -> list[dict[str, Any]]:
             "reference_type": "LOCAL_REFERENCE",
             "references": row["holds"],
             "borrowers": len(row["borrowers"]),
+            "call_site": call_sites.of(row["id"]),
         }
         for row in owned[:limit]
     ]

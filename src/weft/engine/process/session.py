@@ -79,7 +79,17 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
                 "Call weft.shutdown() first, or pass ignore_reinit_error=True."
             )
         _attach(options)
-        return context()
+        made = context()
+    _greet(made, options)
+    return made
+
+
+def _greet(made: SessionContext, options: InitOptions) -> None:
+    """Where the dashboard is, for a person at a terminal; nothing in a pipe, a test or a notebook."""
+    if options.local_mode or options.given.get("include_dashboard") is False or not sys.stderr.isatty():
+        return
+    with contextlib.suppress(RuntimeError, OSError):  # no port is free: the session is not worse for it
+        print(f"weft: the dashboard is at {made.dashboard_url}", file=sys.stderr, flush=True)
 
 
 def _slurm_cluster(given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from weft import _native
+
 
 class SessionContext:
     """Of one session. As a context manager it ends the session.
@@ -17,7 +19,6 @@ class SessionContext:
     """
 
     def __init__(self, address: str, node_id: str, namespace: str, end: Callable[[], None]) -> None:
-        self.dashboard_url: str | None = None
         self.python_version = ".".join(map(str, sys.version_info[:3]))
         self.namespace = namespace
         self._end = end
@@ -30,6 +31,17 @@ class SessionContext:
             "session_dir": os.path.join(_temporary_folder(), session_name(node_id)),
             "webui_url": None,
         }
+
+    @property
+    def dashboard_url(self) -> str | None:
+        """Where the dashboard is, with its token; it listens from the first time that it is asked for.
+
+        None where there is none: in local_mode, or when the session is over."""
+        from weft.engine.process import context_state, rpc
+
+        if context_state.state.local is not None or not _native.is_attached():
+            return None
+        return str(rpc.request("dashboard")["url"])
 
     @property
     def weft_version(self) -> str:
@@ -69,6 +81,14 @@ class SessionContext:
 
     def __exit__(self, *error: object) -> None:
         self._end()
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        import html
+
+        url = html.escape(self.dashboard_url or "", quote=True)
+        link = f', <a href="{url}" target="_blank" rel="noreferrer">dashboard</a>' if url else ""
+        return f"<b>Weft</b> at <code>{html.escape(self['address'])}</code>{link}"
 
     def __repr__(self) -> str:
         return f"SessionContext(address={self['address']!r}, node_id={self['node_id']!r})"

@@ -160,11 +160,11 @@ class Warn(Message):
 
 
 class Tell(Message):
-    """Answer with the request `told`: at most `limit` rows of the tasks or objects that this process knows."""
+    """Answer with the request `told`: at most `limit` rows of what this process knows."""
 
     number: int
     what: str
-    """"tasks" or "objects"."""
+    """"tasks", "objects", "stacks"; "metrics" has no rows: the process sends its metrics before it answers."""
     limit: int
 
 

@@ -1,0 +1,85 @@
+"""The dynamic task graph: tasks as nodes; data, control and stateful edges. Pure.
+
+A data edge leads from a task to one that uses its result, a control edge from a task to one that it submitted, a
+stateful edge from a call of an actor to the next one that ran on it. Collapsed, all tasks of one name are one node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.dashboard.collector import Task
+
+MOST_NODES = 400
+DATA, CONTROL, STATE = "data", "control", "state"
+Edge = tuple[str, str, str]
+
+
+def edges(tasks: Sequence[Task]) -> list[Edge]:
+    """(from, to, kind) between tasks that are known."""
+    known = {task.id for task in tasks}
+    found: list[Edge] = []
+    last_call: dict[str, str] = {}
+    for task in sorted(tasks, key=lambda one: one.started_s or 0.0):
+        found += [(source, task.id, DATA) for source in task.uses if source in known]
+        if task.parent in known:
+            found.append((task.parent, task.id, CONTROL))
+        if task.actor and task.started_s is not None:
+            if task.actor in last_call:
+                found.append((last_call[task.actor], task.id, STATE))
+            last_call[task.actor] = task.id
+    return found
+
+
+def whole(tasks: Sequence[Task], limit: int = MOST_NODES) -> dict[str, Any]:
+    """The newest tasks, one node each."""
+    shown = list(tasks)[-limit:]
+    links = edges(shown)
+    depth = _depths([task.id for task in shown], links)
+    nodes = [
+        {"id": task.id, "name": task.name or "?", "status": task.status, "depth": depth[task.id], "count": 1}
+        for task in shown
+    ]
+    return {"nodes": nodes, "edges": _rows(links), "left_out": len(tasks) - len(shown)}
+
+
+def collapsed(tasks: Sequence[Task], limit: int = MOST_NODES) -> dict[str, Any]:
+    """One node a name."""
+    names = Counter(task.name or "?" for task in tasks)
+    kept = dict(names.most_common(limit))
+    name_of = {task.id: task.name or "?" for task in tasks}
+    counts: Counter[Edge] = Counter()
+    for source, target, kind in edges(tasks):
+        if name_of[source] in kept and name_of[target] in kept:
+            counts[name_of[source], name_of[target], kind] += 1
+    depth = _depths(list(kept), [edge for edge in counts if edge[0] != edge[1]])
+    failed = Counter(task.name or "?" for task in tasks if task.status == "failed")
+    nodes = [
+        {"id": name, "name": name, "status": "failed" if failed[name] else "ok", "depth": depth[name], "count": count}
+        for name, count in kept.items()
+    ]
+    rows = [{**row, "count": counts[edge]} for row, edge in zip(_rows(counts), counts, strict=True)]
+    return {"nodes": nodes, "edges": rows, "left_out": len(names) - len(kept)}
+
+
+def _rows(links: Iterable[Edge]) -> list[dict[str, Any]]:
+    return [{"source": source, "target": target, "kind": kind} for source, target, kind in links]
+
+
+def _depths(ids: Sequence[str], links: Sequence[Edge]) -> dict[str, int]:
+    """How many edges the longest way to each node has; edges that would close a circle are left out."""
+    after: dict[str, list[str]] = {}
+    for source, target, _ in links:
+        after.setdefault(source, []).append(target)
+    depth = dict.fromkeys(ids, 0)
+    for _ in range(min(len(ids), 64)):
+        changed = False
+        for source, targets in after.items():
+            for target in targets:
+                if target != source and depth[target] < depth[source] + 1 <= 64:
+                    depth[target], changed = depth[source] + 1, True
+        if not changed:
+            break
+    return depth

@@ -1,0 +1,121 @@
+"""What the pages ask for, by path; each answer is JSON. Used by many threads; nothing is kept here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from weft.dashboard import graph, profile, prometheus
+from weft.dashboard.collector import Collector
+from weft.engine.observe.collect import Asks
+
+MOST_ROWS = 1000
+_LISTINGS = ("tasks", "objects", "workers", "actors", "jobs", "placement_groups", "stacks")
+Query = dict[str, str]
+
+
+class Pages:
+    def __init__(self, client: Asks, collector: Collector) -> None:
+        self._client = client
+        self._collector = collector
+        self._answers: dict[str, Callable[[Query], Any]] = {
+            "cluster": self._cluster,
+            "stream": self._stream,
+            "graph": self._graph,
+            "task": self._task,
+            "summary": self._summary,
+            "errors": lambda query: self._client.ask("errors"),
+            "logs": self._logs,
+            "flame": self._flame,
+            "boards": self._boards,
+        }
+
+    def answer(self, path: str, query: Query) -> Any:
+        """LookupError for a path that is not there, ValueError for a query that makes no sense."""
+        name, _, rest = path.partition("/")
+        if name == "rows" and rest in _LISTINGS:
+            return {"rows": self._client.ask("rows", what=rest, limit=_number(query, "limit", MOST_ROWS))}
+        if path not in self._answers:
+            raise LookupError(f"there is nothing at /api/{path}")
+        return self._answers[path](query)
+
+    def metrics(self) -> str:
+        return prometheus.text(self._client.ask("node_metrics"))
+
+    def _cluster(self, query: Query) -> Any:
+        return {"status": self._client.ask("status"), "machines": self._client.ask("machines")}
+
+    def _stream(self, query: Query) -> Any:
+        return self._collector.since(_number(query, "since", 0), _number(query, "limit", 2000))
+
+    def _graph(self, query: Query) -> Any:
+        tasks = self._collector.known_tasks()
+        if name := query.get("name"):
+            tasks = [task for task in tasks if task.name == name]
+        return graph.whole(tasks) if query.get("by") == "task" or name else graph.collapsed(tasks)
+
+    def _task(self, query: Query) -> Any:
+        """One task's story."""
+        tasks = {task.id: task for task in self._collector.known_tasks()}
+        task = tasks.get(query.get("id", ""))
+        if task is None:
+            raise LookupError(f"nothing is recorded of task {query.get('id')!r} any more")
+        found = [row for node in self._client.ask("errors") for row in node["errors"] if row["task_id"] == task.id]
+        return {
+            **dataclasses.asdict(task),
+            "parent_name": tasks[task.parent].name if task.parent in tasks else "",
+            "children": [other.id for other in tasks.values() if other.parent == task.id][:MOST_ROWS],
+            "used_by": [other.id for other in tasks.values() if task.id in other.uses][:MOST_ROWS],
+            "error": found[-1]["traceback"] if found else "",
+        }
+
+    def _summary(self, query: Query) -> Any:
+        """How many tasks there are of each name and how they ended, as far as events tell."""
+        found: dict[str, dict[str, Any]] = {}
+        for task in self._collector.known_tasks():
+            row = found.setdefault(
+                task.name or "?", {"name": task.name or "?", "states": {}, "seconds": 0.0, "runs": 0}
+            )
+            row["states"][task.status] = row["states"].get(task.status, 0) + 1
+            if task.started_s is not None and task.ended_s is not None:
+                row["seconds"] += task.ended_s - task.started_s
+                row["runs"] += 1
+        return {
+            "rows": sorted(found.values(), key=lambda row: -row["seconds"]),
+            "recorded": self._collector.recorded,
+            "dropped": self._collector.dropped,
+        }
+
+    def _logs(self, query: Query) -> Any:
+        wanted: dict[str, Any] = {"limit": _number(query, "limit", 500), "text": query.get("text", "")}
+        if query.get("pid"):
+            wanted["pid"] = _number(query, "pid", 0)
+        return {"nodes": self._client.ask("logs", **wanted)}
+
+    def _flame(self, query: Query) -> Any:
+        """Of a worker or driver on this machine, and of no other process."""
+        pid = _number(query, "pid", 0)
+        known = {row["pid"] for row in self._client.ask("rows", what="workers", limit=MOST_ROWS)}
+        if pid not in known:
+            raise LookupError(f"process {pid} is no worker or driver of this cluster")
+        return profile.flame(pid, _number(query, "seconds", 2))
+
+    def _boards(self, query: Query) -> Any:
+        boards = [row for rows in self._client.ask("boards") for row in rows]
+        page = query.get("page")
+        return {
+            "boards": [
+                {"page": row["page"], "name": row["name"], "board": json.loads(row["board"])}
+                for row in boards
+                if page in (None, row["page"])
+            ]
+        }
+
+
+def _number(query: Query, name: str, default: int) -> int:
+    value = query.get(name, str(default))
+    if not value.isdigit():
+        raise ValueError(f"{name} must be a number, but got {value!r}")
+    return int(value)

@@ -1,0 +1,107 @@
+// Nodes: how busy they are, what waits and why.
+import { html, useRef } from "/vendor/preact-htm.module.js";
+import { bytes, clock, number, seconds, short, usePoll } from "/data.js";
+import { Card, Lines, Problem, State, Table } from "/parts.js";
+
+const KEPT_MS = 300_000;
+const percent = (value) => `${Math.round(value)} %`;
+const rate = (value) => `${number(Math.round(value))}/s`;
+
+// Adds one point of each node to the histories, from two readings of its counters.
+function remember(histories, before, machines) {
+  for (const now of machines) {
+    const old = before[now.node_id];
+    const name = short(now.node_id), at = now.time_s * 1000;
+    const add = (chart, value) => {
+      const line = ((histories[chart] ||= {})[name] ||= []);
+      line.push([at, value]);
+      while (line[0][0] < at - KEPT_MS) line.shift();
+    };
+    add("memory", (100 * now.memory_used_bytes) / now.memory_total_bytes);
+    add("arena", now.arena_used_bytes);
+    if (old && now.time_s > old.time_s) {
+      const spent = now.time_s - old.time_s;
+      const total = now.cpu_total_s - old.cpu_total_s;
+      if (total > 0) add("cpu", (100 * (now.cpu_busy_s - old.cpu_busy_s)) / total);
+      add("tasks", (now.tallies.finished + now.tallies.failed - old.tallies.finished - old.tallies.failed) / spent);
+      add("network", (now.network_received_bytes + now.network_sent_bytes
+        - old.network_received_bytes - old.network_sent_bytes) / spent);
+    }
+    before[now.node_id] = now;
+  }
+}
+
+const last = (histories, chart, name) => {
+  const line = (histories[chart] || {})[name];
+  return line && line.length ? line[line.length - 1][1] : null;
+};
+
+function nodeColumns(machines, histories) {
+  const of = (node) => machines.find((machine) => machine.node_id === node.node_id) || {};
+  const used = (node, name) => (node.total[name] === undefined ? null
+    : `${number(node.total[name] - (node.available[name] || 0))} of ${number(node.total[name])}`);
+  const now = (node, chart, unit) => {
+    const value = last(histories, chart, short(node.node_id));
+    return value === null ? null : unit(value);
+  };
+  return [
+    ["node", (node) => `${short(node.node_id)}${node.is_head ? " (head)" : ""}`],
+    ["state", (node) => html`<${State} of=${node.state} /> ${node.why}`, (node) => node.state],
+    ["address", (node) => node.address],
+    ["CPUs held", (node) => used(node, "CPU")],
+    ["GPUs held", (node) => used(node, "GPU")],
+    ["CPU", (node) => now(node, "cpu", percent)],
+    ["memory", (node) => (of(node).memory_used_bytes ? `${bytes(of(node).memory_used_bytes)} of ${bytes(of(node).memory_total_bytes)}` : null)],
+    ["arena", (node) => (of(node).arena_bytes ? `${bytes(of(node).arena_used_bytes)} of ${bytes(of(node).arena_bytes)}` : null)],
+    ["network", (node) => now(node, "network", (value) => `${bytes(value)}/s`)],
+    ["tasks run", (node) => (of(node).tallies ? number(of(node).tallies.finished + of(node).tallies.failed) : null)],
+    ["leased", (node) => node.tasks_running],
+    ["actors", (node) => node.actors],
+    ["idle", (node) => (node.idle_s ? seconds(node.idle_s) : null)],
+  ];
+}
+
+function Waiting({ rows }) {
+  if (!rows.length) return html`<p class="muted">Nothing waits for resources.</p>`;
+  return html`<ul>${rows.map((row) => html`<li>
+    ${row.count} × ${row.kind} of job ${row.job}:
+    ${" "}${Object.entries(row.resources).map(([name, value]) => `${value} ${name}`).join(", ") || "nothing"}, for ${row.waits_s} s
+    ${row.fits === "never" ? " – no node can ever hold it" : ""}
+    <ul>${row.nodes.slice(0, 4).map((node) => html`<li class="muted">node ${short(node.node_id)}: ${node.why}</li>`)}</ul></li>`)}</ul>`;
+}
+
+export function Cluster() {
+  const histories = useRef({}), before = useRef({});
+  const { value, error } = usePoll("cluster", 1000, (found) => remember(histories.current, before.current, found.machines));
+  if (!value) return html`<div><${Problem} text=${error} /><p aria-busy="true">Asking the nodes…</p></div>`;
+  const { status, machines } = value;
+  const sum = (of) => machines.reduce((total, machine) => total + of(machine), 0);
+  const alive = status.nodes.filter((node) => node.state !== "dead");
+  const lines = (chart) => histories.current[chart] || {};
+  const total = (chart) => Object.values(lines(chart)).reduce((all, line) => all + (line.length ? line[line.length - 1][1] : 0), 0);
+  return html`<div><${Problem} text=${error} />
+    <div class="cards">
+      <${Card} title="nodes alive" note=${status.address}>${alive.length} of ${status.nodes.length}<//>
+      <${Card} title="tasks run" note=${rate(total("tasks"))}>
+        <span data-test="tasks-run">${number(sum((m) => m.tallies.finished + m.tallies.failed))}</span><//>
+      <${Card} title="tasks failed"><span data-test="tasks-failed">${number(sum((m) => m.tallies.failed))}</span><//>
+      <${Card} title="wait for resources">${number(status.demands.reduce((all, row) => all + row.count, 0))}<//>
+      <${Card} title="actors"><span data-test="actors">${number(alive.reduce((all, node) => all + (node.actors || 0), 0))}</span><//>
+      <${Card} title="object store" note=${`of ${bytes(sum((m) => m.arena_bytes))}`}>${bytes(sum((m) => m.arena_used_bytes))}<//>
+      <${Card} title="spilled" note="bytes so far">${bytes(sum((m) => m.tallies.spilled_bytes))}<//>
+    </div>
+    <div class="charts">
+      <${Lines} title="Tasks per second" series=${lines("tasks")} unit=${(v) => number(Math.round(v))}
+        says=${`tasks per second, now ${Math.round(total("tasks"))}`} />
+      <${Lines} title="CPU" series=${lines("cpu")} unit=${percent} max=${100} says="CPU use of each node in percent" />
+      <${Lines} title="Memory" series=${lines("memory")} unit=${percent} max=${100} says="memory use of each node in percent" />
+      <${Lines} title="Object store" series=${lines("arena")} unit=${bytes} says="bytes in each node's object store" />
+      <${Lines} title="Network" series=${lines("network")} unit=${(v) => `${bytes(v)}/s`} says="network traffic of each node" />
+    </div>
+    <h2>Nodes</h2>
+    <${Table} caption="Nodes" columns=${nodeColumns(machines, histories.current)} rows=${status.nodes} />
+    <h2>What waits, and why</h2><${Waiting} rows=${status.demands} />
+    <h2>Recent failures</h2>
+    <${Table} caption="Failures" empty="None." rows=${status.failures}
+      columns=${[["when", (row) => clock(row.time_s), (row) => row.time_s], ["what", (row) => row.what]]} /></div>`;
+}

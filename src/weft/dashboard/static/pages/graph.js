@@ -1,0 +1,56 @@
+// The dynamic task graph. Collapsed, a node is a function; a click opens its tasks, a click on a task its story.
+import { html, useState } from "/vendor/preact-htm.module.js";
+import { colour, usePoll } from "/data.js";
+import { Chart, Problem, Table, isDark } from "/parts.js";
+import { Story } from "/pages/story.js";
+
+const KINDS = { data: ["data: a result is used", "#0b6e99", "solid"], control: ["control: submitted by", "#8a8a8a", "dashed"], state: ["state: next on the same actor", "#b8860b", "dotted"] };
+
+function drawing({ nodes, edges }, shown) {
+  const columns = new Map();
+  const data = nodes.map((node) => {
+    const row = columns.get(node.depth) || 0;
+    columns.set(node.depth, row + 1);
+    return { id: node.id, name: node.id, label: { formatter: node.count > 1 ? `${node.name} × ${node.count}` : node.name },
+      x: node.depth * 180, y: row * 60 + (node.depth % 2) * 24, value: node.count,
+      symbolSize: Math.min(46, 14 + 6 * Math.log2(1 + node.count)),
+      itemStyle: { color: node.status === "failed" ? "#c0392b" : colour(node.name) } };
+  });
+  const links = edges.filter((edge) => shown[edge.kind]).map((edge) => ({ source: edge.source, target: edge.target,
+    lineStyle: { color: KINDS[edge.kind][1], type: KINDS[edge.kind][2], width: 1 + Math.min(3, Math.log10(edge.count || 1)), curveness: 0.12 },
+    label: { show: (edge.count || 1) > 1, formatter: String(edge.count), fontSize: 9 } }));
+  return { notMerge: false,
+    tooltip: { formatter: ({ data: one, dataType }) => (dataType === "edge" ? "" : one.label.formatter.slice(0, 200)) },
+    series: [{ type: "graph", layout: "none", roam: true, draggable: true, edgeSymbol: ["none", "arrow"], edgeSymbolSize: 7,
+      label: { show: true, position: "bottom", fontSize: 10, width: 150, overflow: "truncate", color: isDark() ? "#ddd" : "#222" }, data, links }] };
+}
+
+export function Graph() {
+  const [name, setName] = useState(""), [byTask, setByTask] = useState(false), [task, setTask] = useState("");
+  const [shown, setShown] = useState({ data: true, control: true, state: true });
+  const path = name ? `graph?name=${encodeURIComponent(name)}` : byTask ? "graph?by=task" : "graph";
+  const { value, error } = usePoll(path, 2000);
+  const isTasks = Boolean(name) || byTask;
+  const picked = (what) => {
+    if (what.dataType === "edge" || !what.data) return;
+    if (isTasks) setTask(what.data.id); else setName(what.data.id);
+  };
+  const edges = value ? value.edges : [];
+  return html`<div><${Problem} text=${error} />
+    <div class="row">
+      <label><input type="checkbox" role="switch" checked=${isTasks} onChange=${(event) => { setByTask(event.target.checked); setName(""); }} /> each task</label>
+      ${name ? html`<button type="button" class="secondary" onClick=${() => setName("")}>all functions (now ${name.slice(0, 40)})</button>` : null}
+      ${Object.entries(KINDS).map(([kind, [says, ink]]) => html`<label style=${`border-bottom:3px solid ${ink}`}><input type="checkbox" checked=${shown[kind]}
+        onChange=${(event) => setShown({ ...shown, [kind]: event.target.checked })} /> ${says}</label>`)}
+    </div>
+    ${value && value.nodes.length ? html`<${Chart} tall key=${path} option=${drawing(value, shown)} onClick=${picked}
+      says=${`task graph with ${value.nodes.length} nodes and ${edges.length} edges`} />` : html`<p class="muted">Nothing has run yet.</p>`}
+    ${value && value.left_out ? html`<p class="muted">${value.left_out} more are not drawn.</p>` : null}
+    <${Story} task=${task} />
+    <details><summary>The same as a table</summary>
+      <${Table} caption="Nodes of the graph" rows=${value ? value.nodes : null} columns=${[
+        ["name", (node) => node.name], ["tasks", (node) => node.count], ["status", (node) => node.status],
+        ["", (node) => html`<button type="button" class="outline" onClick=${() => (isTasks ? setTask(node.id) : setName(node.id))}>open</button>`]]} />
+      <${Table} caption="Edges of the graph" rows=${edges} columns=${[
+        ["from", (edge) => edge.source], ["to", (edge) => edge.target], ["kind", (edge) => edge.kind], ["tasks", (edge) => edge.count || 1]]} /></details></div>`;
+}

@@ -1,0 +1,139 @@
+"""`weft list`, `summary`, `memory`, `explain`, `logs`, `stack`, `top`, `dashboard` and `timeline` against a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Head
+
+import weft
+
+HOSTILE = "evil\x1b[2J<script>"
+
+
+@weft.remote(num_cpus=0)
+class Gate:
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def enter(self) -> None:
+        print("waits at the gate")
+        self.opened.wait()
+
+    def open(self) -> None:
+        self.opened.set()
+
+
+@weft.remote(num_cpus=0)
+def fails() -> None:
+    raise ValueError("on purpose")
+
+
+@pytest.fixture(scope="module")
+def gate(head: Head) -> Iterator[Any]:
+    """An actor with a call that waits."""
+    made = Gate.options(max_concurrency=3, name="gate").remote()
+    waiting = made.enter.options(name=HOSTILE).remote()
+    eventually(lambda: any(row["name"] == HOSTILE for row in rows(head, "tasks")))
+    yield made
+    weft.get([made.open.remote(), waiting])
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    tick = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come"
+        tick.wait(0.05)
+
+
+def rows(head: Head, what: str, *options: str) -> list[dict[str, Any]]:
+    ended = head.cli("list", what, "--json", *options)
+    assert ended.returncode == 0, ended.stderr
+    found: list[dict[str, Any]] = json.loads(ended.stdout)
+    return found
+
+
+def test_every_kind_is_listed_for_people_and_for_programs(head: Head, gate: Any) -> None:
+    kept = weft.put(b"x" * (1 << 20))
+    for kind in ("tasks", "actors", "objects", "nodes", "jobs", "workers", "placement-groups"):
+        ended = head.cli("list", kind)
+        assert ended.returncode == 0 and ended.stdout, (kind, ended.stderr)
+        assert "\x1b" not in ended.stdout
+        rows(head, kind)
+    assert "evil?[2J<script>" in head.cli("list", "tasks").stdout
+    assert "1.0 MiB" in head.cli("list", "objects").stdout
+    del kept
+
+
+def test_listings_are_filtered_and_cut(head: Head, gate: Any) -> None:
+    assert [row["name"] for row in rows(head, "actors", "--filter", "state=ALIVE")] == ["gate"]
+    assert rows(head, "actors", "--filter", "state!=ALIVE") == []
+    assert len(rows(head, "workers", "--limit", "1")) == 1
+    wrong = head.cli("list", "actors", "--filter", "colour=red")
+    assert wrong.returncode == 1 and "there is no 'colour' to filter by" in wrong.stderr
+
+
+def test_sums_are_by_name_and_by_owner(head: Head, gate: Any) -> None:
+    kept = weft.put(b"x" * (1 << 20))
+    assert json.loads(head.cli("summary", "actors", "--json").stdout) == {"Gate": {"ALIVE": 1}}
+    assert "evil?[2J" in head.cli("summary", "tasks").stdout
+    assert f"driver {os.getpid()}" in head.cli("summary", "objects").stdout
+    memory = head.cli("memory")
+    assert "of the object store in use" in memory.stdout and f"driver {os.getpid()} on" in memory.stdout
+    assert "(not recorded)" in head.cli("memory", "--group-by", "site").stdout
+    del kept
+
+
+def test_a_thing_is_explained_by_the_beginning_of_its_id(head: Head, gate: Any) -> None:
+    (actor,) = rows(head, "actors")
+    assert f"Actor Gate {actor['actor_id']} is ALIVE in process" in head.cli("explain", actor["actor_id"][:12]).stdout
+    task = next(row for row in rows(head, "tasks") if row["name"] == HOSTILE)
+    assert "runs in the worker" in head.cli("explain", task["task_id"]).stdout
+    unknown = head.cli("explain", "0123456789")
+    assert unknown.returncode == 1 and "nothing with the id 0123456789" in unknown.stderr
+
+
+def test_a_task_that_failed_is_explained_with_its_traceback(head: Head, gate: Any) -> None:
+    ref = fails.remote()
+    with pytest.raises(ValueError, match="on purpose"):
+        weft.get(ref)
+    told = head.cli("explain", ref.hex()[:24])
+    assert 'raise ValueError("on purpose")' in told.stdout
+
+
+def test_logs_of_workers_are_read_also_from_files(head: Head, gate: Any) -> None:
+    eventually(lambda: "waits at the gate" in head.cli("logs").stdout)
+    assert head.cli("logs", "--grep", "no such words").stdout == ""
+    line = json.loads(head.cli("logs", "--grep", "GATE", "--json").stdout.splitlines()[0])
+    assert (line["text"], line["stream"], line["name"]) == ("waits at the gate", "stdout", HOSTILE)
+    (node,) = rows(head, "nodes")
+    assert "waits at the gate" in head.cli("logs", "--session", node["node_id"]).stdout
+    assert "no session of a node ffff" in head.cli("logs", "--session", "ffff").stderr
+
+
+def test_stacks_show_where_a_call_waits(head: Head, gate: Any) -> None:
+    told = head.cli("stack")
+    assert told.returncode == 0 and "in enter" in told.stdout and "self.opened.wait()" in told.stdout
+    found = json.loads(head.cli("stack", "--json").stdout)["stacks"]
+    assert {row["owner_type"] for row in found} == {"DRIVER", "WORKER"}
+
+
+def test_top_shows_nodes_and_tasks(head: Head, gate: Any) -> None:
+    told = head.cli("top", "--once")
+    assert told.returncode == 0 and "nodes" in told.stdout and "evil?[2J" in told.stdout
+
+
+def test_the_dashboard_and_the_timeline_are_a_command_away(head: Head, gate: Any, tmp_path: Path) -> None:
+    assert head.cli("dashboard", "--no-open").stdout.startswith("http://127.0.0.1:")
+    assert set(json.loads(head.cli("dashboard", "--json").stdout)) == {"address", "token", "url"}
+    told = head.cli("timeline", str(tmp_path / "trace.json"))
+    assert "0 dropped" in told.stdout
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

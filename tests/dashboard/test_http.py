@@ -1,0 +1,184 @@
+"""The dashboard's server against a running session, without a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from dashboard_site import Site, eventually, server_process
+
+import weft
+from weft.util import board
+from weft.util.metrics import Counter, Gauge, Histogram
+
+STATIC_PATHS = ("/", "/index.html", "/app.js", "/style.css", "/icon.svg", "/vendor/echarts.min.js", "/pages/stream.js")
+LISTINGS = ("tasks", "objects", "workers", "actors", "jobs", "placement_groups", "stacks")
+API_PATHS = (
+    "cluster",
+    "stream",
+    "graph",
+    "graph?by=task",
+    "summary",
+    "errors",
+    "logs",
+    "boards",
+    *(f"rows/{what}" for what in LISTINGS),
+)
+WRONG = ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "weft_dashboard=wrong"}, {"Cookie": "\x01="})
+ELSEWHERE = ("/../server.py", "/%2e%2e/server.py", "/..%2fserver.py", "/vendor/../../server.py", "/nothing")
+NONSENSE = (("rows/nothing", 404), ("x", 404), ("logs?limit=x", 400), ("task?id=00", 404), ("flame?pid=1", 404))
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    weft.init(num_cpus=2, log_to_driver=False)
+    try:
+        url = weft.init(ignore_reinit_error=True).dashboard_url
+        assert url is not None
+        yield Site(url)
+    finally:
+        weft.shutdown()
+
+
+@weft.remote
+def work(text: str) -> str:
+    print(text)
+    return text
+
+
+@weft.remote
+def fails(text: str) -> None:
+    raise ValueError(text)
+
+
+@pytest.mark.parametrize(
+    "path", [*STATIC_PATHS, *(f"/api/{path}" for path in API_PATHS), "/metrics", "/nothing", "/api/x"]
+)
+def test_every_path_wants_the_token(site: Site, path: str) -> None:
+    for headers in WRONG:
+        for method in ("GET", "HEAD"):
+            answer, _ = site.ask(path, method, **headers)
+            assert answer.status == 401, (method, headers)
+
+
+def test_the_token_in_the_address_becomes_a_cookie_that_opens_all(site: Site) -> None:
+    answer, _ = site.ask(f"/?token={site.token}")
+    assert (answer.status, answer.getheader("Location")) == (303, "/")
+    cookie = answer.getheader("Set-Cookie", "")
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert site.ask("/", Cookie=cookie.split(";")[0])[0].status == 200
+    assert site.ask(f"/api/cluster?token={site.token}")[0].status == 401
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_nothing_can_be_changed(site: Site, method: str) -> None:
+    assert site.ask("/api/cluster", method, Authorization=f"Bearer {site.token}")[0].status == 501
+
+
+@pytest.mark.parametrize("path", STATIC_PATHS)
+def test_files_come_from_the_package_under_a_strict_policy(site: Site, path: str) -> None:
+    answer, body = site.ask(path, Authorization=f"Bearer {site.token}")
+    assert answer.status == 200 and body
+    assert "script-src 'self';" in answer.getheader("Content-Security-Policy", "")
+    assert answer.getheader("X-Content-Type-Options") == "nosniff"
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_no_other_file_can_be_read(site: Site, path: str) -> None:
+    assert site.ask(path, Authorization=f"Bearer {site.token}")[0].status == 404
+
+
+def test_pages_ask_for_nothing_from_elsewhere(site: Site) -> None:
+    for path in STATIC_PATHS:
+        if "vendor" not in path:
+            text = site.get(path).decode()
+            assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text, path
+
+
+@pytest.mark.parametrize("path", API_PATHS)
+def test_every_question_of_a_page_is_answered(site: Site, path: str) -> None:
+    site.api(path)
+
+
+@pytest.mark.parametrize(("path", "status"), NONSENSE)
+def test_what_makes_no_sense_is_told(site: Site, path: str, status: int) -> None:
+    answer, body = site.ask(f"/api/{path}", Authorization=f"Bearer {site.token}")
+    assert answer.status == status and json.loads(body)["error"]
+
+
+def test_tasks_are_in_the_stream_the_graph_and_their_story(site: Site) -> None:
+    weft.get(work.options(name="second").remote(work.options(name="first").remote("x")))
+
+    def drawn() -> tuple[dict[str, str], list[dict[str, str]]] | None:
+        found = site.api("graph?by=task")
+        ids = {node["name"]: node["id"] for node in found["nodes"] if node["status"] == "ok"}
+        return (ids, found["edges"]) if {"first", "second"} <= set(ids) else None
+
+    ids, edges = eventually(drawn)
+    assert {"source": ids["first"], "target": ids["second"], "kind": "data"} in edges
+    story = site.api(f"task?id={ids['second']}")
+    assert (story["status"], story["uses"]) == ("ok", [ids["first"]])
+    assert "second" in {one["name"] for one in site.api("stream")["slices"]}
+
+
+def test_errors_have_their_remote_traceback(site: Site) -> None:
+    with pytest.raises(ValueError, match="too bad"):
+        weft.get(fails.options(name="<script>alert(1)</script>").remote("too bad"))
+    row = site.api("errors")[0]["errors"][-1]
+    assert (row["name"], row["error_type"]) == ("<script>alert(1)</script>", "ValueError")
+    assert "raise ValueError(text)" in row["traceback"]
+
+
+def test_logs_can_be_searched_and_a_line_of_ten_megabytes_does_no_harm(site: Site) -> None:
+    weft.get(work.remote("needle \x1b[31m<b>"))
+    (node,) = site.api("logs?text=needle")["nodes"]
+    assert node["lines"][-1]["text"] == "needle \x1b[31m<b>"
+    weft.get(work.remote("x" * (10 << 20)))
+    assert max(len(line["text"]) for line in site.api("logs")["nodes"][0]["lines"]) <= 64 << 10
+
+
+def test_metrics_are_the_engines_and_the_users(site: Site) -> None:
+    @weft.remote
+    def count() -> None:
+        Counter("app_hits", "Hits.", tag_keys=("route",)).inc(2, {"route": "/"})
+        Gauge("app_load").set(0.5)
+        Histogram("app_seconds", boundaries=[1, 2]).observe(1.5)
+
+    weft.get([count.remote(), count.remote()])
+    text = site.get("/metrics").decode()
+    assert 'app_hits{route="/",node=' in text and "# TYPE app_seconds histogram" in text
+    (hits,) = [line for line in text.splitlines() if line.startswith("app_hits{")]
+    assert hits.endswith(" 4")
+    (finished,) = [line for line in text.splitlines() if line.startswith("weft_tasks_finished_total{")]
+    assert int(finished.split()[-1]) >= 2
+
+
+def test_boards_are_shown_until_they_are_withdrawn(site: Site) -> None:
+    board.publish("tune", "mine", {"trials": []})
+    assert site.api("boards?page=tune")["boards"] == [{"page": "tune", "name": "mine", "board": {"trials": []}}]
+    assert site.api("boards?page=rl")["boards"] == []
+    board.withdraw("tune", "mine")
+    assert site.api("boards?page=tune")["boards"] == []
+
+
+def test_a_board_that_is_no_json_is_refused() -> None:
+    with pytest.raises(ValueError, match="is not JSON"):
+        board.publish("tune", "mine", {"x": object()})
+
+
+def test_a_server_that_is_killed_is_started_again(site: Site) -> None:
+    site.get("/")
+    server = server_process()
+    server.kill()
+    assert not psutil.wait_procs([server], timeout=30)[1]
+    site.get("/")  # which waits in the socket until there is a server again
+
+
+def test_the_token_is_in_no_argument_and_no_variable_of_the_server(site: Site) -> None:
+    site.get("/")
+    server = server_process()
+    assert site.token not in " ".join(server.cmdline())
+    with open(f"/proc/{server.pid}/environ", "rb") as file:
+        assert site.token.encode() not in file.read()
