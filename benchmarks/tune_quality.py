@@ -258,13 +258,20 @@ def contenders() -> dict[str, tuple[Run, Run, Run | None]]:
     promotion = lambda: ASHAScheduler(max_t=MAX_T, reduction_factor=ETA, variant="promotion")  # noqa: E731
     hyperband = lambda: HyperBandScheduler(max_t=MAX_T)  # noqa: E731
     bohb = lambda: HyperBandForBOHB(max_t=MAX_T)  # noqa: E731
+    asynchronous = lambda: ASHAScheduler(max_t=MAX_T, reduction_factor=ETA, brackets=5)  # noqa: E731
+    three = lambda: ASHAScheduler(max_t=MAX_T, reduction_factor=ETA, brackets=3)  # noqa: E731
     syne_asha, syne_bohb = of_syne_tune("ASHA"), of_syne_tune("BOHB")
     return {
         "ASHA, random": (of_weft(asha, random_search), of_optuna(halving, "random"), syne_asha),
         "ASHA promotion, random": (of_weft(promotion, random_search), of_optuna(halving, "random"), syne_asha),
         "HyperBand, random": (of_weft(hyperband, random_search), of_optuna(band, "random"), None),
+        "HyperBand asynchronous": (of_weft(asynchronous, random_search), of_optuna(band, "random"), None),
         "BOHB": (of_weft(bohb, lambda seed: TuneBOHB(seed=seed)), of_optuna(band, "tpe"), syne_bohb),
-        "ASHA with BOHB's model": (of_weft(asha, lambda seed: TuneBOHB(seed=seed)), of_optuna(band, "tpe"), syne_bohb),
+        "BOHB asynchronous": (
+            of_weft(three, lambda seed: TuneBOHB(seed=seed, learn_from="all")),
+            of_optuna(band, "tpe"),
+            syne_bohb,
+        ),
         "ASHA, TPE": (of_weft(asha, lambda seed: OptunaSearch("tpe", seed=seed)), of_optuna(halving, "tpe"), None),
     }
 

@@ -146,6 +146,16 @@ def test_hyperband_goes_on_when_a_limiter_holds_the_search_back() -> None:
     assert run(HyperBandScheduler(max_t=9), searcher=limited, num_samples=12).state.is_finished
 
 
+def test_bohb_learns_from_all_trials_when_few_get_far() -> None:
+    scheduler = ASHAScheduler(max_t=27, reduction_factor=3, brackets=3)
+    searcher = TuneBOHB(seed=0, learn_from="all")
+    outcome = run(scheduler, searcher=searcher, num_samples=120)
+    assert outcome.best_value < run(ASHAScheduler(max_t=27, reduction_factor=3), num_samples=20).best_value
+    assert len(searcher._all_ranked()) > len(searcher._ranked_at_largest_budget()) >= 5
+    with pytest.raises(ValueError, match="learn_from must be 'largest_budget' or 'all', but got 'some'"):
+        TuneBOHB(learn_from="some")  # type: ignore[arg-type]
+
+
 def test_the_bohb_pair_learns_where_the_minimum_is() -> None:
     outcome = run(HyperBandForBOHB(max_t=27), searcher=TuneBOHB(seed=0), num_samples=120)
     configs = [trial.config["x"] for trial in outcome.state.trials]

@@ -97,8 +97,8 @@ class ASHAScheduler(TrialScheduler):
         self._rng = random.Random(seed)
 
     def on_trial_add(self, trial: Trial) -> None:
-        # A bracket's share shrinks with the budget that it hands out at once, as HyperBand's do.
-        weights = [self.reduction_factor**-index for index in range(len(self._brackets))]
+        # HyperBand's shares: each bracket is to use about as much time as the others.
+        weights = [self.reduction_factor ** len(rungs) / (len(rungs) + 1) for rungs in self._brackets]
         rungs = self._rng.choices(self._brackets, weights)[0] if len(self._brackets) > 1 else self._brackets[0]
         self._bracket_of[trial.trial_id] = rungs
         self._next_rung[trial.trial_id] = 0

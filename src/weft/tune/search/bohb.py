@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from weft.tune.search.searcher import Finished, Mode, Searcher
 from weft.tune.search.unit_cube import UnitCube
@@ -20,7 +20,11 @@ SMALLEST_BANDWIDTH = 1e-3
 
 
 class TuneBOHB(Searcher):
-    """The options are the paper's. `min_points_in_model` None is one more than the dimensions."""
+    """The options are the paper's. `min_points_in_model` None is one more than the dimensions.
+
+    `learn_from="all"` ranks all trials at once, those first that got further. It suits ASHA and AsyncHyperBand, which
+    let few trials get far: the paper's rule then learns from a handful.
+    """
 
     def __init__(
         self,
@@ -30,7 +34,11 @@ class TuneBOHB(Searcher):
         random_fraction: float = 1 / 3,
         bandwidth_factor: float = 3,
         seed: int | None = None,
+        learn_from: Literal["largest_budget", "all"] = "largest_budget",
     ) -> None:
+        if learn_from not in ("largest_budget", "all"):
+            raise ValueError(f"learn_from must be 'largest_budget' or 'all', but got {learn_from!r}")
+        self._learn_from = learn_from
         self._min_points = min_points_in_model
         self._top_fraction = top_n_percent / 100
         self._num_candidates = num_candidates
@@ -42,6 +50,8 @@ class TuneBOHB(Searcher):
         """trial -> (budgets, scores)"""
         self._reach: list[float] = []
         """How far each trial has got, sorted."""
+        self._ends: list[float] = []
+        """Budgets at which trials have ended, sorted: there they were compared, so there they can be."""
 
     def set_up(self, space: Mapping[str, Any], metric: str | None, mode: Mode, seed: int, num_samples: int) -> None:
         super().set_up(space, metric, mode, self._own_seed if self._own_seed is not None else seed, num_samples)
@@ -72,34 +82,64 @@ class TuneBOHB(Searcher):
         scores.append(score)
         bisect.insort(self._reach, budgets[-1])
 
+    def tell(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
+        curve = self._curves.get(trial_id)
+        if curve is not None and curve[0][-1] not in self._ends:
+            bisect.insort(self._ends, curve[0][-1])
+
     def add_evaluated(self, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         vector = self._cube.to_vector(config)
         if vector is not None:
             name = f"before {len(self._vectors)}"
             self._vectors[name] = vector
             self.observe(name, {"training_iteration": 1, **result})
+            self.tell(name, result)
 
     def _from_model(self) -> list[float] | None:
         import numpy as np
 
+        ranking = self._all_ranked() if self._learn_from == "all" else self._ranked_at_largest_budget()
         assert self._min_points is not None
-        enough = self._min_points + 2
-        if len(self._reach) < enough:
+        if len(ranking) < self._min_points + 2:
             return None
-        budget = self._reach[-enough]
-        points = []
-        for trial_id, (budgets, scores) in self._curves.items():
-            if budgets[-1] >= budget:
-                points.append((scores[bisect.bisect_right(budgets, budget) - 1], self._vectors[trial_id]))
-        points.sort(key=lambda point: -point[0])
-        vectors = np.array([vector for _, vector in points])
+        vectors = np.array(ranking)
         good_count = max(self._min_points, int(self._top_fraction * len(vectors)))
-        bad_count = max(self._min_points, int((1 - self._top_fraction) * len(vectors)))
+        bad_count = max(self._min_points, len(vectors) - good_count)
         good = _Density(vectors[:good_count], self._counts)
         bad = _Density(vectors[-bad_count:], self._counts)
         candidates = good.sample(self._num_candidates, self._bandwidth_factor, self._draws)
         ratio = np.maximum(good.at(candidates), 1e-32) / np.maximum(bad.at(candidates), 1e-32)
         return [float(place) for place in candidates[int(np.argmax(ratio))]]
+
+    def _ranked_at_largest_budget(self) -> list[list[float]]:
+        """The configurations that have reached the largest budget with enough of them, best first."""
+        assert self._min_points is not None
+        enough = self._min_points + 2
+        budget = next((end for end in reversed(self._ends) if self._count_beyond(end) >= enough), None)
+        if budget is None:
+            return []
+        reached = [
+            (self._score_at(curve, budget), name) for name, curve in self._curves.items() if curve[0][-1] >= budget
+        ]
+        return [self._vectors[name] for _, name in sorted(reached, reverse=True)]
+
+    def _all_ranked(self) -> list[list[float]]:
+        """Those that a scheduler let go further come first, then those with better scores there."""
+        reached = []
+        for name, curve in self._curves.items():
+            passed = bisect.bisect_right(self._ends, curve[0][-1])
+            if passed:
+                budget = self._ends[passed - 1]
+                reached.append((budget, self._score_at(curve, budget), name))
+        return [self._vectors[name] for _, _, name in sorted(reached, reverse=True)]
+
+    @staticmethod
+    def _score_at(curve: tuple[list[float], list[float]], budget: float) -> float:
+        budgets, scores = curve
+        return scores[bisect.bisect_right(budgets, budget) - 1]
+
+    def _count_beyond(self, budget: float) -> int:
+        return len(self._reach) - bisect.bisect_left(self._reach, budget)
 
 
 class _Density:
