@@ -19,6 +19,7 @@ import pytest
 
 import weft
 from weft import serve
+from weft.serve.controller import NAME, NAMESPACE
 
 DEADLINE_S = 30
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -389,3 +390,84 @@ def test_the_examples_run(
 ) -> None:
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out == output
+
+
+def test_a_controller_that_is_killed_comes_back_and_no_request_fails(serving: None) -> None:
+    handle = serve.run(Adder.options(num_replicas=2).bind(1))
+    pids = {handle.pid.remote().result() for _ in range(20)}
+    failures: list[BaseException] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            try:
+                assert handle.remote(1).result(DEADLINE_S) == 2
+            except BaseException as error:
+                failures.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(2):
+            controller = weft.get_actor(NAME, namespace=NAMESPACE)
+            before = weft.get(controller.pid.remote())
+            os.kill(before, signal.SIGKILL)
+            until(lambda: weft.get(controller.pid.remote()) != before)  # noqa: B023
+            until(lambda: {handle.pid.remote().result() for _ in range(20)} == pids)
+        assert not failures
+        os.kill(min(pids), signal.SIGKILL)
+        until(lambda: serve.status()["default"].deployments["Adder"].replicas == {"RUNNING": 2})
+        handle = serve.run(Adder.options(num_replicas=1).bind(1))
+        assert handle.remote(5).result() == 6
+    finally:
+        is_over.set()
+        asking.join()
+    assert all(isinstance(one, serve.ReplicaDiedError) for one in failures) and len(failures) <= 2, failures
+
+
+def test_an_update_goes_on_when_its_controller_is_killed(serving: None) -> None:
+    handle = serve.run(Adder.options(num_replicas=3).bind(1))
+    controller = weft.get_actor(NAME, namespace=NAMESPACE)
+    pid = weft.get(controller.pid.remote())
+    killer = threading.Timer(0.05, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    serve.run(Adder.options(num_replicas=3).bind(10))
+    killer.join()
+    assert {handle.remote(1).result(DEADLINE_S) for _ in range(30)} == {11}
+    until(lambda: serve.status()["default"].deployments["Adder"].replicas == {"RUNNING": 3})
+
+
+def share_of(handle: serve.DeploymentHandle, answer: int) -> float:
+    answers = [handle.remote(0).result(DEADLINE_S) for _ in range(400)]
+    return answers.count(answer) / len(answers)
+
+
+def test_a_canary_gets_its_share_and_is_promoted_or_taken_back(serving: None) -> None:
+    handle = serve.run(Adder.options(num_replicas=2).bind(1))
+    with pytest.raises(LookupError, match="has no canary"):
+        serve.promote()
+    serve.run(Adder.options(num_replicas=2).bind(100), canary_share=0.25)
+    until(lambda: share_of(handle, 100) > 0)
+    assert 0.1 < share_of(handle, 100) < 0.4
+    assert serve.status()["default"].deployments["Adder@canary"].replicas == {"RUNNING": 1}
+    serve.rollback()
+    assert share_of(handle, 1) == 1 and "Adder@canary" not in serve.status()["default"].deployments
+    serve.run(Adder.options(num_replicas=2).bind(100), canary_share=0.5)
+    serve.promote()
+    assert share_of(handle, 100) == 1
+    assert serve.status()["default"].deployments["Adder"].replicas == {"RUNNING": 2}
+
+
+def test_an_update_ends_the_canary(serving: None) -> None:
+    handle = serve.run(Adder.bind(1))
+    serve.run(Adder.bind(2), canary_share=0.5)
+    serve.run(Adder.bind(3))
+    until(lambda: set(serve.status()["default"].deployments) == {"Adder"})
+    assert share_of(handle, 3) == 1
+
+
+def test_a_canary_must_stand_beside_something(serving: None) -> None:
+    with pytest.raises(LookupError, match="there is no application 'default'"):
+        serve.run(Adder.bind(1), canary_share=0.5)
+    with pytest.raises(ValueError, match="canary_share must be"):
+        serve.run(Adder.bind(1), canary_share=2)

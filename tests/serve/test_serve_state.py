@@ -102,7 +102,7 @@ def test_autoscaling_goes_up_after_its_delay_down_to_zero_and_back_at_once() -> 
     assert state.target == 0
 
 
-EVENTS = st.sampled_from("deploy start fail end delete tick".split())
+EVENTS = st.sampled_from("deploy start fail end delete tick restart".split())
 
 
 @settings(max_examples=200, deadline=None)
@@ -122,10 +122,15 @@ def test_no_order_of_events_breaks_the_invariants(events: list[tuple[str, int]])
             "end": lambda: state.replica_ended(now, chosen, "why"),  # noqa: B023
             "delete": lambda: state.deleted(now),  # noqa: B023
             "tick": lambda: state.ticked(now),  # noqa: B023
+            "restart": lambda: state.recovered(now, frozenset(names) - set(state.starting)),  # noqa: B023
         }[word]()
+        if word == "restart":
+            drained = []
+            assert not state.starting or any(isinstance(one, StartReplica) for one in todo)
         drained += [one.replica for one in todo if isinstance(one, DrainReplica)]
         assert len(drained) == len(set(drained))
         assert not [name for name in state.routed if name in drained]
+        assert not [one for one in todo if isinstance(one, DrainReplica) and one.replica in state.routed]
         live = [one for one in state.replicas.values() if one.state is not ReplicaState.DRAINING]
         assert len([one for one in live if one.version == state.version]) <= state.target
 

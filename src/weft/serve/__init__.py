@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from weft.serve.api import delete as delete
     from weft.serve.api import get_app_handle as get_app_handle
     from weft.serve.api import get_deployment_handle as get_deployment_handle
+    from weft.serve.api import promote as promote
+    from weft.serve.api import rollback as rollback
     from weft.serve.api import run as run
     from weft.serve.api import shutdown as shutdown
     from weft.serve.api import start as start
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from weft.serve.multiplexing import multiplexed as multiplexed
 
 _HOMES = {
-    "api": "delete get_app_handle get_deployment_handle run shutdown start status",
+    "api": "delete get_app_handle get_deployment_handle promote rollback run shutdown start status",
     "batching": "batch",
     "config": "AutoscalingConfig DeploymentConfig",
     "context": "get_multiplexed_model_id get_replica_context get_request_id",

@@ -13,8 +13,11 @@ from weft.serve.controller import NAME, NAMESPACE, Controller
 from weft.serve.deployments import Application, Deployment
 from weft.serve.handle import DeploymentHandle
 from weft.serve.http.messages import HTTPOptions
+from weft.serve.vault import open_vault
 
 DEFAULT_APP = "default"
+MOST_CONTROLLER_CALLS = 10_000
+"""Each router has one under way all the time."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,15 @@ def run(
     name: str = DEFAULT_APP,
     route_prefix: str | None = "/",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    canary_share: float = 0.0,
 ) -> DeploymentHandle:
     """Start an application, or update the one of this name, and wait until it is healthy. Its handle.
 
     An update replaces replicas one after another; no request fails by it. DeploymentFailedError when a constructor
     fails again and again. `settings` are options by the deployment's name that go before those in the code.
+
+    With a `canary_share` between 0 and 1 the running application stays, and what is new in `app` runs beside it and
+    gets that share of the requests, until `promote` or `rollback`.
 
     >>> from weft import serve
     >>> @serve.deployment
@@ -66,8 +73,13 @@ def run(
         raise TypeError(f"serve.run() wants what a deployment's bind() returns, but got {app!r}")
     if route_prefix is not None and not route_prefix.startswith("/"):
         raise ValueError(f"route_prefix must start with '/', but got {route_prefix!r}")
+    if not 0 <= canary_share < 1:
+        raise ValueError(f"canary_share must be at least 0 and less than 1, but got {canary_share}")
     controller = _controller(start=True)
     built = build(app, lambda deployment: DeploymentHandle(controller, name, deployment), settings)
+    if canary_share:
+        weft.get(controller.deploy_canary.remote(name, route_prefix, built, canary_share))
+        return DeploymentHandle(controller, name, built[-1].name)
     weft.get(controller.deploy.remote(name, route_prefix, built))
     weft.get(controller.wait_ready.remote(name))
     front = weft.get(controller.http_front.remote())
@@ -95,6 +107,16 @@ def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
     return address
 
 
+def promote(name: str = DEFAULT_APP) -> None:
+    """Replace an application by its canary; no request fails by it. LookupError if it has none."""
+    weft.get(_controller().promote.remote(name))
+
+
+def rollback(name: str = DEFAULT_APP) -> None:
+    """End an application's canary; no request fails by it. LookupError if it has none."""
+    weft.get(_controller().roll_back.remote(name))
+
+
 def delete(name: str = DEFAULT_APP) -> None:
     """End an application: its replicas finish what they have first. LookupError if there is none of the name."""
     weft.get(_controller().delete.remote(name))
@@ -112,6 +134,7 @@ def shutdown() -> None:
         weft.get(front.stop.remote())
         weft.kill(front)
     weft.kill(controller)
+    weft.kill(open_vault(NAMESPACE))
 
 
 def status() -> dict[str, ApplicationInfo]:
@@ -143,7 +166,8 @@ def _controller(start: bool = False) -> Any:
     if start:
         if not weft.is_initialized():
             weft.init()
-        options = {"name": NAME, "namespace": NAMESPACE, "lifetime": "detached", "num_cpus": 0}
+        lasting = {"lifetime": "detached", "num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+        options = {"name": NAME, "namespace": NAMESPACE, "max_concurrency": MOST_CONTROLLER_CALLS, **lasting}
         return weft.remote(Controller).options(get_if_exists=True, **options).remote()
     if not weft.is_initialized():
         raise LookupError("nothing is served here: Weft is not initialised")

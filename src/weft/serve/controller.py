@@ -2,24 +2,32 @@
 
 It decides with `state.DeploymentState` and does here what that says. Requests never pass through it. All of it runs on
 the actor's loop, so there are no locks.
+
+1. CTL-1: a replica is written down in the vault before its actor is made, so that a controller that is restarted knows
+   every replica there is. Replicas are detached actors: they outlive it.
+2. CTL-2: callers see nothing of a restart but a delay: every method may run twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
-from collections import deque
-from dataclasses import dataclass, field
+import uuid
+from dataclasses import replace
 from typing import Any
 
 import weft
+from weft import cloudpickle
 from weft.exceptions import ActorError
 from weft.serve import replica as replicas
 from weft.serve.build import BuiltDeployment
+from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext
 from weft.serve.errors import DeploymentFailedError, DeploymentGoneError
 from weft.serve.http.messages import Kind
+from weft.serve.running import CanaryApplication, Running, RunningApplication, Snapshot
 from weft.serve.state import (
     DeploymentState,
     DeploymentStatus,
@@ -29,35 +37,15 @@ from weft.serve.state import (
     StartReplica,
 )
 from weft.serve.table import Table
+from weft.serve.vault import open_vault
 
 TICK_S = 0.2
 LEAVE_S = 5.0
+RESUME_S = 10.0
 LISTEN_S = 30.0
-REMEMBERED_DRAINED = 1000
+CANARY = "@canary"
 NAME = "weft-serve-controller"
 NAMESPACE = "weft.serve"
-
-
-@dataclass
-class Running:
-    """A deployment's state with what only a shell can hold."""
-
-    state: DeploymentState
-    code: bytes = b""
-    actors: dict[str, Any] = field(default_factory=dict)
-    drained: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_DRAINED))
-    checked_s: dict[str, float] = field(default_factory=dict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    seen_revision: int = -1
-
-
-@dataclass
-class RunningApplication:
-    name: str
-    route_prefix: str | None
-    ingress: str
-    deployments: list[str]
-    kind: Kind
 
 
 class Controller:
@@ -65,11 +53,21 @@ class Controller:
 
     def __init__(self) -> None:
         self._deployments: dict[str, Running] = {}
+        """By key, APP:DEPLOYMENT; canaries under APP:DEPLOYMENT@canary."""
         self._applications: dict[str, RunningApplication] = {}
+        self._canaries: dict[str, CanaryApplication] = {}
         self._routes_changed = asyncio.Event()
         self._routes_revision = 0
         self._http: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._epoch = uuid.uuid4().hex[:8]
+        """Part of the actors' names: another controller's replicas of the same names may still be leaving."""
+        self._vault = open_vault(NAMESPACE)
+        self._saving: asyncio.Task[None] | None = None
+        self._is_dirty = False
+        saved, codes = weft.get(self._vault.load.remote())
+        if saved is not None:
+            self._recover(cloudpickle.loads(saved), codes)
         self._spawn(self._tick())
 
     # ---- asked by the API --------------------------------------------------------------------------------
@@ -81,36 +79,105 @@ class Controller:
         names = [one.name for one in built]
         self._applications[app] = RunningApplication(app, route_prefix, names[-1], names, built[-1].kind)
         for one in built:
-            key = f"{app}:{one.name}"
-            running = self._deployments.setdefault(key, Running(DeploymentState(key)))
-            running.code = one.code
-            self._follow(running, running.state.deployed(time.monotonic(), one.version, one.config))
+            self._deploy(f"{app}:{one.name}", one, one.config)
         for name in old.deployments if old is not None else []:
             if name not in names:
                 self._delete(f"{app}:{name}")
         self._routes_have_changed()
+        if app in self._canaries:
+            self._spawn(self._end_canary_after_update(app))
+
+    def _deploy(self, key: str, built: BuiltDeployment, config: DeploymentConfig) -> None:
+        running = self._deployments.setdefault(key, Running(DeploymentState(key)))
+        if running.code != built.code:
+            running.code = built.code
+            self._vault.save_code.remote(key, built.code)
+        self._follow(running, running.state.deployed(time.monotonic(), built.version, config))
+
+    async def deploy_canary(
+        self, app: str, route_prefix: str | None, built: list[BuiltDeployment], share: float
+    ) -> None:
+        """Start what is new in it beside what runs, and give it a share of the requests. Returns when it is healthy."""
+        self._known(app)
+        mine = {one.name: self._deployments.get(f"{app}:{one.name}") for one in built}
+        strange = sorted(name for name, running in mine.items() if running is None)
+        if strange:
+            raise ValueError(f"application {app!r} has no deployment {strange[0]!r} that a canary could stand beside")
+        self._canaries[app] = CanaryApplication(share, route_prefix, built)
+        keys = []
+        for one in built:
+            running = mine[one.name]
+            assert running is not None
+            if one.version != running.state.version:
+                count = max(1, round(share * running.state.target))
+                keys.append(f"{app}:{one.name}{CANARY}")
+                self._deploy(keys[-1], one, replace(one.config, num_replicas=count, autoscaling=None))
+        for key in keys:
+            await self._healthy(key)
+
+    async def promote(self, app: str) -> None:
+        """Make the canary's version the application's. Returns when it is, and the canary has ended."""
+        canary = self._known_canary(app)
+        await self.deploy(app, canary.route_prefix, canary.built)
+        await self.wait_ready(app)
+        await self.end_canary(app)
+
+    async def end_canary(self, app: str) -> None:
+        """Returns when its replicas have finished what they had and ended."""
+        if self._canaries.pop(app, None) is not None:
+            self._save()
+        await self._delete_all([key for key in self._deployments if key.startswith(f"{app}:") and CANARY in key])
+
+    async def roll_back(self, app: str) -> None:
+        self._known_canary(app)
+        await self.end_canary(app)
+
+    async def _end_canary_after_update(self, app: str) -> None:
+        with contextlib.suppress(DeploymentFailedError, DeploymentGoneError):  # then the canary is the better version
+            await self.wait_ready(app)
+            await self.end_canary(app)
+
+    def _known(self, app: str) -> RunningApplication:
+        application = self._applications.get(app)
+        if application is None:
+            raise LookupError(f"there is no application {app!r}; there are {sorted(self._applications)}")
+        return application
+
+    def _known_canary(self, app: str) -> CanaryApplication:
+        canary = self._canaries.get(app)
+        if canary is None:
+            raise LookupError(f"application {app!r} has no canary; serve.run(..., canary_share=0.1) starts one")
+        return canary
 
     async def wait_ready(self, app: str) -> None:
         """Returns when all deployments are healthy; DeploymentFailedError when one can not be."""
-        for name in self._applications[app].deployments:
-            running = self._deployments[f"{app}:{name}"]
-            while running.state.status is not DeploymentStatus.HEALTHY:
-                if running.state.status is DeploymentStatus.UNHEALTHY:
-                    raise DeploymentFailedError(running.state.key, running.state.message)
-                if running.state.is_deleted:
-                    raise DeploymentGoneError(running.state.key)
-                await running.changed.wait()
+        for name in self._known(app).deployments:
+            await self._healthy(f"{app}:{name}")
+
+    async def _healthy(self, key: str) -> None:
+        running = self._deployments[key]
+        while running.state.status is not DeploymentStatus.HEALTHY:
+            if running.state.status is DeploymentStatus.UNHEALTHY:
+                raise DeploymentFailedError(key, running.state.message)
+            if running.state.is_deleted:
+                raise DeploymentGoneError(key)
+            await running.changed.wait()
+        await self._saved()
 
     async def delete(self, app: str) -> None:
         """Returns when its replicas have finished what they had and ended."""
         application = self._applications.pop(app, None)
-        if application is None:
+        gone = [key for key in self._deployments if key.partition(":")[0] == app]
+        if application is None and not gone:
             raise LookupError(f"there is no application {app!r}; there are {sorted(self._applications)}")
+        self._canaries.pop(app, None)
         self._routes_have_changed()
-        gone = [f"{app}:{name}" for name in application.deployments]
-        for key in gone:
+        await self._delete_all(gone)
+
+    async def _delete_all(self, keys: list[str]) -> None:
+        for key in keys:
             self._delete(key)
-        for key in gone:
+        for key in keys:
             while (running := self._deployments.get(key)) is not None and running.state.is_deleted:
                 await running.changed.wait()
 
@@ -119,10 +186,10 @@ class Controller:
             await self.delete(app)
 
     async def ingress_of(self, app: str) -> str:
-        application = self._applications.get(app)
-        if application is None:
-            raise LookupError(f"there is no application {app!r}; there are {sorted(self._applications)}")
-        return application.ingress
+        return self._known(app).ingress
+
+    async def pid(self) -> int:
+        return os.getpid()
 
     async def status(self) -> dict[str, Any]:
         return {name: self._status_of(one) for name, one in self._applications.items()}
@@ -149,8 +216,9 @@ class Controller:
 
     async def replica_lost(self, key: str, replica: str, reason: str) -> None:
         """A router could not reach it. It is looked at once more here before it is given up."""
-        running = self._deployments.get(key)
-        if running is None or replica not in running.actors:
+        found = [self._deployments[one] for one in (key, key + CANARY) if one in self._deployments]
+        running = next((one for one in found if replica in one.actors), None)
+        if running is None:
             return
         try:
             await asyncio.wait_for(running.actors[replica].load.remote(), running.state.config.health_check_timeout_s)
@@ -166,6 +234,7 @@ class Controller:
         """The front that serves HTTP; with an argument, from now on."""
         if front is not None:
             self._http = front
+            await self._saved()
         return self._http
 
     # ---- doing -----------------------------------------------------------------------------------------
@@ -178,18 +247,32 @@ class Controller:
                 self._spawn(self._drain(running, instruction.replica))
             else:
                 self._spawn(self._reconfigure(running, instruction.replica))
-        if running.state.is_gone:
-            self._deployments.pop(running.state.key, None)
+        if running.state.is_gone and self._deployments.pop(running.state.key, None) is not None:
+            self._vault.save_code.remote(running.state.key, None)
+            beside = self._deployments.get(running.state.key.removesuffix(CANARY))
+            if beside is not None:
+                beside.drained_canaries.extend(running.drained)
         if running.state.revision != running.seen_revision or running.state.is_gone:
             running.seen_revision = running.state.revision
+            self._save()
             running.changed.set()
             running.changed = asyncio.Event()
+            if running.state.key.endswith(CANARY):
+                self._canary_changed(running.state.key.removesuffix(CANARY))
+
+    def _canary_changed(self, key: str) -> None:
+        """Its replicas are in the table of the deployment that it stands beside."""
+        beside = self._deployments.get(key)
+        if beside is not None:
+            beside.state.revision += 1
+            self._follow(beside, [])
 
     async def _start(self, running: Running, replica: str) -> None:
         state = running.state
-        app, _, name = state.key.partition(":")
+        app, _, name = state.key.removesuffix(CANARY).partition(":")
+        await self._saved()  # CTL-1
         try:
-            actor = replicas.make(ReplicaContext(app, name, replica), state.config)
+            actor = replicas.make(ReplicaContext(app, name, replica), state.config, self._name_of(replica), NAMESPACE)
             running.actors[replica] = actor
             await actor.construct.remote(running.code, state.config)
         except Exception as error:
@@ -259,10 +342,63 @@ class Controller:
                         self._spawn(self._check(running, replica))
                 self._follow(running, running.state.ticked(now))
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    # ---- being restarted --------------------------------------------------------------------------------
+
+    def _save(self) -> asyncio.Task[None]:
+        """Have the vault know what is so now; what changes until it is asked goes with it."""
+        self._is_dirty = True
+        if self._saving is None or self._saving.done():
+            self._saving = self._spawn(self._write())
+        return self._saving
+
+    async def _saved(self) -> None:
+        """Returns when the vault knows at least what is so now."""
+        await self._save()
+
+    async def _write(self) -> None:
+        while self._is_dirty:
+            self._is_dirty = False
+            states = {key: running.state for key, running in self._deployments.items()}
+            drained = {key: list(running.drained) for key, running in self._deployments.items()}
+            known = (self._applications, self._canaries, self._routes_revision, self._http)
+            snapshot = Snapshot(self._epoch, states, drained, *known)
+            await self._vault.save.remote(cloudpickle.dumps(snapshot))
+
+    def _recover(self, saved: Snapshot, codes: dict[str, bytes]) -> None:
+        """Take over what another process of this controller left."""
+        self._epoch, self._http, self._applications = saved.epoch, saved.http, saved.applications
+        self._canaries = saved.canaries
+        self._routes_revision = saved.routes_revision + 1
+        for key, state in saved.states.items():
+            running = self._deployments[key] = Running(state, codes.get(key, b""))
+            running.drained.extend(saved.drained[key])
+            for replica in list(state.replicas):
+                with contextlib.suppress(ValueError):  # it was never made, or has died
+                    running.actors[replica] = weft.get_actor(self._name_of(replica), namespace=NAMESPACE)
+            self._follow(running, state.recovered(time.monotonic(), frozenset(running.actors)))
+            for replica in state.starting:
+                if replica in running.actors:
+                    self._spawn(self._resume(running, replica))
+
+    async def _resume(self, running: Running, replica: str) -> None:
+        """How far it had come was not written down: perhaps it has requests already."""
+        try:
+            is_ready = await asyncio.wait_for(running.actors[replica].is_ready.remote(), RESUME_S)
+        except Exception:
+            is_ready = False
+        if is_ready:
+            self._follow(running, running.state.replica_started(time.monotonic(), replica))
+        else:
+            self._end(running, replica, "its controller was restarted before it was ready")
+
+    def _name_of(self, replica: str) -> str:
+        return f"{replica}-{self._epoch}"
 
     # ---- telling ---------------------------------------------------------------------------------------
 
@@ -274,17 +410,21 @@ class Controller:
         running = self._deployments.get(key)
         if running is None:
             return Table(0, {}, frozenset(), frozenset(), 0, 0, False, is_gone=True)
-        state = running.state
-        routed = {name: running.actors[name] for name in state.routed if name in running.actors}
-        config = state.config
+        canary = self._deployments.get(key + CANARY)
+        canaries = canary.routed if canary is not None else {}
+        both = [running, canary] if canary is not None else [running]
+        share = self._canaries.get(key.partition(":")[0])
+        config = running.state.config
         return Table(
-            state.revision,
-            routed,
-            frozenset(name for name, one in state.replicas.items() if one.state is ReplicaState.DRAINING),
-            frozenset(running.drained),
+            running.state.revision,
+            {**running.routed, **canaries},
+            frozenset(name for one in both for name in one.state.draining),
+            frozenset(name for one in both for name in one.drained) | frozenset(running.drained_canaries),
             config.max_ongoing_requests,
             config.max_queued_requests,
             config.retry_on_death,
+            frozenset(canaries),
+            share.share if share is not None and canaries else 0.0,
         )
 
     def _check_route(self, app: str, route_prefix: str | None) -> None:
@@ -294,13 +434,18 @@ class Controller:
 
     def _routes_have_changed(self) -> None:
         self._routes_revision += 1
+        self._save()
         self._routes_changed.set()
         self._routes_changed = asyncio.Event()
 
     def _status_of(self, application: RunningApplication) -> dict[str, Any]:
         found = {}
-        for name in application.deployments:
-            state = self._deployments[f"{application.name}:{name}"].state
+        of_canary = [f"{name}{CANARY}" for name in application.deployments]
+        for name in (*application.deployments, *of_canary):
+            running = self._deployments.get(f"{application.name}:{name}")
+            if running is None:
+                continue
+            state = running.state
             counts = {one.value: 0 for one in ReplicaState}
             for record in state.replicas.values():
                 counts[record.state.value] += 1

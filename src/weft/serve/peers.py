@@ -16,6 +16,7 @@ class Peer:
 
     name: str
     actor: Any
+    is_canary: bool = False
     mine: int = 0
     said: int = 0
     asked_for_room: bool = False
@@ -33,9 +34,15 @@ class Peer:
         self.models.add(model)
 
 
-def choose(peers: Iterable[Peer], limit: int, model: str, pick: random.Random) -> Peer | None:
-    """The replica for a request; None when all are full. One that has the request's model is preferred."""
+def choose(
+    peers: Iterable[Peer], limit: int, model: str, pick: random.Random, canary_share: float = 0.0
+) -> Peer | None:
+    """The replica for a request; None when all are full. Canaries get their share of the requests, as far as those that
+    should take it are not full. One that has the request's model is preferred."""
     free = [peer for peer in peers if peer.load < limit]
+    if canary_share:
+        wants_canary = pick.random() < canary_share
+        free = [peer for peer in free if peer.is_canary == wants_canary] or free
     if model:
         free = [peer for peer in free if model in peer.models] or free
     if len(free) < 2:

@@ -32,6 +32,7 @@ class Replica:
         self._code = UserCode(identity.deployment)
         self._limit = 1
         self._ongoing = 0
+        self._is_ready = False
         self._is_draining = False
         self._bundles: dict[str, Bundles] = {}
         """By caller."""
@@ -47,6 +48,11 @@ class Replica:
         target, args, kwargs = cloudpickle.loads(code)
         await self._code.construct(target, args, kwargs)
         await self._code.reconfigure(config.user_config)
+        self._is_ready = True
+
+    async def is_ready(self) -> bool:
+        """Whether `construct` has succeeded."""
+        return self._is_ready
 
     async def reconfigure(self, config: DeploymentConfig) -> None:
         replica_context.set(self._identity)
@@ -138,8 +144,9 @@ class Replica:
         self._changed = asyncio.Event()
 
 
-def make(identity: ReplicaContext, config: DeploymentConfig) -> Any:
+def make(identity: ReplicaContext, config: DeploymentConfig, name: str, namespace: str) -> Any:
     """A new replica's actor; its user code is not there before `construct` has returned."""
     spare = 1000
     options = {"max_concurrency": config.max_ongoing_requests + spare, "max_restarts": 0, **config.actor_options}
-    return weft.remote(Replica).options(**options).remote(identity)
+    named = {"name": name, "namespace": namespace, "lifetime": "detached"}
+    return weft.remote(Replica).options(**options, **named).remote(identity)

@@ -70,7 +70,7 @@ class Router:
     def _take(self, request: Request, table: Table) -> Peer | None:
         """A place for the request at a replica, if there is one. With the lock held."""
         model = request.context.multiplexed_model_id
-        peer = choose(self._peers.values(), table.max_ongoing_requests, model, self._pick)
+        peer = choose(self._peers.values(), table.max_ongoing_requests, model, self._pick, table.canary_share)
         if peer is not None:
             peer.mine += 1
             if model:
@@ -252,7 +252,10 @@ class Router:
             return
         with self._lock:
             self._table = table
-            self._peers = {name: self._peers.get(name) or Peer(name, actor) for name, actor in table.replicas.items()}
+            self._peers = {
+                name: self._peers.get(name) or Peer(name, actor, name in table.canaries)
+                for name, actor in table.replicas.items()
+            }
         self._listen(table.revision)
         self._judge()
         self._pump()

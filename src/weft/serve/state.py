@@ -1,7 +1,8 @@
 """What the controller decides: events in, instructions out. Pure: no I/O, no clock, no randomness.
 
 1. SRV-1: while a deployment is updated, as many replicas run as before, if that is no more than the new target.
-2. SRV-2: a replica is drained at most once, and no draining replica is in the routing table.
+2. SRV-2: a replica is drained at most once, but for a restart of the controller, and no draining replica is in the
+   routing table.
 3. SRV-3: whenever the routing table or the deployment's end changes, its `revision` grows.
 4. SRV-4: a constructor that keeps failing is tried ever less often, and the deployment says why.
 """
@@ -127,6 +128,14 @@ class DeploymentState:
             self.revision += 1
         return self._reconcile(now_s)
 
+    def recovered(self, now_s: float, alive: frozenset[str]) -> list[Instruction]:
+        """The controller was restarted and found these replicas. Whoever had begun to leave is told again."""
+        self._start_not_before_s, self._scale_since_s = 0.0, None
+        self.replicas = {name: one for name, one in self.replicas.items() if name in alive}
+        self.revision += 1
+        again = [DrainReplica(self.key, name) for name in self.draining]
+        return [*again, *self._reconcile(now_s)]
+
     def load_reported(self, now_s: float, replica: str, ongoing: int) -> list[Instruction]:
         if replica in self.replicas:
             self.replicas[replica].ongoing = ongoing
@@ -162,6 +171,14 @@ class DeploymentState:
     @property
     def ongoing(self) -> int:
         return sum(record.ongoing for record in self.replicas.values())
+
+    @property
+    def draining(self) -> list[str]:
+        return [name for name, record in self.replicas.items() if record.state is ReplicaState.DRAINING]
+
+    @property
+    def starting(self) -> list[str]:
+        return [name for name, record in self.replicas.items() if record.state is ReplicaState.STARTING]
 
     @property
     def routed(self) -> list[str]:

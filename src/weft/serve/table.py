@@ -17,6 +17,10 @@ class Table:
     max_ongoing_requests: int
     max_queued_requests: int
     retry_on_death: bool
+    canaries: frozenset[str] = frozenset()
+    """Those of the replicas that run the new version that is tried out."""
+    canary_share: float = 0.0
+    """How many of the requests they get, from 0 to 1."""
     is_gone: bool = False
 
     def knows_end_of(self, replica: str) -> bool:

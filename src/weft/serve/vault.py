@@ -1,0 +1,40 @@
+"""What a controller must know when its process is restarted, kept in an actor of its own.
+
+The vault only holds bytes, so that nothing that happens to applications can end it. It is lost with its node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft
+
+NAME = "weft-serve-vault"
+
+
+class Vault:
+    """The actor's class."""
+
+    def __init__(self) -> None:
+        self._state: bytes | None = None
+        self._codes: dict[str, bytes] = {}
+
+    def save(self, state: bytes) -> None:
+        self._state = state
+
+    def save_code(self, key: str, code: bytes | None) -> None:
+        """A deployment's code, which is large and seldom changes; None when it is gone."""
+        if code is None:
+            self._codes.pop(key, None)
+        else:
+            self._codes[key] = code
+
+    def load(self) -> tuple[bytes | None, dict[str, bytes]]:
+        """(what was saved last, the codes by key)"""
+        return self._state, self._codes
+
+
+def open_vault(namespace: str) -> Any:
+    """The cluster's vault; made if there is none."""
+    options = {"name": NAME, "namespace": namespace, "lifetime": "detached", "num_cpus": 0, "max_task_retries": 0}
+    return weft.remote(Vault).options(get_if_exists=True, **options).remote()
