@@ -11,7 +11,9 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.mark.parametrize("name", ["train_all_reduce.py", "parameter_server.py", "train_parameter_server.py"])
+@pytest.mark.parametrize(
+    "name", ["train_all_reduce.py", "parameter_server.py", "train_parameter_server.py", "train_quickstart.py"]
+)
 def test_an_example_learns_the_weights(name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], check=True, stdout=subprocess.PIPE, text=True, timeout=100

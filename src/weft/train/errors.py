@@ -1,4 +1,4 @@
-"""What collective operations raise. Every member of the group raises, each with the rank that is at fault."""
+"""What collective operations raise (every member of the group, each with the rank that is at fault), and trainers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.exceptions import WeftError
 
-__all__ = ["GroupError", "GroupTimeoutError", "MemberLostError", "MismatchError"]
+__all__ = ["GroupError", "GroupTimeoutError", "MemberLostError", "MismatchError", "WorkersLostError"]
 
 
 class GroupError(WeftError):
@@ -31,3 +31,7 @@ class MismatchError(GroupError, ValueError):
 
 class GroupTimeoutError(GroupError, TimeoutError):
     """A member did not come in time. The group is of no more use."""
+
+
+class WorkersLostError(WeftError):
+    """A trainer could not get enough workers, or lost them too often. Resume it from its last checkpoint."""

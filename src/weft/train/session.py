@@ -1,0 +1,106 @@
+"""What a training loop can call: `report`, `get_checkpoint`, `get_context`, `get_dataset_shard`.
+
+One process runs one worker of one trainer, so the session is a global of the process. Outside of a trainer the loop is
+the only worker: `report` does nothing, there is no checkpoint, and collective operations have one member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from weft.train.shares import share_of
+
+if TYPE_CHECKING:
+    from weft.train.group import Group
+    from weft.tune.checkpoint import Checkpoint
+
+__all__ = ["TrainContext", "get_checkpoint", "get_context", "get_dataset_shard", "report", "set_current"]
+
+
+class TrainContext:
+    """Who this worker is. All of it stays as it is while a loop runs; with other workers the loop starts anew."""
+
+    def __init__(self, rank: int, size: int, local_rank: int, generation: int, trainer: str, meeting: Any) -> None:
+        self.rank, self.size, self.local_rank = rank, size, local_rank
+        self.generation = generation
+        """How often the workers have changed since `fit` began."""
+        self.trainer = trainer
+        self._meeting = meeting
+        self._group: Group | None = None
+
+    @property
+    def group(self) -> Group:
+        """For collective operations between the workers; all of them must use it for the first time together."""
+        if self._group is None:
+            if self._meeting is None:
+                from weft.train.group import Meeting
+
+                self._meeting = Meeting(1)
+            self._group = self._meeting.join(self.rank)
+        return self._group
+
+    def share(self, total: int) -> slice:
+        """This worker's part of a batch of so many rows, whatever the number of workers is."""
+        return share_of(total, self.rank, self.size)
+
+    def get_world_rank(self) -> int:
+        return self.rank
+
+    def get_world_size(self) -> int:
+        return self.size
+
+    def get_local_rank(self) -> int:
+        """Which of the workers on this node it is."""
+        return self.local_rank
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+
+class Session(Protocol):
+    context: TrainContext
+    checkpoint: Checkpoint | None
+    shards: Mapping[str, Any]
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Any) -> None: ...
+
+
+_current: Session | None = None
+
+
+def set_current(session: Session | None) -> None:
+    global _current
+    _current = session
+
+
+def report(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None:
+    """Report metrics, and perhaps a checkpoint: a dictionary, a folder or a Checkpoint. Those of rank 0 count.
+
+    A dictionary is pickled at once, a folder copied; the writing goes on behind. When a checkpoint is given, the loop
+    may end here by an exception (let it through) and start anew from the checkpoint with other workers."""
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"report takes a dictionary of metrics, but got {metrics!r}")
+    if _current is not None:
+        _current.report(metrics, checkpoint)
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """Where to go on from; None at the beginning."""
+    return _current.checkpoint if _current is not None else None
+
+
+def get_context() -> TrainContext:
+    return _current.context if _current is not None else TrainContext(0, 1, 0, 0, "", None)
+
+
+def get_dataset_shard(name: str) -> Any:
+    """This worker's part of a dataset of the trainer."""
+    if _current is None:
+        raise RuntimeError(f"there is no trainer in this process: get_dataset_shard({name!r}) is for training loops")
+    if name not in _current.shards:
+        known = ", ".join(sorted(_current.shards)) or "none"
+        raise KeyError(f"the trainer has no dataset {name!r}, only: {known}. Give it as datasets={{{name!r}: …}}")
+    return _current.shards[name]

@@ -1,0 +1,266 @@
+"""Data-parallel training: the same loop in several workers, with checkpoints, through deaths and newcomers.
+
+>>> import numpy as np
+>>> from weft import train
+>>> def loop():
+...     context = train.get_context()
+...     total = context.group.all_reduce(np.array([context.rank + 1.0]))
+...     train.report({"total": total[0]})
+>>> train.Trainer(loop, workers=2).fit().metrics
+{'total': 3.0}
+
+Elastic: with `min_workers` the training begins with as many workers as there is room for. When one is lost, or another
+can be had, the loop starts anew in all of them from the last checkpoint, with other ranks and another size; take
+`context.share(global_batch)` of each batch and the global batch stays what it was.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import weft
+from weft.train.backends import BACKENDS, keeps_processes
+from weft.train.crew import Crew, Member
+from weft.train.errors import WorkersLostError
+from weft.train.generation import End, Generation
+from weft.train.history import LOG, History
+from weft.train.progress import ProgressLine
+from weft.train.shares import split_dataset
+from weft.train.worker import MARKER, Assignment, Report, read_packed, write_packed
+from weft.tune.checkpoint import Checkpoint
+from weft.tune.storage import Storage, open_storage
+
+__all__ = ["Result", "Trainer"]
+
+RESULTS = "~/weft_results"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a training came to. `history` has every report of rank 0 in order, each once."""
+
+    metrics: dict[str, Any]
+    checkpoint: Checkpoint | None
+    history: list[dict[str, Any]]
+    path: str
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """`fit()` trains here; `tune.Tuner(trainer, param_space=…)` trains one for each configuration."""
+
+    loop: Callable[..., Any]
+    """Takes the config, or nothing."""
+    workers: int = 1
+    """The most there are at a time."""
+    min_workers: int | None = None
+    """The fewest it goes on with; by default it waits for all."""
+    resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1})
+    """Of each worker."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    backend: str = "weft"
+    """"weft"; "torch", which sets up torch.distributed (NCCL with GPUs, otherwise gloo); or "jax"."""
+    datasets: Mapping[str, Any] = field(default_factory=dict)
+    name: str | None = None
+    storage_path: str | os.PathLike[str] | None = None
+    """A folder or an fsspec URL; the run lies in a folder of its name in it. Default: ~/weft_results"""
+    keep_checkpoints: int | None = 2
+    """How many of the newest are kept; None keeps all."""
+    failures: int = 3
+    """How often workers may be lost without a checkpoint in between before it gives up."""
+    timeout_s: float = 600.0
+    """How long workers may take to start, and to find each other."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"workers must be at least 1, but got {self.workers}")
+        if self.min_workers is not None and not 1 <= self.min_workers <= self.workers:
+            raise ValueError(f"min_workers must be from 1 to {self.workers}, but got {self.min_workers}")
+        if self.backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, but got {self.backend!r}")
+        if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
+            raise ValueError(f"keep_checkpoints must be at least 1 or None, but got {self.keep_checkpoints}")
+
+    def fit(
+        self,
+        *,
+        resume: bool = False,
+        checkpoint: Checkpoint | None = None,
+        on_report: Callable[[dict[str, Any], Checkpoint | None], None] | None = None,
+    ) -> Result:
+        """Train until the loop ends. With `resume` it goes on where the run of this name was, else from `checkpoint`.
+
+        Raises what a loop raised, and WorkersLostError when workers are lost too often."""
+        if not weft.is_initialized():
+            weft.init()
+        if resume and self.name is None:
+            raise ValueError("to resume a run, give its name")
+        name = self.name or f"train_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{uuid.uuid4().hex[:6]}"
+        base = os.fspath(self.storage_path) if self.storage_path is not None else os.path.expanduser(RESULTS)
+        storage = open_storage(f"{base.rstrip('/')}/{name}")
+        if not resume and storage.read_log(LOG) is not None:
+            raise ValueError(f"{storage.root} has the results of a run already: resume it, or take another name")
+        history = History(storage, self.keep_checkpoints)
+        try:
+            if resume:
+                history.load()
+            if checkpoint is not None and history.checkpoint is None:
+                history.begin_with(_stored(checkpoint, storage))
+            _Fit(self, name, storage, history, on_report).run()
+        finally:
+            storage.close()
+        return Result(
+            history.metrics[-1] if history.metrics else {},
+            _checkpoint(storage, history.checkpoint),
+            history.metrics,
+            storage.root,
+        )
+
+    # ---- as a trainable of weft.tune ----
+
+    def __call__(self, config: dict[str, Any]) -> None:
+        """One trial: its configuration goes over the trainer's."""
+        import dataclasses
+
+        from weft import tune
+
+        context = tune.get_context()
+        trainer = dataclasses.replace(
+            self,
+            config={**self.config, **config},
+            name=f"train_{uuid.uuid4().hex[:6]}",
+            storage_path=context.get_trial_dir(),
+        )
+        trainer.fit(
+            checkpoint=tune.get_checkpoint(),
+            on_report=lambda metrics, checkpoint: tune.report(metrics, checkpoint=checkpoint),
+        )
+
+    def _weft_tune_resources(self, config: Mapping[str, Any]) -> Any:
+        from weft.tune import PlacementGroupFactory
+
+        return PlacementGroupFactory([{"CPU": 0.01}, *({"CPU": 1, **self.resources} for _ in range(self.workers))])
+
+
+class _Fit:
+    """One call of `fit`."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        name: str,
+        storage: Storage,
+        history: History,
+        on_report: Callable[[dict[str, Any], Checkpoint | None], None] | None,
+    ) -> None:
+        self._trainer, self._name, self._storage, self._history = trainer, name, storage, history
+        self._on_report = on_report
+        self._run_id = uuid.uuid4().hex
+        self._losses = 0
+        self._size = 0
+        self._progress = ProgressLine(name)
+
+    def run(self) -> None:
+        trainer = self._trainer
+        self._storage.write(MARKER, self._run_id.encode())
+        crew = Crew(
+            trainer.workers,
+            trainer.workers if trainer.min_workers is None else trainer.min_workers,
+            trainer.resources,
+            trainer.timeout_s,
+        )
+        keeps = keeps_processes(trainer.backend)
+        number = 0
+        try:
+            while True:
+                self._history.rewind()
+                members = crew.assemble()
+                self._size = len(members)
+                end = Generation(crew, members, self._assignments(members, number), self._reported).run(keeps)
+                if end is End.FINISHED:
+                    return
+                if end is End.LOST:
+                    self._count_loss()
+                number += 1
+        finally:
+            crew.close()
+            self._progress.close()
+
+    def _count_loss(self) -> None:
+        self._losses += 1
+        if self._losses > self._trainer.failures:
+            raise WorkersLostError(
+                f"{self._name}: workers were lost {self._losses} times since the last checkpoint "
+                f"({self._history.checkpoint}). failures={self._trainer.failures} sets how often that may be; why they "
+                "died is in their logs."
+            )
+
+    def _reported(self, report: Report) -> None:
+        if report.packed is not None and report.checkpoint is not None:
+            write_packed(self._storage, report.checkpoint, report.packed)
+        self._history.add(report.metrics, report.checkpoint)
+        if report.checkpoint is not None:
+            self._losses = 0
+        self._progress.update(self._size, len(self._history.metrics), report.metrics)
+        if self._on_report is not None:
+            self._on_report(report.metrics, _checkpoint(self._storage, report.checkpoint))
+
+    def _assignments(self, members: Sequence[Member], generation: int) -> list[Assignment]:
+        trainer, size = self._trainer, len(members)
+        places = [member.place for member in members if member.place is not None]
+        shards = {name: split_dataset(dataset, size) for name, dataset in trainer.datasets.items()}
+        head = members[0].actor
+        meeting = weft.get(head.meeting.remote(size))
+        address = ""
+        if trainer.backend != "weft":
+            ips = {node["NodeID"]: node["NodeManagerAddress"] for node in weft.nodes()}
+            address = weft.get(head.free_address.remote(ips[places[0].node_id]))
+        own = weft.get_runtime_context().get_node_id()
+        checkpoint = self._history.checkpoint
+        may_be_unseen = any(place.node_id != own for place in places) or "://" in self._storage.root
+        packed = read_packed(self._storage, checkpoint) if checkpoint is not None and may_be_unseen else None
+        seen: Counter[str] = Counter()
+        made = []
+        for rank, place in enumerate(places):
+            made.append(
+                Assignment(
+                    loop=trainer.loop,
+                    config=dict(trainer.config),
+                    backend=trainer.backend,
+                    address=address,
+                    timeout_s=trainer.timeout_s,
+                    rank=rank,
+                    size=size,
+                    local_rank=seen[place.node_id],
+                    generation=generation,
+                    trainer=self._name,
+                    run_id=self._run_id,
+                    meeting=meeting,
+                    shards={name: parts[rank] for name, parts in shards.items()},
+                    storage=self._storage,
+                    checkpoint=checkpoint,
+                    packed=packed,
+                    first_checkpoint=self._history.checkpoints_made,
+                )
+            )
+            seen[place.node_id] += 1
+        return made
+
+
+def _checkpoint(storage: Storage, name: str | None) -> Checkpoint | None:
+    return Checkpoint(storage=storage, name=name) if name is not None else None
+
+
+def _stored(checkpoint: Checkpoint, storage: Storage) -> str:
+    from weft.tune.host import new_folder
+
+    folder = new_folder(storage)
+    checkpoint.write_to(str(folder))
+    storage.put_folder(folder, "checkpoint_initial")
+    return "checkpoint_initial"

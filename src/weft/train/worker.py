@@ -1,0 +1,244 @@
+"""The actor that a trainer's loop runs in. The loop has the actor's own thread; reports leave by another.
+
+Rank 0's reports go through one thread that writes checkpoints, so they stay in order, and a report is in the outbox
+only when its checkpoint lies in the storage (or is in the report, where this machine cannot see the storage).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import queue
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import weft
+from weft import cloudpickle
+from weft.train import backends
+from weft.train.group import Meeting
+from weft.train.session import TrainContext, set_current
+from weft.tune.checkpoint import STATE_FILE, Checkpoint
+from weft.tune.host import new_folder, pack, unpack
+from weft.tune.storage import Storage
+
+__all__ = ["CONTROL", "MARKER", "Assignment", "Place", "Report", "TrainWorker", "read_packed", "write_packed"]
+
+CONTROL = "control"
+MARKER = ".trainer"
+HEARTBEAT_S = 0.5
+WRITES_AHEAD = 2
+"""How many reports may wait for their checkpoints to be written before the loop waits."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One worker's part of one generation."""
+
+    loop: Callable[..., Any]
+    config: dict[str, Any]
+    backend: str
+    address: str
+    timeout_s: float
+    rank: int
+    size: int
+    local_rank: int
+    generation: int
+    trainer: str
+    run_id: str
+    meeting: Any
+    shards: dict[str, Any]
+    storage: Storage
+    checkpoint: str | None
+    packed: dict[str, bytes] | None
+    """The checkpoint's files, for workers that cannot see the storage."""
+    first_checkpoint: int
+    """The number of the next checkpoint."""
+
+
+@dataclass(frozen=True)
+class Place:
+    node_id: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """`checkpoint` is its name in the storage; with `packed` it still has to be written there."""
+
+    metrics: dict[str, Any]
+    checkpoint: str | None = None
+    packed: dict[str, bytes] | None = None
+
+
+class EndOfGeneration(BaseException):
+    """Raised by `report` when the loop shall start anew with other workers."""
+
+
+class TrainWorker:
+    def __init__(self) -> None:
+        self._outbox: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        self._ending = threading.Event()
+
+    def place(self) -> Place:
+        return Place(weft.get_runtime_context().get_node_id(), os.getpid())
+
+    def free_address(self, ip: str) -> str:
+        return backends.free_address(ip)
+
+    def meeting(self, size: int) -> Meeting:
+        """For the workers of a generation, of which this is rank 0."""
+        return Meeting(size)
+
+    def run(self, assignment: Assignment) -> bool:
+        """Run the loop; whether it came to its own end."""
+        self._ending.clear()
+        with _WorkerSession(assignment, self._outbox, self._ending) as session:
+            context = session.context
+            with backends.running(assignment.backend, context, assignment.address, assignment.timeout_s):
+                try:
+                    assignment.loop(*([assignment.config] if _takes_config(assignment.loop) else []))
+                except EndOfGeneration:
+                    return False
+        return True
+
+    @weft.method(concurrency_group=CONTROL)
+    def take(self, wait_s: float = HEARTBEAT_S) -> list[Report]:
+        """The reports that are there, at the latest after `wait_s`."""
+        taken = []
+        with contextlib.suppress(queue.Empty):
+            taken.append(self._outbox.get(timeout=wait_s) if wait_s else self._outbox.get_nowait())
+            while True:
+                taken.append(self._outbox.get_nowait())
+        return taken
+
+    @weft.method(concurrency_group=CONTROL)
+    def end_generation(self) -> None:
+        """Let the loop end at its next report with a checkpoint."""
+        self._ending.set()
+
+
+class _WorkerSession:
+    """What `train.report` and its like find in this process."""
+
+    def __init__(self, assignment: Assignment, outbox: queue.SimpleQueue[Report], ending: threading.Event) -> None:
+        self._assignment, self._outbox, self._ending = assignment, outbox, ending
+        storage = assignment.storage
+        sees = storage.read(MARKER) == assignment.run_id.encode()
+        self._storage = storage if sees else None
+        self._checkpoints = assignment.first_checkpoint
+        self._unpacked = contextlib.ExitStack()
+        self._writes: queue.Queue[Callable[[], None] | None] = queue.Queue(WRITES_AHEAD)
+        self._writer = threading.Thread(target=self._write_all, name="weft-train-checkpoints", daemon=True)
+        self._failure: Exception | None = None
+        self.context = TrainContext(
+            assignment.rank,
+            assignment.size,
+            assignment.local_rank,
+            assignment.generation,
+            assignment.trainer,
+            assignment.meeting,
+        )
+        self.shards: Mapping[str, Any] = assignment.shards
+        self.checkpoint = self._loaded()
+
+    def _loaded(self) -> Checkpoint | None:
+        if self._assignment.checkpoint is None:
+            return None
+        if self._storage is not None:
+            return Checkpoint(storage=self._storage, name=self._assignment.checkpoint)
+        folder = self._unpacked.enter_context(tempfile.TemporaryDirectory(prefix="weft-train-"))
+        unpack(self._assignment.packed or {}, Path(folder))
+        return Checkpoint(folder)
+
+    def __enter__(self) -> _WorkerSession:
+        set_current(self)
+        self._writer.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        set_current(None)
+        self.context.close()
+        self._writes.put(None)
+        self._writer.join()
+        self._unpacked.close()
+        if kind is None and self._failure is not None:
+            raise self._failure
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Any) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._assignment.rank != 0:
+            return
+        plain = {name: _plain(value) for name, value in metrics.items()}
+        if checkpoint is None:
+            self._writes.put(lambda: self._outbox.put(Report(plain)))
+            return
+        name = f"checkpoint_{self._checkpoints:06d}"
+        self._checkpoints += 1
+        folder = new_folder(self._storage)
+        finish = _capture(checkpoint, folder)
+        self._writes.put(lambda: self._store(plain, name, folder, finish))
+        if self._ending.is_set():
+            raise EndOfGeneration
+
+    def _store(self, metrics: dict[str, Any], name: str, folder: Path, finish: Callable[[], None]) -> None:
+        finish()
+        if self._storage is not None:
+            self._storage.put_folder(folder, name)
+            self._outbox.put(Report(metrics, name))
+        else:
+            self._outbox.put(Report(metrics, name, pack(folder)))
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _write_all(self) -> None:
+        for write in iter(self._writes.get, None):
+            if self._failure is None:
+                try:
+                    write()
+                except Exception as error:  # the loop's next report raises it
+                    self._failure = error
+
+
+def _capture(checkpoint: Any, folder: Path) -> Callable[[], None]:
+    """Take what the loop may change or delete afterwards; returns what is left to do."""
+    if isinstance(checkpoint, Mapping):
+        data = cloudpickle.dumps(dict(checkpoint))
+        return lambda: _write_state(folder, data)
+    if isinstance(checkpoint, str | os.PathLike):
+        checkpoint = Checkpoint.from_directory(checkpoint)
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(f"checkpoint must be a dictionary, a folder or a Checkpoint, but got {checkpoint!r}")
+    checkpoint.write_to(str(folder))
+    return lambda: None
+
+
+def _write_state(folder: Path, data: bytes) -> None:
+    (folder / STATE_FILE).write_bytes(data)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy, PyTorch and JAX as Python's."""
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+
+
+def _takes_config(loop: Callable[..., Any]) -> bool:
+    return bool(inspect.signature(loop).parameters)
+
+
+def read_packed(storage: Storage, name: str) -> dict[str, bytes]:
+    """A checkpoint's files, to send."""
+    with storage.folder(name) as folder:
+        return pack(folder)
+
+
+def write_packed(storage: Storage, name: str, files: Mapping[str, bytes]) -> None:
+    """Bring a checkpoint's files to the storage."""
+    folder = new_folder(storage)
+    unpack(files, folder)
+    storage.put_folder(folder, name)
