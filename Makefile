@@ -7,6 +7,7 @@ PYTHON ?= python3
 BENCH_CASES ?=
 BENCH_ROUNDS ?= 1
 STRESS_SECONDS ?= 600
+SOAK_SECONDS ?= 600
 KILL_ROUNDS ?= 100
 FUZZ_SECONDS ?= 60
 SEEDS ?= 2000
@@ -70,6 +71,10 @@ test-native: $(venv)/.tools  ## the native core's own tests, without sanitizers
 stress: build  ## the long stress test and the kills; STRESS_SECONDS=600 KILL_ROUNDS=100
 	@WEFT_STRESS_SECONDS=$(STRESS_SECONDS) $(python) -m pytest -q -s tests/stress
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(python) -m pytest -q tests/faults/test_kill_anything.py
+
+.PHONY: soak-serve
+soak-serve: build  ## weft.serve under load, updates and kills; SOAK_SECONDS=600
+	@$(python) benchmarks/serve_soak.py --seconds $(SOAK_SECONDS)
 
 .PHONY: simulate
 simulate: build  ## simulated clusters from many seeds; SEEDS=2000 FIRST_SEED=0

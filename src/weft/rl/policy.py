@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,15 @@ class Policy:
         self._decoder = decoder
         self._params = layout.unpack(weights)
         self._rng = np.random.default_rng(seed)
+
+    @classmethod
+    def from_checkpoint(cls, folder: str | os.PathLike[str], **settings: Any) -> Policy:
+        """The policy of a checkpoint, of whatever algorithm; the settings replace the saved ones."""
+        from weft.rl.registry import load
+
+        with load(folder, **{**settings, "workers": 0}) as algorithm:
+            policy: Policy = algorithm.policy
+        return policy
 
     def act(self, observation: Any, explore: bool = False) -> Any:
         """The action for one observation; with `explore` drawn as in training."""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from weft.serve.http.ingress import ingress as ingress
     from weft.serve.http.messages import HTTPOptions as HTTPOptions
     from weft.serve.multiplexing import multiplexed as multiplexed
+    from weft.serve.policies import policy_app as policy_app
 
 _HOMES = {
     "api": "delete get_app_handle get_deployment_handle promote rollback run shutdown start status",
@@ -56,6 +57,7 @@ _HOMES = {
     "errors": "BackPressureError DeploymentFailedError DeploymentGoneError ReplicaDiedError ServeError",
     "http.ingress": "ingress",
     "multiplexing": "multiplexed",
+    "policies": "policy_app",
     "http.messages": "HTTPOptions",
     "handle": "DeploymentHandle DeploymentResponse DeploymentResponseGenerator",
 }

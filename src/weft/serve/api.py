@@ -13,6 +13,7 @@ from weft.serve.controller import NAME, NAMESPACE, Controller
 from weft.serve.deployments import Application, Deployment
 from weft.serve.handle import DeploymentHandle
 from weft.serve.http.messages import HTTPOptions
+from weft.serve.policies import ActsInBatches, policy_app
 from weft.serve.vault import open_vault
 
 DEFAULT_APP = "default"
@@ -45,14 +46,15 @@ class ApplicationInfo:
 
 
 def run(
-    app: Application | Deployment,
+    app: Application | Deployment | ActsInBatches,
     *,
     name: str = DEFAULT_APP,
     route_prefix: str | None = "/",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     canary_share: float = 0.0,
 ) -> DeploymentHandle:
-    """Start an application, or update the one of this name, and wait until it is healthy. Its handle.
+    """Start an application, or update the one of this name, and wait until it is healthy. Its handle. A policy, of
+    `weft.rl` or anything with an `act_batch`, is one too: see `policy_app`.
 
     An update replaces replicas one after another; no request fails by it. DeploymentFailedError when a constructor
     fails again and again. `settings` are options by the deployment's name that go before those in the code.
@@ -69,6 +71,8 @@ def run(
     """
     if isinstance(app, Deployment):
         app = app.bind()
+    elif not isinstance(app, Application) and isinstance(app, ActsInBatches):
+        app = policy_app(app)
     if not isinstance(app, Application):
         raise TypeError(f"serve.run() wants what a deployment's bind() returns, but got {app!r}")
     if route_prefix is not None and not route_prefix.startswith("/"):

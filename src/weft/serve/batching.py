@@ -14,11 +14,17 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 _ATTRIBUTE = "_weft_serve_batches"
 
 
+@overload
+def batch(function: Callable[..., Any], /) -> Callable[..., Any]: ...
+@overload
+def batch(
+    *, max_batch_size: int = ..., batch_wait_timeout_s: float | None = ..., wait_s: float | None = ...
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def batch(
     function: Callable[..., Any] | None = None,
     /,
