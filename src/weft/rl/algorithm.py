@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from weft.rl import environments
 from weft.rl.behaviours import Behaviour
+from weft.rl.board import RunBoard
 from weft.rl.checkpoint import Checkpoint, CheckpointError, arrays_to_tree, tree_to_arrays
 from weft.rl.config import AlgorithmConfig
 from weft.rl.metrics import Metrics, summary
@@ -50,6 +51,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         self.env = environments.resolve(self.config.env)
         self.encoder, self.decoder = self._spaces()
         self.metrics = Metrics(self.config.metrics_window)
+        self._board = RunBoard(self.name, self.config.env)
         self.learner: Any = None
         self.behaviour: Behaviour
         self.version = 0
@@ -93,6 +95,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         interval = self.config.evaluation_interval
         if interval and self.metrics.iteration % interval == 0:
             result["evaluation"] = self.evaluate()
+        self._board.add(result)
         return result
 
     def evaluate(self, episodes: int | None = None) -> dict[str, float]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import weft
+from weft.tune.board import BoardCallback
 from weft.tune.callback import Callback
 from weft.tune.config import ExperimentSpec, RunConfig, TuneConfig
 from weft.tune.errors import SearchSpaceError, TuneError
@@ -144,7 +145,8 @@ class Tuner:
         state, thresholds = build_state(spec, searcher, scheduler)
         ledger = Ledger(storage)
         folder = storage.root if isinstance(storage, LocalStorage) else _local_folder(spec)
-        callbacks = [*_default_callbacks(spec), *self._callbacks]
+        shown = BoardCallback(spec.name, state.searcher.metric, spec.tune.mode or state.scheduler.mode)
+        callbacks = [*_default_callbacks(spec), shown, *self._callbacks]
         for callback in callbacks:
             callback.set_up(spec.name, folder)
         if self._is_restored:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process import call_sites, context_state, rpc, session
+from weft.engine.process import call_sites, context_state, progress, rpc, session
 from weft.engine.process.actor_class import ActorClass
 from weft.engine.process.actor_handle import ActorHandle
 from weft.engine.process.generator import ObjectRefGenerator, cancel_task, wait_for_any
@@ -23,6 +23,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 _native_get = _native.get
 _notes_call_sites = call_sites.is_wanted()
+_shows_progress = progress.is_wanted()
 _CHECKED_WHOLE = 16
 """wait() on a list of at most so many refs looks for one that appears twice, or is none; on a longer one that would
 cost more than the wait, a twin does no harm, and the core refuses what is no ref when it comes to it."""
@@ -47,6 +48,8 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
     [1, 2]
     """
     try:
+        if _shows_progress and not context_state.state.is_worker:
+            return progress.get(_native_get, object_refs, -1.0 if timeout is None else _timeout(timeout))
         if timeout is None:
             return _native_get(object_refs)
         return _native_get(object_refs, _timeout(timeout))

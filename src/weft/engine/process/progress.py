@@ -1,0 +1,127 @@
+"""A line at the terminal while a driver waits long: how much is done, what runs, what waits and why.
+
+Drawn on standard error, only where that is a terminal, only for a wait that has lasted `AFTER_S`, and wiped when the
+wait is over: nothing of it reaches a pipe, a file or a notebook. WEFT_PROGRESS=0 turns it off, WEFT_PROGRESS=1 on
+where it would be quiet. The waiting thread draws it itself, between two pieces of its wait.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO, TypeVar
+
+from weft import _native
+from weft._native import ObjectRef
+from weft.exceptions import GetTimeoutError
+
+T = TypeVar("T")
+VARIABLE = "WEFT_PROGRESS"
+AFTER_S = 2.0
+EVERY_S = 0.5
+ASK_S = 1.0
+"""How long the daemon may take to say what waits."""
+
+
+def is_wanted(out: TextIO | None = None) -> bool:
+    """Whether waits of this process shall show a line."""
+    said = os.environ.get(VARIABLE, "")
+    if said:
+        return said != "0"
+    stream = sys.stderr if out is None else out
+    try:
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
+    except (AttributeError, ValueError):
+        return False
+
+
+def get(wait: Callable[[Any, float], T], refs: Any, timeout_s: float) -> T:
+    """`wait(refs, timeout_s)`, in pieces once it takes long. What it raises, it raises."""
+    began_s = time.monotonic()
+    deadline_s = None if timeout_s < 0 else began_s + timeout_s
+    line = Line(sys.stderr)
+    piece_s = AFTER_S
+    try:
+        while True:
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            is_last = left_s is not None and left_s <= piece_s
+            try:
+                return wait(refs, max(0.0, left_s) if is_last and left_s is not None else piece_s)
+            except GetTimeoutError as error:
+                if all(ref.is_ready() for ref in _listed(refs)):
+                    raise  # a task raised it
+                if is_last:  # which knows only of the last piece
+                    raise GetTimeoutError(re.sub(r"waited \S+ s", f"waited {timeout_s:g} s", str(error))) from None
+                line.show(describe(refs, time.monotonic() - began_s))
+                piece_s = EVERY_S
+    finally:
+        line.wipe()
+
+
+def _listed(refs: Any) -> Sequence[ObjectRef[Any]]:
+    return [refs] if isinstance(refs, ObjectRef) else refs
+
+
+def describe(refs: Any, spent_s: float) -> str:
+    """`12 of 40 done, 4 run, 24 pending (waits for a worker: 0 of 4 CPU free), 8 s`"""
+    wanted = _listed(refs)
+    done = sum(ref.is_ready() for ref in wanted)
+    counts: dict[str, int] = {}
+    for row in _native.submitted_tasks(10_000):
+        counts[row["state"]] = counts.get(row["state"], 0) + 1
+    running = counts.get("RUNNING", 0)
+    pending = len(wanted) - done
+    words = [f"{done} of {len(wanted)} done", f"{running} run", f"{pending} pending"]
+    if why := _why(counts):
+        words[-1] += f" ({why})"
+    return f"{', '.join(words)}, {spent_s:.0f} s"
+
+
+def _why(counts: dict[str, int]) -> str:
+    if waiting := counts.get("PENDING_NODE_ASSIGNMENT", 0):
+        return f"{waiting} wait for a worker{_free()}"
+    if waiting := counts.get("PENDING_ARGS_AVAIL", 0):
+        return f"{waiting} wait for arguments"
+    return ""
+
+
+def _free() -> str:
+    """What of the CPUs is free; nothing when the daemon is too busy to say."""
+    from weft.engine.process import rpc
+
+    try:
+        free = rpc.request("available_resources", timeout_s=ASK_S).get("CPU", 0.0)
+        total = rpc.request("cluster_resources", timeout_s=ASK_S).get("CPU", 0.0)
+    except Exception:
+        return ""
+    return f": {free:g} of {total:g} CPU free"
+
+
+class Line:
+    """One line that is drawn over itself."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._is_drawn = False
+
+    def show(self, text: str) -> None:
+        columns = shutil.get_terminal_size().columns
+        try:
+            self._out.write(f"\r\x1b[2Kweft: {text}"[: columns + 4])
+            self._out.flush()
+            self._is_drawn = True
+        except (OSError, ValueError):
+            pass  # the terminal is gone
+
+    def wipe(self) -> None:
+        if not self._is_drawn:
+            return
+        try:
+            self._out.write("\r\x1b[2K")
+            self._out.flush()
+        except (OSError, ValueError):
+            pass
