@@ -16,7 +16,7 @@ EventLog::Read EventLog::read(uint64_t since, size_t most) const {
         const Shared<uint64_t>* from = words_ + (number % events_) * kEventWords;
         for (size_t i = 0; i < kEventWords; ++i)
             words[i] = from[i].load(std::memory_order_relaxed);
-        memcpy(&out.events[size_t(number - out.first)], words.data(), sizeof(Event));
+        memcpy(static_cast<void*>(&out.events[size_t(number - out.first)]), words.data(), sizeof(Event));
     }
     std::atomic_thread_fence(std::memory_order_acquire);
     // What was overwritten meanwhile, and what is just being, may be torn.
