@@ -10,6 +10,8 @@ STRESS_SECONDS ?= 600
 SOAK_SECONDS ?= 600
 KILL_ROUNDS ?= 100
 FUZZ_SECONDS ?= 60
+CHAOS_SECONDS ?= 300
+CHAOS_SEED ?=
 SEEDS ?= 2000
 FIRST_SEED ?= 0
 RL_CASES ?=
@@ -75,6 +77,9 @@ stress: build  ## the long stress test and the kills; STRESS_SECONDS=600 KILL_RO
 .PHONY: soak-serve
 soak-serve: build  ## weft.serve under load, updates and kills; SOAK_SECONDS=600
 	@$(python) benchmarks/serve_soak.py --seconds $(SOAK_SECONDS)
+.PHONY: chaos
+chaos: build  ## real programs on a cluster while nodes and workers are killed; CHAOS_SECONDS=300 CHAOS_SEED=
+	@$(python) tests/chaos/harm.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 
 .PHONY: simulate
 simulate: build  ## simulated clusters from many seeds; SEEDS=2000 FIRST_SEED=0

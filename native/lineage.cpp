@@ -22,12 +22,12 @@ std::string Core::lost_for_good() {
     return error_value(
         ErrorCode::reconstruction_failed,
         "its bytes are gone with the node or the process that had them, and what made it can not "
-        "be run again: put(), a method of an actor, or a task with max_retries=0. Return it from "
-        "a task that may be retried.");
+        "be run again: put(), a task with max_retries=0, or a method with max_task_retries=0. Return it from "
+        "a task that may be retried, or let the method be.");
 }
 
 bool Core::can_make_again(const Task* task) const {
-    if (task->actor != nullptr || task->retries == 0 || task->cancelled) return false;
+    if (task->retries == 0 || task->cancelled) return false;
     if ((task->flags & (kIsCreation | kStreaming)) != 0) return false;
     return std::any_of(task->returns.begin(), task->returns.end(),
                        [](const Entry* entry) { return entry && entry->where == Where::arena; });
@@ -38,6 +38,8 @@ void Core::keep(Task* task) {
     ++task->generation;
     task->lease = nullptr;
     task->missing = 0;
+    // The actor need not live on for the sake of what it has returned.
+    if (task->actor_entry != nullptr) drop_locked(std::exchange(task->actor_entry, nullptr));
     for (Entry* entry : task->deps)
         hold_as_lineage(entry);
     for (Entry* entry : task->nested)
@@ -198,6 +200,10 @@ void Core::run_again(Task* task, std::vector<Entry*>& missing) {
     for (Entry* entry : missing) {
         if (entry->is_done()) entry->state.store(uint8_t(ObjectState::pending), std::memory_order_release);
         entry->where = Where::none;
+    }
+    if (ActorLink* actor = task->actor) {
+        if (actor->state == ActorLink::dead) return fail_task(task, std::string(actor->death));
+        actor->queue.push_back(task);
     }
     wait_for_arguments(task);
 }

@@ -79,6 +79,31 @@ def test_what_may_not_run_twice_is_not_run_twice(two_nodes: TwoNodes) -> None:
         weft.get(total.remote(ref), timeout=30)
 
 
+@weft.remote(num_cpus=0)
+class Maker:
+    def make(self, value: int) -> Any:
+        return np.full(SIZE, value)
+
+
+def test_what_a_method_returned_is_made_again_by_the_actors_next_incarnation(two_nodes: TwoNodes) -> None:
+    maker = Maker.options(max_restarts=-1, max_task_retries=-1, **THERE).remote()
+    ref = maker.make.remote(4)
+    weft.wait([ref], fetch_local=False)
+    lose_node(two_nodes)
+    assert weft.get(ref, timeout=30).sum() == 4 * SIZE
+    assert weft.get(total.remote(ref), timeout=30) == 4 * SIZE
+
+
+def test_what_a_method_returned_is_lost_with_an_actor_that_is_gone_for_good(two_nodes: TwoNodes) -> None:
+    maker = Maker.options(max_restarts=-1, max_task_retries=-1, **THERE).remote()
+    ref = maker.make.remote(4)
+    weft.wait([ref], fetch_local=False)
+    weft.kill(maker)
+    lose_node(two_nodes)
+    with pytest.raises(weft.exceptions.ActorDiedError):
+        weft.get(ref, timeout=30)
+
+
 def test_lineage_goes_with_the_objects_it_is_for(two_nodes: TwoNodes) -> None:
     before = _native.statistics()
     ref = make.options(**THERE).remote(1)

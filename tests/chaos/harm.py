@@ -1,0 +1,225 @@
+"""Real programs on a cluster of real nodes, while workers and node daemons are killed and stalled at random.
+
+`make chaos`, or python tests/chaos/harm.py --seconds 120 --seed 7. Prints what was done and what came of it; the exit
+status is 0 when every program ended with the right answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from programs import PROGRAMS
+
+from weft.testing import Cluster
+from weft.testing.cluster import ClusterNode
+
+NODES = 3
+END_S = 120.0
+"""So long after its time a program may still need to recover from the last faults; a guard, not a measure."""
+STALL_S = (0.2, 2.0)
+KINDS = ("worker", "worker", "worker", "node", "stall")
+"""As often as they are named."""
+
+
+@dataclass
+class Program:
+    """One driver process."""
+
+    name: str
+    process: subprocess.Popen[str]
+    errors: Path
+    rounds: int = 0
+    last_s: float = 0.0
+    """When it last finished a round."""
+
+
+@dataclass
+class Report:
+    """What a run has done and seen."""
+
+    faults: dict[str, int] = field(default_factory=dict)
+    recoveries_s: list[float] = field(default_factory=list)
+    """For each fault: until every program had finished a round that was under way, or began later."""
+    rounds: dict[str, int] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        total = sum(self.faults.values())
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        rounds = ", ".join(f"{name} {count}" for name, count in self.rounds.items())
+        slowest = f"{max(self.recoveries_s):.1f} s" if self.recoveries_s else "none measured"
+        lost = "nothing" if not self.losses else "\n" + "\n".join(self.losses)
+        return f"faults survived: {total} ({kinds})\nrounds done: {rounds}\nslowest recovery: {slowest}\nlost: {lost}"
+
+
+class Chaos:
+    """One run."""
+
+    def __init__(self, seed: int, seconds: float, names: list[str], every_s: float) -> None:
+        self._rng = random.Random(seed)
+        self._seed = seed
+        self._seconds = seconds
+        self._names = names
+        self._every_s = every_s
+        self._open_faults: list[tuple[float, set[str]]] = []
+        self._stalled: list[tuple[float, int]] = []
+        self.report = Report()
+
+    def run(self) -> Report:
+        with tempfile.TemporaryDirectory() as folder:
+            self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+            try:
+                for _ in range(NODES):
+                    self._add_node()
+                self._programs = [self._start(name, number, Path(folder)) for number, name in enumerate(self._names)]
+                self._work()
+            finally:
+                for program in getattr(self, "_programs", []):
+                    program.process.kill()
+                    program.process.communicate()
+                self._wake_stalled(everybody=True)
+                self._cluster.shutdown()
+        return self.report
+
+    def _add_node(self) -> None:
+        self._cluster.add_node(num_cpus=2, resources={"worker": 1}, object_store_memory=256 << 20)
+
+    def _start(self, name: str, number: int, folder: Path) -> Program:
+        errors = folder / name
+        program = Path(__file__).with_name("programs.py")
+        command = [sys.executable, str(program), name, self._cluster.address]
+        with errors.open("w") as stderr:
+            process = subprocess.Popen(
+                [*command, str(self._seed + number), str(self._seconds)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        return Program(name, process, errors)
+
+    def _work(self) -> None:
+        began = time.monotonic()
+        next_fault = began + 2 * self._every_s
+        with selectors.DefaultSelector() as selector:
+            for program in self._programs:
+                assert program.process.stdout is not None
+                selector.register(program.process.stdout, selectors.EVENT_READ, program)
+            while selector.get_map():
+                now = time.monotonic()
+                if now > began + self._seconds + END_S:
+                    self._give_up()
+                    return
+                for key, _ in selector.select(0.05):
+                    line = key.fileobj.readline()  # type: ignore[union-attr]
+                    self._heard(key.data, line)
+                    if not line:
+                        selector.unregister(key.fileobj)
+                self._wake_stalled()
+                if next_fault <= now < began + self._seconds:
+                    self._do_harm()
+                    next_fault = time.monotonic() + self._rng.uniform(0.5, 1.5) * self._every_s
+
+    def _heard(self, program: Program, line: str) -> None:
+        now = time.monotonic()
+        if line.startswith("round"):
+            program.rounds += 1
+            program.last_s = now
+        if line:
+            self._recovered(program.name, now)
+            return
+        status = program.process.wait()
+        self.report.rounds[program.name] = program.rounds
+        self._recovered(program.name, now)
+        if status != 0:
+            text = program.errors.read_text()[-3000:]
+            self.report.losses.append(f"{program.name} ended with status {status}:\n{text}")
+
+    def _recovered(self, name: str, now: float) -> None:
+        for began, waiting in self._open_faults:
+            waiting.discard(name)
+            if not waiting:
+                self.report.recoveries_s.append(now - began)
+        self._open_faults = [one for one in self._open_faults if one[1]]
+
+    def _give_up(self) -> None:
+        for program in self._programs:
+            if program.process.poll() is None:
+                program.process.send_signal(signal.SIGABRT)
+                self.report.losses.append(f"{program.name} hung after {program.rounds} rounds")
+                self.report.rounds[program.name] = program.rounds
+
+    # ---- harm ----
+
+    def _do_harm(self) -> None:
+        kind = self._rng.choice(KINDS)
+        nodes = list(self._cluster.worker_nodes)
+        node = self._rng.choice(nodes)
+        done = getattr(self, f"_harm_{kind}")(node)
+        if done:
+            self.report.faults[kind] = self.report.faults.get(kind, 0) + 1
+            alive = {program.name for program in self._programs if program.process.poll() is None}
+            if alive:
+                self._open_faults.append((time.monotonic(), alive))
+
+    def _harm_worker(self, node: ClusterNode) -> bool:
+        with contextlib.suppress(psutil.Error):
+            zygotes = psutil.Process(node.pid).children()
+            workers = [worker for zygote in zygotes for worker in zygote.children()]
+            if workers:
+                self._rng.choice(sorted(workers, key=lambda one: one.pid)).kill()
+                return True
+        return False
+
+    def _harm_node(self, node: ClusterNode) -> bool:
+        """As if its machine had failed; another takes its place."""
+        self._stalled = [one for one in self._stalled if one[1] != node.pid]
+        self._cluster.worker_nodes.pop(node, None)
+        node.kill(allow_graceful=False)
+        self._add_node()
+        return True
+
+    def _harm_stall(self, node: ClusterNode) -> bool:
+        """Its daemon, and so its links, are silent for a while."""
+        if any(pid == node.pid for _, pid in self._stalled):
+            return False
+        os.kill(node.pid, signal.SIGSTOP)
+        self._stalled.append((time.monotonic() + self._rng.uniform(*STALL_S), node.pid))
+        return True
+
+    def _wake_stalled(self, everybody: bool = False) -> None:
+        now = time.monotonic()
+        due = [one for one in self._stalled if everybody or one[0] <= now]
+        self._stalled = [one for one in self._stalled if one not in due]
+        for _, pid in due:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--every", type=float, default=3.0, help="seconds between two faults, on average")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    report = Chaos(given.seed, given.seconds, given.programs.split(","), given.every).run()
+    print(report)
+    return 1 if report.losses else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

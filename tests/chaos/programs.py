@@ -1,0 +1,186 @@
+"""Programs that chaos is let loose on: python programs.py NAME ADDRESS SEED SECONDS.
+
+Each works in rounds until its time is over, checks every round's answer against one that it has computed by itself, and
+prints a line for each round. A wrong answer or any error is a traceback and exit status 1.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import weft
+
+FOR_EVER = -1
+
+
+# ---- map-reduce over large arrays ------------------------------------------------------------------
+
+
+@weft.remote(max_retries=FOR_EVER)
+def make(seed: int, size: int) -> Any:
+    return np.random.default_rng(seed).integers(0, 1000, size)
+
+
+@weft.remote(max_retries=FOR_EVER)
+def split(array: Any, parts: int) -> list[Any]:
+    return [array[array % parts == part] for part in range(parts)]
+
+
+@weft.remote(max_retries=FOR_EVER)
+def reduce(*arrays: Any) -> int:
+    return int(sum(int(array.sum()) for array in arrays))
+
+
+def map_reduce(rng: random.Random) -> None:
+    """Every array is in some node's arena, and goes when the node does: then it is made again."""
+    seeds, parts, size = [rng.randrange(1 << 30) for _ in range(6)], 3, 200_000
+    made = [make.remote(seed, size) for seed in seeds]
+    pieces = [split.options(num_returns=parts).remote(array, parts) for array in made]
+    totals = weft.get([reduce.remote(*(piece[part] for piece in pieces)) for part in range(parts)])
+    arrays = [np.random.default_rng(seed).integers(0, 1000, size) for seed in seeds]
+    expected = [sum(int(array[array % parts == part].sum()) for array in arrays) for part in range(parts)]
+    assert totals == expected, f"{totals} instead of {expected}"
+
+
+# ---- a parameter server ----------------------------------------------------------------------------
+
+
+@weft.remote(checkpoint=10, num_cpus=0, resources={"worker": 0.01})
+class Parameters:
+    """Must count each update once, whatever dies."""
+
+    def __init__(self, size: int) -> None:
+        self.values = np.zeros(size, dtype=np.int64)
+        self.updates = 0
+
+    def push(self, gradient: Any) -> int:
+        self.values = self.values + gradient
+        self.updates += 1
+        return self.updates
+
+    def pull(self) -> Any:
+        return self.values
+
+    def count(self) -> int:
+        return self.updates
+
+
+@weft.remote(max_retries=FOR_EVER)
+def gradient(seed: int, size: int, at: Any) -> Any:
+    assert len(at) == size
+    return np.random.default_rng(seed).integers(-10, 10, size)
+
+
+def parameter_server(rng: random.Random) -> None:
+    size, steps, width = 500, 3, 6
+    server = Parameters.remote(size)
+    expected = np.zeros(size, dtype=np.int64)
+    for _ in range(steps):
+        seeds = [rng.randrange(1 << 30) for _ in range(width)]
+        at = server.pull.remote()
+        weft.get([server.push.remote(gradient.remote(seed, size, at)) for seed in seeds])
+        for seed in seeds:
+            expected += np.random.default_rng(seed).integers(-10, 10, size)
+    values, count = weft.get([server.pull.remote(), server.count.remote()])
+    assert count == steps * width, f"{count} updates instead of {steps * width}"
+    assert np.array_equal(values, expected)
+
+
+# ---- a loop as in reinforcement learning -----------------------------------------------------------
+
+
+@weft.remote(max_restarts=FOR_EVER, max_task_retries=FOR_EVER)
+class Rollouts:
+    """Walks at random, as the weights say; the same seed gives the same walk."""
+
+    def walk(self, weights: Any, seed: int) -> tuple[float, Any]:
+        return walk(weights, seed)
+
+
+def walk(weights: Any, seed: int) -> tuple[float, Any]:
+    noise = np.random.default_rng(seed).standard_normal(len(weights))
+    position = np.cumsum(np.tanh(weights + noise))
+    return float(-np.abs(position - 1.0).sum()), noise
+
+
+def learn(weights: Any, outcomes: list[tuple[float, Any]]) -> Any:
+    rewards = np.array([reward for reward, _ in outcomes])
+    scaled = (rewards - rewards.mean()) / (rewards.std() + 1e-8)
+    return weights + 0.1 * sum(one * noise for one, (_, noise) in zip(scaled, outcomes, strict=True)) / len(outcomes)
+
+
+def rl_loop(rng: random.Random) -> None:
+    workers = [Rollouts.remote() for _ in range(2)]
+    weights = expected = np.zeros(20_000)
+    for _ in range(3):
+        seeds = [rng.randrange(1 << 30) for _ in range(4)]
+        shared = weft.put(weights)
+        calls = [workers[n % len(workers)].walk.remote(shared, seed) for n, seed in enumerate(seeds)]
+        weights = learn(weights, weft.get(calls))
+        expected = learn(expected, [walk(expected, seed) for seed in seeds])
+    assert np.array_equal(weights, expected)
+
+
+# ---- a tuning run ----------------------------------------------------------------------------------
+
+
+def train(config: dict[str, Any]) -> None:
+    from weft import tune
+
+    value = 0.0
+    for _ in range(3):
+        value += config["rate"] * (1.0 - value)
+        tune.report(value=value)
+
+
+def tuning(rng: random.Random) -> None:
+    from weft import tune
+
+    rates = sorted({round(rng.uniform(0.1, 0.9), 3) for _ in range(4)})
+    with tempfile.TemporaryDirectory() as folder:
+        found = tune.run(
+            train,
+            config={"rate": tune.grid_search(rates)},
+            metric="value",
+            mode="max",
+            max_failures=FOR_EVER,
+            storage_path=folder,
+            verbose=0,
+        )
+    values = {trial.config["rate"]: trial.last_result["value"] for trial in found.trials}
+    assert sorted(values) == rates
+    assert found.best_config["rate"] == rates[-1], found.best_config
+    for rate, value in values.items():
+        assert abs(value - (1.0 - (1.0 - rate) ** 3)) < 1e-9, (rate, value)
+
+
+PROGRAMS: dict[str, Callable[[random.Random], None]] = {
+    "map_reduce": map_reduce,
+    "parameter_server": parameter_server,
+    "rl_loop": rl_loop,
+    "tuning": tuning,
+}
+
+
+def main(name: str, address: str, seed: str, seconds: str) -> None:
+    weft.init(address=address, log_to_driver=False)
+    until = time.monotonic() + float(seconds)
+    rng = random.Random(int(seed))
+    number = 0
+    while time.monotonic() < until or number == 0:
+        PROGRAMS[name](rng)
+        number += 1
+        print(f"round {number}", flush=True)
+    weft.shutdown()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
