@@ -1,0 +1,52 @@
+"""weft.pandas: pandas on all cores and on a cluster. Change one import line:
+
+>>> import weft.pandas as pd
+>>> frame = pd.DataFrame({"word": ["a", "b", "a"], "n": [1, 2, 3]})
+>>> frame.groupby("word").n.sum().to_dict()
+{'a': 4, 'b': 2}
+
+The pandas API is Modin's (0.37, which wants pandas 2.2 or 2.3); this package is an execution engine for it, named
+`Weft`, and the names of `modin.pandas` are the names of this module. With `MODIN_ENGINE=weft` in the environment a
+plain `import modin.pandas` finds the engine too. The first name that is used loads pandas and Modin
+(`pip install 'weft[pandas]'`); the first frame that needs it starts Weft.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from modin.pandas import *  # noqa: F403
+
+_HOMES: dict[str, str] = {}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_MODULES = frozenset("autoload axis_partition calls files frame partition partitions registration wrapper".split())
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name.startswith("__") and name != "__version__":
+        raise AttributeError(f"module 'weft.pandas' has no attribute {name!r}")
+    try:
+        if name in _MODULES:
+            return importlib.import_module(f"weft.pandas.{name}")
+        if name in _HOME_OF:
+            return getattr(importlib.import_module(f"weft.pandas.{_HOME_OF[name]}"), name)
+        from weft.pandas.registration import use
+
+        use()
+        # Not kept in globals(): Modin's own names may be replaced by extensions of the backend in use.
+        return getattr(importlib.import_module("modin.pandas"), name)
+    except ModuleNotFoundError as error:
+        if error.name in ("modin", "pandas"):
+            raise ModuleNotFoundError(
+                f"weft.pandas needs {error.name}: pip install 'weft[pandas]'", name=error.name
+            ) from None
+        raise
+
+
+def __dir__() -> list[str]:
+    import importlib
+
+    return sorted({*_HOME_OF, *dir(importlib.import_module("modin.pandas"))})

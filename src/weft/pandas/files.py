@@ -1,0 +1,122 @@
+"""Reading and writing files in parallel: Modin's readers on Weft, and a writer of CSV.
+
+What has no parallel form here (pickle, HDF, HTML, …) is read and written by pandas in this process.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from modin.core import io as readers
+from modin.core.storage_formats.pandas import parsers
+from modin.core.storage_formats.pandas.query_compiler import PandasQueryCompiler
+from modin.experimental.core import io as glob_readers
+from modin.experimental.core.storage_formats.pandas import parsers as glob_parsers
+from pandas.io.common import get_handle, stringify_path
+
+from weft.pandas.frame import WeftFrame
+from weft.pandas.partition import WeftPartition
+from weft.pandas.wrapper import WeftWrapper
+
+_PARTS = {
+    "frame_cls": WeftFrame,
+    "frame_partition_cls": WeftPartition,
+    "query_compiler_cls": PandasQueryCompiler,
+    "base_io": readers.BaseIO,
+}
+
+
+def _dispatcher(*bases: type, **attributes: Any) -> Any:
+    return type(f"Weft{bases[-1].__name__}", (WeftWrapper, *bases), {**_PARTS, **attributes})
+
+
+def _glob(parser: type, base_write: Any) -> Any:
+    return _dispatcher(parser, glob_readers.ExperimentalGlobDispatcher, base_write=base_write)
+
+
+_parquet = _dispatcher(parsers.PandasParquetParser, readers.ParquetDispatcher)
+_sql = _dispatcher(parsers.PandasSQLParser, readers.SQLDispatcher)
+_parquet_glob = _glob(glob_parsers.ExperimentalPandasParquetParser, readers.BaseIO.to_parquet)
+_json_glob = _glob(glob_parsers.ExperimentalPandasJsonParser, readers.BaseIO.to_json)
+_xml_glob = _glob(glob_parsers.ExperimentalPandasXmlParser, readers.BaseIO.to_xml)
+_pickle_glob = _glob(glob_parsers.ExperimentalPandasPickleParser, readers.BaseIO.to_pickle)
+
+
+class WeftIO(readers.BaseIO):
+    frame_cls = WeftFrame
+    frame_partition_cls = WeftPartition
+    query_compiler_cls = PandasQueryCompiler
+
+    read_csv = _dispatcher(parsers.PandasCSVParser, readers.CSVDispatcher).read
+    read_fwf = _dispatcher(parsers.PandasFWFParser, readers.FWFDispatcher).read
+    read_json = _dispatcher(parsers.PandasJSONParser, readers.JSONDispatcher).read
+    read_parquet = _parquet.read
+    to_parquet = _parquet.write
+    read_feather = _dispatcher(parsers.PandasFeatherParser, readers.FeatherDispatcher).read
+    read_excel = _dispatcher(parsers.PandasExcelParser, readers.ExcelDispatcher).read
+    read_sql = _sql.read
+    to_sql = _sql.write
+
+    read_csv_glob = _dispatcher(
+        glob_parsers.ExperimentalPandasCSVGlobParser, glob_readers.ExperimentalCSVGlobDispatcher
+    ).read
+    read_custom_text = _dispatcher(
+        glob_parsers.ExperimentalCustomTextParser, glob_readers.ExperimentalCustomTextDispatcher
+    ).read
+    read_sql_distributed = _dispatcher(glob_readers.ExperimentalSQLDispatcher, base_read=_sql.read).read
+    read_parquet_glob, to_parquet_glob = _parquet_glob.read, _parquet_glob.write
+    read_json_glob, to_json_glob = _json_glob.read, _json_glob.write
+    read_xml_glob, to_xml_glob = _xml_glob.read, _xml_glob.write
+    read_pickle_glob, to_pickle_glob = _pickle_glob.read, _pickle_glob.write
+
+    @classmethod
+    def to_csv(cls, qc: Any, **kwargs: Any) -> Any:
+        """Rows become text in the workers; this process writes the pieces one after another."""
+        path = stringify_path(kwargs["path_or_buf"])
+        if not isinstance(path, str) or "b" in kwargs["mode"]:
+            return readers.BaseIO.to_csv(qc, **kwargs)
+        frame = qc._modin_frame
+        frame._propagate_index_objs(axis=None)
+        opening = {
+            "path_or_buf": path,
+            "mode": kwargs["mode"],
+            "encoding": kwargs["encoding"],
+            "errors": kwargs["errors"],
+            "compression": kwargs["compression"],
+            "storage_options": kwargs.get("storage_options"),
+        }
+        pieces = _csv_pieces(frame, {name: value for name, value in kwargs.items() if name not in opening})
+        with get_handle(**opening, is_text=True) as handles:
+            for piece in pieces:
+                handles.handle.write(WeftWrapper.materialize(piece))
+        return None
+
+    @classmethod
+    def from_map(cls, func: Any, iterable: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        """A frame of what a function makes of each item, a row of blocks an item."""
+        function = WeftFrame._partition_mgr_cls.preprocess_func(func)
+        refs = [WeftWrapper.deploy(function, (item, *args), kwargs, return_pandas_df=True) for item in iterable]
+        return cls.query_compiler_cls(WeftFrame(np.array([[WeftPartition(ref)] for ref in refs])))
+
+
+def _csv_pieces(frame: Any, keywords: dict[str, Any]) -> list[Any]:
+    """Refs of the text of each row of blocks; the header is in the first."""
+    function = WeftFrame._partition_mgr_cls.preprocess_func(_render_csv)
+    pieces = []
+    for index, row in enumerate(frame._partitions):
+        blocks = [block.list_of_blocks[0] for block in row]
+        piece_keywords = keywords if index == 0 else {**keywords, "header": False}
+        pieces.append(WeftWrapper.deploy(function, [blocks, piece_keywords]))
+    return pieces
+
+
+def _render_csv(blocks: list[Any], keywords: dict[str, Any]) -> str:
+    import pandas
+
+    text = io.StringIO()
+    frame = blocks[0] if len(blocks) == 1 else pandas.concat(blocks, axis=1)
+    frame.to_csv(text, **keywords)
+    return text.getvalue()

@@ -1,0 +1,19 @@
+"""What the tests of weft.pandas share: frames that are large enough to be cut, on an engine with two CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _several_blocks() -> Iterator[None]:
+    """So that frames of a few thousand rows and five columns are cut both ways."""
+    import modin.config
+
+    import weft.pandas as pd
+
+    assert pd.DataFrame is not None
+    with modin.config.context(NPartitions=3, MinRowPartitionSize=16, MinColumnPartitionSize=2):
+        yield

@@ -1,0 +1,89 @@
+"""Frames are read from files and written to them in parallel, and are what pandas reads and writes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from frames import assert_same, made
+
+import weft.pandas as pd
+
+pytestmark = [
+    pytest.mark.usefixtures("shared_weft_session"),
+    pytest.mark.filterwarnings("ignore:.*efaulting to pandas"),
+]
+
+
+def simple() -> pandas.DataFrame:
+    return made()[["key", "price", "word"]]
+
+
+def write_fwf(frame: pandas.DataFrame, path: Path) -> None:
+    path.write_text(frame.to_string(index=False))
+
+
+FORMATS: dict[str, tuple[Callable[[pandas.DataFrame, Path], Any], Callable[[Any, Path], Any]]] = {
+    "csv": (lambda f, path: f.to_csv(path, index=False), lambda m, path: m.read_csv(path)),
+    "parquet": (lambda f, path: f.to_parquet(path), lambda m, path: m.read_parquet(path)),
+    "json": (
+        lambda f, path: f.to_json(path, orient="records", lines=True),
+        lambda m, path: m.read_json(path, orient="records", lines=True),
+    ),
+    "feather": (lambda f, path: f.to_feather(path), lambda m, path: m.read_feather(path)),
+    "fwf": (write_fwf, lambda m, path: m.read_fwf(path)),
+    "pickle": (lambda f, path: f.to_pickle(path), lambda m, path: m.read_pickle(path)),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_is_read_as_pandas_reads_it(name: str, tmp_path: Path) -> None:
+    write, read = FORMATS[name]
+    path = tmp_path / f"table.{name}"
+    write(simple(), path)
+    assert_same(read(pd, path), read(pandas, path))
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_a_csv_file_is_written_as_pandas_writes_it(ending: str, tmp_path: Path) -> None:
+    theirs = made()
+    pd.DataFrame(theirs).to_csv(tmp_path / f"ours.{ending}")
+    theirs.to_csv(tmp_path / f"theirs.{ending}")
+    assert_same(pandas.read_csv(tmp_path / f"ours.{ending}"), pandas.read_csv(tmp_path / f"theirs.{ending}"))
+    if ending == "csv":
+        assert (tmp_path / "ours.csv").read_bytes() == (tmp_path / "theirs.csv").read_bytes()
+
+
+def test_csv_is_appended_to_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    frame = pd.DataFrame(simple())
+    frame.to_csv(path, index=False)
+    frame.to_csv(path, index=False, mode="a", header=False)
+    assert len(path.read_text().splitlines()) == 2 * len(frame) + 1
+
+
+def test_parquet_is_written_in_parts_that_anybody_can_read(tmp_path: Path) -> None:
+    theirs = simple()
+    pd.DataFrame(theirs).to_parquet(tmp_path / "table")
+    assert len(list((tmp_path / "table").iterdir())) == 3
+    assert_same(pandas.read_parquet(tmp_path / "table"), theirs)
+
+
+def test_a_table_of_a_database_is_read_in_pieces(tmp_path: Path) -> None:
+    theirs = simple()
+    with sqlite3.connect(tmp_path / "base.db") as connection:
+        theirs.to_sql("prices", connection, index=False)
+        ours = pd.read_sql("select * from prices", connection)
+        assert_same(ours, theirs)
+    connection.close()
+
+
+def test_a_frame_is_made_of_what_a_function_makes_of_each_item() -> None:
+    from modin.pandas.io import from_map
+
+    ours = from_map(lambda n: pandas.DataFrame({"n": [n] * n}), [1, 2, 3])
+    assert ours.n.tolist() == [1, 2, 2, 3, 3, 3]
