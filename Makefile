@@ -77,6 +77,7 @@ stress: build  ## the long stress test and the kills; STRESS_SECONDS=600 KILL_RO
 .PHONY: soak-serve
 soak-serve: build  ## weft.serve under load, updates and kills; SOAK_SECONDS=600
 	@$(python) benchmarks/serve_soak.py --seconds $(SOAK_SECONDS)
+
 .PHONY: chaos
 chaos: build  ## real programs on a cluster while nodes and workers are killed; CHAOS_SECONDS=300 CHAOS_SEED=
 	@$(python) tests/chaos/harm.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))

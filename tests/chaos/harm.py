@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,8 +51,8 @@ class Report:
     """What a run has done and seen."""
 
     faults: dict[str, int] = field(default_factory=dict)
-    recoveries_s: list[float] = field(default_factory=list)
-    """For each fault: until every program had finished a round that was under way, or began later."""
+    recoveries: list[tuple[float, str]] = field(default_factory=list)
+    """For each fault: seconds until every program had finished a round (under way, or a later one); its story."""
     rounds: dict[str, int] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
 
@@ -59,7 +60,7 @@ class Report:
         total = sum(self.faults.values())
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
         rounds = ", ".join(f"{name} {count}" for name, count in self.rounds.items())
-        slowest = f"{max(self.recoveries_s):.1f} s" if self.recoveries_s else "none measured"
+        slowest = "{:.1f} s, {}".format(*max(self.recoveries)) if self.recoveries else "none measured"
         lost = "nothing" if not self.losses else "\n" + "\n".join(self.losses)
         return f"faults survived: {total} ({kinds})\nrounds done: {rounds}\nslowest recovery: {slowest}\nlost: {lost}"
 
@@ -73,8 +74,9 @@ class Chaos:
         self._seconds = seconds
         self._names = names
         self._every_s = every_s
-        self._open_faults: list[tuple[float, set[str]]] = []
-        self._stalled: list[tuple[float, int]] = []
+        self._open_faults: list[tuple[float, str, set[str]]] = []
+        self._stalled: dict[int, threading.Timer] = {}
+        """By pid: who wakes it. A thread, because a node that joins waits for one that is stalled."""
         self.report = Report()
 
     def run(self) -> Report:
@@ -89,7 +91,8 @@ class Chaos:
                 for program in getattr(self, "_programs", []):
                     program.process.kill()
                     program.process.communicate()
-                self._wake_stalled(everybody=True)
+                for timer in self._stalled.values():
+                    timer.join()
                 self._cluster.shutdown()
         return self.report
 
@@ -127,7 +130,6 @@ class Chaos:
                     self._heard(key.data, line)
                     if not line:
                         selector.unregister(key.fileobj)
-                self._wake_stalled()
                 if next_fault <= now < began + self._seconds:
                     self._do_harm()
                     next_fault = time.monotonic() + self._rng.uniform(0.5, 1.5) * self._every_s
@@ -148,11 +150,11 @@ class Chaos:
             self.report.losses.append(f"{program.name} ended with status {status}:\n{text}")
 
     def _recovered(self, name: str, now: float) -> None:
-        for began, waiting in self._open_faults:
+        for began, kind, waiting in self._open_faults:
             waiting.discard(name)
             if not waiting:
-                self.report.recoveries_s.append(now - began)
-        self._open_faults = [one for one in self._open_faults if one[1]]
+                self.report.recoveries.append((now - began, f"{name} after a {kind}"))
+        self._open_faults = [one for one in self._open_faults if one[2]]
 
     def _give_up(self) -> None:
         for program in self._programs:
@@ -172,7 +174,7 @@ class Chaos:
             self.report.faults[kind] = self.report.faults.get(kind, 0) + 1
             alive = {program.name for program in self._programs if program.process.poll() is None}
             if alive:
-                self._open_faults.append((time.monotonic(), alive))
+                self._open_faults.append((time.monotonic(), kind, alive))
 
     def _harm_worker(self, node: ClusterNode) -> bool:
         with contextlib.suppress(psutil.Error):
@@ -185,7 +187,6 @@ class Chaos:
 
     def _harm_node(self, node: ClusterNode) -> bool:
         """As if its machine had failed; another takes its place."""
-        self._stalled = [one for one in self._stalled if one[1] != node.pid]
         self._cluster.worker_nodes.pop(node, None)
         node.kill(allow_graceful=False)
         self._add_node()
@@ -193,19 +194,18 @@ class Chaos:
 
     def _harm_stall(self, node: ClusterNode) -> bool:
         """Its daemon, and so its links, are silent for a while."""
-        if any(pid == node.pid for _, pid in self._stalled):
+        pid = node.pid
+        if pid in self._stalled and self._stalled[pid].is_alive():
             return False
-        os.kill(node.pid, signal.SIGSTOP)
-        self._stalled.append((time.monotonic() + self._rng.uniform(*STALL_S), node.pid))
+        os.kill(pid, signal.SIGSTOP)
+        self._stalled[pid] = threading.Timer(self._rng.uniform(*STALL_S), _wake, (pid,))
+        self._stalled[pid].start()
         return True
 
-    def _wake_stalled(self, everybody: bool = False) -> None:
-        now = time.monotonic()
-        due = [one for one in self._stalled if everybody or one[0] <= now]
-        self._stalled = [one for one in self._stalled if one not in due]
-        for _, pid in due:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+
+def _wake(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def main() -> int:
