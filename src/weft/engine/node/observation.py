@@ -47,6 +47,8 @@ class Observation:
         offer("boards", lambda params: self._of_all("node_boards", params))
         offer("machines", lambda params: self._of_all("node_machine", params))
         offer("node_metrics", self.node_metrics)
+        offer("node_breakpoints", lambda params: [row for _, row in daemon.requests.breakpoints.values()])
+        offer("breakpoints", lambda params: self._of_all("node_breakpoints", params))
         offer("dashboard", lambda params: daemon.dashboard())
 
     # ---- events ----

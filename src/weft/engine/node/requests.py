@@ -80,6 +80,8 @@ class Requests:
         self.errors: deque[dict[str, Any]] = deque(maxlen=ERRORS_KEPT)
         """What tasks raised lately."""
         self.errors_left_out = 0
+        self.breakpoints: dict[str, tuple[Process, dict[str, Any]]] = {}
+        """Where tasks wait for a debugger, by the address of its socket."""
 
     def answer(self, process: Process, request: Request) -> Reply | None:
         """None when the reply is sent later."""
@@ -106,7 +108,15 @@ class Requests:
         self.errors_left_out += int(row.pop("untold", 0)) + (len(self.errors) == ERRORS_KEPT)
         self.errors.append(self._describe(process, row))
 
+    def _do_breakpoint_opened(self, process: Process, params: dict[str, Any]) -> None:
+        row = self._describe(process, {**params, "time_s": time.time()})
+        self.breakpoints[params["address"]] = (process, row)
+
+    def _do_breakpoint_closed(self, process: Process, params: dict[str, Any]) -> None:
+        self.breakpoints.pop(params["address"], None)
+
     def process_died(self, process: Process) -> None:
+        self.breakpoints = {key: found for key, found in self.breakpoints.items() if found[0] != process}
         self.surveys.process_died(process)
         self.user_metrics.ended(process)
 

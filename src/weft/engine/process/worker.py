@@ -32,6 +32,16 @@ def _interrupt(signum: int, frame: object) -> None:
         raise Cancelled("the task was cancelled")
 
 
+def _break_here(*args: object, **kwargs: object) -> None:
+    """A task calls `breakpoint()`; PYTHONBREAKPOINT, in the environment of the job, chooses another debugger."""
+    if os.environ.get("PYTHONBREAKPOINT"):
+        sys.__breakpointhook__(*args, **kwargs)
+        return
+    from weft.engine.process import debugging
+
+    debugging.open_session(sys._getframe(1))
+
+
 @dataclass(frozen=True)
 class Birth:
     """What a worker is bound to from the start (`runtime_env.launch`); others are told by a record."""
@@ -50,6 +60,7 @@ def main(segment_fd: int, event_fd: int, slot: int, generation: int, birth: Birt
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, _interrupt)
     context_state.reset(is_worker=True, slot=slot, generation=generation)
+    sys.breakpointhook = _break_here
     host = WorkerHost()
     _native.attach(segment_fd, event_fd, slot, generation, host, os.urandom(12), True)
     from weft.engine.process import refs
