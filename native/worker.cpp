@@ -72,6 +72,7 @@ class Worker {
     bool bind_job();
     bool decode(Incoming& incoming, Frame& frame, Arguments& arguments);
     PyObject* call(Frame& frame, Arguments& arguments);
+    void keep_inputs(Incoming& incoming, const Frame& frame);
 
     std::shared_ptr<Core> core_;
     std::unordered_map<uint64_t, PyObject*> functions_;
@@ -293,10 +294,44 @@ void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& h
             reply_cancelled(*core_, *frame);  // it could not be stopped; its caller has given it up
         else if (result && (flags & kStreaming))
             stream(*frame, result.get());
-        else if (!result || !reply_results(*core_, *frame, result.get()))
+        else if (!result || !reply_results(*core_, *frame, result.get())) {
+            keep_inputs(incoming, *frame);
             fail(*frame);
+        }
     }
     drop_nested(*core_, *frame);
+}
+
+/// The host is given a task's function and arguments as they came, for a replay; the exception that is set
+/// stays. Not those with refs inside, which were counted once already.
+void Worker::keep_inputs(Incoming& incoming, const Frame& frame) {
+    const TaskHeader& header = frame.header;
+    if ((header.flags & (kIsMethod | kIsCreation)) != 0 || header.nested != 0 || is_cancelled()) return;
+    Cursor deps(incoming.bytes.data() + sizeof(TaskHeader) + header.static_bytes,
+                incoming.bytes.size() - sizeof(TaskHeader) - header.static_bytes);
+    for (int i = 0; i < header.deps; ++i) {
+        const auto value = deps.take<PackedValue>();
+        if (value.nested != 0) return;
+        deps.skip(value.bytes);
+    }
+    PyObject *type = nullptr, *error = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &error, &trace);
+    {
+        Frame again;
+        Arguments arguments;
+        PyObject* function = load(header.function);
+        Owned args, kwargs;
+        if (function != nullptr && decode(incoming, again, arguments)) {
+            args = Owned(arguments.tuple());
+            kwargs = Owned(arguments.dict());
+        }
+        static PyObject* const name_keep = PyUnicode_InternFromString("keep_inputs");
+        PyObject* all[] = {session().host, function, args.get(), kwargs.get()};
+        if (!args || !kwargs ||
+            !Owned(PyObject_VectorcallMethod(name_keep, all, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)))
+            PyErr_Clear();  // an argument whose memory is gone: there is nothing to replay
+    }
+    PyErr_Restore(type, error, trace);
 }
 
 /// Answers with the exception that is set.

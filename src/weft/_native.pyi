@@ -146,6 +146,8 @@ class Host(Protocol):
         """Unpickle a function or a class."""
     def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
         """(error value, may be retried) for what a task or method raised."""
+    def keep_inputs(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Of a task that raised, before `dump_error`: what it was called with."""
     def create_actor(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], actor: bytes) -> Any:
         """Make the instance; `concurrency` below is asked for afterwards."""
     def is_concurrent(self) -> bool:

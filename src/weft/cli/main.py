@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from weft.cli import dashboard, debug, drain, jobs, nodes, processes, state, status
+from weft.cli import dashboard, debug, drain, jobs, nodes, processes, replay, state, status
 
 _LIBRARIES = frozenset(("serve",))
 """Those with commands of their own; each is loaded by its name, when asked for."""
@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     processes.add(commands)
     dashboard.add(commands)
     debug.add(commands)
+    replay.add(commands)
     drain.add(commands)
     jobs.add(commands)
     commands.add_parser("serve", help="run an application over HTTP and show what is served; `weft serve --help`")

@@ -47,6 +47,8 @@ class Observation:
         offer("boards", lambda params: self._of_all("node_boards", params))
         offer("machines", lambda params: self._of_all("node_machine", params))
         offer("node_metrics", self.node_metrics)
+        offer("node_inputs", self.node_inputs)
+        offer("inputs", lambda params: self._of_all("node_inputs", params))
         offer("node_breakpoints", lambda params: [row for _, row in daemon.requests.breakpoints.values()])
         offer("breakpoints", lambda params: self._of_all("node_breakpoints", params))
         offer("dashboard", lambda params: daemon.dashboard())
@@ -97,6 +99,11 @@ class Observation:
             "left_out": requests.errors_left_out,
             "failures": list(self._daemon.failures),
         }
+
+    def node_inputs(self, params: dict[str, Any]) -> list[tuple[str, bytes]]:
+        """Of failed tasks whose id begins so: (task, what it was called with)."""
+        known = self._daemon.requests.inputs
+        return [(task, inputs) for task, inputs in known.items() if task.startswith(params["task"])]
 
     def node_logs(self, params: dict[str, Any]) -> dict[str, Any]:
         """`since`: {node id: number of the first line that is wanted}; `limit`, `pid`, `text` as LogStore.find."""

@@ -120,6 +120,12 @@ class Host:
     def dump_error(self, error: BaseException, name: str, retry_types: bytes) -> tuple[bytes, bool]:
         return errors.dump_error(error, name, retry_types)
 
+    def keep_inputs(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Of a task that raised: for a replay."""
+        from weft.engine.process import failures
+
+        failures.keep_inputs(function, args, kwargs)
+
     def create_actor(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], actor: bytes) -> Any:
         raise NotImplementedError("a driver holds no actor")
 
