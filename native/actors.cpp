@@ -65,11 +65,47 @@ void Core::flush_actor(ActorLink* link) {
     }
 }
 
+/// Its process is dead, or only the link to its node: the daemon knows which, and answers a watch.
+void Core::actor_out_of_reach(ActorLink* to) {
+    to->state = ActorLink::unknown;
+    to->out_of_reach = true;
+    struct {
+        Id id;
+        ProcessId owner;
+    } body{to->id, {}};
+    send(daemon_, Kind::ACTOR_WATCH, &body, sizeof body);
+}
+
 void Core::on_actor_up(Cursor cursor) {
     ActorLink* to = link(cursor.take<Id>());
-    to->where = cursor.take<ProcessId>();
+    const auto where = cursor.take<ProcessId>();
+    if (to->out_of_reach) {  // it lives: what was under way when the link to it broke may have been done or
+                             // not
+        to->out_of_reach = false;
+        settle_flight(
+            to, true,
+            error_value(ErrorCode::actor_unavailable,
+                        "the link to the actor's node broke while the call was under way; whether "
+                        "it was done is not known. Call again, or give the actor max_task_retries"));
+    }
+    to->where = where;
     to->state = ActorLink::up;
     flush_actor(to);
+}
+
+/// What was sent and not answered goes back to the head of the queue where it may be repeated, else it fails.
+void Core::settle_flight(ActorLink* to, bool may_retry, const std::string& error) {
+    std::deque<Task*> flight = std::move(to->flight);
+    to->flight.clear();
+    std::vector<Task*> failed;
+    for (auto it = flight.rbegin(); it != flight.rend(); ++it) {
+        if (may_retry && retry(*it))
+            to->queue.push_front(*it);
+        else
+            failed.push_back(*it);
+    }
+    for (auto it = failed.rbegin(); it != failed.rend(); ++it)
+        fail_task(*it, error);
 }
 
 void Core::on_actor_down(Cursor cursor) {
@@ -78,17 +114,8 @@ void Core::on_actor_down(Cursor cursor) {
     cursor.take<uint32_t>();
     const std::string error(cursor.rest());
     to->state = is_dead ? ActorLink::dead : ActorLink::restarting;
-    std::deque<Task*> flight = std::move(to->flight);
-    to->flight.clear();
-    std::vector<Task*> failed;
-    for (auto it = flight.rbegin(); it != flight.rend(); ++it) {
-        if (!is_dead && retry(*it))
-            to->queue.push_front(*it);
-        else
-            failed.push_back(*it);
-    }
-    for (auto it = failed.rbegin(); it != failed.rend(); ++it)
-        fail_task(*it, error);
+    to->out_of_reach = false;
+    settle_flight(to, !is_dead, error);
     to->death = error;
     if (is_dead) actor_is_dead(to, error);
 }

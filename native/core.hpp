@@ -140,6 +140,8 @@ struct ActorLink {
     Id id;
     enum { unknown, up, restarting, dead } state = unknown;
     bool watching = false;
+    bool out_of_reach =
+        false;  ///< where it was is dead to this process; the daemon has been asked what that means
     ProcessId where;
     std::deque<Task*> queue;   ///< in order; the head may wait for its dependencies
     std::deque<Task*> flight;  ///< sent and not answered
@@ -506,6 +508,8 @@ class Core {
     void fail_creation(Task* task, const std::string& error);
     void actor_is_dead(ActorLink* link, const std::string& error);
     void on_actor_up(Cursor cursor);
+    void actor_out_of_reach(ActorLink* to);
+    void settle_flight(ActorLink* to, bool may_retry, const std::string& error);
     void on_actor_down(Cursor cursor);
     // death of a peer
     void peer_died(ProcessId dead, std::string_view reason);

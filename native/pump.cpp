@@ -237,6 +237,8 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
         if (lease->worker == dead) lost.push_back(lease.get());
     for (Lease* lease : lost)
         lease_lost(lease, reason);
+    for (auto& [id, to] : actors_)
+        if (to->state == ActorLink::up && to->where == dead) actor_out_of_reach(to.get());
 
     for (auto& [id, entry] : table_)
         if (entry->extra) std::erase(entry->extra->wanters, dead);

@@ -37,6 +37,10 @@ class ClusterNode:
         self.address = running.up.cluster
         self.fingerprint = running.up.fingerprint
         """Of its certificate; empty on loopback."""
+        self.node_address = running.up.address
+        """Where it listens for other nodes."""
+        self.local_address = running.up.local_address
+        """For `weft.init(address=...)`: attaches to this very node."""
         self.node_ip_address = running.up.address.rpartition(":")[0]
 
     @property
@@ -76,6 +80,8 @@ class Cluster:
         shutdown_at_exit: bool = True,
     ) -> None:
         self.head_node: ClusterNode | None = None
+        """The node that began the cluster, while it is there; another may act as head after its death."""
+        self._name = ""
         self.worker_nodes: dict[ClusterNode, None] = {}
         self._token = launch.new_token()
         self._finalizer = weakref.finalize(self, _end_all, self.worker_nodes)
@@ -88,8 +94,12 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """host:port, for `weft.init(address=...)`; empty while there is no node."""
-        return "" if self.head_node is None else self.head_node.address
+        """host:port, for `weft.init(address=...)`; empty while there is no node. A cluster keeps it for its life."""
+        return self._name if self.list_all_nodes() else ""
+
+    def _entry(self) -> ClusterNode | None:
+        """A living node, the head where that lives."""
+        return next((node for node in self.list_all_nodes() if node.is_alive()), None)
 
     def add_node(self, wait: bool = True, **given: Any) -> ClusterNode:
         """Start a node and wait until it is in the cluster; the first one is the head.
@@ -108,18 +118,20 @@ class Cluster:
             object_store_bytes=None if memory is None else int(memory),
             labels=dict(wanted.get("labels") or {}),
         )
-        is_head = self.head_node is None
+        entry = self._entry()
+        is_head = entry is None
         cluster = ClusterConfig(
             launcher_fd=-1,
-            head=self.address,
+            head="" if entry is None else entry.node_address,
             host=host,
             is_leashed=True,
-            fingerprint="" if self.head_node is None else self.head_node.fingerprint,
+            fingerprint="" if entry is None else entry.fingerprint,
+            name="" if entry is None else self._name,
         )
         running = launch.start(config, self._token, cluster, prefix=[] if place is None else place.command_prefix)
         node = ClusterNode(running, is_head)
         if is_head:
-            self.head_node = node
+            self.head_node, self._name = node, node.address
             self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _end_all, self.worker_nodes, node)
         else:
@@ -133,7 +145,7 @@ class Cluster:
             self.head_node = None
         else:
             self.worker_nodes.pop(node, None)
-            if self.head_node is not None:
+            if self._entry() is not None:
                 self._wait(lambda alive: node.node_id not in alive, 30, f"{node} is still taken for alive")
 
     def list_all_nodes(self) -> list[ClusterNode]:
@@ -153,8 +165,9 @@ class Cluster:
             time.sleep(0.02)
 
     def _alive(self) -> set[str]:
+        entry = self._entry()
         with contextlib.suppress(OSError, Refused):
-            answer = launch.ask_nodes(self.address, self._token)
+            answer = launch.ask_nodes("" if entry is None else entry.node_address, self._token)
             return {member.node_id for member in answer.members if member.is_alive}
         return set()
 

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,28 @@ def test_a_cluster_from_the_command_line(cli: Run, tmp_path: Path) -> None:
     gone = cli("status", "--address", address)
     assert gone.returncode == 1
     assert "no node of the cluster" in gone.stderr
+
+
+def test_a_head_that_is_started_again_joins_the_cluster_that_outlived_it(cli: Run) -> None:
+    started = cli("start", "--head", "--port", "0", "--num-cpus", "1")
+    address = started.stdout.split("of the cluster ")[1].split()[0]
+    port = address.rpartition(":")[2]
+    try:
+        others = [cli("start", "--address", address, "--num-cpus", "1") for _ in range(2)]
+        assert [other.returncode for other in others] == [0, 0], others
+        asked = Client(address)
+        while asked.ask("head")["store"]["replicas"] < 3:
+            time.sleep(0.05)
+        os.kill(int(started.stdout.split("(pid ")[1].split(")")[0]), signal.SIGKILL)
+        shown = cli("status", "--address", address)
+        assert "2 of 3 nodes are alive" in shown.stdout, shown
+        again = cli("start", "--head", "--port", port, "--num-cpus", "1")
+        assert "lives on with another head" in again.stdout, again
+        assert "3 of 4 nodes are alive" in cli("status", "--address", address).stdout
+        assert Client(address).ask("head")["epoch"] == 2
+    finally:
+        stopped = cli("stop", "--address", address)
+    assert "3 of 3 nodes ended" in stopped.stdout, stopped
 
 
 def test_without_a_token_the_way_to_one_is_named(cli: Run) -> None:

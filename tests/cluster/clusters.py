@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import weft
 from weft.cluster_utils import Cluster, ClusterNode
 
 THERE = {"resources": {"there": 1}}
 """Options of work that only the second node can hold."""
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+    """Ask again and again; TimeoutError when it does not come true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{condition} is still not true after {timeout_s:g} s")
+        time.sleep(0.01)
 
 
 class TwoNodes:

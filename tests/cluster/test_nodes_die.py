@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from clusters import THERE, TwoNodes
+from clusters import THERE, TwoNodes, wait_until
 
 import weft
 from weft.cluster_utils import Cluster
@@ -23,16 +24,21 @@ class Resident:
         return weft.get_runtime_context().get_node_id()
 
 
-def test_tasks_and_actors_of_a_killed_node_go_on_elsewhere(two_nodes: TwoNodes) -> None:
+def test_tasks_and_actors_of_a_killed_node_go_on_elsewhere(two_nodes: TwoNodes, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+
     @weft.remote(max_retries=2, num_cpus=2)
     def slow() -> str:
-        time.sleep(1.5)
+        """Its first attempt ends only with its node."""
+        if not begun.exists():
+            begun.touch()
+            time.sleep(60)
         return weft.get_runtime_context().get_node_id()
 
     actor = Resident.options(max_restarts=1, max_task_retries=1, **THERE).remote()
     assert weft.get(actor.node_id.remote()) == two_nodes.other.node_id
     running = slow.remote()
-    time.sleep(0.5)
+    wait_until(begun.exists)
     third = two_nodes.cluster.add_node(num_cpus=2, resources={"there": 1})
     two_nodes.cluster.remove_node(two_nodes.other, allow_graceful=False)
     assert weft.get(actor.node_id.remote(), timeout=20) == third.node_id

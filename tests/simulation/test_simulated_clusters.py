@@ -33,6 +33,16 @@ def test_all_invariants_hold_for_these_seeds(first: int) -> None:
     assert not broken, "\n".join(broken)
 
 
+def test_all_invariants_hold_when_the_head_is_lost_and_another_takes_over() -> None:
+    broken, epochs = [], []
+    for choice, simulation in seeds.run_many(range(seeds.HEAD_SEEDS, seeds.HEAD_SEEDS + 40)):
+        epochs.append(max(node.shell.heading.state.epoch for node in simulation.nodes))
+        if simulation.broken:
+            broken.append(f"{simulation.broken[0]}; replay with: {choice.replay}")
+    assert not broken, "\n".join(broken)
+    assert epochs.count(1) < len(epochs) / 2, epochs
+
+
 def test_what_was_once_found_is_mended() -> None:
     broken = {choice.plan.seed: str(made.broken[0]) for choice, made in seeds.run_many(FOUND) if made.broken}
     assert not broken, "\n".join(f"seed {seed} ({FOUND[seed]}): {text}" for seed, text in broken.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -11,11 +12,13 @@ import socket
 from typing import Any
 
 from weft.cli.options import Commands, add_command
-from weft.engine.cluster import launch, tokens
+from weft.engine.cluster import launch, peers, tokens
 from weft.engine.cluster.client import Client
 from weft.engine.cluster.entry import NodeUp
+from weft.engine.cluster.transport import own_ip
 from weft.engine.node import handshake
 from weft.engine.node.config import ClusterConfig, NodeConfig
+from weft.engine.wire.auth import Refused
 
 STOP_TIMEOUT_S = 10.0
 DEFAULT_PORT = 6379
@@ -35,7 +38,7 @@ def add(commands: Commands) -> None:
     )
     role = start.add_mutually_exclusive_group(required=True)
     role.add_argument("--head", action="store_true", help="begin a cluster")
-    role.add_argument("--address", metavar="HOST:PORT", help="join the cluster whose head listens there")
+    role.add_argument("--address", metavar="HOST:PORT", help="join the cluster of the node that listens there")
     start.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
     start.add_argument("--port", type=int, help=f"to listen on; 0 for any (default: {DEFAULT_PORT} for a head, else 0)")
     start.add_argument("--num-cpus", type=float, metavar="N", help="CPUs to offer (default: those of the machine)")
@@ -45,6 +48,7 @@ def add(commands: Commands) -> None:
     start.add_argument("--object-store-memory", type=int, metavar="BYTES", help="for objects (default: 30%% of memory)")
     start.add_argument("--token-file", metavar="PATH", help=f"holds the cluster's token (or set {tokens.VARIABLE})")
     start.add_argument("--fingerprint", default="", metavar="HEX", help="of the head's certificate; `--head` prints it")
+    start.add_argument("--no-successor", action="store_true", help="of a head: when it dies, the cluster ends")
     start.add_argument("--block", action="store_true", help="stay in the foreground; the node ends with this command")
     stop = add_command(
         commands,
@@ -79,6 +83,12 @@ def _start(options: argparse.Namespace) -> int:
     else:
         token = tokens.find(head or "to be started", options.token_file)
     port = options.port if options.port is not None else DEFAULT_PORT if options.head else 0
+    name = ""
+    if options.head and (lives := _living_cluster(options.host, port, options.token_file)) is not None:
+        head, name, token = lives
+        print(f"the cluster {name} lives on with another head, as {head} says: this node joins it")
+    elif head:
+        name = _name_of(head, token)
     config = NodeConfig(
         options.num_cpus,
         options.num_gpus,
@@ -89,20 +99,22 @@ def _start(options: argparse.Namespace) -> int:
     log = tokens.folder() / f"node-{os.getpid()}.log"
     log_fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        cluster = ClusterConfig(-1, head, options.host, port, fingerprint=options.fingerprint)
+        folder = str(tokens.folder()) if options.head else ""
+        has_successor = not options.no_successor
+        cluster = ClusterConfig(-1, head, options.host, port, False, options.fingerprint, name, has_successor, folder)
         running = launch.start(config, token, cluster, log_fd)
     finally:
         os.close(log_fd)
     print(f"node {running.up.node_id[:8]} of the cluster {running.up.cluster} is up (pid {running.process.pid})")
     print(f"its log: {log}")
     _print_dashboard(running.up.local_address)
-    if options.head:
+    if options.head and not head:
         print(f"the token: {tokens.keep(running.up.cluster, token)}")
         print(f"to add a node:  {_join_command(running.up, token)}")
         print(f'to use it:      weft.init(address="{running.up.cluster}")')
         print("to end it:      weft stop", flush=True)
     if options.block:
-        return _block(running, running.up.cluster if options.head else "")
+        return _block(running, running.up.cluster if options.head and not head else "")
     running.release()
     return 0
 
@@ -113,6 +125,25 @@ def _print_dashboard(node: str) -> None:
         print(f"its dashboard: {Client(node).ask('dashboard')['url']}")
     except (OSError, RuntimeError, LookupError) as error:
         print(f"it has no dashboard: {error}")
+
+
+def _living_cluster(host: str, port: int, token_file: str | None) -> tuple[str, str, bytes] | None:
+    """A node, the name and the token of the cluster that a head at this address has begun and that outlived it."""
+    address = launch.normal(f"{own_ip() if host == '0.0.0.0' else host}:{port}")
+    for peer in peers.remembered(tokens.folder(), address):
+        if peer != address:
+            with contextlib.suppress(OSError, LookupError, Refused):
+                token = tokens.find(address, token_file)
+                if launch.ask_nodes(peer, token).cluster == address:
+                    return peer, address, token
+    return None
+
+
+def _name_of(node: str, token: bytes) -> str:
+    """The address by which the cluster of that node goes; the node's own when it can not be asked."""
+    with contextlib.suppress(OSError, Refused):
+        return launch.ask_nodes(node, token).cluster
+    return ""
 
 
 def _join_command(up: NodeUp, token: bytes) -> str:

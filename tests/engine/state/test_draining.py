@@ -43,6 +43,7 @@ def test_a_draining_node_sets_no_bundles_aside() -> None:
     node = rig()
     assert node.state.cluster is not None
     node.state.cluster.own.number = 5
+    node.state.is_head = False
     node.feed(ev.DrainBegun())
     (answer,) = node.feed(ev.BundlesAsked(b"g", {0: (("CPU", UNIT),)}, 1, True))
     assert answer == do.AnswerBundles(b"g", False, 1)

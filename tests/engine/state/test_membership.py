@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from weft.engine.state import membership as do
-from weft.engine.state.membership import AGAIN_S, JOIN_TRIES, SILENCE_S, MembershipState
-from weft.engine.wire.link_messages import JoinCluster, Leaving, Member, Members, PeerHello, Ping
+from weft.engine.state.membership import AGAIN_S, ENTRY, JOIN_TRIES, REFUSED, SILENCE_S, MembershipState
+from weft.engine.wire.link_messages import HeadAt, JoinCluster, Leaving, Member, Members, PeerHello, Ping
 
 
 def member(number: int = 0, **fields: object) -> Member:
@@ -23,7 +23,9 @@ def head() -> MembershipState:
 
 def admit(at: MembershipState, link: int, now: float = 0.0) -> list[do.Instruction]:
     at.link_accepted(link, now)
-    out = at.received(link, JoinCluster(member()), now)
+    (keep,) = at.received(link, JoinCluster(member()), now)
+    assert isinstance(keep, do.Keep)
+    out = at.kept(keep.member.number, now)
     at.check()
     return out
 
@@ -31,8 +33,8 @@ def admit(at: MembershipState, link: int, now: float = 0.0) -> list[do.Instructi
 def joiner(you: int, *others: Member) -> tuple[MembershipState, list[do.Instruction]]:
     """A node that the head (link 1) has just admitted."""
     made = MembershipState(member(), "host0:1")
-    assert made.started() == [do.Connect(0, "host0:1")]
-    made.link_ready(1, 0, 0.0)
+    assert made.started() == [do.Connect(ENTRY, "host0:1")]
+    made.link_ready(1, ENTRY, 0.0)
     return made, made.received(1, Members(you, [member(), *others, member(you)]), 0.0)
 
 
@@ -75,7 +77,8 @@ def test_a_silent_node_is_given_up_and_everybody_told() -> None:
     state.received(2, Ping(1), SILENCE_S)
     (close,) = state.beat(SILENCE_S + 1)
     assert isinstance(close, do.Close) and close.link == 1
-    told, gone = state.link_closed(1, close.reason, SILENCE_S + 1)
+    kept, told, gone = state.link_closed(1, close.reason, SILENCE_S + 1)
+    assert isinstance(kept, do.Keep) and not kept.member.is_alive
     assert isinstance(told, do.Send) and isinstance(told.message, Members)
     assert told.link == 2 and [row.is_alive for row in told.message.members] == [False]
     assert gone == do.NodeGone(1, close.reason)
@@ -117,21 +120,65 @@ def test_a_second_link_takes_the_place_of_one_that_is_broken_at_the_other_end() 
     older.check()
 
 
-@pytest.mark.parametrize("reason", ["reset", "it was asked to end"])
-def test_without_its_head_a_node_ends(reason: str) -> None:
+def test_a_head_that_is_asked_to_end_ends_its_cluster() -> None:
     state, _ = joiner(1)
-    if reason != "reset":
-        assert state.received(1, Leaving(), 1.0) == [do.Close(1, reason)]
-    assert state.link_closed(1, reason, 1.0) == [do.Lost(f"the head of the cluster is gone: {reason}")]
+    assert state.received(1, Leaving(), 1.0) == [do.Lost("the head of the cluster is gone: it was asked to end")]
+
+
+@pytest.mark.parametrize(("reason", "is_certain"), [(f"[Errno 111] {REFUSED}", True), ("no route to host", False)])
+def test_who_loses_the_head_knocks_at_its_port(reason: str, is_certain: bool) -> None:
+    state, _ = joiner(1)
+    lost = state.link_closed(1, "reset", 1.0)
+    assert lost == [do.NodeGone(0, "reset"), do.HeadLost("reset", False), do.Connect(0, "host0:1")]
+    assert state.connect_failed(0, reason, 1.1) == [do.HeadLost(reason, is_certain)]
+
+
+def test_a_head_that_still_listens_has_let_go_of_the_node() -> None:
+    state, _ = joiner(1)
+    state.link_closed(1, "reset", 1.0)
+    assert isinstance(state.link_ready(2, 0, 1.1)[0], do.Lost)
+
+
+def test_a_node_joins_at_whichever_node_it_knows() -> None:
+    other, _ = joiner(1)
+    other.link_accepted(5, 0.0)
+    assert other.received(5, JoinCluster(member()), 0.0) == [do.Send(5, HeadAt("host0:1"))]
+    state = MembershipState(member(), "host1:1")
+    state.started()
+    state.link_ready(1, ENTRY, 0.0)
+    assert state.received(1, HeadAt("host0:1"), 0.0) == [do.Close(1, ""), do.Connect(ENTRY, "host0:1")]
+    assert state.link_closed(1, "", 0.0) == []
+
+
+def test_who_takes_over_buries_whom_it_has_no_link_to_and_numbers_on() -> None:
+    state, _ = joiner(1, member(2))
+    state.link_accepted(3, 0.0)
+    state.received(3, PeerHello(2), 0.0)
+    state.link_closed(1, "reset", 1.0)
+    out = state.took_over([member(0), member(1), member(2), member(7, is_alive=False)], 2)
+    kept = [one.member for one in out if isinstance(one, do.Keep)]
+    assert [(row.number, row.is_alive) for row in kept] == [(0, False)]
+    tables = [one.message for one in out if isinstance(one, do.Send) and isinstance(one.message, Members)]
+    assert (tables[-1].head, tables[-1].epoch, len(tables[-1].members)) == (1, 2, 4)
+    assert state.is_head
+    state.link_accepted(9, 2.0)
+    (keep,) = state.received(9, JoinCluster(member()), 2.0)
+    assert isinstance(keep, do.Keep) and keep.member.number == 8
+
+
+def test_a_node_that_the_head_takes_for_dead_ends() -> None:
+    state, _ = joiner(1)
+    out = state.received(1, Members(1, [member(1, is_alive=False, death="silence")]), 1.0)
+    assert isinstance(out[0], do.Lost)
 
 
 def test_a_head_that_closes_without_a_word_is_tried_again_and_one_that_refuses_is_not() -> None:
     state = MembershipState(member(), "host0:1")
     state.started()
     for _ in range(JOIN_TRIES - 1):
-        assert state.connect_failed(0, "the other node closed the connection", 0.0) == []
-        assert state.beat(10.0) == [do.Connect(0, "host0:1")]
+        assert state.connect_failed(ENTRY, "the other node closed the connection", 0.0) == []
+        assert state.beat(10.0) == [do.Connect(ENTRY, "host0:1")]
         assert state.beat(10.0) == []
-    assert isinstance(state.connect_failed(0, "the other node closed the connection", 0.0)[0], do.Lost)
+    assert isinstance(state.connect_failed(ENTRY, "the other node closed the connection", 0.0)[0], do.Lost)
     other = MembershipState(member(), "host0:1")
-    assert isinstance(other.connect_failed(0, "refused: the token is wrong", 0.0)[0], do.Lost)
+    assert isinstance(other.connect_failed(ENTRY, "refused: the token is wrong", 0.0)[0], do.Lost)

@@ -202,7 +202,7 @@ def test_get_if_exists_leads_a_second_creator_to_the_first_actor() -> None:
     worker = alive(rig, 1, name="a", namespace="x")
     done = rig.create(2, name="a", namespace="x", get_if_exists=True)
     assert ups(done) == [(DRIVER, actor_id(2), worker, 0)]
-    assert not rig.feed(ev.ActorDropped(DRIVER, actor_id(2)))
+    assert rig.feed(ev.ActorDropped(DRIVER, actor_id(2))) == [do.RecordActor(actor_id(2), "", {})]
     assert worker_of(rig, 1) == worker
 
 

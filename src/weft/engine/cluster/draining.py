@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.cluster.membership import HEAD
 from weft.engine.node.operations import Outcome, Pending
 from weft.engine.state import events as ev
 from weft.engine.state.draining import what_holds
@@ -43,7 +42,7 @@ class Draining:
     def drain(self, params: dict[str, Any]) -> Pending:
         """Begin it; answered with the node's row of the table once the node has begun."""
         member = self._find(str(params["node"]))
-        if member.number == HEAD:
+        if member.number == self._cluster.members.head:
             raise ValueError("the head can not be drained: it keeps the cluster's tables. `weft stop` ends the cluster")
         deadline_s = float(params.get("deadline_s", DEFAULT_DEADLINE_S))
         if not deadline_s >= 0:

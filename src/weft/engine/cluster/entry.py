@@ -50,17 +50,24 @@ class Entry:
         host = self._address.rpartition(":")[0]
         self._certificate = None if is_loopback(host) else Certificate()
         mark = (NODE if config.head else HEAD) + (LEASHED if config.is_leashed else "")
-        self.suffix = f"+{config.head or self._address}+{mark}"
+        self._name = config.name or config.head or self._address
+        self.suffix = f"+{self._name}+{mark}"
         """Of the node's local address, so that drivers of this machine find the cluster's nodes."""
 
     def join(self, daemon: NodeDaemon, config: NodeConfig, offer: NodeOffer) -> None:
         """Begin; the node is up, and the launcher told, once it has a number and its links."""
         from weft.engine.cluster.shell import ClusterShell
+        from weft.engine.cluster.store import ServedStore
 
         own = Member(0, daemon.node_id, self._address, daemon.address, offer.total, config.labels)
         fingerprints = {self._config.head: self._config.fingerprint}
         transport = TcpTransport(daemon.loop, self._listener, self._token, self._certificate, fingerprints)
-        shell = ClusterShell(daemon, transport, self._config.head, own)
+        host = self._address.rpartition(":")[0]
+        store = ServedStore(daemon.loop, self._token, host, lambda: shell.heading.store_lost())
+        can_follow = self._config.head or self._config.has_successor
+        shell = ClusterShell(daemon, transport, self._config.head, own, store if can_follow else None)
+        shell.cluster_address = self._name
+        shell.folder = self._config.folder
         daemon.cluster = shell
         shell.on_joined = lambda: self._say_up(daemon, shell.cluster_address)
         daemon.loop.watch(self._launcher.fileno(), lambda: self._launcher_left(daemon))

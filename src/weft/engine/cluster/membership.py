@@ -14,12 +14,10 @@ from weft.engine.cluster.complaints import Complaints
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.node.loop import Loop
 from weft.engine.state import membership as do
-from weft.engine.state.membership import BEAT_S, CLOSED, HEAD, MembershipState
+from weft.engine.state.membership import BEAT_S, CLOSED, MembershipState
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import Records
 from weft.engine.wire.link_messages import Member
-
-__all__ = ["HEAD", "Membership"]
 
 
 class Chunks(Protocol):
@@ -29,34 +27,29 @@ class Chunks(Protocol):
     def chunk_came(self, transfer: int, offset: int) -> None: ...
 
 
+class Owner(Protocol):
+    """Who is told what becomes of the nodes."""
+
+    def joined(self) -> None: ...
+    def linked(self, member: Member) -> None: ...
+    def received(self, link: NodeLink, message: lm.AnyMessage) -> None: ...
+    def records_came(self, link: NodeLink, batch: memoryview) -> None: ...
+    def node_gone(self, number: int, reason: str) -> None: ...
+    def head_lost(self, reason: str, is_certain: bool) -> None: ...
+    def lost(self, reason: str) -> None: ...
+    def keep_member(self, member: Member, then: Callable[[], None]) -> None: ...
+    def records_of(self, number: int) -> Records:
+        """Where the records for a node come from."""
+
+
 class Membership:
     """This node's links and its copy of the table."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        transport: Transport,
-        state: MembershipState,
-        on_joined: Callable[[], None],
-        on_linked: Callable[[Member], None],
-        on_message: Callable[[NodeLink, lm.AnyMessage], None],
-        on_records: Callable[[NodeLink, memoryview], None],
-        on_gone: Callable[[int, str], None],
-        on_lost: Callable[[str], None],
-        records_of: Callable[[int], Records],
-        chunks: Chunks,
-    ) -> None:
+    def __init__(self, loop: Loop, transport: Transport, state: MembershipState, owner: Owner, chunks: Chunks) -> None:
         self._loop = loop
         self._transport = transport
         self.state = state
-        self._on_joined = on_joined
-        self._on_linked = on_linked
-        self._on_message = on_message
-        self._on_records = on_records
-        self._on_gone = on_gone
-        self._on_lost = on_lost
-        self._records_of = records_of
-        """Where the records for a node come from."""
+        self._owner = owner
         self._chunks = chunks
         self.links: dict[int, NodeLink] = {}
         self._open: dict[int, NodeLink] = {}
@@ -79,9 +72,24 @@ class Membership:
         return self.state.members
 
     @property
-    def head(self) -> int:
-        """The number of the node that keeps the cluster's tables."""
-        return HEAD
+    def head(self) -> int | None:
+        """The number of the node that keeps the cluster's tables, while there is one."""
+        return self.state.head
+
+    @property
+    def epoch(self) -> int:
+        return self.state.epoch
+
+    @property
+    def lost_head(self) -> int | None:
+        """The head that was lost last."""
+        return self.state.lost_head
+
+    def head_is(self, number: int, epoch: int) -> None:
+        self.state.head_is(number, epoch)
+
+    def took_over(self, rows: list[Member], epoch: int) -> None:
+        self._carry_out(self.state.took_over(rows, epoch))
 
     @property
     def is_head(self) -> bool:
@@ -133,7 +141,7 @@ class Membership:
 
     def records_came(self, link: NodeLink, batch: memoryview) -> None:
         if self.links.get(link.peer) is link:
-            self._on_records(link, batch)
+            self._owner.records_came(link, batch)
         else:
             link.close("records came before it was known who sends them")
 
@@ -149,7 +157,7 @@ class Membership:
         self._open.pop(number, None)
         if self.links.get(link.peer) is link:
             del self.links[link.peer]
-        elif reason and not self._is_closed and not reason.startswith(CLOSED):
+        elif reason and not (self._is_closed or reason.startswith(CLOSED) or self._is_knock(node)):
             self._complaints.say(reason)
         if self._is_closed:
             return
@@ -157,6 +165,10 @@ class Membership:
             self._carry_out(self.state.connect_failed(node, reason, self._loop.now()))
         else:
             self._carry_out(self.state.link_closed(number, reason, self._loop.now()))
+
+    def _is_knock(self, node: int | None) -> bool:
+        """Whether that link was to find out if a head that was lost still listens."""
+        return node is not None and node == self.state.lost_head
 
     def _number(self, link: NodeLink) -> int:
         number = self._numbers[link] = next(self._last_link)
@@ -169,7 +181,7 @@ class Membership:
         for one in instructions:
             if isinstance(one, do.Deliver):
                 if (link := self._open.get(one.link)) is not None:
-                    self._on_message(link, one.message)
+                    self._owner.received(link, one.message)
             elif isinstance(one, do.Send):
                 if (link := self._open.get(one.link)) is not None:
                     link.send(one.message)
@@ -179,19 +191,27 @@ class Membership:
             elif isinstance(one, do.Use):
                 link = self.links[one.number] = self._open[one.link]
                 link.peer = one.number
-                link.records = self._records_of(one.number)
+                link.records = self._owner.records_of(one.number)
             elif isinstance(one, do.Connect):
                 self._connect(one)
             elif isinstance(one, do.Linked):
-                self._on_linked(one.member)
+                self._owner.linked(one.member)
             elif isinstance(one, do.NodeGone):
                 self.links.pop(one.number, None)
-                self._on_gone(one.number, one.reason)
+                self._owner.node_gone(one.number, one.reason)
             elif isinstance(one, do.Joined):
-                self._on_joined()
+                self._owner.joined()
             elif isinstance(one, do.Lost):
                 # Not in the middle of what led here.
-                self._loop.call_later(0, functools.partial(self._on_lost, one.reason))
+                self._loop.call_later(0, functools.partial(self._owner.lost, one.reason))
+            elif isinstance(one, do.HeadLost):
+                self._owner.head_lost(one.reason, one.is_certain)
+            elif isinstance(one, do.Keep):
+                self._owner.keep_member(one.member, functools.partial(self._kept, one.member))
+
+    def _kept(self, member: Member) -> None:
+        if member.is_alive and not self._is_closed:
+            self._carry_out(self.state.kept(member.number, self._loop.now()))
 
     def _connect(self, one: do.Connect) -> None:
         try:

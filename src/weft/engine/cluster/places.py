@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.events import Process
+from weft.engine.state.placement import GroupState
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalProcess
@@ -29,6 +32,9 @@ class Places:
         self._state = daemon.state
         self._shell = shell
         self._pings: dict[int, tuple[bytes, GlobalProcess, int]] = {}
+        self._hosted: dict[Process, ev.FoundActor] = {}
+        """Workers of this node that the head has made actors of."""
+        self._actor_of: dict[Process, bytes] = {}
 
     # ---- actors ----
 
@@ -51,6 +57,7 @@ class Places:
         if actor is None:
             shell.pass_on(node, DAEMON, DAEMON, kinds.LEASE_RETURN, kinds.LEASE_BODY.pack(lease))
             return
+        shell.members.send(node, lm.ActorHere(name[1], name[2], actor.id, actor.incarnation))
         if (function := self._daemon.functions.find(actor.spec.class_key)) is not None:
             shell.pass_on(node, DAEMON, name[1:], kinds.FUNCTION, function)
         shell.pass_on(node, DAEMON, name[1:], kinds.TASK, actor.record)
@@ -64,6 +71,37 @@ class Places:
         worker = self._shell.names.proxies.get(name)
         if self._shell.asking.creating.pop(actor, None) is not None and worker is not None:
             self._daemon.feed(ev.ActorPlacedElsewhere(actor, worker, pid))
+
+    def actor_comes(self, link: NodeLink, message: lm.ActorHere) -> None:
+        """The creation of an actor follows, for a worker of this node."""
+        process = (message.slot, message.generation)
+        if process in self._state.workers.by_process:
+            self._actor_of[process] = message.actor
+            self._hosted[process] = ev.FoundActor(process, 0, message.incarnation, False)
+
+    def actor_created(self, process: Process, ok: bool) -> None:
+        if (hosted := self._hosted.get(process)) is not None and ok:
+            self._hosted[process] = msgspec.structs.replace(hosted, is_created=True)
+
+    def process_died(self, process: Process) -> None:
+        self._hosted.pop(process, None)
+        self._actor_of.pop(process, None)
+
+    def found_here(self) -> dict[bytes, ev.FoundActor]:
+        """The actors that live on this node, for a head that has taken over."""
+        workers = self._state.workers.by_process
+        return {
+            self._actor_of[process]: msgspec.structs.replace(hosted, pid=workers[process].pid)
+            for process, hosted in self._hosted.items()
+            if process in workers
+        }
+
+    def hosted_message(self) -> lm.Hosted:
+        actors = [
+            (*found.worker, found.pid, actor, found.incarnation, found.is_created)
+            for actor, found in self.found_here().items()
+        ]
+        return lm.Hosted(actors, self._state.bundles.by_group())
 
     def kill(self, process: Process) -> bool:
         """Whether it is another node's worker, which that node has been told to end."""
@@ -85,8 +123,10 @@ class Places:
         """What the head decides about groups, and what it is answered."""
         members = self._shell.members
         if isinstance(one, do.AnswerBundles):
-            members.send(members.head, lm.BundlesSet(one.group, one.ok, one.attempt))
+            if members.head is not None:
+                members.send(members.head, lm.BundlesSet(one.group, one.ok, one.attempt))
         elif isinstance(one, do.PublishGroup):
+            self._shell.keeping.group(one)
             members.broadcast(lm.GroupNews(one.spec, one.state, one.nodes))
         elif isinstance(one, do.ReleaseBundles):
             members.send(one.node, lm.DropBundles(one.group, one.bundles))
@@ -109,4 +149,8 @@ class Places:
         self._daemon.feed(ev.BundlesDropped(message.group, message.bundles))
 
     def group_came(self, link: NodeLink, message: lm.GroupNews) -> None:
+        if link.peer != self._shell.members.head:
+            return  # a head that is none any more
+        if message.state == GroupState.REMOVED.value:
+            self._shell.following.group_gone(message.spec.group)
         self._daemon.feed(ev.GroupLearnt(message.spec, message.state, message.nodes))

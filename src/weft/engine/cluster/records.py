@@ -95,7 +95,9 @@ class IncomingRecords:
             if sender[0] == 0:
                 self._daemon_says(node, to, kind, payload)
             else:
-                self._daemon.handle_record(self._shell.names.to_local((node, *sender)), kind, payload)
+                process = self._shell.names.to_local((node, *sender))
+                if not self._shell.holds_back(process, kind, payload):
+                    self._daemon.handle_record(process, kind, payload)
         except RuntimeError as error:  # no slot or ring is free
             print(f"weft: a record (kind {kind}) of node {node} was dropped: {error}", file=sys.stderr, flush=True)
 
@@ -110,6 +112,7 @@ class IncomingRecords:
         elif kind == kinds.SHAPE_REFUSED:
             return  # its report was old; the next plan asks elsewhere
         if to[0] != 0:
+            self._shell.following.head_says(to, kind, payload)
             self._port.send(*to, kind, payload)
         elif kind == kinds.LEASE_RETURN:
             holder = self._shell.names.to_local((node, *DAEMON))

@@ -37,14 +37,22 @@ class Reporting:
         self._planned: Timer | None = None
         self._reported: tuple[dict[str, int], int] | None = None
         self._report_timer: Timer | None = None
+        self.hears_head: dict[int, bool] = {}
+        self.has_store: dict[int, bool] = {}
+        """What the other nodes say."""
 
     def came(self, link: NodeLink, message: lm.Report) -> None:
+        self.hears_head[link.peer], self.has_store[link.peer] = message.hears_head, message.has_store
         cluster = self._state.cluster
         if cluster is not None and (view := cluster.nodes.get(link.peer)) is not None:
             has_turned = view.is_draining != message.is_draining
             view.is_draining = message.is_draining
             if cluster.nodes.reported(view, message.available, message.queued) or has_turned:
                 self.plan_later()
+
+    def node_gone(self, number: int) -> None:
+        self.hears_head.pop(number, None)
+        self.has_store.pop(number, None)
 
     def changed(self) -> None:
         """Something has happened on this node: others may have to be told, or asked."""
@@ -75,7 +83,9 @@ class Reporting:
     def report(self, to: int | None = None) -> None:
         """Tell all nodes, or one, at once how it stands here."""
         self._reported = (dict(self._state.resources.available), self._shell.asking.queued())
-        message = lm.Report(*self._reported, is_draining=self._state.is_draining)
+        hears_head = self._shell.members.head is not None
+        has_store = self._shell.heading.has_store
+        message = lm.Report(*self._reported, self._state.is_draining, hears_head, has_store)
         if to is None:
             self._shell.members.broadcast(message)
         else:

@@ -10,17 +10,20 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from weft.engine.cluster.calls import Calls
 from weft.engine.cluster.flushing import Flushing
+from weft.engine.cluster.following import FOR_HEAD, Following, for_head
 from weft.engine.cluster.handover import Handover
+from weft.engine.cluster.heading import Heading
+from weft.engine.cluster.keeping import Keeping
 from weft.engine.cluster.membership import Membership
 from weft.engine.cluster.names import Names
 from weft.engine.cluster.objects import DAEMON, Objects
+from weft.engine.cluster.peers import remember
 from weft.engine.cluster.places import Places
 from weft.engine.cluster.records import IncomingRecords, OutgoingRecords
 from weft.engine.cluster.reporting import Reporting
+from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.state import events as ev
 from weft.engine.state.actors import NODE_LOST
@@ -32,42 +35,30 @@ from weft.engine.state.resources import to_amounts, to_floats
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalProcess, Member
-from weft.engine.wire.messages import (
-    CreateGroup,
-    DefineShape,
-    DriverHello,
-    KillActor,
-    RemoveGroup,
-    Request,
-    Warn,
-    WatchGroup,
-)
+from weft.engine.wire.messages import Request, Warn
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
 
 LEASE_SHIFT = 40
 JOB_SHIFT = 16
-_FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, kinds.ACTOR_CREATED, kinds.FUNCTION))
-_HEAD_METHODS = frozenset(
-    "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys "
-    "create_group get_group list_groups list_actors list_jobs actor_log_open actor_log_append".split()
-)
-_LOOKED_AT = _FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL}
-_messages = msgspec.msgpack.Decoder(
-    DefineShape | DriverHello | KillActor | CreateGroup | RemoveGroup | WatchGroup | Request
-)
+WATCH_AGAIN_S = 0.2
+_LOOKED_AT = FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL}
 
 
 class ClusterShell:
     """One daemon's links to all others and what goes over them."""
 
-    def __init__(self, daemon: NodeDaemon, transport: Transport, head: str, own: Member) -> None:
+    def __init__(
+        self, daemon: NodeDaemon, transport: Transport, head: str, own: Member, store: Store | None = None
+    ) -> None:
         self._daemon = daemon
         self._port = daemon.port
         self._state = daemon.state
         self._loop = daemon.loop
         self.cluster_address = head or own.address
+        self.folder = ""
+        """Where the addresses of the cluster's nodes are written; empty: nowhere."""
         self.error = ""
         self.on_joined: Callable[[], None] = lambda: None
         self._watchers: dict[Process, set[int]] = {}
@@ -88,28 +79,17 @@ class ClusterShell:
             self._send,
             lambda transfer: self.members.drop_chunks(transfer),
         )
-        self.members = Membership(
-            daemon.loop,
-            transport,
-            MembershipState(own, head),
-            self._joined,
-            self._linked,
-            self._received,
-            self.records.came,
-            self._node_gone,
-            self._lost,
-            lambda node: OutgoingRecords(self._port, node),
-            self.objects.pulls,
-        )
+        self.members = Membership(daemon.loop, transport, MembershipState(own, head), self, self.objects.pulls)
         transport.open(self.members)
         self.names = Names(self._port, own.number, self._proxy_made)
         self.asking = Asking(
-            self._state, daemon.feed, self._send_to_daemon, self.members.send, self._tell_job, self._warn
+            self._state, daemon.feed, self.send_to_daemon, self.members.send, self._tell_job, self._warn
         )
         self.calls = Calls(daemon.loop, daemon.operations, self.members.send)
         self.handover = Handover(self.objects, self.members.send, self.members.broadcast)
-        if head:
-            daemon.operations.ask_head = lambda method, params: self.calls.ask(self.members.head, method, params)
+        self.keeping = Keeping(daemon, self, store)
+        self.following = Following(daemon, self)
+        self.heading = Heading(daemon, self, store)
         self._handlers = self._make_handlers()
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
@@ -143,6 +123,14 @@ class ClusterShell:
             lm.BundlesSet: places.bundles_set,
             lm.DropBundles: places.bundles_dropped,
             lm.GroupNews: places.group_came,
+            lm.ActorHere: places.actor_comes,
+            lm.HeadIs: self.heading.head_came,
+            lm.Hosted: self.heading.hosted_came,
+            lm.Registered: self.heading.registered,
+            lm.StartStore: self.heading.start_store,
+            lm.StoreUp: self.heading.store_came,
+            lm.Mark: self._mark_came,
+            lm.Marked: self.following.marked,
         }
 
     @property
@@ -154,10 +142,11 @@ class ClusterShell:
 
     def close(self) -> None:
         self.members.close()
+        self.heading.close()
 
     # ---- nodes ----
 
-    def _joined(self) -> None:
+    def joined(self) -> None:
         own = self.members.own
         self.names.joined(own.number)
         self.objects.number = own.number
@@ -168,29 +157,34 @@ class ClusterShell:
         self._state.cluster = ClusterView(view)
         for number in self.members.links:
             if (member := self.members.members.get(number)) is not None:
-                self._linked(member)
+                self.linked(member)
+        self.heading.start()
         self.reporting.beat()
         self.on_joined()
 
-    def _linked(self, member: Member) -> None:
+    def linked(self, member: Member) -> None:
         cluster = self._state.cluster
         if cluster is None or member.number in cluster.nodes or member.number not in self.members.links:
             return
         view = NodeView(member.number, member.node_id, member.labels, dict(to_amounts(member.total)))
+        remember(self.folder, self.cluster_address, self.members.alive())
         view.is_alive = False  # until it reports, which it does once it has links to all others
         cluster.nodes[member.number] = view
         self.reporting.report(to=member.number)
         if self.is_head:
             for group in self._state.groups.living.values():
                 self.members.send(member.number, lm.GroupNews(group.spec, group.state.value, group.nodes))
+            self.heading.linked()
         self.reporting.changed()
 
-    def _node_gone(self, number: int, reason: str) -> None:
+    def node_gone(self, number: int, reason: str) -> None:
         if self._state.cluster is not None:
             self._state.cluster.nodes.pop(number, None)
         self.asking.node_gone(number)
         self.calls.node_gone(number)
         self.handover.node_gone(number)
+        self.heading.node_gone(number)
+        self.reporting.node_gone(number)
         self._told_jobs = {told for told in self._told_jobs if told[0] != number}
         self._told_guests = {told for told in self._told_guests if told[0] != number}
         for watching in self._watchers.values():
@@ -199,16 +193,29 @@ class ClusterShell:
         self._port.remove_link(number)
         known = self.members.members.get(number)
         name = f"node {known.node_id[:8]} at {known.address}" if known is not None else "its node"
-        for process in [proxy for proxy in self.names.proxies if proxy[0] == number]:
-            self._proxy_died(process, f"{name} died: {reason}", NODE_LOST)
+        kept = (number, *DAEMON) if number == self.members.lost_head else None
+        for process in [proxy for proxy in self.names.proxies if proxy[0] == number and proxy != kept]:
+            self.proxy_died(process, f"{name} died: {reason}", NODE_LOST)
         self._daemon.feed(ev.NodeLeft(number))
-        if self._daemon.submitted is not None:
+        if self._daemon.submitted is not None and self.is_head:
             self._daemon.submitted.node_left(number, reason)
         self.reporting.changed()
 
-    def _lost(self, reason: str) -> None:
+    def lost(self, reason: str) -> None:
         self.error = reason
         self._daemon.stop(reason)
+
+    def head_lost(self, reason: str, is_certain: bool) -> None:
+        self.heading.lost(reason, is_certain)
+
+    def keep_member(self, member: Member, then: Callable[[], None]) -> None:
+        self.keeping.member(member, then)
+
+    def records_came(self, link: NodeLink, batch: memoryview) -> None:
+        self.records.came(link, batch)
+
+    def records_of(self, number: int) -> OutgoingRecords:
+        return OutgoingRecords(self._port, number)
 
     def leave(self, why: str) -> None:
         """End this node, in order."""
@@ -231,23 +238,38 @@ class ClusterShell:
             node = kinds.LEASE_BODY.unpack_from(payload)[0] >> LEASE_SHIFT
             if node == self.names.number:
                 return False
-            self._send_to_daemon(node, process, kind, payload)
+            self.send_to_daemon(node, process, kind, payload)
             return True
-        if kind == kinds.CONTROL:
-            message = _messages.decode(payload)
-            if isinstance(message, Request) and message.method == "flush_output":
-                return self._flushing.begin(process, message.id)
-        if self.is_head:
+        is_theirs, message = for_head(kind, payload)
+        if isinstance(message, Request) and message.method == "flush_output":
+            return self._flushing.begin(process, message.id)
+        if not is_theirs or self.heading.is_serving:
             return False
-        if kind == kinds.CONTROL:
-            is_theirs = isinstance(message, KillActor | CreateGroup | RemoveGroup | WatchGroup) or (
-                isinstance(message, Request) and message.method in _HEAD_METHODS
-            )
-            if not is_theirs:
-                return False
+        if self.heading.is_head:
+            self.heading.hold(lambda: self._daemon.handle_record(process, kind, payload))
+            return True
         if kind == kinds.CREATE_ACTOR:
             self._state.owners_elsewhere.add(process)
-        return self._send_to_daemon(self.members.head, process, kind, payload)
+        elif kind == kinds.ACTOR_WATCH and self.following.is_watched(process, payload):
+            # It was there and is out of reach: if only a link is broken, that takes a moment to be made again.
+            self._loop.call_later(WATCH_AGAIN_S, lambda: self.following.tell(process, kind, payload, message))
+            return True
+        elif kind == kinds.ACTOR_CREATED:
+            self.places.actor_created(process, bool(kinds.ACTOR_STATE_BODY.unpack_from(payload)[1]))
+        self.following.tell(process, kind, payload, message)
+        return True
+
+    def holds_back(self, process: Process, kind: int, payload: bytes) -> bool:
+        """Whether a record of another node's process waits until this one serves as head, or is not its affair."""
+        if (
+            self.heading.is_serving
+            or (kind not in FOR_HEAD and kind != kinds.CONTROL)
+            or not for_head(kind, payload)[0]
+        ):
+            return False
+        if self.heading.is_head:
+            self.heading.hold(lambda: self._daemon.handle_record(process, kind, payload))
+        return True
 
     def forward(self) -> None:
         """Send what local processes, and this daemon, have sent to proxies."""
@@ -270,7 +292,7 @@ class ClusterShell:
     def _send(self, node: int, message: lm.AnyMessage) -> bool:
         return self.members.send(node, message)
 
-    def _send_to_daemon(self, node: int, process: Process, kind: int, payload: bytes) -> bool:
+    def send_to_daemon(self, node: int, process: Process, kind: int, payload: bytes) -> bool:
         """A record to another daemon in a local process's name."""
         if node not in self.members.links:
             return False
@@ -291,7 +313,7 @@ class ClusterShell:
 
     # ---- records of other nodes ----
 
-    def _received(self, link: NodeLink, message: lm.AnyMessage) -> None:
+    def received(self, link: NodeLink, message: lm.AnyMessage) -> None:
         what = f"a {type(message).__name__} of node {link.peer}"
         try:
             self._handlers[type(message)](link, message)
@@ -301,7 +323,7 @@ class ClusterShell:
             print(f"weft: {what} makes no sense: {error!r}", file=sys.stderr, flush=True)
             self._loop.call_later(0, lambda: link.close(f"{what} made no sense"))
 
-    def _is_here(self, process: Process) -> bool:
+    def is_here(self, process: Process) -> bool:
         return process in self._state.drivers or process in self._state.workers.by_process
 
     def _job_came(self, link: NodeLink, message: lm.JobInfo) -> None:
@@ -317,13 +339,13 @@ class ClusterShell:
     def _proxy_made(self, name: GlobalProcess) -> None:
         node, slot, generation = name
         if not self.members.send(node, lm.WatchProcess(slot, generation)):
-            self._loop.call_later(0, lambda: self._proxy_died(name, "its node is gone", NODE_LOST))
+            self._loop.call_later(0, lambda: self.proxy_died(name, "its node is gone", NODE_LOST))
 
     def _watch_came(self, link: NodeLink, message: lm.WatchProcess) -> None:
         process = (message.slot, message.generation)
         if process[0] == 0:
             return
-        if self._is_here(process):
+        if self.is_here(process):
             self._watchers.setdefault(process, set()).add(link.peer)
         else:
             link.send(lm.ProcessGone(*process, "it had died before it was reached", -9))
@@ -335,18 +357,26 @@ class ClusterShell:
         self.asking.process_gone(process)
         self.asking.worker_gone(process)
         self._state.owners_elsewhere.discard(process)
+        self.following.process_died(process)
+        self.places.process_died(process)
         self._told_guests = {told for told in self._told_guests if told[1] != process}
 
     def _gone_came(self, link: NodeLink, message: lm.ProcessGone) -> None:
-        self._proxy_died((link.peer, message.slot, message.generation), message.reason, message.status)
+        self.proxy_died((link.peer, message.slot, message.generation), message.reason, message.status)
 
-    def _proxy_died(self, name: GlobalProcess, reason: str, status: int) -> None:
+    def proxy_died(self, name: GlobalProcess, reason: str, status: int) -> None:
         if name not in self.names.proxies:
             return
         process = self.names.proxies[name]
         self._daemon.drain()  # what was sent to it goes nowhere, but names it
         self.names.gone(name)
         self._daemon.died(process, reason, status)
+
+    def _mark_came(self, link: NodeLink, message: lm.Mark) -> None:
+        if self.heading.is_serving:
+            self.keeping.when_kept(lambda: link.send(lm.Marked(message.number)))
+        elif self.heading.is_head:
+            self.heading.hold(lambda: self._mark_came(link, message))
 
     # ---- for people ----
 
@@ -369,7 +399,8 @@ class ClusterShell:
     def _ask_came(self, link: NodeLink, message: lm.Ask) -> None:
         cluster = self._state.cluster
         views = [] if cluster is None else list(cluster.nodes.values())
-        link.send(lm.Answer(list(self.members.members.values()), [(view.number, view.available) for view in views]))
+        available = [(view.number, view.available) for view in views]
+        link.send(lm.Answer(list(self.members.members.values()), available, self.cluster_address))
 
     def rows(self) -> list[tuple[Member, dict[str, float]]]:
         """Every node, living or dead, this one first, with what it has free."""

@@ -9,7 +9,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from weft.engine.cluster import launch
+from weft.engine.cluster import launch, peers
 
 VARIABLE = "WEFT_TOKEN"
 
@@ -50,3 +50,4 @@ def keep(cluster: str, token: bytes) -> Path:
 
 def forget(cluster: str) -> None:
     path_of(cluster).unlink(missing_ok=True)
+    peers.forget(folder(), launch.normal(cluster))

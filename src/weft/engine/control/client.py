@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.engine.control.link import StoreLink, dial
+from weft.engine.control.link import StoreLink, dial, tls_to
 from weft.engine.control.storage import check_key, check_write
 from weft.engine.control.tables import FUNCTIONS
 from weft.engine.node.loop import Loop, Timer
@@ -39,16 +39,25 @@ class ControlClient:
     """In a loop. Calls return at once and call back; what is called in one round of the loop travels together."""
 
     def __init__(
-        self, loop: Loop, name: str, token: bytes, addresses: Sequence[str], give_up_s: float = GIVE_UP_S
+        self,
+        loop: Loop,
+        name: str,
+        token: bytes,
+        addresses: Sequence[str],
+        give_up_s: float = GIVE_UP_S,
+        first_number: int = 0,
     ) -> None:
+        """See `StoreClient` for `first_number`."""
         self._loop = loop
         self._token = token
         self._seeds = tuple(addresses)
         self._give_up_s = give_up_s
-        self.state = cc.StoreClient(name)
+        self.state = cc.StoreClient(name, first_number=first_number)
         self._links: dict[str, StoreLink] = {}
         self._unnamed: dict[StoreLink, None] = {}
         self._redial_at: dict[str, float] = {}
+        self.refused: set[str] = set()
+        """Servers whose machine says that nobody listens there."""
         self._tickets = itertools.count(1)
         self._done: dict[int, Done] = {}
         self._listeners: dict[int, Listener] = {}
@@ -152,7 +161,7 @@ class ControlClient:
                 self._redial_at[name] = now + REDIAL_S
                 connection, error = dial(address)
                 calls = (self._ready, self._messages, self._closed)
-                link = StoreLink(self._loop, connection, self._token, False, *calls, error)
+                link = StoreLink(self._loop, connection, self._token, False, *calls, error, tls_to(address))
                 link.dialled = name
                 self._unnamed[link] = None
 
@@ -162,6 +171,8 @@ class ControlClient:
 
     def _closed(self, link: StoreLink, reason: str, is_refused: bool) -> None:
         self._unnamed.pop(link, None)
+        if is_refused and link.dialled:
+            self.refused.add(link.dialled)
         if not self._is_closed and link.peer and self._links.get(link.peer) is link:
             del self._links[link.peer]
             self._feed(ev.PeerLost(link.peer, False, time.monotonic()))
@@ -173,6 +184,7 @@ class ControlClient:
                 if message.name in self._links:  # it was dialled by its address, and then by its name
                     return link.close()
                 self._unnamed.pop(link, None)
+                self.refused.discard(message.name)
                 link.peer = message.name
                 self._links[message.name] = link
                 self._carry(self.state.handle(ev.PeerConnected(message.name, now)))

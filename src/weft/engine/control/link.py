@@ -1,7 +1,8 @@
 """One connection of the control store: authenticated, then frames of one message each, without blocking.
 
 A frame is a u32 of its bytes and the message. Nothing is decoded before the handshake of `wire.auth` is over, and
-whatever is wrong with what comes ends the link, with a reason. What is sent goes out with `flush`. Runs in the loop's
+whatever is wrong with what comes ends the link, with a reason. What leaves the machine is encrypted (`wire.tls`),
+and the handshake, which runs inside, covers the certificate. What is sent goes out with `flush`. Runs in the loop's
 thread.
 """
 
@@ -19,6 +20,7 @@ import msgspec
 from weft.engine.node.loop import Loop, Timer
 from weft.engine.state.chain_messages import AnyMessage, decode, encode
 from weft.engine.wire.auth import Handshake, Refused
+from weft.engine.wire.tls import TlsSession, is_loopback
 
 LARGEST_FRAME = 256 << 20
 HANDSHAKE_S = 10.0
@@ -40,6 +42,7 @@ class StoreLink:
         on_messages: Callable[[StoreLink, list[AnyMessage]], None],
         on_closed: Callable[[StoreLink, str, bool], None],
         error: int = 0,
+        tls: TlsSession | None = None,
     ) -> None:
         """`on_closed` hears the reason, and whether the other machine says that nobody listens there."""
         self._loop = loop
@@ -47,8 +50,14 @@ class StoreLink:
         self._on_ready = on_ready
         self._on_messages = on_messages
         self._on_closed = on_closed
-        self._handshake: Handshake | None = Handshake(token, accepts)
+        self._token = token
+        self._accepts = accepts
+        self._tls = tls
+        self._handshake: Handshake | None = None
+        self._is_trusted = False
         self._out = bytearray()
+        self._sealed = bytearray()
+        """What is to be sent, encrypted."""
         self._in = bytearray()
         self._wants_write = False
         self._is_broken = False
@@ -66,13 +75,22 @@ class StoreLink:
         loop.watch(connection.fileno(), self._read)
         if error:
             self._broke(OSError(error, os.strerror(error)))
+        elif tls is None:
+            self._begin_handshake()
         elif not accepts:
+            tls.start()
+            self._want_write(True)
+
+    def _begin_handshake(self) -> None:
+        """By the connection, or inside the encryption once that is open."""
+        self._handshake = Handshake(self._token, self._accepts, b"" if self._tls is None else self._tls.binding())
+        if not self._accepts:
             self._out += self._handshake.take_output()
             self._want_write(True)
 
     @property
     def is_ready(self) -> bool:
-        return self._handshake is None and not self.is_closed
+        return self._is_trusted and not self.is_closed
 
     def send(self, message: AnyMessage) -> None:
         body = encode(message)
@@ -81,7 +99,7 @@ class StoreLink:
 
     def flush(self) -> None:
         """What has been sent goes out as far as the socket takes it; the rest follows by itself."""
-        if self._out and not self._wants_write and not self.is_closed:
+        if (self._out or self._tls is not None) and not self._wants_write and not self.is_closed:
             self._write()
 
     def close(self, reason: str = "", is_refused: bool = False) -> None:
@@ -98,15 +116,27 @@ class StoreLink:
         self.close(f"no handshake within {HANDSHAKE_S:g} s")
 
     def _write(self) -> None:
+        out = self._out
+        if self._tls is not None:
+            self._seal(self._tls)
+            out = self._sealed
         try:
-            while self._out:
-                del self._out[: self._socket.send(self._out)]
+            while out:
+                del out[: self._socket.send(out)]
         except BlockingIOError:
             self._want_write(True)
             return
         except OSError as error:
             return self._broke(error)
         self._want_write(False)
+
+    def _seal(self, tls: TlsSession) -> None:
+        if tls.is_open:
+            with memoryview(self._out) as whole:
+                for at in range(0, len(whole), _READ_BYTES):
+                    tls.encrypt(whole[at : at + _READ_BYTES])
+            self._out.clear()
+        self._sealed += tls.take_output()
 
     def _want_write(self, wanted: bool) -> None:
         if wanted != self._wants_write:
@@ -127,7 +157,7 @@ class StoreLink:
                 data = self._socket.recv(_READ_BYTES)
                 if not data:
                     return self.close("the other side closed the connection")
-                self._in += data if self._handshake is None else self._shake(data)
+                self._in += self._admit(data)
                 self._take_messages()
                 if len(data) < _READ_BYTES:
                     return None
@@ -142,6 +172,18 @@ class StoreLink:
             self.close(f"what came makes no sense: {error}")
         return None
 
+    def _admit(self, data: bytes) -> bytes:
+        """What came, decrypted, without what belongs to the handshakes."""
+        if self._tls is not None:
+            try:
+                data = self._tls.feed(data)
+            finally:
+                self._write()
+            if self._tls.is_open and self._handshake is None and not self._is_trusted:
+                self._begin_handshake()
+                self.flush()
+        return self._shake(data) if data and not self._is_trusted else data
+
     def _shake(self, data: bytes) -> bytes:
         assert self._handshake is not None
         handshake = self._handshake
@@ -151,6 +193,7 @@ class StoreLink:
             self._out += handshake.take_output()
         if handshake.is_done:
             self._handshake = None
+            self._is_trusted = True
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
@@ -175,6 +218,11 @@ class StoreLink:
             del self._in[:at]
         if messages:
             self._on_messages(self, messages)
+
+
+def tls_to(address: str) -> TlsSession | None:
+    """To connect there: encrypted unless it is this machine's loopback."""
+    return None if is_loopback(address.rpartition(":")[0]) else TlsSession(None)
 
 
 def dial(address: str) -> tuple[socket.socket, int]:

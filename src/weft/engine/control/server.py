@@ -15,8 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from weft.engine.control.config import ServerConfig
 from weft.engine.control.embedded import EmbeddedStorage
-from weft.engine.control.link import StoreLink, dial
+from weft.engine.control.link import StoreLink, dial, tls_to
 from weft.engine.control.storage import Storage, StorageRefused, check_key, check_request
 from weft.engine.node.loop import Loop, Timer
 from weft.engine.state import chain_events as ev
@@ -24,33 +25,14 @@ from weft.engine.state.chain_layout import Configuration, first_configuration
 from weft.engine.state.chain_messages import AllRows, AnyMessage, Ballot, Decided, Entry, Hello, ReadRefused, ReadReply
 from weft.engine.state.chain_requests import Stale, decide
 from weft.engine.state.chain_server import ServerSettings, StoreServer
+from weft.engine.wire.tls import Certificate, TlsSession, is_loopback
 
 BUSY_S = 0.02
 IDLE_S = 0.25
 REDIAL_S = 0.25
 SOONEST_REDIAL_S = 0.002
-SHARDS = 4
+__all__ = ["ServerConfig", "ServerShell"]
 _encode = msgspec.msgpack.Encoder().encode
-
-
-class ServerConfig(msgspec.Struct, frozen=True):
-    """What a server is started with."""
-
-    name: str
-    """Of its own, that no server has had before; one with a folder goes by the name in it."""
-    host: str = "127.0.0.1"
-    port: int = 0
-    seeds: tuple[str, ...] = ()
-    """Where other servers listen; without any this one founds a store."""
-    shards: int = SHARDS
-    """Of a store that is founded."""
-    folder: str = ""
-    """Where to keep the rows; without one they live as long as some server of their chain."""
-    store: str = ""
-    """redis://… to keep them there instead."""
-    fsync: str = "periodic"
-    lease_s: float = 2.0
-    grace_s: float = 1.0
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +59,7 @@ class ServerShell:
         name = config.name if self._kept is None else self._kept.name
         host, port = self._listener.getsockname()
         self.address = f"{host}:{port}"
+        self._certificate = None if is_loopback(host) else Certificate()
         settings = ServerSettings(lease_s=config.lease_s, grace_s=config.grace_s)
         self.state = StoreServer(name, self.address, settings)
         self.storages: dict[int, Storage] = {}
@@ -140,17 +123,20 @@ class ServerShell:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        self._make_link(connection, True)
+        self._make_link(connection, True, tls=None if self._certificate is None else TlsSession(self._certificate))
 
-    def _make_link(self, connection: socket.socket, accepts: bool, error: int = 0) -> StoreLink:
-        link = StoreLink(self._loop, connection, self._token, accepts, self._ready, self._messages, self._closed, error)
+    def _make_link(
+        self, connection: socket.socket, accepts: bool, error: int = 0, tls: TlsSession | None = None
+    ) -> StoreLink:
+        calls = (self._ready, self._messages, self._closed)
+        link = StoreLink(self._loop, connection, self._token, accepts, *calls, error, tls)
         self._unnamed[link] = None
         return link
 
     def _dial(self, name: str, address: str) -> None:
         self._redial_at[name or address] = time.monotonic() + REDIAL_S
         connection, error = dial(address)
-        link = self._make_link(connection, False, error)
+        link = self._make_link(connection, False, error, tls_to(address))
         link.dialled = name or address
 
     def _dial_missing(self, now: float) -> None:

@@ -28,7 +28,11 @@ FINISHED_TASKS = "finished_tasks"
 GROUPS = "groups"
 EVENTS = "events"
 ACTOR_LOGS = "actor_logs"
-TABLES = frozenset((FUNCTIONS, ACTORS, NODES, JOBS, KV, OBJECTS, TASKS, FINISHED_TASKS, GROUPS, EVENTS, ACTOR_LOGS))
+HEADS = "heads"
+"""Who has won which epoch; see `engine/state/headship`."""
+TABLES = frozenset(
+    (FUNCTIONS, ACTORS, NODES, JOBS, KV, OBJECTS, TASKS, FINISHED_TASKS, GROUPS, EVENTS, ACTOR_LOGS, HEADS)
+)
 DISK_TABLES = frozenset((FINISHED_TASKS, EVENTS))
 """Rows that are seldom read again: a storage keeps them on disk, not in memory."""
 

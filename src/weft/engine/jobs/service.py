@@ -27,6 +27,8 @@ from weft.engine.state.submissions import Submission, SubmissionTable
 LOG_BYTES = 1 << 20
 WAIT_S = 20.0
 """No answer takes longer: who waits asks again."""
+SAY_AGAIN_S = 1.0
+_encode = msgspec.msgpack.Encoder().encode
 _LETTERS = "abcdefghjkmnpqrstuvwxyzABCDEFGHJKMNPQRSTUVWXYZ23456789"
 
 
@@ -57,7 +59,12 @@ class JobService:
         self._operations = operations
         self._nodes = nodes
         self._waiting: dict[str, list[Pending]] = {}
+        self._is_closed = False
         self.runner.on_report = lambda report: self._say(report)
+        self.keep: Callable[[str, bytes | None], None] = lambda submission, row: None
+        """In a cluster: write the row of a job (None: delete it) to the control store."""
+        self.when_kept: Callable[[Callable[[], None]], None] = lambda call: call()
+        self._kept: set[str] = set()
         of_head: tuple[Method, ...] = (
             self.job_place,
             self.job_upload,
@@ -75,11 +82,35 @@ class JobService:
             operations.offer(method.__name__, method, of_head=method in of_head)
 
     def close(self) -> None:
+        self._is_closed = True
         self.runner.close()
 
     def node_left(self, number: int, reason: str) -> None:
         for found in self.table.node_left(number, reason, time.time()):
+            self._changed(found)
             self._tell_waiting(found)
+
+    def restore(self, rows: list[bytes]) -> None:
+        """The jobs of the head before."""
+        living = {view.number: view.node_id for view in self._nodes.node_views()}
+        for row_bytes in rows:
+            found = Submission.from_row(msgspec.msgpack.decode(row_bytes))
+            self.table.by_id[found.id] = found
+            self._kept.add(found.id)
+        for found in list(self.table.by_id.values()):
+            if living.get(found.node) != found.node_id:
+                self.node_left(found.node, "it was lost together with the cluster's head")
+
+    def keep_all(self) -> None:
+        for found in self.table.by_id.values():
+            self._changed(found)
+
+    def _changed(self, found: Submission) -> None:
+        self.keep(found.id, _encode(found.row()))
+        self._kept.add(found.id)
+        for forgotten in self._kept - self.table.by_id.keys():
+            self.keep(forgotten, None)
+        self._kept &= self.table.by_id.keys()
 
     # ---- of the head, for clients ----
 
@@ -110,16 +141,19 @@ class JobService:
         if not isinstance(entrypoint, str) or not entrypoint.strip():
             raise ValueError(f"the entrypoint must be a command, but got {entrypoint!r}")
         shown = params.get("shown_env") or ""
-        self.table.submit(Submission(job, entrypoint, params.get("metadata") or {}, shown, node, node_id, time.time()))
+        made = Submission(job, entrypoint, params.get("metadata") or {}, shown, node, node_id, time.time())
+        self.table.submit(made)
+        self._changed(made)
         order = RunOrder(job, entrypoint, params.get("runtime_env") or {})
         answer = Pending()
 
         def taken(outcome: Outcome) -> None:
             if outcome.error_kind:
                 del self.table.by_id[job]
+                self.keep(job, None)
                 answer.settle(outcome)
             else:
-                answer.resolve(job)
+                self.when_kept(lambda: answer.resolve(job))
 
         self._nodes.ask_node(node, "job_run", {"order": msgspec.to_builtins(order)}).then(taken)
         return answer
@@ -128,6 +162,7 @@ class JobService:
         found = self.table.find(params["id"])
         if not self.table.asked_to_stop(found.id):
             return False
+        self._changed(found)
         return self._nodes.ask_node(found.node, "job_halt", {"id": found.id}).map(lambda _: True)
 
     def job_log(self, params: dict[str, Any]) -> Pending:
@@ -156,6 +191,7 @@ class JobService:
 
     def job_delete(self, params: dict[str, Any]) -> Pending:
         found = self.table.delete(params["id"])
+        self.keep(found.id, None)
         answer = Pending()
         dropped = self._nodes.ask_node(found.node, "job_drop", {"id": found.id})
         dropped.then(lambda _: answer.resolve(True))  # where the node is gone, so are the files
@@ -165,7 +201,10 @@ class JobService:
         report = msgspec.convert(params["report"], Report)
         if not report.has_ended:
             self.table.started(report.id, report.pid)
+            if report.id in self.table.by_id:
+                self._changed(self.table.by_id[report.id])
         elif (found := self.table.ended(report.id, report.exit_code, report.message, time.time())) is not None:
+            self._changed(found)
             self._tell_waiting(found)
 
     # ---- of a job's node ----
@@ -189,7 +228,13 @@ class JobService:
     # ---- inside ----
 
     def _say(self, report: Report) -> None:
-        self._operations.perform("job_report", {"report": msgspec.to_builtins(report)})
+        """To the head; again, when that did not answer: another may have taken over."""
+
+        def said(outcome: Outcome) -> None:
+            if outcome.error_kind in ("ConnectionError", "TimeoutError") and not self._is_closed:
+                self._loop.call_later(SAY_AGAIN_S, lambda: self._say(report))
+
+        self._operations.perform("job_report", {"report": msgspec.to_builtins(report)}).then(said)
 
     def _tell_waiting(self, found: Submission) -> None:
         for pending in self._waiting.pop(found.id, []):

@@ -29,14 +29,20 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     launcher_fd: int
     """An inherited socket: the token comes from it, and what was started goes back (`launch_cluster`)."""
     head: str = ""
-    """The head's host:port; empty for the head itself."""
+    """host:port of the head, or of any node of the cluster, to join it; empty to begin one."""
     host: str = "127.0.0.1"
     port: int = 0
     """Where to listen for other nodes; 0 for any port."""
     is_leashed: bool = False
     """Whether the node ends when the launcher's end of the socket closes."""
     fingerprint: str = ""
-    """Of the head's certificate, where it must be that one."""
+    """Of the certificate of the node at which it joins, where it must be that one."""
+    name: str = ""
+    """The cluster's address, by which it goes all its life, where `head` is another node's."""
+    has_successor: bool = True
+    """Of the node that begins a cluster: whether another may act as head when it dies. Else all end with it."""
+    folder: str = ""
+    """Where to remember the cluster's nodes, so that this one finds them when it is started again; empty: nowhere."""
 
 
 class NodeConfig(msgspec.Struct, frozen=True):

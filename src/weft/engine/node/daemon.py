@@ -46,7 +46,7 @@ from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
 from weft.engine.state.workers import Place, how_ended
 from weft.engine.wire import kinds
-from weft.engine.wire.messages import LogLines, Message, Request
+from weft.engine.wire.messages import LogLines, Message, Reply, Request
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
@@ -60,6 +60,8 @@ LINGER_NS = 100_000
 MOST_LINGERS = 64
 """Then the rest of the loop has its turn."""
 FAILURES_KEPT = 50
+CHANGING = frozenset("claim_actor_name kv_put kv_del create_group actor_log_open actor_log_append".split())
+"""Requests that change what a cluster's head keeps."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -233,7 +235,7 @@ class NodeDaemon:
             self._deadlocks.told(process, **event.params)  # type: ignore[arg-type]
         elif isinstance(event, Request):
             if (reply := self.requests.answer(process, event)) is not None:
-                self._send(process, reply)
+                self._reply(process, event, reply)
         elif kind == kinds.FUNCTION:
             if (job := self.state.job_of(process)) is not None:
                 self.functions.keep(job.id, payload)
@@ -251,6 +253,13 @@ class NodeDaemon:
             self.port.send(*process, kinds.RESTORED, self.spilling.restore(payload))
         else:
             raise ValueError("not a record for the daemon")
+
+    def _reply(self, process: Process, request: Request, reply: Reply) -> None:
+        """In a cluster who has changed something is answered when it is safe."""
+        if self.cluster is not None and request.method in CHANGING:
+            self.cluster.keeping.when_kept(lambda: self._send(process, reply))
+        else:
+            self._send(process, reply)
 
     def _tick(self) -> None:
         self._is_ticking = False
@@ -326,11 +335,15 @@ class NodeDaemon:
         self.tables.write([Put(ACTORS, one.actor, row) if one.state else Delete(ACTORS, one.actor)])
         if one.state == Stage.DEAD.value:
             self.requests.logs.drop(one.actor)
+        if self.cluster is not None:
+            self.cluster.keeping.actor(one)
 
     def _end_job(self, one: do.EndJob) -> None:
         self.functions.end_job(one.job)
         self._sweep()
         self.tables.delete(JOBS, str(one.job).encode())
+        if self.cluster is not None:
+            self.cluster.keeping.job_ended(one.job)
 
     def _stop_node(self, one: do.StopNode) -> None:
         self.error = self.error or one.error
@@ -472,6 +485,12 @@ class NodeDaemon:
         what = str(actor) if actor is not None else f"a worker{job}"
         self.failures.append({"time_s": time.time(), "node_id": self.node_id, "what": f"{what} died: {reason}"})
 
+    def restore_submissions(self, rows: list[bytes]) -> None:
+        """This daemon is its cluster's head now: the jobs that were submitted to the one before."""
+        self.operations.complete()
+        assert self.submitted is not None
+        self.submitted.restore(rows)
+
     def _offer_more(self) -> None:
         """The operations that are seldom asked for."""
         from weft.engine.jobs.service import JobService
@@ -482,6 +501,8 @@ class NodeDaemon:
             return self.address if self.cluster is None else self.cluster.cluster_address
 
         jobs = self.submitted = JobService(self.loop, self.operations, self, self.session_folder, address)
+        if self.cluster is not None:
+            jobs.keep, jobs.when_kept = self.cluster.keeping.submission, self.cluster.keeping.when_kept
         Overview(self, lambda: jobs.job_list({}))
         Observation(self)
         if self.cluster is not None:

@@ -92,11 +92,16 @@ class Operations:
         if of_head:
             self._of_head.add(name)
 
-    def perform(self, name: str, params: dict[str, Any]) -> Pending:
-        """Never raises."""
-        if name not in self._methods and self.offer_more is not None:
+    def complete(self) -> None:
+        """Offer what is seldom asked for."""
+        if self.offer_more is not None:
             offer_more, self.offer_more = self.offer_more, None
             offer_more()
+
+    def perform(self, name: str, params: dict[str, Any]) -> Pending:
+        """Never raises."""
+        if name not in self._methods:
+            self.complete()
         if name in self._of_head and self.ask_head is not None:
             return self.ask_head(name, params)
         pending = Pending()

@@ -76,6 +76,10 @@ class Overview:
     def _is_head(self) -> bool:
         return self._daemon.cluster is None or self._daemon.cluster.is_head
 
+    @property
+    def _head_number(self) -> int | None:
+        return 0 if self._daemon.cluster is None else self._daemon.cluster.members.head
+
     def _reports(self) -> Pending:
         ask = self._daemon.ask_node
         return gather({view.number: ask(view.number, "node_report", {}, ANSWER_S) for view in self._daemon.all_views()})
@@ -108,7 +112,7 @@ class Overview:
             "node_id": member.node_id,
             "address": member.address,
             "state": state,
-            "is_head": member.number == 0,
+            "is_head": member.number == self._head_number,
             "why": member.death or silent.get(member.number, ""),
             "labels": member.labels,
             "total": _visible(member.total) if member.is_alive else {},

@@ -42,6 +42,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """By task: the outcomes of the last ones."""
     known: bytes = b""
     """The ids of the calls before those, one after the other."""
+    number: int = 0
+    """Of the first call behind it."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -50,6 +52,8 @@ class Batch(msgspec.Struct, frozen=True):
     calls: list[RecordedCall]
     checkpoint: Checkpoint | None = None
     """After these calls. What was written before, and they themselves, are not needed any more."""
+    number: int = 0
+    """Of its first call. Calls are numbered, so that a batch may be written twice."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -70,14 +74,18 @@ class CallLog:
         self._calls = 0
         self._bytes = 0
         self._unwritten: list[RecordedCall] = []
+        self._number = 0
+        """Of the next call that is written."""
 
     def restored(self, checkpoint: Checkpoint, calls: Iterable[RecordedCall]) -> None:
         """What the last incarnation has left; the caller runs the calls again."""
         known = checkpoint.known
         self._known = dict.fromkeys(known[at : at + _ID_BYTES] for at in range(0, len(known), _ID_BYTES))
         self._answers = dict(checkpoint.answers)
+        self._number = checkpoint.number
         for call in calls:
             self._count(call)
+            self._number += 1
 
     def find(self, task: bytes) -> Answer | None:
         """What to answer a call that came before; None when it must be run."""
@@ -101,11 +109,13 @@ class CallLog:
     def take(self, state: bytes | None = None) -> Batch:
         """What must be written now; with the state after all of it, a checkpoint."""
         calls, self._unwritten = self._unwritten, []
+        number = self._number
+        self._number += len(calls)
         if state is None:
-            return Batch(calls)
+            return Batch(calls, number=number)
         self._calls = self._bytes = 0
         self._trim()
-        return Batch([], Checkpoint(state, dict(self._answers), b"".join(self._known)))
+        return Batch([], Checkpoint(state, dict(self._answers), b"".join(self._known), self._number))
 
     def _count(self, call: RecordedCall) -> None:
         self._answers.pop(call.task, None)
@@ -146,39 +156,40 @@ class LogRows:
         self._write = write
         """Of (key, value or None to delete); all or none."""
         self._scan = scan
-        self._next: dict[bytes, tuple[int, int]] = {}
-        """By actor: the numbers of its first and its next call."""
 
     def open(self, actor: bytes) -> tuple[int, Checkpoint | None, list[RecordedCall]]:
-        """For a new incarnation: (its epoch, the last checkpoint, the calls behind that)."""
+        """For a new incarnation: (its epoch, the last checkpoint, the calls behind that).
+
+        Calls behind a gap are of a batch that was not written whole, and so not answered: they are dropped."""
         epoch = int.from_bytes(self._read(actor + b"e") or b"\0", "big") + 1
-        rows = self._scan(actor + b"l")
-        numbers = [int.from_bytes(key[-8:], "big") for key, _ in rows]
-        self._next[actor] = (numbers[0], numbers[-1] + 1) if numbers else (0, 0)
-        self._write([(actor + b"e", epoch.to_bytes(8, "big"))])
         held = self._read(actor + b"c")
         checkpoint = msgspec.msgpack.decode(held, type=Checkpoint) if held is not None else None
-        return epoch, checkpoint, [msgspec.msgpack.decode(row, type=RecordedCall) for _, row in rows]
+        calls: list[RecordedCall] = []
+        changes: list[tuple[bytes, bytes | None]] = [(actor + b"e", epoch.to_bytes(8, "big"))]
+        following = 0 if checkpoint is None else checkpoint.number
+        for key, row in self._scan(actor + b"l"):
+            if int.from_bytes(key[-8:], "big") == following:
+                calls.append(msgspec.msgpack.decode(row, type=RecordedCall))
+                following += 1
+            else:
+                changes.append((key, None))
+        self._write(changes)
+        return epoch, checkpoint, calls
 
     def append(self, actor: bytes, epoch: int, batch: Batch) -> None:
-        """Raises StaleIncarnation (LOG-3)."""
-        if int.from_bytes(self._read(actor + b"e") or b"\0", "big") != epoch or actor not in self._next:
+        """Once or twice. Raises StaleIncarnation (LOG-3)."""
+        if int.from_bytes(self._read(actor + b"e") or b"\0", "big") != epoch:
             raise StaleIncarnation(f"another incarnation of actor {actor.hex()[:8]} has taken over")
-        first, following = self._next[actor]
         rows: list[tuple[bytes, bytes | None]] = []
         if batch.checkpoint is not None:
-            rows += [(_call_key(actor, number), None) for number in range(first, following)]
             rows.append((actor + b"c", msgspec.msgpack.encode(batch.checkpoint)))
-            first = following
-        for call in batch.calls:
-            rows.append((_call_key(actor, following), msgspec.msgpack.encode(call)))
-            following += 1
+            rows += [(key, None) for key, _ in self._scan(actor + b"l")]
+        for number, call in enumerate(batch.calls, batch.number):
+            rows.append((_call_key(actor, number), msgspec.msgpack.encode(call)))
         self._write(rows)
-        self._next[actor] = (first, following)
 
     def drop(self, actor: bytes) -> None:
         """The actor is dead for good. Nothing happens when it had no log."""
-        self._next.pop(actor, None)
         if self._read(actor + b"e") is None:
             return
         self._write([(key, None) for key, _ in self._scan(actor)])

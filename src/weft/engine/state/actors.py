@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from weft.engine.state.events import ActorNameClaimed, ActorRequested, Process
+from weft.engine.state.events import ActorNameClaimed, ActorRequested, FoundActor, Process, RestoredActor
 from weft.engine.state.instructions import (
     ACTOR_DIED,
     ACTOR_UNAVAILABLE,
@@ -40,6 +40,8 @@ from weft.engine.wire import kinds
 from weft.engine.wire.messages import ActorSpec
 
 REMEMBERED = 10_000
+ALIAS = "ALIAS"
+"""The state of a row that says under which other id an actor is known."""
 NODE_LOST = -1000
 """Stands for the exit status of a process whose node is gone."""
 _RESTARTING, _DEAD = 0, 1
@@ -102,7 +104,8 @@ class ActorTable:
         """(namespace, name) to id; claimed names included."""
         self.claims: dict[bytes, ActorNameClaimed] = {}
         self._of_worker: dict[Process, Actor] = {}
-        self._aliases: dict[bytes, bytes] = {}
+        self.aliases: dict[bytes, bytes] = {}
+        """Ids under which an actor that existed was found (get_if_exists)."""
         self._early_watchers: dict[bytes, dict[tuple[Process, bytes], Process | None]] = {}
         """Of actors not yet heard of: who is to be told, with the actor's creator where that is known."""
         self._early_ends: dict[bytes, Fault] = {}
@@ -111,7 +114,7 @@ class ActorTable:
     # ---- names and creation ----
 
     def find(self, actor: bytes) -> Actor | None:
-        return self.by_id.get(self._aliases.get(actor, actor))
+        return self.by_id.get(self.aliases.get(actor, actor))
 
     def of_worker(self, process: Process) -> Actor | None:
         return self._of_worker.get(process)
@@ -132,13 +135,17 @@ class ActorTable:
     def create(self, event: ActorRequested, job: int, out: list[Instruction]) -> Actor | None:
         """The actor to be placed, or None when it is dead on arrival or another one by get_if_exists."""
         spec = event.spec
+        before = self.by_id.get(spec.actor)
+        if spec.actor in self.aliases or (before is not None and before.spec.class_name):
+            return None  # told again, to a new head that knows it
         actor = Actor(spec, event.record, event.process, job)
         watchers = self._early_watchers.pop(spec.actor, {})
         watchers[event.process, spec.actor] = None
         self.claims.pop(spec.actor, None)
         known = self.names.get((spec.namespace, spec.name), spec.actor) if spec.name else spec.actor
         if known != spec.actor and spec.get_if_exists:
-            self._aliases[spec.actor] = known
+            self.aliases[spec.actor] = known
+            out.append(RecordActor(spec.actor, ALIAS, {"known": known}))
             for process, shown in watchers:
                 self.watch(process, shown, out)
             return None
@@ -194,6 +201,34 @@ class ActorTable:
             self._bury(actor, error, out)
         return ok
 
+    # ---- after another node was the head ----
+
+    def restore(self, row: RestoredActor) -> Actor | None:
+        """As the control store has it; None when it is known."""
+        spec = row.spec
+        if spec.actor in self.by_id:
+            return None
+        actor = self.by_id[spec.actor] = Actor(spec, row.record, row.owner, row.job)
+        actor.incarnation, actor.moves = row.incarnation, row.moves
+        if row.stage == Stage.DEAD.value:
+            actor.stage, actor.record = Stage.DEAD, b""
+            actor.cause = (
+                row.cause if isinstance(row.cause, bytes) else Fault(*(row.cause or (ACTOR_DIED, f"{actor} died")))
+            )
+            self._dead[actor.id] = None
+        elif spec.name:
+            self.names[spec.namespace, spec.name] = actor.id
+        return actor
+
+    def found(self, actor: Actor, found: FoundActor, out: list[Instruction]) -> None:
+        """It lives in that worker, where the head before has placed it."""
+        actor.incarnation = max(actor.incarnation, found.incarnation)
+        self.placed(actor, found.worker, found.pid, out, has_creation=True)
+        if found.is_created:
+            self.created(actor, True, b"", out)
+        elif actor.incarnation:
+            actor.unavailable = Fault(ACTOR_UNAVAILABLE, f"{actor} is restarting")
+
     # ---- watching ----
 
     def watch(self, process: Process, shown: bytes, out: list[Instruction], owner: Process | None = None) -> None:
@@ -213,10 +248,11 @@ class ActorTable:
 
     # ---- ending ----
 
-    def forget_alias(self, process: Process, shown: bytes) -> bool:
+    def forget_alias(self, process: Process, shown: bytes, out: list[Instruction]) -> bool:
         """The handles of an actor found by get_if_exists are gone, which is nothing to the actor itself."""
-        if (known := self._aliases.pop(shown, None)) is None:
+        if (known := self.aliases.pop(shown, None)) is None:
             return False
+        out.append(RecordActor(shown, "", {}))
         if (actor := self.by_id.get(known)) is not None:
             actor.watchers.pop((process, shown), None)
         return True
@@ -247,6 +283,10 @@ class ActorTable:
         actor = self._of_worker.pop(worker, None)
         if actor is None or actor.stage is Stage.DEAD:
             return None
+        return self.lost(actor, status, reason, out)
+
+    def lost(self, actor: Actor, status: int, reason: str, out: list[Instruction]) -> Actor | None:
+        """Its worker is no more. The actor, if it may restart."""
         actor.worker = None
         limit = actor.spec.max_restarts
         actor.moves += actor.is_moving
@@ -318,7 +358,9 @@ class ActorTable:
         if len(self._dead) > REMEMBERED:
             oldest = next(iter(self._dead))
             del self._dead[oldest], self.by_id[oldest]
-            self._aliases = {alias: known for alias, known in self._aliases.items() if known != oldest}
+            for alias in [alias for alias, known in self.aliases.items() if known == oldest]:
+                out.append(RecordActor(alias, "", {}))
+            self.aliases = {alias: known for alias, known in self.aliases.items() if known != oldest}
             out.append(RecordActor(oldest, "", {}))
 
     def _free_name(self, actor: Actor) -> None:

@@ -47,6 +47,10 @@ class BundlePools:
     def holdings(self) -> list[Holding]:
         return [bundle.holding for bundle in self._bundles.values()]
 
+    def by_group(self) -> dict[bytes, list[int]]:
+        """The bundles that are set aside here."""
+        return {group: [bundle.index for bundle in bundles] for group, bundles in self._of_group.items()}
+
     def list_of(self, group: bytes, index: int) -> list[ResourcePool]:
         """The pools of a bundle, or with a negative index of all bundles here. It is kept up to date."""
         return self._lists.setdefault(group, {}).setdefault(max(index, -1), [])

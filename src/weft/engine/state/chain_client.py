@@ -140,8 +140,8 @@ class _Request:
 class _Shard:
     """What goes to one shard."""
 
-    def __init__(self) -> None:
-        self.number = 0
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.queue: deque[tuple[_Call, Sequence[Write]]] = deque()
         self.writing: _Request | None = None
         self.to_read: list[tuple[_Call, list[int], list[Key]]] = []
@@ -164,10 +164,13 @@ class _Subscription:
 
 
 class StoreClient:
-    """One client, by a name that no other has had."""
+    """One client, by a name that no other has had, or with a number above all that others of that name have used.
 
-    def __init__(self, name: str, retry_s: float = RETRY_S, renew_s: float = RENEW_S) -> None:
+    Of clients of one name only the last can write: a shard that has done one of its requests refuses the others'."""
+
+    def __init__(self, name: str, retry_s: float = RETRY_S, renew_s: float = RENEW_S, first_number: int = 0) -> None:
         self.name = name
+        self._first_number = first_number
         self.configuration: Configuration | None = None
         self._retry_s = retry_s
         self._renew_s = renew_s
@@ -353,7 +356,7 @@ class StoreClient:
         self.configuration = configuration
         out: list[Instruction] = [KeepConfiguration(configuration)]
         if before is None:
-            self._shards = [_Shard() for _ in configuration.chains]
+            self._shards = [_Shard(self._first_number) for _ in configuration.chains]
             early, self._early = self._early, []
             for event in early:
                 if self._calls.pop(getattr(event, "ticket"), None) is not None:  # noqa: B009

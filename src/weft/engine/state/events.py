@@ -284,3 +284,64 @@ class GroupLearnt(Event, frozen=True):
     spec: CreateGroup
     state: str
     nodes: list[int | None]
+
+
+class HeadChanged(Event, frozen=True):
+    """Another node acts as head: what the daemon `old` (its proxy) held here for actors, `new` holds."""
+
+    old: Process
+    new: Process
+    hosted: frozenset[Process]
+    """The workers here that are actors: others that it holds were to be some, and never will."""
+
+
+class FoundActor(msgspec.Struct, frozen=True):
+    """A worker that the head before has made an actor of."""
+
+    worker: Process
+    pid: int
+    incarnation: int
+    is_created: bool
+    """Its constructor has run."""
+
+
+class RestoredActor(msgspec.Struct, frozen=True):
+    """An actor as the control store has it."""
+
+    spec: ActorSpec
+    record: bytes
+    owner: Process
+    job: int
+    stage: str
+    incarnation: int = 0
+    moves: int = 0
+    cause: tuple[int, str] | bytes | None = None
+    """Of its death: code and text, or the error of its constructor."""
+
+
+class RestoredGroup(msgspec.Struct, frozen=True):
+    """A placement group as the control store has it."""
+
+    spec: CreateGroup
+    state: str
+    creator: Process
+    job: int
+    actor: bytes
+
+
+class TookOver(Event, frozen=True):
+    """This node acts as head from now on, with what the control store and the living nodes know."""
+
+    epoch: int
+    old: Process | None
+    """The daemon (its proxy) that was the head."""
+    actors: list[RestoredActor]
+    aliases: dict[bytes, bytes]
+    found: dict[bytes, FoundActor]
+    groups: list[RestoredGroup]
+    bundles: dict[bytes, dict[int, int]]
+    """By group and bundle: the node that has set it aside."""
+
+
+class HeadReady(Event, frozen=True):
+    """After TookOver: all that the nodes had told the head before has been told again."""

@@ -39,9 +39,6 @@ from weft.engine.state.workers import Place, Worker
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import Warn
 
-HEAD = 0
-"""The number of the node that keeps the groups of a cluster."""
-
 
 class GroupScheduler(Scheduler):
     """A scheduler that knows placement groups."""
@@ -54,6 +51,10 @@ class GroupScheduler(Scheduler):
         """This node, as far as it is chosen by its id and labels."""
         self._placing: dict[bytes, _Placing] = {}
         """On the head: groups whose bundles nodes have been asked to set aside."""
+        self.is_head = True
+        """Whether this node keeps the groups and actors of its cluster; alone it does."""
+        self.found: dict[bytes, ev.FoundActor] = {}
+        """After taking over: workers that are actors of which it has not been told yet."""
         self._attempts = 0
         self._asked: dict[str, ev.BundlesAsked] = {}
         """Bundles that wait in this node's queue for the head."""
@@ -219,7 +220,7 @@ class GroupScheduler(Scheduler):
         if not self.groups.living:
             return
         self.groups.process_died(process)
-        if self._number != HEAD:
+        if not self.is_head:
             return  # the head decides, and tells
         for group in list(self.groups.living.values()):
             if group.spec.detached:
@@ -291,7 +292,7 @@ class GroupScheduler(Scheduler):
     @property
     def groups_wait(self) -> bool:
         """Whether this node is to place groups when others have room."""
-        return self._number == HEAD and any(group.is_waiting for group in self.groups.living.values())
+        return self.is_head and any(group.is_waiting for group in self.groups.living.values())
 
     def _views(self) -> list[NodeView]:
         if self.cluster is None:
@@ -301,7 +302,7 @@ class GroupScheduler(Scheduler):
         return list(self.cluster.nodes.values())
 
     def _publish(self, group: Group, out: list[Instruction]) -> None:
-        if self.cluster is not None and self._number == HEAD:
+        if self.cluster is not None and self.is_head:
             out.append(PublishGroup(group.spec, group.state.value, list(group.nodes)))
 
     def _plan_groups(self, out: list[Instruction]) -> None:
@@ -317,7 +318,7 @@ class GroupScheduler(Scheduler):
     def _groups_ticked(self, out: list[Instruction]) -> None:
         """The group that has waited longest queues on its nodes, or it would never find them empty beside a stream of
         tasks. One at a time, so that no two hold what the other waits for; the next one's turn comes."""
-        if not self._is_shared or self._number != HEAD:
+        if not self._is_shared or not self.is_head:
             return
         for group_id, placing in list(self._placing.items()):
             placing.age += 1
@@ -372,8 +373,8 @@ class GroupScheduler(Scheduler):
             self._schedule(out)
 
     def _answer(self, group: bytes, ok: bool, attempt: int, out: list[Instruction]) -> None:
-        if self._number == HEAD:
-            self._bundles_answered(ev.BundlesAnswered(HEAD, group, ok, attempt), out)
+        if self.is_head:
+            self._bundles_answered(ev.BundlesAnswered(self._number, group, ok, attempt), out)
         else:
             out.append(AnswerBundles(group, ok, attempt))
 
@@ -413,7 +414,7 @@ class GroupScheduler(Scheduler):
                 out.append(ReleaseBundles(node, group.id, list(bundles)))
 
     def _node_left(self, event: ev.NodeLeft, out: list[Instruction]) -> None:
-        if self._number != HEAD:
+        if not self.is_head:
             return
         for group_id, placing in list(self._placing.items()):
             if event.node in placing.nodes:
@@ -434,7 +435,7 @@ class GroupScheduler(Scheduler):
             group.watchers.clear()
         if event.state == GroupState.REMOVED.value:
             self._remove_group(group, (0, 0), out)
-        else:
+        elif group.state is not GroupState.REMOVED:  # else a new head has not heard of it yet, and will
             group.state, group.nodes = GroupState(event.state), list(event.nodes)
         self._schedule(out)
 

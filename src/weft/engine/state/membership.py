@@ -1,11 +1,14 @@
 """Which nodes there are, as one node knows it: joining, the table, links, silence, death.
 
-Pure: no I/O, no clock (each event comes with the time). The head has number 0, keeps the table and numbers the others
-as they come. A new node joins at the head, which sends it the whole table, and links itself to those that came before
-it. A node is dead to another when the link between them breaks, or when nothing was heard from it for `SILENCE_S`; the
-head's opinion is everybody's: it tells the others, and they let go of that node too. Two nodes that lost only the link
-between them are linked again by the younger one, as long as the head has both for alive. A node whose head is dead
-ends.
+Pure: no I/O, no clock (each event comes with the time). The head keeps the table and numbers the others as they
+come; the node that began the cluster is number 0 and its first head, and who takes over from it keeps its own
+number. A new node joins at the head (any other node names it the head's address), which sends it the whole table
+once its row is kept, and links itself to those that came before it. A node is dead to another when the link between
+them breaks, or when nothing was heard from it for `SILENCE_S`; the head's opinion is everybody's: it tells the
+others, and they let go of that node too. Two nodes that lost only the link between them are linked again by the
+younger one, as long as the head has both for alive. Whoever loses the head itself knocks at its port: a machine
+that says that nobody listens there makes its death certain, and a head that answers has let go of this node, which
+ends. What follows is `headship`'s affair.
 
 A link is known by a number that the shell gives it.
 
@@ -17,10 +20,21 @@ Invariants (`MembershipState.check`):
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import msgspec
 
-from weft.engine.wire.link_messages import AnyMessage, Ask, Call, JoinCluster, Leaving, Member, Members, PeerHello
+from weft.engine.wire.link_messages import (
+    AnyMessage,
+    Ask,
+    Call,
+    HeadAt,
+    JoinCluster,
+    Leaving,
+    Member,
+    Members,
+    PeerHello,
+)
 
 BEAT_S = 1.0
 SILENCE_S = 15.0
@@ -32,7 +46,12 @@ CLOSED = "the other node closed"
 """How the reason begins when a link ended with no word from the other side."""
 UNKNOWN_GUESTS = 256
 """Links that have not said who they are; when more come, the oldest go."""
-HEAD = 0
+FOUNDER = 0
+"""The number of the node that began the cluster."""
+ENTRY = -1
+"""Stands for the node at which this one joins, until that has said who it is."""
+REFUSED = "Connection refused"
+"""In the reason when a machine says that nobody listens there."""
 
 
 class Instruction(msgspec.Struct, frozen=True):
@@ -87,8 +106,21 @@ class NodeGone(Instruction, frozen=True):
     reason: str
 
 
+class Keep(Instruction, frozen=True):
+    """On the head: write the row to the control store. `kept` follows for one that is alive."""
+
+    member: Member
+
+
+class HeadLost(Instruction, frozen=True):
+    """The head is dead to this node; certainly, when its machine has said so."""
+
+    reason: str
+    is_certain: bool
+
+
 class Lost(Instruction, frozen=True):
-    """The head is gone, or does not want this node: it ends."""
+    """The head does not want this node, or was asked to end the cluster: the node ends."""
 
     reason: str
 
@@ -108,9 +140,13 @@ class MembershipState:
 
     def __init__(self, own: Member, head: str) -> None:
         self.own = own
-        self._head = head
-        """Its address; empty when this node is the head."""
-        self.members: dict[int, Member] = {HEAD: own} if not head else {}
+        self._entry = head
+        """Where it joins; empty when this node begins the cluster."""
+        self.head: int | None = None if head else FOUNDER
+        """The number of the acting head; None before this node has joined, and while there is none."""
+        self.epoch = 1
+        """Of that head, or of the one that was lost."""
+        self.members: dict[int, Member] = {FOUNDER: own} if not head else {}
         self.has_joined = False
         self._links: dict[int, _Link] = {}
         self._in_use: dict[int, int] = {}
@@ -121,14 +157,19 @@ class MembershipState:
         """When to try a node again to which the link was lost, and which is not dead to the head."""
         self._tries = 0
         """To join."""
+        self._admitting: dict[int, int] = {}
+        """On the head: the links of new nodes whose rows are being kept."""
+        self.lost_head: int | None = None
+        self._knocking: int | None = None
+        """The head that was lost, while its machine is asked whether it still listens."""
 
     @property
     def is_head(self) -> bool:
-        return not self._head
+        return self.head is not None and self.head == self.own.number
 
     def started(self) -> list[Instruction]:
         if not self.is_head:
-            return [Connect(HEAD, self._head)]
+            return [Connect(ENTRY, self._entry)]
         self.has_joined = True
         return [Joined()]
 
@@ -145,20 +186,25 @@ class MembershipState:
     def link_ready(self, link: int, number: int, now: float) -> list[Instruction]:
         """A link that this node asked for can be trusted."""
         self._links[link] = _Link(number, now)
-        if number == HEAD:
+        if number == ENTRY:
             return [Send(link, JoinCluster(self.own))]
+        if number == self._knocking:
+            return [Lost("the head of the cluster has let go of this node, which it took for dead")]
         out: list[Instruction] = [Send(link, PeerHello(self.own.number))]
         self._use(link, number, now, out)
         return out
 
     def connect_failed(self, number: int, reason: str, now: float) -> list[Instruction]:
-        if number == HEAD:
+        if number == ENTRY:
             self._tries += 1
             if reason.startswith(CLOSED) and self._tries < JOIN_TRIES:
                 spread = zlib.crc32(f"{self.own.node_id}{self._tries}".encode()) % 1000 / 500
-                self._again_at[HEAD] = now + spread
+                self._again_at[ENTRY] = now + spread
                 return []
-            return [Lost(f"the cluster at {self._head} can not be joined: {reason}")]
+            return [Lost(f"the cluster at {self._entry} can not be joined: {reason}")]
+        if number == self._knocking:
+            self._knocking = None
+            return [HeadLost(reason, REFUSED in reason)]
         out: list[Instruction] = []
         member = self.members.get(number)
         if member is not None and member.is_alive:
@@ -171,7 +217,7 @@ class MembershipState:
         if known is None:
             return []
         if not known.is_peer:
-            return self.connect_failed(HEAD, reason, now) if known.number == HEAD and not self.has_joined else []
+            return self.connect_failed(ENTRY, reason, now) if known.number == ENTRY else []
         assert known.number is not None
         if self._in_use.get(known.number) != link:
             return []
@@ -208,14 +254,18 @@ class MembershipState:
         if isinstance(message, Members):
             self._table_came(link, known, message, now, out)
         elif known.is_peer:
-            if isinstance(message, Leaving):
+            if isinstance(message, Leaving) and known.number == self.head:
+                out.append(Lost(f"the head of the cluster is gone: {message.why}"))
+            elif isinstance(message, Leaving):
                 out.append(Close(link, message.why))
             else:
                 out.append(Deliver(link, message))
-        elif isinstance(message, PeerHello) and not self.is_head:
+        elif isinstance(message, PeerHello):
             self._greeted(link, message.number, now, out)
-        elif isinstance(message, JoinCluster) and self.is_head:
-            self._admit(link, message.member, now, out)
+        elif isinstance(message, JoinCluster):
+            self._asked_to_admit(link, message.member, out)
+        elif isinstance(message, HeadAt) and known.number == ENTRY:
+            self._sent_on(link, known, message.address, out)
         elif isinstance(message, Ask | Call):
             out.append(Deliver(link, message))
         else:
@@ -226,34 +276,98 @@ class MembershipState:
         member = self.members.get(number)
         if member is not None and not member.is_alive:
             out.append(Close(link, f"refused: node {number} is dead: {member.death}"))
+        elif self.is_head and number in self._in_use:
+            out.append(Close(link, f"refused: node {number} has a link"))  # that one is broken if it was lost there
         else:
             self._use(link, number, now, out)
 
     # ---- the table ----
 
-    def _admit(self, link: int, member: Member, now: float, out: list[Instruction]) -> None:
-        number = max(self.members) + 1
-        row = self.members[number] = msgspec.structs.replace(member, number=number)
-        out.append(Send(link, Members(number, list(self.members.values()))))
-        self._publish(row, out)
+    def _asked_to_admit(self, link: int, member: Member, out: list[Instruction]) -> None:
+        if self.is_head:
+            number = max(self.members) + 1
+            row = self.members[number] = msgspec.structs.replace(member, number=number)
+            self._admitting[number] = link
+            out.append(Keep(row))
+        elif self.head is not None and self.head in self.members:
+            out.append(Send(link, HeadAt(self.members[self.head].address)))
+        else:
+            out.append(Close(link, "a node can not join while the cluster has no head"))
+
+    def kept(self, number: int, now: float) -> list[Instruction]:
+        """The row of a new node is safe: its number is its own, whoever is the head."""
+        out: list[Instruction] = []
+        link = self._admitting.pop(number, None)
+        if link is None or link not in self._links or not self.is_head:
+            self._bury(number, "it left before it was in", out)
+            return out
+        out.append(Send(link, Members(number, list(self.members.values()), self.own.number, self.epoch)))
+        self._publish(self.members[number], out)
         self._use(link, number, now, out)
+        return out
+
+    def _sent_on(self, link: int, known: _Link, address: str, out: list[Instruction]) -> None:
+        """The node that was asked is not the head."""
+        known.number = None
+        self._tries += 1
+        out.append(Close(link, ""))
+        if self._tries < JOIN_TRIES:
+            self._entry = address
+            out.append(Connect(ENTRY, address))
+        else:
+            out.append(Lost(f"the cluster's head can not be found: {JOIN_TRIES} nodes in a row have named another"))
+
+    def _bury(self, number: int, reason: str, out: list[Instruction]) -> None:
+        """On the head: that node is dead, for all."""
+        member = self.members.get(number)
+        if member is not None and member.is_alive:
+            row = self.members[number] = msgspec.structs.replace(member, is_alive=False, death=reason)
+            self._again_at.pop(number, None)
+            out.append(Keep(row))
+            self._publish(row, out)
+
+    # ---- another head ----
+
+    def head_is(self, number: int, epoch: int) -> None:
+        """That node is the head from now on."""
+        self.head, self.epoch = number, epoch
+        self._knocking = None
+
+    def took_over(self, rows: Sequence[Member], epoch: int) -> list[Instruction]:
+        """This node is the head now; the rows are those of the control store. Who is not linked to it is dead."""
+        out: list[Instruction] = []
+        self.head, self.epoch = self.own.number, epoch
+        self._knocking = None
+        self.members = {**{row.number: row for row in rows}, self.own.number: self.own}
+        for number in list(self.members):
+            if number != self.own.number and number not in self._in_use:
+                self._bury(number, "it was lost together with the cluster's head", out)
+        table = list(self.members.values())
+        for number, link in self._in_use.items():
+            out.append(Send(link, Members(number, table, self.own.number, self.epoch)))
+        return out
 
     def _publish(self, row: Member, out: list[Instruction]) -> None:
         for number, link in self._in_use.items():
-            out.append(Send(link, Members(number, [row])))
+            out.append(Send(link, Members(number, [row], self.own.number, self.epoch)))
 
     def _table_came(self, link: int, known: _Link, message: Members, now: float, out: list[Instruction]) -> None:
-        if self.is_head or known.number != HEAD:
+        if self.is_head or known.number not in (ENTRY, self.head):
             out.append(Close(link, "only the head keeps the table"))
             return
         before = self.members
         self.members = {**before, **{member.number: member for member in message.members}}
         if not known.is_peer:
             self.own = self.members[message.you]
-            older = [m for m in self.members.values() if m.is_alive and HEAD < m.number < message.you]
-            self._awaited = {m.number for m in older} | {HEAD}
-            self._use(link, HEAD, now, out)
+            self.head, self.epoch = message.head, message.epoch
+            others = [m for m in self.members.values() if m.is_alive and m.number not in (message.head, message.you)]
+            older = [member for member in others if member.number < message.you]
+            self._awaited = {m.number for m in older} | {message.head}
+            self._use(link, message.head, now, out)
             out += [Connect(member.number, member.address) for member in older]
+            return
+        if not self.members[self.own.number].is_alive:
+            out.append(Lost(f"the head of the cluster takes this node for dead: {self.members[self.own.number].death}"))
             return
         for member in message.members:
             number = member.number
@@ -265,13 +379,15 @@ class MembershipState:
                     out.append(Close(self._in_use[number], member.death or "the head took it for dead"))
 
     def _node_gone(self, number: int, reason: str, now: float) -> list[Instruction]:
-        if number == HEAD and not self.is_head:
-            return [Lost(f"the head of the cluster is gone: {reason}")]
         out: list[Instruction] = []
         member = self.members.get(number)
-        if self.is_head and member is not None:
-            row = self.members[number] = msgspec.structs.replace(member, is_alive=False, death=reason)
-            self._publish(row, out)
+        if self.is_head:
+            self._bury(number, reason, out)
+        elif number == self.head and self.has_joined and member is not None:
+            self.head, self._knocking, self.lost_head = None, number, number
+            return [NodeGone(number, reason), HeadLost(reason, False), Connect(number, member.address)]
+        elif number == self.head:
+            return [Lost(f"the head of the cluster is gone: {reason}")]
         elif member is not None and member.is_alive and number < self.own.number:
             self._again_at[number] = now + AGAIN_S
         return [*out, NodeGone(number, reason)]
@@ -288,9 +404,9 @@ class MembershipState:
         for number, when in list(self._again_at.items()):
             if now >= when:
                 self._again_at[number] = now + AGAIN_S
-                if number == HEAD:
+                if number == ENTRY:
                     del self._again_at[number]
-                address = self._head if number == HEAD else self.members[number].address
+                address = self._entry if number == ENTRY else self.members[number].address
                 out.append(Connect(number, address))
         return out
 

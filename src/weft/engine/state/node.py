@@ -23,7 +23,7 @@ from weft.engine.state.cluster import Strategy
 from weft.engine.state.demands import Demand
 from weft.engine.state.draining import can_move
 from weft.engine.state.events import Process
-from weft.engine.state.grouping import GroupScheduler, is_in
+from weft.engine.state.grouping import is_in
 from weft.engine.state.instructions import (
     ACTOR_DIED,
     UNSCHEDULABLE,
@@ -40,6 +40,7 @@ from weft.engine.state.jobs import Job
 from weft.engine.state.placement import Group
 from weft.engine.state.resources import Amounts, at_least, to_amounts
 from weft.engine.state.stuck import WARN_AFTER_TICKS, why_stuck
+from weft.engine.state.succession import Succession
 from weft.engine.state.workers import CRASHES_IN_A_ROW, Place, Worker
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import ExitProcess, Warn
@@ -57,7 +58,7 @@ class Shape:
         self.strategy = strategy
 
 
-class NodeState(GroupScheduler):
+class NodeState(Succession):
     """One node's local scheduler, worker pool and actors."""
 
     def __init__(
@@ -105,6 +106,9 @@ class NodeState(GroupScheduler):
             ev.NodesChanged: self._nodes_changed,
             ev.DrainBegun: self._drain_begun,
             ev.ActorsToMove: self._actors_to_move,
+            ev.HeadChanged: self._head_changed,
+            ev.TookOver: self._took_over,
+            ev.HeadReady: self._head_ready,
         }
 
     def handle(self, event: ev.Event) -> list[Instruction]:
@@ -371,6 +375,9 @@ class NodeState(GroupScheduler):
 
     def _want_place_for(self, actor_id: bytes, out: list[Instruction]) -> None:
         actor = self.actors.by_id[actor_id]
+        if (found := self.found.pop(actor_id, None)) is not None:  # the head before had placed it
+            self.actors.found(actor, found, out)
+            return
         need, hold = self._actor_amounts(actor_id)
         owner = self.workers.by_process.get(actor.owner)
         depth = owner.depth if owner is not None else 0
@@ -411,7 +418,7 @@ class NodeState(GroupScheduler):
 
     def _actor_dropped(self, event: ev.ActorDropped, out: list[Instruction]) -> None:
         known = self.actors.find(event.actor)
-        if self.actors.forget_alias(event.process, event.actor) or (known is not None and known.spec.detached):
+        if self.actors.forget_alias(event.process, event.actor, out) or (known is not None and known.spec.detached):
             return
         if (actor := self.actors.end(event.actor, "ended: all handles to it are gone", out)) is not None:
             assert actor.worker is not None
@@ -505,6 +512,9 @@ class NodeState(GroupScheduler):
                 actor.is_moving = True
                 out.append(SendMessage(process, ExitProcess("its node is being drained", drain=True)))
 
+    def _head_ready(self, event: ev.HeadReady, out: list[Instruction]) -> None:
+        self.end_unknown_actors(out)
+
     def _nodes_changed(self, event: ev.NodesChanged, out: list[Instruction]) -> None:
         self._plan_groups(out)
         self._schedule(out)
@@ -520,8 +530,9 @@ class NodeState(GroupScheduler):
         self.bundles.check(held)
         reserved = [(holding, False) for holding in self.bundles.holdings()]
         self.resources.check(reserved + [(holding, lent) for pool, holding, lent in held if pool is self.resources])
+        found = {one.worker for one in self.found.values()}
         for worker in self.workers:
-            is_leased = self.leases.of_worker(worker) is not None
+            is_leased = self.leases.of_worker(worker) is not None or worker.process in found
             actor = self.actors.of_worker(worker.process)
             if worker.place is not Place.ENDING:
                 is_actor = worker.place is Place.ACTOR

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Any
 
 REMEMBERED = 1000
 
@@ -64,6 +65,17 @@ class Submission:
         self.start_s = now_s
         self.end_s: float | None = None
         self.is_stopping = False
+
+    def row(self) -> dict[str, object]:
+        """All of it, as it is kept."""
+        return {**{name: getattr(self, name) for name in self.__slots__}, "status": self.status.value}
+
+    @staticmethod
+    def from_row(row: Mapping[str, Any]) -> Submission:
+        made = Submission("", "", {}, "", 0, "", 0.0)
+        for name, value in row.items():
+            setattr(made, name, Status(value) if name == "status" else value)
+        return made
 
 
 class SubmissionTable:

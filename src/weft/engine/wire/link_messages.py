@@ -49,10 +49,72 @@ class Members(LinkMessage, frozen=True):
 
     you: int
     members: list[Member]
+    head: int = 0
+    """The sender's number."""
+    epoch: int = 1
+
+
+class HeadAt(LinkMessage, frozen=True):
+    """To one that would join at a node that is not the head."""
+
+    address: str
+
+
+class HeadIs(LinkMessage, frozen=True):
+    """The sender has taken over and asks every node for what the head must know; Registered ends the answer."""
+
+    epoch: int
+
+
+class Hosted(LinkMessage, frozen=True):
+    """Workers of the sender that the head before has made actors of: (slot, generation, pid, actor, incarnation, ok).
+
+    `ok`: the constructor has run."""
+
+    actors: list[tuple[int, int, int, bytes, int, bool]]
+    bundles: dict[bytes, list[int]]
+    """By placement group: what is set aside for it."""
+
+
+class Registered(LinkMessage, frozen=True):
+    """All that the new head must know of the sender has been sent."""
+
+    epoch: int
+    store: str = ""
+    """Where its server of the control store listens."""
+
+
+class ActorHere(LinkMessage, frozen=True):
+    """The head to a node: the creation of this actor follows, for that worker of yours."""
+
+    slot: int
+    generation: int
+    actor: bytes
+    incarnation: int
+
+
+class Mark(LinkMessage, frozen=True):
+    """To the head: tell when all that was sent before is safe in the control store. Marked answers."""
+
+    number: int
+
+
+class Marked(LinkMessage, frozen=True):
+    number: int
+
+
+class StartStore(LinkMessage, frozen=True):
+    """The head to a node: start a server of the control store that joins those. StoreUp answers."""
+
+    seeds: list[str]
+
+
+class StoreUp(LinkMessage, frozen=True):
+    address: str
 
 
 class PeerHello(LinkMessage, frozen=True):
-    """The first message between two nodes that are no head."""
+    """The first message between two nodes that are in."""
 
     number: int
 
@@ -63,6 +125,10 @@ class Report(LinkMessage, frozen=True):
     available: dict[str, int]
     queued: int
     is_draining: bool = False
+    hears_head: bool = True
+    """Whether it has a link to the acting head, or is it."""
+    has_store: bool = False
+    """Whether it has a server of the control store, and so could become the head."""
 
 
 class Leaving(LinkMessage, frozen=True):
@@ -80,6 +146,8 @@ class Ask(LinkMessage, frozen=True):
 class Answer(LinkMessage, frozen=True):
     members: list[Member]
     available: list[tuple[int, dict[str, int]]]
+    cluster: str = ""
+    """The address by which the cluster goes."""
 
 
 class Call(LinkMessage, frozen=True):
@@ -283,6 +351,15 @@ class PullFailed(LinkMessage, frozen=True):
 AnyMessage: TypeAlias = (
     JoinCluster
     | Members
+    | HeadAt
+    | HeadIs
+    | Hosted
+    | Registered
+    | ActorHere
+    | Mark
+    | Marked
+    | StartStore
+    | StoreUp
     | PeerHello
     | Report
     | Leaving

@@ -9,7 +9,7 @@ import time
 
 from weft.testing.simulate import seeds
 from weft.testing.simulate.costs import Costs, Machine, Wire
-from weft.testing.simulate.faults import FAULTS
+from weft.testing.simulate.faults import ALL_FAULTS
 from weft.testing.simulate.report import summary, text
 from weft.testing.simulate.simulation import Plan, Simulation
 from weft.testing.simulate.workloads import WORKLOADS, Scale
@@ -23,7 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tasks", type=int, default=1000, help="on each node, or in all where one driver submits")
     parser.add_argument("--duration", type=float, default=0.0, help="of a task, in seconds; 0: the workload's own")
     parser.add_argument("--cpus", type=int, default=2, help="of each node")
-    parser.add_argument("--faults", default="", help=f"some of {','.join(sorted(FAULTS))}")
+    parser.add_argument("--faults", default="", help=f"some of {','.join(sorted(ALL_FAULTS))}")
     parser.add_argument("--latency", type=float, default=Wire().latency_s, help="of the network, in seconds")
     parser.add_argument("--loss", type=float, default=0.0, help="the share of messages that is lost and sent again")
     parser.add_argument("--slow", type=float, default=0.0, help="the share of nodes that run at a tenth of the speed")
@@ -69,7 +69,7 @@ def main() -> int:
     )
     simulation = Simulation(plan)
     scale = Scale(args.tasks, args.duration)
-    faults = [FAULTS[name] for name in args.faults.split(",") if name]
+    faults = [ALL_FAULTS[name] for name in args.faults.split(",") if name]
     simulation.run(lambda made: WORKLOADS[args.workload](made, scale), faults)
     found = summary(simulation, args.workload)
     if args.json:

@@ -15,6 +15,7 @@ from weft.testing.simulate.executor import Executor
 from weft.testing.simulate.program import ActorLink, Bunch, Function, Run
 
 if TYPE_CHECKING:
+    from weft.engine.wire.link_messages import GlobalProcess
     from weft.testing.simulate.node import SimNode
 
 TASK_HEADER = struct.Struct("<16s16x16s32x")
@@ -88,6 +89,9 @@ class ActorCalls(Executor):
         actor, slot, generation, incarnation, _ = kinds.ACTOR_UP_BODY.unpack(payload)
         link = self._actors.setdefault(actor, ActorLink(actor))
         where = self.node.find((slot, generation))
+        if link.is_out_of_reach:
+            link.is_out_of_reach = False
+            self._settle_flight(link, may_retry=True)
         link.state, link.where, link.incarnation = "up", where, incarnation
         if where is not None:
             self.node.talks(self, where)
@@ -98,19 +102,30 @@ class ActorCalls(Executor):
         link = self._actors.setdefault(actor, ActorLink(actor))
         is_dead = state != 0
         link.state, link.where = ("dead" if is_dead else "restarting"), None
-        flight, link.flight = link.flight, []
-        again: list[Run] = []
-        for run in flight:
-            run.bunch.lost += run.begun
-            if not is_dead and self._retry(run):
-                again.append(run)
-            else:
-                self.settle(run, failed=True)
-        link.queue = again + link.queue
+        link.is_out_of_reach = False
+        self._settle_flight(link, may_retry=not is_dead)
         if is_dead:
             queue, link.queue = link.queue, []
             for run in queue:
                 self.settle(run, failed=True)
+
+    def _settle_flight(self, link: ActorLink, may_retry: bool) -> None:
+        flight, link.flight = link.flight, []
+        again: list[Run] = []
+        for run in flight:
+            run.bunch.lost += run.begun
+            if may_retry and self._retry(run):
+                again.append(run)
+            else:
+                self.settle(run, failed=True)
+        link.queue = again + link.queue
+
+    def _actor_peer_died(self, dead: GlobalProcess) -> None:
+        """The actor's process is dead, or only the link to its node: the daemon is asked which."""
+        for link in self._actors.values():
+            if link.state == "up" and link.where is not None and link.where.global_name == dead:
+                link.state, link.where, link.is_out_of_reach = "unknown", None, True
+                self.tell_daemon(kinds.ACTOR_WATCH, link.id + kinds.PROCESS_BODY.pack(0, 0))
 
     def _retry(self, run: Run) -> bool:
         """Whether the run's first task may be tried once more."""

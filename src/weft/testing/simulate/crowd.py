@@ -74,12 +74,13 @@ class CrowdMembership:
         self.own = own
         self.members = crowd.members
         self.links = CrowdLinks(node)
-        self.head = 0
+        self.head = self.epoch = 0
+        self.lost_head = None
         self.is_head = own.number == 0
 
     def start(self) -> None:
         shell = self._node.shell
-        shell._joined()
+        shell.joined()
         cluster = shell._state.cluster
         assert cluster is not None
         cluster.nodes = cast(Any, CrowdViews(self._crowd.views, cluster.own))
@@ -102,7 +103,7 @@ class CrowdMembership:
     # ---- as the transport's events ----
 
     def received(self, link: SimLink, message: lm.AnyMessage) -> None:
-        self._node.shell._received(link, message)
+        self._node.shell.received(link, message)
 
     def records_came(self, link: SimLink, batch: memoryview) -> None:
         self._node.shell.records.came(link, batch)

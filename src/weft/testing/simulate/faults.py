@@ -1,6 +1,6 @@
 """What goes wrong in a simulated cluster, when, at the seed's choice. Every fault ends; then all must be well again.
 
-The head is spared unless a fault says otherwise: without it the cluster ends, as it does in reality today.
+The head is spared unless a fault says otherwise (`HEAD_FAULTS`), for it costs the programs that run there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LATEST_S = 3.0
 """Faults begin within so long after the work has begun; most while it is young."""
+STORE_UP_S = 2.0
+"""Faults of the head begin when the control store's servers are up, and so does the work."""
 Fault: TypeAlias = "Callable[[Simulation], None]"
 
 
@@ -138,6 +140,44 @@ def churn(simulation: Simulation) -> None:
         simulation.clock.after(_when(rng), rng.choice((join, leave)))
 
 
+def head_crashes(simulation: Simulation) -> None:
+    """The acting head's machine vanishes, or its daemon dies; so may the next one. Some come back as new nodes."""
+    rng = _rng(simulation, 7)
+    count = rng.choice((1, 1, 2)) if len(simulation.nodes) > 4 else 1
+    begin = STORE_UP_S + _when(rng)
+    _is_faulty(simulation, begin + 50.0 * (count - 1) + 100.0)
+
+    def crash() -> None:
+        for node in simulation.up():
+            if node.has_joined and node.shell.heading.is_serving:
+                if rng.random() < 0.5:
+                    node.crash()
+                else:
+                    node.end()
+                if rng.random() < 0.5:
+                    simulation.clock.after(rng.random() * 2, simulation.add_node, node.index)
+                return
+
+    for number in range(count):
+        simulation.clock.after(begin + number * 50.0, crash)
+
+
+def head_partitions(simulation: Simulation) -> None:
+    """The acting head is cut off with some of the others, for shorter or longer than silence is borne."""
+    rng = _rng(simulation, 8)
+    length = rng.choice((0.5, 5.0, 20.0, 50.0, 120.0))
+    begin = STORE_UP_S + _when(rng)
+    _is_faulty(simulation, begin + length + 90.0)
+
+    def part() -> None:
+        apart = [node for node in simulation.up() if node.shell.is_head or rng.random() < 0.3]
+        simulation.network.partition({node.address: 1 for node in apart})
+
+    simulation.clock.after(begin, part)
+    simulation.clock.after(begin + length, simulation.network.heal)
+
+
+HEAD_FAULTS: dict[str, Fault] = {"crash-head": head_crashes, "cut-head-off": head_partitions}
 FAULTS: dict[str, Fault] = {
     "kill-workers": worker_kills,
     "kill-drivers": driver_kills,
@@ -146,4 +186,5 @@ FAULTS: dict[str, Fault] = {
     "cut": cuts,
     "churn": churn,
 }
+ALL_FAULTS = {**FAULTS, **HEAD_FAULTS}
 """Faults of the network's quality (loss, latency), of slow nodes and of wrong clocks are parts of the plan."""

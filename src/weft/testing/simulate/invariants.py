@@ -7,7 +7,7 @@ SIM-4  without faults no task fails.
 SIM-5  at the end nothing is held: every lease has come back, no demand waits, all resources are free.
 SIM-6  a placed group has all of its bundles, one that is gone has none.
 SIM-7  once faults are over, all nodes that are up know each other as they are.
-SIM-8  on either side of a partition at most one node grants for the whole: there is one head.
+SIM-8  at any moment at most one node serves as head, whatever was lost or cut off.
 SIM-9  no daemon finds a record of a process, or a message of another daemon, senseless.
     SIM-10 no task waits long in a worker, behind another that is long or blocked.
 """
@@ -41,6 +41,12 @@ def of_node(simulation: Simulation, node: SimNode) -> list[Broken]:
     except AssertionError as error:
         return [Broken("SIM-1", f"node {node.number}: {error}", simulation.clock.now)]
     return []
+
+
+def of_heads(simulation: Simulation) -> list[Broken]:
+    """After an event on a node that serves as head."""
+    heads = [node.number for node in simulation.up() if node.has_joined and node.shell.heading.is_serving]
+    return [Broken("SIM-8", f"the nodes {heads} serve as head", simulation.clock.now)] if len(heads) > 1 else []
 
 
 def at_end(simulation: Simulation) -> list[Broken]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from weft.engine.cluster.transport import LinkEvents
+from weft.engine.state.membership import REFUSED
 from weft.engine.wire.link import Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
 from weft.testing.simulate.clock import Clock
@@ -223,7 +224,7 @@ class SimTransport:
         if link.is_closed or not self.host.is_up:
             return
         if target is None or not target.host.is_up:
-            self.network.carry(address, self.address, lambda: link._broken("connection refused"))
+            self.network.carry(address, self.address, lambda: link._broken(REFUSED))
             return
         other = SimLink(target)
         link.other, other.other = other, link

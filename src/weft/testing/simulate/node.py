@@ -29,6 +29,7 @@ from weft.testing.simulate.network import SimLink, SimTransport
 from weft.testing.simulate.port import Name, SimPort
 from weft.testing.simulate.process import Process
 from weft.testing.simulate.program import INLINE_BYTES, Bunch
+from weft.testing.simulate.store import SimStore
 
 if TYPE_CHECKING:
     from weft.testing.simulate.simulation import Simulation
@@ -157,7 +158,8 @@ class SimNode:
         self.daemon = SimDaemon(self, machine)
         self.transport = SimTransport(simulation.network, self, simulation.costs.message_s)
         own = Member(0, self.daemon.node_id, self.address, self.daemon.address, _floats(self.daemon), machine.labels)
-        self.shell = ClusterShell(self.daemon, self.transport, head, own)
+        store = SimStore(simulation, self) if simulation.crowd is None else None
+        self.shell = ClusterShell(self.daemon, self.transport, head, own, store)
         self.daemon.cluster = self.shell
         self.shell.on_joined = self._joined
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.engine.cluster.keeping import EXPORT
 from weft.engine.wire import kinds
 from weft.engine.wire.link_messages import GlobalProcess
 
@@ -133,8 +134,9 @@ class SimPort:
     def nodes_with_output(self) -> list[int]:
         return list(self._batches)
 
-    def take_batch(self, node: int) -> list[FarRecord]:
-        return self._batches.pop(node, [])
+    def take_batch(self, node: int) -> Any:
+        batch = self._batches.pop(node, [])
+        return msgspec.msgpack.encode(batch) if node == EXPORT else batch
 
     def remove_link(self, node: int) -> None:
         self._batches.pop(node, None)
@@ -147,8 +149,11 @@ class SimPort:
         detached, self._detached = self._detached, []
         return detached
 
-    def deliver(self, node: int, batch: list[FarRecord], at: int) -> tuple[int, Any]:
+    def deliver(self, node: int, batch: list[FarRecord] | bytes, at: int) -> tuple[int, Any]:
         """As the native core does it: one record, or what must be decided first."""
+        if isinstance(batch, bytes):  # it was kept in the control store
+            (kept,) = msgspec.msgpack.decode(batch, type=list[FarRecord])
+            return len(batch), (kept.sender, kept.to, kept.kind, kept.payload)
         record = batch[at]
         to, payload = record.to, record.payload
         if to[0] != 0 and (to in self._refused or to not in self._node.processes):

@@ -431,6 +431,7 @@ class Process(ActorCalls):
         dead = self.node.global_of(local)
         for lease in [lease for lease in self._leases.values() if lease.worker.global_name == dead]:
             self._lease_lost(lease)
+        self._actor_peer_died(dead)
 
     @property
     def holds_leases(self) -> int:

@@ -105,6 +105,7 @@ class ActorLink:
     def __init__(self, actor: bytes) -> None:
         self.id = actor
         self.state = "unknown"
+        self.is_out_of_reach = False
         self.where: Executor | None = None
         self.incarnation = -1
         self.queue: list[Run] = []

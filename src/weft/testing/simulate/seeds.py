@@ -9,7 +9,7 @@ import msgspec
 
 from weft.testing.simulate.bugs import MODELLED, planted
 from weft.testing.simulate.costs import Machine, Wire
-from weft.testing.simulate.faults import FAULTS
+from weft.testing.simulate.faults import ALL_FAULTS, FAULTS, HEAD_FAULTS, STORE_UP_S
 from weft.testing.simulate.simulation import Plan, Simulation
 from weft.testing.simulate.workloads import WORKLOADS, Scale
 
@@ -18,8 +18,12 @@ LIMIT_S = 120.0
 LARGEST = 6
 """Nodes of a short run."""
 
-NOT_WITH_ACTORS = ("cut", "partition")
-"""A caller is not told when only the link to its actor's node is lost, and waits: a limit of the native core today."""
+HEAD_SEEDS = 1_000_000
+"""From here on the head is lost."""
+HEAD_LIMIT_S = 400.0
+"""Who is cut off with the head ends only when that has given up, and then it."""
+HEAD_WORKLOADS = ("actors", "groups", "mixed", "jobs")
+"""Those that drive nodes that are not the head."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -41,9 +45,9 @@ def choose(seed: int, bug: str = "") -> Choice:
     workload = rng.choice(sorted(WORKLOADS))
     count = rng.choice((0, 0, 1, 1, 2, 3))
     faults = tuple(sorted(rng.sample(sorted(FAULTS), count)))
-    if workload == "actors":
-        faults = tuple(name for name in faults if name not in NOT_WITH_ACTORS)
-    nodes = rng.randint(1, LARGEST)
+    if seed >= HEAD_SEEDS:
+        workload, faults = rng.choice(HEAD_WORKLOADS), (rng.choice(sorted(HEAD_FAULTS)),)
+    nodes = rng.randint(1, LARGEST) if seed < HEAD_SEEDS else rng.randint(3, LARGEST)
     wire = Wire(
         latency_s=rng.choice((50e-6, 50e-6, 2e-3)),
         jitter_s=rng.choice((0.0, 20e-6, 5e-3)),
@@ -62,14 +66,21 @@ def choose(seed: int, bug: str = "") -> Choice:
         machines = {index: msgspec.structs.replace(one, cpus=max(2, one.cpus)) for index, one in machines.items()}
     scale = Scale(rng.choice((30, 100, 300)), rng.choice((0.0, 0.0, 0.003)))
     bugs = frozenset((bug,)) if bug in MODELLED else frozenset[str]()
-    return Choice(Plan(nodes, seed, wire=wire, machines=machines, bugs=bugs, limit_s=LIMIT_S), workload, scale, faults)
+    limit_s = LIMIT_S if seed < HEAD_SEEDS else HEAD_LIMIT_S
+    return Choice(Plan(nodes, seed, wire=wire, machines=machines, bugs=bugs, limit_s=limit_s), workload, scale, faults)
 
 
 def run(choice: Choice) -> Simulation:
     simulation = Simulation(choice.plan)
-    simulation.run(
-        lambda made: WORKLOADS[choice.workload](made, choice.scale), [FAULTS[name] for name in choice.faults]
-    )
+
+    def work(made: Simulation) -> None:
+        """Where the head is to be lost, the control store is up first, as it is in a cluster that has run a while."""
+        if choice.plan.seed < HEAD_SEEDS:
+            WORKLOADS[choice.workload](made, choice.scale)
+        else:
+            made.clock.after(STORE_UP_S, WORKLOADS[choice.workload], made, choice.scale)
+
+    simulation.run(work, [ALL_FAULTS[name] for name in choice.faults])
     return simulation
 
 

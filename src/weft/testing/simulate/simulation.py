@@ -24,6 +24,7 @@ from weft.testing.simulate.node import SimNode
 from weft.testing.simulate.process import Process
 from weft.testing.simulate.program import Bunch, CreateGroup, Program, Run
 from weft.testing.simulate.stats import Stats
+from weft.testing.simulate.store import StoreModel
 
 CROWD_FROM = 200
 """From so many nodes on, all share one copy of what they know of each other (see `crowd`)."""
@@ -60,6 +61,7 @@ class Simulation:
         self.clock = Clock()
         self.network = Network(self.clock, plan.wire, random.Random(plan.seed + 1))
         self.stats = Stats()
+        self.store = StoreModel()
         self.control = ControlLoad(self.clock, plan.nodes, plan.costs.control_write_s)
         self.bunches: list[Bunch] = []
         self.groups: dict[bytes, tuple[ProcessBase, CreateGroup]] = {}
@@ -143,6 +145,8 @@ class Simulation:
             self.crowd.fed(node)
         if self._checks_often or self._fed % 997 == 0:
             self.broken += invariants.of_node(self, node)
+        if self.has_faults and self._checks_often and node.shell.heading.is_serving:
+            self.broken += invariants.of_heads(self)
 
     def waited_too_long(self, process: ProcessBase, run: Run, seconds: float) -> None:
         text = f"a task {run.bunch.function.name} waited {seconds:.3f} s behind another on node {process.node.number}"

@@ -1,0 +1,340 @@
+"""Who acts as the cluster's head: carries out what `state.headship` decides, and takes the head's duties over.
+
+Runs in the daemon's thread, on every node. Taking over, in order: fence the head before (its writes are refused
+from then on), read the control store's rows, tell all nodes, hear from each what lives there and what it had told
+the head before, and go on. What comes for the head meanwhile is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.engine.cluster.objects import DAEMON
+from weft.engine.cluster.store import Store
+from weft.engine.cluster.transport import NodeLink
+from weft.engine.control.tables import HEADS
+from weft.engine.node.loop import Timer
+from weft.engine.state import events as ev
+from weft.engine.state import headship as do
+from weft.engine.state.actors import NODE_LOST
+from weft.engine.state.chain_rows import Delete, Put
+from weft.engine.state.events import FoundActor
+from weft.engine.state.headship import BEAT_S, RENEW_S, Headship, Role
+from weft.engine.wire import link_messages as lm
+
+if TYPE_CHECKING:
+    from weft.engine.cluster.restoring import Rows
+    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.node.daemon import NodeDaemon
+
+STORES = 5
+"""So many nodes have a server of the control store, where there are as many."""
+FOUND_S = 0.3
+"""After the first other node has come the control store is begun."""
+FENCES = 64
+"""Rows that are in all shards, whatever their number is."""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Heading:
+    """One daemon's part in having a head."""
+
+    def __init__(self, daemon: NodeDaemon, shell: ClusterShell, store: Store | None) -> None:
+        self._daemon = daemon
+        self._shell = shell
+        self._loop = daemon.loop
+        self.store = store
+        self.state = Headship()
+        self._timer: Timer | None = None
+        self._is_ready = False
+        """It has what a head must know."""
+        self._held: list[Callable[[], None]] = []
+        """What came for the head while it could not be served."""
+        self._old: int | None = None
+        """The head that was lost."""
+        self._rows: Rows | None = None
+        self._awaited: set[int] = set()
+        """Nodes that have not registered yet."""
+        self._found: dict[bytes, FoundActor] = {}
+        self._bundles: dict[bytes, dict[int, int]] = {}
+        self._stores: dict[int, str] = {}
+        """On the head: nodes with a server of the control store, and where it listens; empty while it starts."""
+        self._is_founding = False
+        self._is_closed = False
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether this node is the head, knows all that it must, and has its lease."""
+        return self._is_ready and (self.store is None or self.state.may_act(self._loop.now()))
+
+    @property
+    def has_store(self) -> bool:
+        return self.store is not None and bool(self.store.address)
+
+    @property
+    def is_head(self) -> bool:
+        """Whether what is for the head is this node's affair, even if it can not serve it now."""
+        return self._is_ready or self.state.role in (Role.WON, Role.ACTING, Role.RESTING)
+
+    def start(self) -> None:
+        """This node is in."""
+        members = self._shell.members
+        self._daemon.state.is_head = members.is_head
+        self._daemon.operations.ask_head = None if members.is_head else self._shell.following.ask
+        self._daemon.operations.offer("head", self._head_row, of_head=True)
+        self.state.epoch = members.epoch
+        if members.is_head:
+            self._is_ready = True
+            self.state.founded()
+        if self.store is not None:
+            self._beat()
+
+    def _found_store(self) -> None:
+        """There are other nodes that could take over: write all that the head keeps, and go on doing so."""
+        if self.store is None or self._is_closed:
+            return
+        self.store.begin_epoch(self.state.epoch)
+        self._shell.keeping.begin()
+        self._shell.keeping.keep_all()
+        self.store.found(self._store_up)
+        self._carry(self.state.store_begun(self._loop.now()))
+
+    def store_lost(self) -> None:
+        """The only server of the store is gone, and all rows with it; an empty one is being begun."""
+        self._stores = {}
+        self.state.founded()
+        self._shell.keeping.begin_anew()
+        self._carry(self.state.store_begun(self._loop.now()))
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self.store is not None:
+            self.store.close()
+
+    def _head_row(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Of the node that acts as head."""
+        own = self._shell.members.own
+        store = {} if self.store is None else self.store.statistics()
+        return {"number": own.number, "node_id": own.node_id, "epoch": self.state.epoch, "store": store}
+
+    def hold(self, call: Callable[[], None]) -> None:
+        """Until this head serves."""
+        self._held.append(call)
+
+    # ---- the lease and the loss of the head ----
+
+    def lost(self, reason: str, is_certain: bool) -> None:
+        if self.state.role is Role.FOLLOWING:
+            self._old = self._shell.members.lost_head
+        self.state.head_lost(is_certain, self._loop.now())
+        self._shell.reporting.report()
+        self._beat()
+
+    def _beat(self) -> None:
+        if self._is_closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        linked = self._shell.members.links
+        others_hear = any(self._shell.reporting.hears_head.get(number, False) for number in linked)
+        turn = sum(number < self._shell.members.own.number for number in linked)
+        self._carry(self.state.beat(others_hear, turn, self._loop.now()))
+        if self.state.role in (Role.HEADLESS, Role.CLAIMING) and self._is_hopeless():
+            self._shell.lost(
+                "the head of the cluster is gone, and too little of the control store is left to follow it"
+            )
+            return
+        if self._held and self.is_serving:
+            held, self._held = self._held, []
+            for call in held:
+                call()
+        is_calm = self.state.role in (Role.FOLLOWING, Role.ACTING)
+        self._timer = self._loop.call_later(RENEW_S if is_calm else BEAT_S, self._beat)
+
+    def _is_hopeless(self) -> bool:
+        """Whether neither this node nor one that it reaches can ever be the head."""
+        assert self.store is not None
+        return self.store.is_lost or not (self.has_store or any(self._shell.reporting.has_store.values()))
+
+    def _carry(self, instructions: list[do.Instruction]) -> None:
+        for one in instructions:
+            if isinstance(one, do.Claim):
+                self._claim(one)
+            elif isinstance(one, do.ReadClaim):
+                self._read_claim(one)
+            elif isinstance(one, do.Act):
+                self._take_over(one.epoch)
+            elif isinstance(one, do.End):
+                self._shell.lost(one.reason)
+
+    def _claim(self, one: do.Claim) -> None:
+        assert self.store is not None
+        own = self._shell.members.own
+        row = Put(HEADS, b"%d" % one.epoch, _encode((own.number, own.node_id)), if_absent=True)
+
+        def done(has_won: Any, error: str) -> None:
+            now = self._loop.now()
+            if error:
+                self._carry(self.state.store_failed(now))
+            else:
+                self._carry(self.state.claimed(one.epoch, bool(has_won), one.asked_at, now))
+                self._enlist()
+
+        self.store.write([row], done)
+
+    def _read_claim(self, one: do.ReadClaim) -> None:
+        assert self.store is not None
+
+        def done(values: Any, error: str) -> None:
+            now = self._loop.now()
+            if error:
+                self._carry(self.state.store_failed(now))
+            else:
+                self._carry(self.state.claim_read(one.epoch, values[0] is not None, one.asked_at, now))
+
+        self.store.read([(HEADS, b"%d" % one.epoch)], done)
+
+    # ---- following another ----
+
+    def head_came(self, link: NodeLink, message: lm.HeadIs) -> None:
+        """A node has taken over: tell it all that the head must know of this one."""
+        if not self.state.heard(message.epoch):
+            return
+        shell = self._shell
+        old, self._old = self._old, None
+        shell.members.head_is(link.peer, message.epoch)
+        new = shell.names.to_local((link.peer, *DAEMON))
+        if old is not None and (process := shell.names.proxies.get((old, *DAEMON))) is not None:
+            hosted = frozenset(found.worker for found in shell.places.found_here().values())
+            self._daemon.feed(ev.HeadChanged(process, new, hosted))
+            shell.proxy_died((old, *DAEMON), "it was the head, and died", NODE_LOST)
+        link.send(shell.places.hosted_message())
+        shell.following.register()
+        link.send(lm.Registered(message.epoch, "" if self.store is None else self.store.address))
+        shell.following.ask_again()
+        shell.reporting.report()
+
+    # ---- taking over ----
+
+    def _take_over(self, epoch: int) -> None:
+        assert self.store is not None
+        self.store.begin_epoch(epoch)
+        self._shell.keeping.begin()
+        fences = [Delete(HEADS, b"fence%d" % number) for number in range(FENCES)]
+        self._shell.keeping.write(list(fences), lambda: self._read(epoch))
+
+    def _read(self, epoch: int) -> None:
+        from weft.engine.cluster.restoring import read_rows  # only who takes over needs it
+
+        assert self.store is not None
+
+        def failed(reason: str) -> None:
+            self._shell.lost(f"this node could not take over as the cluster's head: {reason}")
+
+        read_rows(self.store, lambda rows: self._tell_all(epoch, rows), failed)
+
+    def _tell_all(self, epoch: int, rows: Rows) -> None:
+        members = self._shell.members
+        self._rows = rows
+        self._found = self._shell.places.found_here()
+        self._bundles = {}
+        self._add_bundles(members.own.number, self._daemon.state.bundles.by_group())
+        self._awaited = set(members.links)
+        members.broadcast(lm.HeadIs(epoch))
+        members.took_over(rows.members, epoch)
+        self._finish_if_all_came()
+
+    def hosted_came(self, link: NodeLink, message: lm.Hosted) -> None:
+        for slot, generation, pid, actor, incarnation, is_created in message.actors:
+            worker = self._shell.names.to_local((link.peer, slot, generation))
+            found = self._found.get(actor)
+            if found is None or found.incarnation < incarnation:
+                self._found[actor] = FoundActor(worker, pid, incarnation, is_created)
+        self._add_bundles(link.peer, message.bundles)
+
+    def _add_bundles(self, node: int, bundles: dict[bytes, list[int]]) -> None:
+        for group, indexes in bundles.items():
+            self._bundles.setdefault(group, {}).update(dict.fromkeys(indexes, node))
+
+    def registered(self, link: NodeLink, message: lm.Registered) -> None:
+        if message.store:
+            self._stores[link.peer] = message.store
+        self._awaited.discard(link.peer)
+        self._finish_if_all_came()
+
+    def node_gone(self, number: int) -> None:
+        self._awaited.discard(number)
+        self._stores.pop(number, None)
+        self._finish_if_all_came()
+        if self._is_ready:
+            self._enlist()
+
+    def _finish_if_all_came(self) -> None:
+        rows = self._rows
+        if rows is None or self._awaited:
+            return
+        from weft.engine.cluster.restoring import restore
+
+        self._rows = None
+        old = None if self._old is None else self._shell.names.proxies.get((self._old, *DAEMON))
+        restore(self._daemon, self._shell, rows, self.state.epoch, old, self._found, self._bundles)
+        if self._old is not None:
+            self._shell.proxy_died((self._old, *DAEMON), "it was the head, and died", NODE_LOST)
+        self._old = None
+        self._found, self._bundles = {}, {}
+        self._daemon.operations.ask_head = None
+        self._is_ready = True
+        self._stores[self._shell.members.own.number] = self.store.address if self.store is not None else ""
+        for process, kind, payload in self._shell.following.became_head():
+            self._daemon.handle_record(process, kind, payload)
+        held, self._held = self._held, []
+        for call in held:
+            call()
+        self._daemon.feed(ev.HeadReady())
+        self._shell.following.ask_again()
+        self._shell.reporting.report()
+        self._enlist()
+
+    # ---- who has a server of the store ----
+
+    def _store_up(self) -> None:
+        """The server beside this daemon listens."""
+        assert self.store is not None
+        self.state.can_claim = True
+        self._shell.reporting.report()
+        members = self._shell.members
+        if self.is_head:
+            self._stores[members.own.number] = self.store.address
+            self._enlist()
+        elif members.head is not None:
+            members.send(members.head, lm.StoreUp(self.store.address))
+
+    def linked(self) -> None:
+        """On the head: there is one more node."""
+        if self.store is not None and not self._is_founding and not self.store.address:
+            self._is_founding = True
+            self._loop.call_later(FOUND_S, self._found_store)
+        self._enlist()
+
+    def _enlist(self) -> None:
+        """On the head: have nodes start a server, those that came first first."""
+        members = self._shell.members
+        seeds = [address for address in self._stores.values() if address]
+        if self.store is None or not self._is_ready or not self.state.has_lease or not seeds:
+            return
+        for number in sorted(members.links):
+            if len(self._stores) >= STORES:
+                return
+            if number not in self._stores and members.send(number, lm.StartStore(seeds)):
+                self._stores[number] = ""
+
+    def start_store(self, link: NodeLink, message: lm.StartStore) -> None:
+        if self.store is not None and not self.store.address:
+            self.store.join(message.seeds, self._store_up)
+
+    def store_came(self, link: NodeLink, message: lm.StoreUp) -> None:
+        if self._is_ready:
+            self._stores[link.peer] = message.address

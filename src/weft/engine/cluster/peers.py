@@ -1,0 +1,39 @@
+"""Where the other nodes of a cluster listen, remembered on disk by a node that `weft start --head` has started.
+
+A head that is started again after it died finds by that whether its cluster lives on with another head, and joins it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from weft.engine.wire.link_messages import Member
+
+
+def path_of(folder: str | Path, cluster: str) -> Path:
+    return Path(folder, f"peers-{cluster.replace(':', '-')}")
+
+
+def remember(folder: str, cluster: str, members: Iterable[Member]) -> None:
+    """The addresses of the nodes that live now."""
+    if not folder:
+        return
+    path = path_of(folder, cluster)
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps([member.address for member in members]))
+    os.replace(temporary, path)
+
+
+def remembered(folder: str | Path, cluster: str) -> list[str]:
+    """What was remembered last; none when nothing was."""
+    with contextlib.suppress(FileNotFoundError):
+        return [str(address) for address in json.loads(path_of(folder, cluster).read_text())]
+    return []
+
+
+def forget(folder: str | Path, cluster: str) -> None:
+    path_of(folder, cluster).unlink(missing_ok=True)

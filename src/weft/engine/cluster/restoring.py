@@ -1,0 +1,130 @@
+"""From the control store's rows to the tables of a new head.
+
+Runs in the daemon's thread. `keeping` says what the rows are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.engine.cluster import keeping
+from weft.engine.cluster.keeping import ActorRow, ActorStateRow, GroupRow, JobRow
+from weft.engine.cluster.store import Store
+from weft.engine.control.tables import ACTORS, FUNCTIONS, GROUPS, JOBS, NODES
+from weft.engine.state import events as ev
+from weft.engine.state.actors import Stage
+from weft.engine.state.events import FoundActor, Process, RestoredActor, RestoredGroup
+from weft.engine.wire.link_messages import GlobalProcess, Member
+
+if TYPE_CHECKING:
+    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.node.daemon import NodeDaemon
+
+_READ = (NODES, ACTORS, GROUPS, JOBS, FUNCTIONS, *keeping.MIRRORED)
+_members = msgspec.msgpack.Decoder(Member)
+_actors = msgspec.msgpack.Decoder(ActorRow)
+_states = msgspec.msgpack.Decoder(ActorStateRow)
+_groups = msgspec.msgpack.Decoder(GroupRow)
+_jobs = msgspec.msgpack.Decoder(JobRow)
+
+
+class Rows:
+    """All that a head must know, as it was read."""
+
+    def __init__(self, tables: dict[str, list[tuple[bytes, bytes]]]) -> None:
+        self.members = [_members.decode(value) for _, value in tables[NODES]]
+        self.groups = [_groups.decode(value) for _, value in tables[GROUPS]]
+        self.mirrored = {table: tables[table] for table in keeping.MIRRORED}
+        self.functions = tables[FUNCTIONS]
+        self.actors: dict[bytes, ActorRow] = {}
+        self.states: dict[bytes, ActorStateRow] = {}
+        self.aliases: dict[bytes, bytes] = {}
+        for key, value in tables[ACTORS]:
+            actor, suffix = key[: keeping.ACTOR_KEY_BYTES], key[keeping.ACTOR_KEY_BYTES :]
+            if suffix == keeping.STATE:
+                self.states[actor] = _states.decode(value)
+            elif suffix == keeping.ALIASED:
+                self.aliases[actor] = value
+            else:
+                self.actors[actor] = _actors.decode(value)
+        self.jobs: dict[int, JobRow] = {}
+        self.submissions: list[bytes] = []
+        for key, value in tables[JOBS]:
+            if key.startswith(keeping.DRIVER):
+                self.jobs[int(key[1:])] = _jobs.decode(value)
+            else:
+                self.submissions.append(value)
+
+
+def read_rows(store: Store, then: Callable[[Rows], None], failed: Callable[[str], None]) -> None:
+    tables: dict[str, list[tuple[bytes, bytes]]] = {}
+
+    def came(table: str, rows: Any, error: str) -> None:
+        if error:
+            failed(error)
+            return
+        tables[table] = rows
+        if len(tables) == len(_READ):
+            then(Rows(tables))
+
+    for table in _READ:
+        store.scan(table, functools.partial(came, table))
+
+
+def restore(
+    daemon: NodeDaemon,
+    shell: ClusterShell,
+    rows: Rows,
+    epoch: int,
+    old: Process | None,
+    found: dict[bytes, FoundActor],
+    bundles: dict[bytes, dict[int, int]],
+) -> None:
+    """Make this daemon's tables those of the head."""
+    dead = _dead_here(shell, rows)
+    for job in {row.job for row in rows.actors.values()}:
+        for _, record in rows.functions:
+            daemon.functions.keep(job, record)
+    needed = {row.job for row in rows.actors.values()} | {row.job for row in rows.groups}
+    for job, row in rows.jobs.items():
+        if job in needed:
+            daemon.feed(ev.JobLearnt(shell.names.to_local(row.driver), job, row.pid, row.hello))
+    actors = [_restored(shell, actor, rows) for actor in rows.actors]
+    groups = [
+        RestoredGroup(row.spec, row.state, shell.names.to_local(row.creator), row.job, row.actor) for row in rows.groups
+    ]
+    functions = [int.from_bytes(key, "little") for key, _ in rows.functions]
+    shell.keeping.restored(list(rows.actors), list(rows.jobs), functions)
+    daemon.feed(ev.TookOver(epoch, old, actors, rows.aliases, found, groups, bundles))
+    shell.keeping.load(rows.mirrored)
+    if rows.submissions:
+        daemon.restore_submissions(rows.submissions)
+    for process in dead:
+        daemon.feed(ev.ProcessDied(process, "it had died before", (), -9))
+
+
+def _restored(shell: ClusterShell, actor: bytes, rows: Rows) -> RestoredActor:
+    row = rows.actors[actor]
+    state = rows.states.get(actor) or ActorStateRow(Stage.PENDING.value, 0, 0, None)
+    owner = shell.names.to_local(row.owner) if state.stage != Stage.DEAD.value else (0, 0)
+    record = _imported(shell, row.record) if state.stage != Stage.DEAD.value else b""
+    return RestoredActor(row.spec, record, owner, row.job, state.stage, state.incarnation, state.moves, state.cause)
+
+
+def _imported(shell: ClusterShell, batch: bytes) -> bytes:
+    """The record of a creation, in this node's names."""
+    taken: list[bytes] = []
+    if batch:
+        shell.records.deliver(shell.names.number, batch, lambda *record: taken.append(record[3]))
+    return taken[0] if taken else b""
+
+
+def _dead_here(shell: ClusterShell, rows: Rows) -> list[Process]:
+    """Owners and drivers of this node that have died without the rows telling of it."""
+    names: set[GlobalProcess] = {row.owner for row in rows.actors.values()} | {row.driver for row in rows.jobs.values()}
+    local = [(slot, generation) for number, slot, generation in names if number == shell.names.number and slot]
+    return [process for process in local if not shell.is_here(process)]

@@ -1,0 +1,218 @@
+"""Who acts as the cluster's head, as one node knows it: leases, epochs, and taking over from a head that is dead.
+
+Pure: no I/O, no clock (each event comes with the time). Each head has an epoch. Who would be the next one writes
+the row of the next epoch to the control store, if it is absent: so at most one node wins it. The row also ends the
+head before: a head acts only while it has a lease, which it renews by reading that row. Absent: it may act until
+`LEASE_S` after it *asked*. Present: it is head no more. A winner acts at once when the death of the head before is
+certain (its machine says that nobody listens at its port), else once the lease that could have been renewed before
+the row was written is over.
+
+A minority can neither write nor read the store's rows. So its candidates win nothing, and a head that is cut off
+rests when its lease is over; what has no head for `HEADLESS_S` ends.
+
+A node that has lost the head but is linked to others that hear it does not claim: only its own link may be broken.
+
+    FOLLOWING -> HEADLESS -> CLAIMING -> WON -> ACTING <-> RESTING
+        ^-----------'-----------'         (another one has won: HEADLESS until that one is heard)
+
+Invariants (checked over all nodes by the simulator and by `tests/engine/state/test_headship.py`):
+    HED-1  at most one node wins an epoch.
+    HED-2  no two nodes act at the same time, as long as clocks run at most `DRIFT` apart.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import msgspec
+
+LEASE_S = 4.0
+RENEW_S = 1.0
+DRIFT = 1.25
+"""A winner waits so much longer than a lease lasts: clocks may run apart."""
+BEAT_S = 0.1
+STAGGER_S = 0.15
+"""Between the claims of candidates, in the order of their numbers: so they seldom collide."""
+WINNER_S = 3.0 + LEASE_S * DRIFT
+"""A winner that is not heard of for so long has died, too."""
+HEADLESS_S = 60.0
+
+
+class Role(enum.Enum):
+    FOLLOWING = "following"
+    HEADLESS = "headless"
+    CLAIMING = "claiming"
+    WON = "won"
+    ACTING = "acting"
+    RESTING = "resting"
+    OVER = "over"
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """What the shell must do."""
+
+
+class Claim(Instruction, frozen=True):
+    """Write the row of that epoch if it is absent; `claimed` or `store_failed` follows."""
+
+    epoch: int
+    asked_at: float
+
+
+class ReadClaim(Instruction, frozen=True):
+    """Read the row of that epoch; `claim_read` or `store_failed` follows."""
+
+    epoch: int
+    asked_at: float
+
+
+class Act(Instruction, frozen=True):
+    """Take the head's duties over."""
+
+    epoch: int
+
+
+class End(Instruction, frozen=True):
+    """This node has no part in the cluster any more."""
+
+    reason: str
+
+
+class Headship:
+    """One node's view of who is the head."""
+
+    def __init__(self) -> None:
+        self.role = Role.FOLLOWING
+        self.epoch = 1
+        """The latest that this node knows of."""
+        self.can_claim = False
+        """It has access to the control store."""
+        self._lost_at = 0.0
+        self._patience = 0.0
+        """How long after the loss it claims, beside its turn."""
+        self._is_certain = False
+        self._acts_at = 0.0
+        self._lease_until = -math.inf
+        self._renews_at = 0.0
+        self._is_reading = False
+
+    # ---- what this node is ----
+
+    def may_act(self, now: float) -> bool:
+        """Whether it is the head at this moment, whatever has been noticed until now."""
+        return self.role in (Role.ACTING, Role.RESTING) and now < self._lease_until
+
+    @property
+    def has_lease(self) -> bool:
+        """False for a founder whose store has not answered yet: nobody may be let into it before."""
+        return self._lease_until < math.inf
+
+    def founded(self) -> None:
+        """It begins the cluster: nobody else can claim before it has let others into its store."""
+        self.role = Role.ACTING
+        self._lease_until = math.inf
+
+    def store_begun(self, now: float) -> list[Instruction]:
+        """The founder's store exists from now on."""
+        return [Claim(self.epoch, now)]
+
+    def heard(self, epoch: int) -> bool:
+        """Another node says that it acts as head in that epoch: whether this one follows it."""
+        if self.role in (Role.WON, Role.ACTING, Role.RESTING, Role.OVER):
+            return False  # it finds out by itself that it is head no more
+        is_news = epoch > self.epoch or (epoch == self.epoch and self.role in (Role.HEADLESS, Role.CLAIMING))
+        if is_news:
+            self.epoch = epoch
+            self.role = Role.FOLLOWING
+        return is_news
+
+    def head_lost(self, is_certain: bool, now: float) -> None:
+        """The head is dead to this node."""
+        if self.role is Role.FOLLOWING:
+            self.role, self._lost_at, self._patience = Role.HEADLESS, now, 0.0
+            self._is_certain = is_certain
+        elif self.role in (Role.HEADLESS, Role.CLAIMING, Role.WON) and is_certain and not self._patience:
+            self._is_certain = True
+            self._acts_at = min(self._acts_at, now)
+
+    # ---- answers of the store ----
+
+    def claimed(self, epoch: int, has_won: bool, asked_at: float, now: float) -> list[Instruction]:
+        if self.role is Role.ACTING and epoch == self.epoch:
+            self._lease_until = now + LEASE_S
+            return []
+        if self.role is not Role.CLAIMING or epoch != self.epoch + 1:
+            return []
+        self.epoch = epoch
+        if not has_won:
+            self.role, self._lost_at, self._patience, self._is_certain = Role.HEADLESS, now, WINNER_S, False
+            return []
+        self.role = Role.WON
+        self._acts_at = now if self._is_certain else now + LEASE_S * DRIFT
+        return self._act(asked_at, now) if self._is_certain else []
+
+    def claim_read(self, epoch: int, is_there: bool, asked_at: float, now: float) -> list[Instruction]:
+        self._is_reading = False
+        if epoch != self.epoch + 1 or self.role not in (Role.WON, Role.ACTING, Role.RESTING):
+            return []
+        if is_there:
+            return self._end("another node has taken over as the cluster's head")
+        if self.role is Role.WON:
+            return self._act(asked_at, now)
+        self._lease_until = max(self._lease_until, asked_at + LEASE_S)
+        if self.may_act(now):
+            self.role = Role.ACTING
+        return []
+
+    def _act(self, asked_at: float, now: float) -> list[Instruction]:
+        """It has won, the head before is dead or at rest, and nobody had won the next epoch when it asked."""
+        if now >= asked_at + LEASE_S:
+            return []  # it asks again
+        self.role = Role.ACTING
+        self._lease_until = asked_at + LEASE_S
+        self._renews_at = asked_at + RENEW_S
+        return [Act(self.epoch)]
+
+    def store_failed(self, now: float) -> list[Instruction]:
+        """The store did not answer, or refused."""
+        self._is_reading = False
+        if self.role is Role.CLAIMING:
+            self.role = Role.HEADLESS
+        elif self.role is Role.ACTING and self._lease_until == math.inf:
+            return [Claim(self.epoch, now)]
+        return []
+
+    # ---- time ----
+
+    def beat(self, others_hear: bool, turn: int, now: float) -> list[Instruction]:
+        """To be called each `BEAT_S`. `turn`: how many candidates that live have smaller numbers."""
+        if self.role is Role.HEADLESS:
+            if now - self._lost_at > HEADLESS_S:
+                return self._end(f"the cluster has had no head for {HEADLESS_S:g} s that could be reached from here")
+            is_due = now >= self._lost_at + self._patience + turn * STAGGER_S
+            if is_due and self.can_claim and not others_hear:
+                self.role = Role.CLAIMING
+                return [Claim(self.epoch + 1, now)]
+        elif (self.role is Role.WON and now >= self._acts_at) or (
+            self.role in (Role.ACTING, Role.RESTING) and self.has_lease
+        ):
+            return self._renew(now)
+        return []
+
+    def _renew(self, now: float) -> list[Instruction]:
+        if self.role is not Role.WON and now >= self._lease_until:
+            self.role = Role.RESTING
+            if now - self._lease_until > HEADLESS_S:
+                return self._end(
+                    f"the control store could not be reached for {HEADLESS_S:g} s, and this head's lease ended"
+                )
+        if self._is_reading or now < self._renews_at:
+            return []
+        self._is_reading = True
+        self._renews_at = now + RENEW_S
+        return [ReadClaim(self.epoch + 1, now)]
+
+    def _end(self, reason: str) -> list[Instruction]:
+        self.role = Role.OVER
+        return [End(reason)]

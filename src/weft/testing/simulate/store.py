@@ -1,0 +1,135 @@
+"""The control store as nodes of a simulated cluster reach it: linearizable, and there for who reaches a majority.
+
+The chains and the council behind it have a simulation of their own (`tests/engine/state/chain_network.py`). Here a call
+is done at one moment, if its caller then reaches a majority of the servers that live or are not known to be dead, and
+waits otherwise. What a head writes is refused once a later one has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.state.chain_rows import Key, Put, Write
+
+if TYPE_CHECKING:
+    from weft.engine.control.client import Done
+    from weft.testing.simulate.node import SimNode
+    from weft.testing.simulate.simulation import Simulation
+
+START_S = 0.15
+AGAIN_S = 0.25
+GIVE_UP_S = 30.0
+
+
+class StoreModel:
+    """One store for the whole cluster."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, bytes], bytes] = {}
+        self.servers: list[SimNode] = []
+        self.epoch = 0
+        """Of the last head that has written."""
+
+
+class SimStore:
+    """One node's access."""
+
+    def __init__(self, simulation: Simulation, node: SimNode) -> None:
+        self._simulation = simulation
+        self._model = simulation.store
+        self._node = node
+        self._epoch = 0
+        self.address = ""
+
+    def found(self, on_up: Callable[[], None]) -> None:
+        self.join((), on_up)
+
+    def join(self, seeds: Sequence[str], on_up: Callable[[], None]) -> None:
+        def up() -> None:
+            if self._node.is_up:
+                self._model.servers.append(self._node)
+                self.address = self._node.address
+                on_up()
+
+        self._simulation.clock.after(START_S, up)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def keep(self, batch: Sequence[Write], done: Done) -> None:
+        epoch = self._epoch
+
+        def apply() -> tuple[Any, str]:
+            if epoch < self._model.epoch:
+                return None, "a later head has written"
+            self._model.epoch = epoch
+            return self._apply(batch), ""
+
+        self._ask(apply, done, None)
+
+    def write(self, batch: Sequence[Write], done: Done) -> None:
+        self._ask(lambda: (self._apply(batch), ""), done, GIVE_UP_S)
+
+    def read(self, keys: Sequence[Key], done: Done) -> None:
+        self._ask(lambda: ([self._model.rows.get(key) for key in keys], ""), done, GIVE_UP_S)
+
+    def scan(self, table: str, done: Done) -> None:
+        def rows() -> tuple[Any, str]:
+            return sorted((key, value) for (name, key), value in self._model.rows.items() if name == table), ""
+
+        self._ask(rows, done, GIVE_UP_S)
+
+    @property
+    def is_lost(self) -> bool:
+        return False
+
+    def statistics(self) -> dict[str, int]:
+        living = sum(one.is_up for one in self._model.servers)
+        return {"servers": living, "shards": 1, "replicas": living}
+
+    def close(self) -> None: ...
+
+    def _apply(self, batch: Sequence[Write]) -> bool:
+        rows = self._model.rows
+        if any(isinstance(one, Put) and one.if_absent and (one.table, one.key) in rows for one in batch):
+            return False
+        for one in batch:
+            if isinstance(one, Put):
+                rows[one.table, one.key] = one.value
+            else:
+                rows.pop((one.table, one.key), None)
+        return True
+
+    # ---- a call's way ----
+
+    def _ask(self, apply: Callable[[], tuple[Any, str]], done: Done, give_up_s: float | None) -> None:
+        clock, network = self._simulation.clock, self._simulation.network
+        deadline = None if give_up_s is None else clock.now + give_up_s
+
+        def answer(result: Any, error: str) -> None:
+            if self._node.is_up:
+                done(result, error)
+
+        def arrive() -> None:
+            if not self._node.is_up:
+                return
+            if self._reaches_majority():
+                result, error = apply()
+                clock.after(network.delay(self._node.address, self._node.address), answer, result, error)
+            elif deadline is not None and clock.now > deadline:
+                answer(None, "no majority of the control store's servers could be reached")
+            else:
+                clock.after(AGAIN_S, arrive)
+
+        clock.after(network.delay(self._node.address, self._node.address), arrive)
+
+    def _reaches_majority(self) -> bool:
+        """Who does also has the dead taken out of the council."""
+        servers = self._model.servers
+        network = self._simulation.network
+        reached = [one for one in servers if one.is_up and network.reaches(self._node.address, one.address)]
+        if 2 * len(reached) <= len(servers):
+            return False
+        self._model.servers = [one for one in servers if one.is_up]
+        return True

@@ -1,0 +1,240 @@
+"""The head is killed: jobs on the other nodes go on, another node takes its duties over, and nothing that was
+acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+from clusters import wait_until
+
+import weft
+from weft.cluster_utils import Cluster, ClusterNode
+from weft.engine.cluster.client import Client
+from weft.engine.process import rpc
+from weft.exceptions import ActorDiedError
+from weft.util.placement_group import placement_group, remove_placement_group
+
+pytestmark = pytest.mark.timeout(90)
+ON_HEAD = {"resources": {"first": 1}}
+AWAY = {"resources": {"away": 1}}
+
+
+class HeadAndOthers:
+    """A head and others; the driver is attached to the last of these, and the store's servers are up."""
+
+    def __init__(self, others: int = 2) -> None:
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "resources": {"first": 4}})
+        self.others: list[ClusterNode] = []
+        try:
+            for _ in range(others):
+                self.others.append(self.cluster.add_node(num_cpus=2, resources={"away": 4}))
+            weft.init(address=self.others[-1].local_address)
+            self.wait_for_stores()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def head(self) -> ClusterNode:
+        assert self.cluster.head_node is not None
+        return self.cluster.head_node
+
+    def stores(self) -> list[int]:
+        """The processes of the control store."""
+        daemons = [psutil.Process(node.pid) for node in self.cluster.list_all_nodes() if node.is_alive()]
+        return [child.pid for daemon in daemons for child in daemon.children() if child.name() == "weft-control"]
+
+    def wait_for_stores(self) -> None:
+        """Until each node has a server and a write is in all of them: then any one of the nodes may die."""
+        wait_until(lambda: len(self.stores()) == len(self.cluster.list_all_nodes()))
+        wait_until(lambda: self.head_status()["store"]["replicas"] >= 3)
+
+    def head_status(self) -> Any:
+        return Client(self.others[-1].local_address).ask("head")
+
+    def kill_head(self) -> None:
+        self.cluster.remove_node(self.head, allow_graceful=False)
+
+    def close(self) -> None:
+        weft.shutdown()
+        self.cluster.shutdown()
+
+
+@pytest.fixture
+def nodes() -> Iterator[HeadAndOthers]:
+    made = HeadAndOthers()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@weft.remote
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> int:
+        self.count += 1
+        return self.count
+
+    def node_id(self) -> str:
+        return weft.get_runtime_context().get_node_id()
+
+
+@weft.remote
+def double(number: int) -> int:
+    return 2 * number
+
+
+def test_tasks_and_actors_of_a_running_job_go_on_while_the_head_is_killed(nodes: HeadAndOthers) -> None:
+    counters = [Counter.options(**AWAY).remote() for _ in range(3)]
+    weft.get([counter.add.remote() for counter in counters])
+    killer = threading.Thread(target=nodes.kill_head)
+    totals = [1] * 3
+    for turn in range(40):
+        if turn == 5:
+            killer.start()
+        assert weft.get([double.remote(n) for n in range(200)], timeout=30) == [2 * n for n in range(200)]
+        totals = weft.get([counter.add.remote() for counter in counters], timeout=30)
+    killer.join()
+    assert totals == [41] * 3, "no call was lost, none was done twice"
+    later = Counter.options(**AWAY).remote()
+    assert weft.get(later.add.remote(), timeout=30) == 1
+    assert sum(node["Alive"] for node in weft.nodes()) == 2
+
+
+def test_names_keys_and_groups_that_were_acknowledged_are_there_afterwards(nodes: HeadAndOthers) -> None:
+    named = Counter.options(name="named", **AWAY).remote()
+    detached = Counter.options(name="detached", lifetime="detached", **AWAY).remote()
+    assert weft.get([named.add.remote(), detached.add.remote()]) == [1, 1]
+    for number in range(50):
+        rpc.request("kv_put", key=b"k%d" % number, value=b"v%d" % number)
+    group = placement_group([{"CPU": 1}], name="group")
+    weft.get(group.ready(), timeout=30)
+    nodes.kill_head()
+    for number in range(50):
+        assert rpc.request("kv_get", key=b"k%d" % number) == b"v%d" % number
+    assert weft.get(weft.get_actor("named").add.remote(), timeout=30) == 2
+    assert weft.get(weft.get_actor("detached").add.remote(), timeout=30) == 2
+    with pytest.raises(ValueError, match="already taken"):
+        Counter.options(name="named").remote()
+    assert weft.util.get_placement_group("group").id == group.id
+    remove_placement_group(group)
+
+
+def test_keys_written_while_the_head_dies_are_there_once_they_were_acknowledged(nodes: HeadAndOthers) -> None:
+    acknowledged = []
+    killer = threading.Thread(target=nodes.kill_head)
+    for number in range(300):
+        rpc.request("kv_put", key=b"%d" % number, value=b"%d" % number)
+        acknowledged.append(number)
+        if number == 100:
+            killer.start()
+    killer.join()
+    assert [int(rpc.request("kv_get", key=b"%d" % number)) for number in acknowledged] == acknowledged
+
+
+def test_an_actor_of_the_head_node_restarts_elsewhere_and_one_that_may_not_dies(nodes: HeadAndOthers) -> None:
+    restarts = Counter.options(max_restarts=1, max_task_retries=2, resources={"first": 2}).remote()
+    dies = Counter.options(resources={"first": 2}).remote()
+    assert weft.get([restarts.node_id.remote(), dies.node_id.remote()]) == [nodes.head.node_id] * 2
+    big = nodes.cluster.add_node(num_cpus=1, resources={"first": 2})
+    nodes.kill_head()
+    assert weft.get(restarts.node_id.remote(), timeout=30) == big.node_id
+    with pytest.raises(ActorDiedError, match="died"):
+        weft.get(dies.add.remote(), timeout=30)
+
+
+def test_what_is_begun_while_there_is_no_head_waits_for_the_next(nodes: HeadAndOthers) -> None:
+    os.kill(nodes.head.pid, signal.SIGSTOP)
+    try:
+        made = Counter.options(**AWAY).remote()
+        call = made.add.remote()
+    finally:
+        os.kill(nodes.head.pid, signal.SIGKILL)
+    assert weft.get(call, timeout=30) == 1
+
+
+def test_the_next_head_can_be_lost_too() -> None:
+    nodes = HeadAndOthers(4)
+    try:
+        here = weft.get_runtime_context().get_node_id()
+        counter = Counter.options(label_selector={"ray.io/node_id": here}).remote()
+        assert weft.get(counter.add.remote()) == 1
+        nodes.kill_head()
+        wait_until(lambda: nodes.head_status()["epoch"] == 2)
+        acting = nodes.head_status()["node_id"]
+        second = next(node for node in nodes.others if node.node_id == acting)
+        assert acting != here, "those that came first come first"
+        wait_until(lambda: nodes.head_status()["store"]["replicas"] >= 3)
+        nodes.cluster.remove_node(second, allow_graceful=False)
+        assert weft.get(Counter.options(**AWAY).remote().add.remote(), timeout=30) == 1
+        assert weft.get(counter.add.remote(), timeout=30) == 2
+    finally:
+        nodes.close()
+
+
+def test_nodes_join_and_the_status_is_told_by_any_node_after_the_head_died(nodes: HeadAndOthers) -> None:
+    nodes.kill_head()
+    late = nodes.cluster.add_node(num_cpus=1, resources={"late": 1})
+    assert weft.get(Counter.options(resources={"late": 1}).remote().node_id.remote(), timeout=30) == late.node_id
+    for node in nodes.cluster.list_all_nodes():
+        status = Client(node.local_address).ask("status")
+        assert [row["state"] for row in status["nodes"]].count("alive") == 3
+
+
+def test_a_submitted_job_goes_on_and_is_known_to_the_next_head(nodes: HeadAndOthers) -> None:
+    client = Client(nodes.others[-1].local_address)
+    row = {"away": 1.0}
+    job = client.ask("job_submit", entrypoint=f"{sys.executable} -c 'import time; time.sleep(2)'", resources=row)
+    wait_until(lambda: client.ask("job_info", id=job)["status"] == "RUNNING")
+    nodes.kill_head()
+    wait_until(lambda: client.ask("job_info", id=job)["status"] == "SUCCEEDED")
+
+
+def test_a_server_of_the_store_that_is_killed_is_started_again(nodes: HeadAndOthers) -> None:
+    rpc.request("kv_put", key=b"key", value=b"value")
+    (victim,) = [p.pid for p in psutil.Process(nodes.others[0].pid).children() if p.name() == "weft-control"]
+    os.kill(victim, signal.SIGKILL)
+    rpc.request("kv_put", key=b"other", value=b"value")
+    wait_until(lambda: len(nodes.stores()) == 3 and victim not in nodes.stores())
+
+
+def test_two_nodes_end_with_their_head_because_no_majority_is_left() -> None:
+    cluster = Cluster(initialize_head=True)
+    try:
+        other = cluster.add_node()
+        os.kill(cluster.list_all_nodes()[0].pid, signal.SIGKILL)
+        wait_until(lambda: not other.is_alive())
+        assert "head" in other.log()
+    finally:
+        cluster.shutdown()
+
+
+def test_a_head_that_is_asked_to_end_ends_its_cluster() -> None:
+    cluster = Cluster(initialize_head=True)
+    try:
+        others = [cluster.add_node() for _ in range(2)]
+        cluster.list_all_nodes()[0].kill(allow_graceful=True)
+        wait_until(lambda: not any(node.is_alive() for node in others))
+    finally:
+        cluster.shutdown()
+
+
+def test_a_cluster_leaves_no_process_of_its_store() -> None:
+    cluster = Cluster(initialize_head=True)
+    others = [cluster.add_node() for _ in range(2)]
+    daemons = [psutil.Process(node.pid) for node in cluster.list_all_nodes()]
+    wait_until(lambda: sum(child.name() == "weft-control" for one in daemons for child in one.children()) == 3)
+    stores = [child for one in daemons for child in one.children() if child.name() == "weft-control"]
+    others[0].kill(allow_graceful=False)
+    cluster.shutdown()
+    wait_until(lambda: not any(store.is_running() and store.status() != psutil.STATUS_ZOMBIE for store in stores))

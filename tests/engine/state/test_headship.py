@@ -1,0 +1,208 @@
+"""Who acts as head: leases and epochs over a store that only a majority reaches, in virtual time, from seeds."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+
+from weft.engine.state import headship as do
+from weft.engine.state.headship import BEAT_S, HEADLESS_S, LEASE_S, Headship, Role
+
+
+class World:
+    """Candidates, links that break, and one linearizable store that a node reaches unless it is cut off."""
+
+    def __init__(self, seed: int, nodes: int = 4) -> None:
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self.claims: dict[int, int] = {}
+        self.nodes = [Node(self, number) for number in range(nodes)]
+        self.acted: list[int] = []
+        self.ignores_leases = False
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + delay_s, next(self._order), call))
+
+    def run(self, until_s: float) -> None:
+        while self._events and self._events[0][0] <= until_s:
+            self.now, _, call = heapq.heappop(self._events)
+            call()
+            acting = [node.number for node in self.nodes if node.is_acting]
+            assert len(acting) <= 1, f"HED-2: {acting} act at {self.now:.3f} s"
+
+    def acting(self) -> list[int]:
+        return [node.number for node in self.nodes if node.is_acting]
+
+
+class Node:
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.rate = world.rng.uniform(0.95, 1.05)
+        self.state = Headship()
+        self.state.can_claim = True
+        self.is_up = True
+        self.is_paused = False
+        self.side = 0
+        self.hears = 0 if number else None
+        self._held: list[Callable[[], None]] = []
+        world.later(0.0, self._start)
+
+    @property
+    def clock(self) -> float:
+        return self.world.now * self.rate
+
+    @property
+    def is_acting(self) -> bool:
+        return self.is_up and not self.is_paused and self.state.may_act(self.clock)
+
+    def _start(self) -> None:
+        if self.number == 0:
+            self.state.founded()
+            self.carry(self.state.store_begun(self.clock))
+        self._beat()
+
+    def when_running(self, call: Callable[[], None]) -> None:
+        if self.is_paused:
+            self._held.append(call)
+        elif self.is_up:
+            call()
+
+    def resume(self) -> None:
+        self.is_paused = False
+        held, self._held = self._held, []
+        for call in held:
+            self.when_running(call)
+
+    def reaches(self, other: Node) -> bool:
+        return other.is_up and other.side == self.side
+
+    def _beat(self) -> None:
+        others = [node for node in self.world.nodes if node is not self and self.reaches(node) and not node.is_paused]
+        others_hear = any(node.state.role in (Role.FOLLOWING, Role.ACTING) for node in others)
+        turn = sum(node.number < self.number for node in others)
+        if self.hears is not None and not self.reaches(head := self.world.nodes[self.hears]):
+            self.lose(is_certain=not head.is_up)
+        self.carry(self.state.beat(others_hear, turn, self.clock))
+        if self.state.role is not Role.OVER:
+            self.world.later(BEAT_S / self.rate, lambda: self.when_running(self._beat))
+
+    def lose(self, is_certain: bool) -> None:
+        self.hears = None
+        self.state.head_lost(is_certain, self.clock)
+
+    def carry(self, instructions: list[do.Instruction]) -> None:
+        for one in instructions:
+            if isinstance(one, do.Claim | do.ReadClaim):
+                self.world.later(self.world.rng.expovariate(20), lambda one=one: self._at_store(one))  # type: ignore[misc]
+            elif isinstance(one, do.Act):
+                self.world.acted.append(one.epoch)
+                for node in self.world.nodes:
+                    if node is not self and self.reaches(node) and node.state.heard(one.epoch):
+                        node.hears = self.number
+            elif isinstance(one, do.End):
+                self.is_up = False
+
+    def _at_store(self, one: do.Claim | do.ReadClaim) -> None:
+        majority = sum(node.is_up and node.side == self.side for node in self.world.nodes) * 2 > len(self.world.nodes)
+        if not majority or not self.is_up:
+            self.world.later(1.0, lambda: self._answer(lambda: self.state.store_failed(self.clock)))
+            return
+        if isinstance(one, do.Claim):
+            winner = self.world.claims.setdefault(one.epoch, self.number)
+            self._answer(lambda: self.state.claimed(one.epoch, winner == self.number, one.asked_at, self.clock))
+        else:
+            is_there = one.epoch in self.world.claims
+            self._answer(lambda: self.state.claim_read(one.epoch, is_there, one.asked_at, self.clock))
+
+    def _answer(self, decide: Callable[[], list[do.Instruction]]) -> None:
+        delay_s = self.world.rng.expovariate(20)
+        self.world.later(delay_s, lambda: self.when_running(lambda: self.carry(decide())))
+
+
+def test_a_head_whose_death_is_certain_is_followed_at_once_by_one_other() -> None:
+    world = World(1)
+    world.run(3.0)
+    assert world.acting() == [0]
+    world.nodes[0].is_up = False
+    world.run(4.5)
+    assert len(world.acting()) == 1 and world.acted == [2]
+    followers = [node for node in world.nodes if node.is_up and not node.is_acting]
+    assert {node.hears for node in followers} == set(world.acting())
+
+
+def test_a_head_that_is_cut_off_rests_before_the_majority_has_another() -> None:
+    world = World(2, nodes=5)
+    world.run(3.0)
+    world.nodes[0].side = world.nodes[1].side = 1
+    world.run(3.0 + 2 * LEASE_S + 10)
+    assert world.acting() and world.acting()[0] in (2, 3, 4)
+    assert world.nodes[0].state.role is Role.RESTING
+    world.run(world.now + 2 * HEADLESS_S + 2 * LEASE_S)
+    assert [node.state.role for node in world.nodes[:2]] == [Role.OVER, Role.OVER]
+
+
+def test_a_minority_wins_nothing_and_ends() -> None:
+    world = World(3, nodes=4)
+    world.run(2.0)
+    for node in world.nodes[:3]:
+        node.side = 1
+    world.run(2.0 + HEADLESS_S + 5)
+    assert world.acting() == [0]
+    assert world.nodes[3].state.role is Role.OVER and set(world.claims) == {1}
+
+
+def test_a_node_that_lost_only_its_own_link_to_the_head_does_not_take_over() -> None:
+    world = World(4)
+    world.run(2.0)
+    world.nodes[2].lose(is_certain=False)
+    world.run(30.0)
+    assert world.acting() == [0] and set(world.claims) == {1}
+
+
+def run_with_faults(seed: int) -> World:
+    """Crashes, partitions and nodes that stand still, then peace."""
+    world = World(seed, nodes=seed % 3 + 3)
+    rng = random.Random(seed + 1)
+
+    def fault() -> None:
+        kind = rng.random()
+        up = [node for node in world.nodes if node.is_up]
+        node = rng.choice([*up, *(one for one in up if one.is_acting)])
+        if kind < 0.25 and len(up) * 2 > len(world.nodes) + 2:
+            node.is_up = False
+        elif kind < 0.6:
+            for one in up:
+                one.side = rng.randrange(2)
+        elif kind < 0.9:
+            node.is_paused = True
+            world.later(rng.choice((0.5, 5.0, 20.0)), node.resume)
+        else:
+            for one in up:
+                one.side = 0
+
+    for _ in range(6):
+        world.later(rng.uniform(1.0, 60.0), fault)
+    world.later(61.0, lambda: [setattr(node, "side", 0) for node in world.nodes] and None)
+    world.run(120.0)
+    return world
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_no_two_nodes_act_at_once_whatever_fails(first: int) -> None:
+    epochs = set()
+    for seed in range(first, first + 100):
+        epochs.update(run_with_faults(seed).acted)
+    assert epochs >= {2, 3}, "some head was taken over from, and its heir, too"
+
+
+def test_a_winner_that_does_not_wait_for_the_lease_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(do, "DRIFT", 0.0)
+    with pytest.raises(AssertionError, match="HED-2"):
+        list(map(run_with_faults, range(200)))
