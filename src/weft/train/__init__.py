@@ -13,6 +13,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from weft.train.backends import lightgbm_network as lightgbm_network
     from weft.train.backends import prepare_model as prepare_model
     from weft.train.errors import GroupError as GroupError
     from weft.train.errors import GroupTimeoutError as GroupTimeoutError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from weft.tune.checkpoint import Checkpoint as Checkpoint
 
 _HOMES = {
-    "backends": "prepare_model",
+    "backends": "lightgbm_network prepare_model",
     "errors": "GroupError GroupTimeoutError MemberLostError MismatchError WorkersLostError",
     "group": "Group Meeting",
     "optimizers": "SGD Adam Optimizer",

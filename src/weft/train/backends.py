@@ -1,4 +1,4 @@
-"""How the workers of a trainer find each other: Weft's own groups, PyTorch's process group, or JAX's runtime.
+"""How the workers of a trainer find each other: Weft's own groups, or the distributed modes of the guests.
 
 Weft's group needs nothing set up (`train.get_context().group`) and is there with every backend.
 """
@@ -8,39 +8,43 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 from weft.train.session import TrainContext, get_context
 
-__all__ = ["BACKENDS", "free_address", "keeps_processes", "prepare_model", "running"]
+__all__ = ["BACKENDS", "free_address", "keeps_processes", "lightgbm_network", "prepare_model", "running"]
 
-BACKENDS = ("weft", "torch", "jax")
+BACKENDS = ("weft", "torch", "jax", "xgboost", "lightgbm")
 
 
 def keeps_processes(backend: str) -> bool:
     """Whether a process can go on as a worker among others than it began with."""
-    return backend == "weft"
+    return backend in ("weft", "xgboost", "lightgbm")
 
 
 def free_address(ip: str) -> str:
-    """Where rank 0 can listen. It listens later, so another process could take the port; then the start fails."""
+    """Where this process can listen. It listens later, so another process could take the port; then the start fails."""
     with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as listener:
         listener.bind((ip, 0))
         return f"{ip}:{listener.getsockname()[1]}"
 
 
 @contextlib.contextmanager
-def running(backend: str, context: TrainContext, address: str, timeout_s: float) -> Iterator[None]:
-    """Set up around a loop."""
+def running(backend: str, context: TrainContext, addresses: Sequence[str], timeout_s: float) -> Iterator[None]:
+    """Set up around a loop; each rank has one of the addresses to listen at."""
     if backend == "torch":
-        with _torch(context, address, timeout_s):
+        with _torch(context, addresses[0], timeout_s):
             yield
     elif backend == "jax":
-        with _jax(context, address, timeout_s):
+        with _jax(context, addresses[0], timeout_s):
+            yield
+    elif backend == "xgboost":
+        with _xgboost(context, addresses[0], timeout_s):
             yield
     else:
+        context.addresses = tuple(addresses)
         yield
 
 
@@ -86,6 +90,48 @@ def _jax(context: TrainContext, address: str, timeout_s: float) -> Iterator[None
         yield
     finally:
         jax.distributed.shutdown()  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _xgboost(context: TrainContext, address: str, timeout_s: float) -> Iterator[None]:
+    """Rank 0 has XGBoost's tracker, beside its own part of the work."""
+    from xgboost import collective
+    from xgboost.tracker import RabitTracker
+
+    host, _, port = address.rpartition(":")
+    tracker = None
+    if context.rank == 0:
+        tracker = RabitTracker(n_workers=context.size, host_ip=host, port=int(port), timeout=int(timeout_s))
+        tracker.start()
+    context.group.barrier()  # the tracker listens
+    with collective.CommunicatorContext(
+        dmlc_tracker_uri=host,
+        dmlc_tracker_port=int(port),
+        dmlc_task_id=f"{context.rank:06d}",
+        dmlc_timeout=int(timeout_s),
+    ):
+        yield
+    if tracker is not None:
+        tracker.wait_for()
+
+
+def lightgbm_network(timeout_s: float = 120.0) -> dict[str, Any]:
+    """In a loop of a trainer with the backend "lightgbm": the parameters by which LightGBM finds the other workers.
+
+    >>> lgb.train({"objective": "regression", "tree_learner": "data", **train.lightgbm_network()}, dataset)
+    """
+    context = get_context()
+    if context.size == 1:
+        return {}
+    if len(context.addresses) != context.size:
+        raise RuntimeError('lightgbm_network() is for loops of a trainer with backend="lightgbm"')
+    return {
+        "machines": ",".join(context.addresses),
+        "local_listen_port": int(context.addresses[context.rank].rpartition(":")[2]),
+        "num_machines": context.size,
+        "time_out": max(1, int(timeout_s // 60)),
+        "pre_partition": True,
+    }
 
 
 def prepare_model(model: Any, **options: Any) -> Any:

@@ -26,6 +26,8 @@ class TrainContext:
         self.generation = generation
         """How often the workers have changed since `fit` began."""
         self.trainer = trainer
+        self.addresses: tuple[str, ...] = ()
+        """Where the workers can listen, for backends that need it."""
         self._meeting = meeting
         self._group: Group | None = None
 

@@ -65,7 +65,7 @@ class Trainer:
     """Of each worker."""
     config: Mapping[str, Any] = field(default_factory=dict)
     backend: str = "weft"
-    """"weft"; "torch", which sets up torch.distributed (NCCL with GPUs, otherwise gloo); or "jax"."""
+    """"weft", "torch" (torch.distributed with NCCL or gloo), "jax", "xgboost" or "lightgbm": what is set up."""
     datasets: Mapping[str, Any] = field(default_factory=dict)
     name: str | None = None
     storage_path: str | os.PathLike[str] | None = None
@@ -217,10 +217,15 @@ class _Fit:
         shards = {name: split_dataset(dataset, size) for name, dataset in trainer.datasets.items()}
         head = members[0].actor
         meeting = weft.get(head.meeting.remote(size))
-        address = ""
+        addresses: list[str] = []
         if trainer.backend != "weft":
             ips = {node["NodeID"]: node["NodeManagerAddress"] for node in weft.nodes()}
-            address = weft.get(head.free_address.remote(ips[places[0].node_id]))
+            addresses = weft.get(
+                [
+                    member.actor.free_address.remote(ips[place.node_id])
+                    for member, place in zip(members, places, strict=True)
+                ]
+            )
         own = weft.get_runtime_context().get_node_id()
         checkpoint = self._history.checkpoint
         may_be_unseen = any(place.node_id != own for place in places) or "://" in self._storage.root
@@ -233,7 +238,7 @@ class _Fit:
                     loop=trainer.loop,
                     config=dict(trainer.config),
                     backend=trainer.backend,
-                    address=address,
+                    addresses=tuple(addresses),
                     timeout_s=trainer.timeout_s,
                     rank=rank,
                     size=size,

@@ -43,7 +43,8 @@ class Assignment:
     loop: Callable[..., Any]
     config: dict[str, Any]
     backend: str
-    address: str
+    addresses: tuple[str, ...]
+    """One for each rank, where it can listen; none for Weft's own groups."""
     timeout_s: float
     rank: int
     size: int
@@ -100,7 +101,7 @@ class TrainWorker:
         self._ending.clear()
         with _WorkerSession(assignment, self._outbox, self._ending) as session:
             context = session.context
-            with backends.running(assignment.backend, context, assignment.address, assignment.timeout_s):
+            with backends.running(assignment.backend, context, assignment.addresses, assignment.timeout_s):
                 try:
                     assignment.loop(*([assignment.config] if _takes_config(assignment.loop) else []))
                 except EndOfGeneration:
