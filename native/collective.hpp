@@ -35,6 +35,7 @@ enum class Operation : uint32_t {
     broadcast = 8,
     all_to_all = 9,
     send = 10,
+    refused = 11,  ///< a member's own argument was bad: it takes part only so that all others hear of it
 };
 
 /// What a member asks for; all members must ask for the same.

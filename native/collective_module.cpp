@@ -111,7 +111,7 @@ nb::object run(GroupMember& group, Call&& call) {
 
 Request make_request(uint32_t operation, uint32_t element, uint32_t reduction, uint32_t root,
                      const std::vector<int64_t>& shape, const Member& member) {
-    if (operation > uint32_t(Operation::send)) throw nb::value_error("there is no such operation");
+    if (operation > uint32_t(Operation::refused)) throw nb::value_error("there is no such operation");
     if (element >= kElements) throw nb::value_error("there is no such type of element");
     if (reduction >= kReductions) throw nb::value_error("there is no such reduction");
     if (root >= member.size()) throw nb::value_error("the root is not a member");
@@ -140,6 +140,7 @@ Outcome dispatch(Member& member, const Request& request, uint32_t peer, bool is_
         case Operation::join:
             return member.join();
         case Operation::barrier:
+        case Operation::refused:
             return member.barrier(request);
         case Operation::all_reduce:
             return member.all_reduce(request, to, out->bytes() / width);
@@ -173,6 +174,7 @@ void check_buffers(const Member& member, const Request& request, bool is_receivi
     switch (request.operation) {
         case Operation::join:
         case Operation::barrier:
+        case Operation::refused:
             return;
         case Operation::all_reduce:
         case Operation::reduce:
@@ -226,9 +228,31 @@ nb::object perform(GroupMember& group, uint32_t operation, uint32_t element, uin
     });
 }
 
+/// Reduces arrays of this process, as the members of a group do with theirs.
+void reduce_arrays(uint32_t element, uint32_t reduction, nb::list arrays, nb::object out) {
+    if (element >= kElements) throw nb::value_error("there is no such type of element");
+    if (reduction >= kReductions) throw nb::value_error("there is no such reduction");
+    if (arrays.size() == 0 || arrays.size() > kMaxMembers)
+        throw nb::value_error("there must be 1 to 256 arrays");
+    const View target(out, true);
+    std::vector<std::unique_ptr<View>> views;
+    std::vector<const void*> pointers;
+    for (nb::handle array : arrays) {
+        views.push_back(std::make_unique<View>(array, false));
+        need_bytes(*views.back(), target.bytes(), "the arrays must be as large as the output");
+        pointers.push_back(views.back()->data());
+    }
+    nb::gil_scoped_release unlocked;
+    const Element type = Element(element);
+    reduce(type, Reduction(reduction), pointers.data(), uint32_t(pointers.size()),
+           target.bytes() / element_bytes(type), target.data(), nullptr);
+}
+
 }  // namespace
 
 void add_group_member(nb::module_& m) {
+    m.def("reduce_arrays", &reduce_arrays, nb::arg("element"), nb::arg("reduction"), nb::arg("arrays"),
+          nb::arg("out"));
     nb::class_<GroupMember>(m, "GroupMember")
         .def(nb::init<nb::object, uint32_t, uint64_t, uint32_t, double>(), nb::arg("block"), nb::arg("size"),
              nb::arg("slot_bytes"), nb::arg("rank"), nb::arg("timeout_s"))

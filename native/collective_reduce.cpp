@@ -18,6 +18,33 @@ struct BFloat16 {
     uint16_t bits;
 };
 
+struct Float16 {
+    uint16_t bits;
+};
+
+/// Without branches, so that loops of it are vectorised.
+WEFT_INLINE float widen(Float16 value) {
+    const uint32_t shifted = uint32_t(value.bits & 0x7fff) << 13;
+    // Exponents are moved by multiplying; that is exact, for subnormal numbers too.
+    const float scaled = std::bit_cast<float>(shifted) * 0x1p112f;
+    const uint32_t special = (value.bits & 0x7c00) == 0x7c00 ? 0x7f800000u : 0u;
+    const uint32_t sign = uint32_t(value.bits & 0x8000) << 16;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
+}
+
+/// To nearest, ties to even.
+WEFT_INLINE Float16 narrow(float value) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const uint32_t magnitude = bits & 0x7fffffff;
+    const uint16_t sign = uint16_t((bits >> 16) & 0x8000);
+    // Below the smallest normal number, adding a half lets the machine round to its last place.
+    const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+    const uint32_t normal = (magnitude - 0x38000000u + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    const uint32_t large = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    const uint32_t found = magnitude >= 0x477ff000u ? large : magnitude < 0x38800000u ? small : normal;
+    return Float16{uint16_t(found | sign)};
+}
+
 template <class T>
 struct Running {
     using type = T;
@@ -27,9 +54,16 @@ struct Running<BFloat16> {
     using type = float;
 };
 
+template <>
+struct Running<Float16> {
+    using type = float;
+};
+
 template <class T>
 WEFT_INLINE auto load(T value) {
-    if constexpr (std::is_same_v<T, BFloat16>)
+    if constexpr (std::is_same_v<T, Float16>)
+        return widen(value);
+    else if constexpr (std::is_same_v<T, BFloat16>)
         return std::bit_cast<float>(uint32_t(value.bits) << 16);
     else
         return value;
@@ -37,7 +71,9 @@ WEFT_INLINE auto load(T value) {
 
 template <class T, class R>
 WEFT_INLINE T store(R value) {
-    if constexpr (std::is_same_v<T, BFloat16>) {
+    if constexpr (std::is_same_v<T, Float16>) {
+        return narrow(value);
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
         const uint32_t bits = std::bit_cast<uint32_t>(value);
         const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
         const uint32_t quiet_nan = (bits >> 16) | 0x40;
@@ -168,6 +204,12 @@ Kernel kernel(Element element, Reduction reduction) {
             return kernel<uint32_t>(reduction);
         case Element::uint64:
             return kernel<uint64_t>(reduction);
+        case Element::float16:
+            return kernel<Float16>(reduction);
+        case Element::boolean: {
+            const bool is_and = reduction == Reduction::product || reduction == Reduction::minimum;
+            return kernel<uint8_t>(is_and ? Reduction::minimum : Reduction::maximum);
+        }
     }
     __builtin_unreachable();
 }
@@ -175,7 +217,7 @@ Kernel kernel(Element element, Reduction reduction) {
 }  // namespace
 
 size_t element_bytes(Element element) {
-    constexpr size_t bytes[kElements] = {4, 8, 2, 1, 2, 4, 8, 1, 2, 4, 8};
+    constexpr size_t bytes[kElements] = {4, 8, 2, 1, 2, 4, 8, 1, 2, 4, 8, 2, 1};
     return bytes[uint32_t(element)];
 }
 

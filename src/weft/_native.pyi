@@ -397,4 +397,7 @@ class GroupMember:
     def set_timeout(self, timeout_s: float) -> None: ...
     def leave(self) -> None: ...
 
+def reduce_arrays(element: int, reduction: int, arrays: list[Any], out: object) -> None:
+    """Reduce arrays of equal sizes, in their order, into `out`, which may be one of them, as a group does."""
+
 _Request = tuple[int, int, int, int, tuple[int, ...]]

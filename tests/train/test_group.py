@@ -42,7 +42,7 @@ def test_all_reduce_is_numpys_reduction_over_the_ranks(group: Any, op: str) -> N
 
 
 def test_every_type_of_element_is_summed(group: Any) -> None:
-    names = [name for name in ELEMENT_TYPES if name != "bfloat16"]
+    names = [name for name in ELEMENT_TYPES if name not in ("bfloat16", "bool")]
 
     def work(member: train.Group, names: list[str]) -> list[Any]:
         return [member.all_reduce(inputs(member.rank, 40_000, name)) for name in names]
@@ -53,6 +53,34 @@ def test_every_type_of_element_is_summed(group: Any) -> None:
         for result in results:
             assert result[i].dtype == name
             np.testing.assert_array_equal(result[i], expected.astype(name))
+
+
+@pytest.mark.parametrize(("op", "both"), [("sum", np.logical_or), ("prod", np.logical_and)])
+def test_booleans_are_joined_by_or_and_and(group: Any, op: str, both: Any) -> None:
+    def work(member: train.Group, op: str) -> Any:
+        return member.all_reduce(inputs(member.rank, 40_000) > 4, op)
+
+    expected = both.reduce([inputs(rank, 40_000) > 4 for rank in range(len(group.actors))])
+    for result in group.run(work, op):
+        assert result.dtype == bool
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_float16_is_added_up_in_float32_and_rounded_once(group: Any) -> None:
+    def values(rank: int) -> Any:
+        every = np.arange(65536, dtype=np.uint16).view(np.float16)  # all numbers there are
+        return np.roll(every, 777 * rank)
+
+    def work(member: train.Group) -> Any:
+        return member.all_reduce(values(member.rank))
+
+    with np.errstate(all="ignore"):
+        total = values(0).astype(np.float32)
+        for rank in range(1, len(group.actors)):
+            total = total + values(rank).astype(np.float32)
+        expected = total.astype(np.float16)
+    for result in group.run(work):
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_a_reduction_is_bit_equal_on_all_members_and_in_the_order_of_the_ranks(group: Any) -> None:

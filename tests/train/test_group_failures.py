@@ -51,6 +51,50 @@ def test_any_other_difference_is_named_too(members: Callable[..., Any], other: A
         assert f"rank 0 asked for all_reduce of float64 (5,) by sum, but rank 1 for {words}" in str(error)
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda member: member.all_reduce([1, 2, 3]),
+        lambda member: member.all_reduce(np.zeros(5), "median"),
+        lambda member: member.all_reduce(np.zeros((5, 5)).T),
+        lambda member: member.all_reduce(np.zeros((1,) * 9)),
+        lambda member: member.broadcast(np.zeros(5), root=7),
+    ],
+    ids=["kind", "reduction", "strides", "dimensions", "root"],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_bad_argument_on_one_member_ends_the_operation_on_all(
+    members: Callable[..., Any], bad: Any, rank: int
+) -> None:
+    def work(member: train.Group) -> None:
+        bad(member) if member.rank == rank else member.all_reduce(np.zeros(5))
+
+    group = members(3)
+    for number, error in enumerate(group.errors(work)):
+        assert isinstance(error, train.MismatchError) == (number != rank)
+        if number != rank:
+            assert (error.rank, error.operation) == (rank, "all_reduce")  # type: ignore[attr-defined]
+            assert "nothing, since its own argument was bad" in str(error)
+        else:
+            assert isinstance(error, TypeError | ValueError)
+    assert [array[0] for array in group.run(lambda member: member.all_reduce(np.ones(1)))] == [3.0] * 3
+
+
+@pytest.mark.parametrize("sender_is_bad", [True, False])
+def test_a_bad_message_ends_both_sides(members: Callable[..., Any], sender_is_bad: bool) -> None:
+    def work(member: train.Group) -> None:
+        if member.rank == 0:
+            member.send("text" if sender_is_bad else np.zeros(3), 1)
+        else:
+            member.recv(np.zeros(3) if sender_is_bad else "text", 0)
+
+    errors = members(2).errors(work)
+    bad = 0 if sender_is_bad else 1
+    assert isinstance(errors[bad], TypeError)
+    assert isinstance(errors[1 - bad], train.MismatchError)
+    assert errors[1 - bad].rank == bad  # type: ignore[attr-defined]
+
+
 def test_a_message_that_does_not_fit_raises_on_both_sides(members: Callable[..., Any]) -> None:
     def work(member: train.Group) -> None:
         if member.rank == 0:

@@ -12,13 +12,18 @@ array([3., 3., 3.])
 
 Invariants. GRP-1: all members call the same operations in the same order. GRP-2: the result of a reduction is
 bit-equal on all members, and the order of its terms is that of the ranks. GRP-3: an operation that one member cannot
-finish for want of another raises on every member that waits for it.
+finish for want of another raises on every member that waits for it. GRP-4: an argument that is bad on one member raises
+on all members, a MismatchError on the others, and the group can be used on.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from weft.exceptions import LocalNodeDiedError
 from weft.train.arrays import HostArray, host_array
@@ -31,6 +36,27 @@ _MAX_MEMBERS = 256
 # Measured: all slots together should stay in the caches, and one should be worth a round.
 _ALL_SLOTS_BYTES = 2 << 20
 _SLOT_BYTES = range(64 << 10, (1 << 20) + 1)
+
+
+_Operation = TypeVar("_Operation", bound=Callable[..., Any])
+_NOTHING = (-1,)
+"""The shape of a message whose own end was bad."""
+
+
+def _told_to_all(operation: _Operation) -> _Operation:
+    """When an argument is bad, take part in a round all the same, in which the others hear of it."""
+
+    @functools.wraps(operation)
+    def tried(self: Group, *args: Any, **kwargs: Any) -> Any:
+        performed = self._performed
+        try:
+            return operation(self, *args, **kwargs)
+        except Exception:
+            if self._performed == performed:
+                self._ask("refused", None, None, ())
+            raise
+
+    return tried  # type: ignore[return-value]
 
 
 class Meeting:
@@ -61,29 +87,35 @@ class Meeting:
 class Group:
     """This process as one member. Made by `Meeting.join`; ends by `close`, `with`, or when it is collected.
 
-    Arrays are of NumPy, PyTorch (CPU) or JAX, C-contiguous, of float32, float64, bfloat16 or integers. Where it says
-    "in place", a JAX array is not written; the result is the array returned. `op` is sum, prod, min, max or mean."""
+    Arrays are of NumPy, PyTorch (CPU) or JAX, C-contiguous, of floating point, integers or booleans. Where it says
+    "in place", a JAX array is not written; the result is the array returned. `op` is sum, prod, min, max or mean; of
+    booleans, sum and max are "or", prod and min are "and"."""
 
     def __init__(self, member: GroupMember, rank: int, size: int) -> None:
         self._member = member
         self.rank = rank
         self.size = size
+        self._performed = 0
+        """Operations in which this member and the others heard of each other."""
 
     def __repr__(self) -> str:
         return f"Group(rank={self.rank}, size={self.size})"
 
+    @_told_to_all
     def all_reduce(self, array: Any, op: str = "sum") -> Any:
         """Reduce over all members, in place."""
         host = host_array(array, written=True)
         self._perform("all_reduce", None, host, op=op)
         return _in_place(array, host)
 
+    @_told_to_all
     def reduce(self, array: Any, root: int = 0, op: str = "sum") -> Any:
         """Reduce over all members, in place at the root; the others' arrays stay as they are."""
         host = host_array(array, written=True)
         self._perform("reduce", None, host, op=op, root=root)
         return _in_place(array, host) if self.rank == root else array
 
+    @_told_to_all
     def reduce_scatter(self, array: Any, op: str = "sum", out: Any = None) -> Any:
         """Reduce over all members; this member's share of the first dimension."""
         host = host_array(array, written=False)
@@ -92,6 +124,7 @@ class Group:
         self._perform("reduce_scatter", host, part, op=op)
         return _result(out, part)
 
+    @_told_to_all
     def all_gather(self, array: Any, out: Any = None) -> Any:
         """All members' arrays in the order of their ranks, along a new first dimension."""
         host = host_array(array, written=False)
@@ -100,6 +133,7 @@ class Group:
         self._perform("all_gather", host, whole)
         return _result(out, whole)
 
+    @_told_to_all
     def gather(self, array: Any, root: int = 0) -> Any:
         """As `all_gather` at the root; None elsewhere."""
         host = host_array(array, written=False)
@@ -107,6 +141,7 @@ class Group:
         self._perform("gather", host, whole, root=root)
         return None if whole is None else _result(None, whole)
 
+    @_told_to_all
     def scatter(self, out: Any, source: Any = None, root: int = 0) -> Any:
         """Write this member's row of the root's `source` into `out`, in place; only the root has a source."""
         part = host_array(out, written=True)
@@ -118,12 +153,14 @@ class Group:
         self._perform("scatter", host, part, root=root)
         return _in_place(out, part)
 
+    @_told_to_all
     def broadcast(self, array: Any, root: int = 0) -> Any:
         """The root's array on all members, in place."""
         host = host_array(array, written=True)
         self._perform("broadcast", None, host, root=root)
         return _in_place(array, host)
 
+    @_told_to_all
     def all_to_all(self, array: Any, out: Any = None) -> Any:
         """Part r of this member's first dimension goes to rank r, and comes in at this member's own place there."""
         host = host_array(array, written=False)
@@ -135,12 +172,21 @@ class Group:
     def send(self, array: Any, to: int) -> None:
         """Hand an array to one member; returns once it has taken it, so two that both send first never end."""
         self._check_peer(to)
-        self._perform("send", host_array(array, written=False), None, peer=to)
+        try:
+            host = host_array(array, written=False)
+        except Exception:
+            self._ask("send", np.empty(0), None, _NOTHING, peer=to)
+            raise
+        self._perform("send", host, None, peer=to)
 
     def recv(self, array: Any, source: int) -> Any:
         """Take what one member sends, in place."""
         self._check_peer(source)
-        host = host_array(array, written=True)
+        try:
+            host = host_array(array, written=True)
+        except Exception:
+            self._ask("send", None, np.empty(0), _NOTHING, peer=source)
+            raise
         self._perform("send", None, host, peer=source)
         return _in_place(array, host)
 
@@ -183,22 +229,39 @@ class Group:
         element = described.element if described else ELEMENT_TYPES[0]
         if op not in REDUCTIONS:
             raise ValueError(f"op must be one of {', '.join(REDUCTIONS)}, but got {op!r}")
-        if op == "mean" and "int" in element:
+        if op == "mean" and "float" not in element:
             raise TypeError(f"the mean is for floating point, but got {element}: reduce with sum and divide")
         if not 0 <= root < self.size:
             raise ValueError(f"root must be from 0 to {self.size - 1}, but got {root}")
-        failure = self._member.perform(
-            OPERATIONS.index(operation),
+        failure = self._ask(
+            operation,
+            source.memory if source else None,
+            target.memory if target else None,
+            described.memory.shape if described else (),
             ELEMENT_TYPES.index(element),
             REDUCTIONS.index(op),
             root,
-            described.memory.shape if described else (),
-            source.memory if source else None,
-            target.memory if target else None,
             peer,
         )
         if failure is not None:
             raise self._error(operation, failure, peer)
+
+    def _ask(
+        self,
+        operation: str,
+        source: Any,
+        target: Any,
+        shape: tuple[int, ...],
+        element: int = 0,
+        reduction: int = 0,
+        root: int = 0,
+        peer: int = -1,
+    ) -> tuple[Any, ...] | None:
+        """Why it failed on all members; raises for what only this member knows of."""
+        number = OPERATIONS.index(operation)
+        failure = self._member.perform(number, element, reduction, root, shape, source, target, peer)
+        self._performed += 1
+        return failure
 
     def _error(self, operation: str, failure: tuple[Any, ...], peer: int) -> Exception:
         what, rank, why, first, other = failure
@@ -206,7 +269,8 @@ class Group:
         if what == "mismatch":
             others = f"rank {rank} for {_request(other)}"
             one = 0 if peer < 0 else (self.rank if rank == peer else peer)
-            return MismatchError(f"{where}: rank {one} asked for {_request(first)}, but {others}", rank, operation)
+            culprit = one if _is_refused(first) else rank
+            return MismatchError(f"{where}: rank {one} asked for {_request(first)}, but {others}", culprit, operation)
         if what == "timed out":
             return GroupTimeoutError(
                 f"{where}: rank {rank} did not come in time. Does every member call the same operations, and had all "
@@ -234,6 +298,8 @@ def _described(operation: str, source: HostArray | None, target: HostArray | Non
 
 def _request(request: tuple[int, int, int, int, tuple[int, ...]]) -> str:
     operation, element, reduction, root, shape = request
+    if _is_refused(request):
+        return "nothing, since its own argument was bad"
     name = OPERATIONS[operation]
     if name in ("barrier", "join"):
         return name
@@ -243,6 +309,10 @@ def _request(request: tuple[int, int, int, int, tuple[int, ...]]) -> str:
     if name in ("reduce", "gather", "scatter", "broadcast"):
         words.append(f"with root {root}")
     return " ".join(words)
+
+
+def _is_refused(request: tuple[int, int, int, int, tuple[int, ...]]) -> bool:
+    return OPERATIONS[request[0]] == "refused" or request[4] == _NOTHING
 
 
 def _in_place(array: Any, host: HostArray) -> Any:

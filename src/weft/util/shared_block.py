@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft._native import GroupMember
+from weft._native import GroupMember, reduce_arrays
 
-__all__ = ["ELEMENT_TYPES", "GONE", "OPERATIONS", "REDUCTIONS", "GroupMember", "SharedBlock"]
+__all__ = ["ELEMENT_TYPES", "GONE", "OPERATIONS", "REDUCTIONS", "GroupMember", "SharedBlock", "reduce_arrays"]
 
 # The index is the native number: collective_reduce.hpp and collective.hpp.
 ELEMENT_TYPES = (
@@ -31,6 +31,8 @@ ELEMENT_TYPES = (
     "uint16",
     "uint32",
     "uint64",
+    "float16",
+    "bool",
 )
 REDUCTIONS = ("sum", "prod", "min", "max", "mean")
 OPERATIONS = (
@@ -45,6 +47,7 @@ OPERATIONS = (
     "broadcast",
     "all_to_all",
     "send",
+    "refused",
 )
 GONE = ("present", "died", "left", "was interrupted", "timed out", "failed")
 
