@@ -120,6 +120,11 @@ fuzz: build  ## all that reads bytes of other nodes; FUZZ_SECONDS=60
 	@nice -n 19 $(python) tests/fuzz/fuzz_links.py build/fuzz tests/fuzz/corpus -max_total_time=$(FUZZ_SECONDS) \
 		-artifact_prefix=build/fuzz- -print_final_stats=1
 
+.PHONY: fuzz-serve
+fuzz-serve: build  ## requests made up from an example's OpenAPI against weft.serve
+	@$(pip) --group fuzz-serve
+	@$(python) tests/fuzz/fuzz_serve.py
+
 .PHONY: bench-rl
 bench-rl: build  ## does each algorithm of weft.rl reach its bar? hours; RL_CASES='ppo-cartpole …' RL_SEEDS=5
 	@$(python) benchmarks/rl/bars.py $(RL_CASES) --seeds $(RL_SEEDS)

@@ -1,0 +1,138 @@
+"""The front's protocol alone, with a transport that only remembers: whatever bytes come, in whatever pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.serve.http.exchange import Exchange
+from weft.serve.http.messages import HttpAnswer, HTTPOptions
+from weft.serve.http.protocol import HttpProtocol
+
+GOOD = (
+    b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"POST /b?c=d HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc",
+    b"POST /c HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n",
+    b"HEAD /d HTTP/1.1\r\n\r\n",
+    b"GET /%41%zz HTTP/1.1\r\nx-request-id: mine\r\n\r\n",
+)
+ODD = (
+    b"\r\n",
+    b"\0",
+    b"GET",
+    b" / HTTP/1.1\r\n",
+    b"content-length: 99999999999\r\n\r\n",
+    b"transfer-encoding: chunked\r\n\r\nffffffff\r\n",
+    b"connection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    b"CONNECT x:1 HTTP/1.1\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"a" * 3000,
+    b"expect: 100-continue\r\ncontent-length: 5\r\n\r\n",
+)
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.written = b""
+        self.is_open = True
+        self.is_reading = True
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 1)
+
+    def write(self, data: bytes) -> None:
+        assert self.is_open
+        self.written += data
+
+    def close(self) -> None:
+        self.is_open = False
+
+    abort = write_eof = close
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+class App:
+    """Answers at once with what it was asked; every third time a round later."""
+
+    def __init__(self) -> None:
+        self.options = HTTPOptions(max_head_bytes=2000, max_body_bytes=1000)
+        self.now_s = 0.0
+        self.began = 0
+        self.refusals: list[int] = []
+
+    def begin(self, exchange: Exchange) -> None:
+        self.began += 1
+        exchange.request_id = "id"
+        assert len(exchange.body) <= 1000
+        answer = HttpAnswer(200, (), exchange.path.encode() + exchange.body)
+        if self.began % 3:
+            exchange.respond(answer)
+        else:
+            asyncio.get_running_loop().call_soon(exchange.respond, answer)
+
+    def reads_pieces(self, exchange: Exchange) -> bool:
+        return False
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        pass
+
+    def count_refusal(self, status: int) -> None:
+        self.refusals.append(status)
+
+    def date(self, state: Any) -> bytes:
+        return b""
+
+
+async def fed(pieces: list[bytes]) -> tuple[bytes, App]:
+    app, transport = App(), Transport()
+    state = SimpleNamespace(connections=set(), default_headers=[], total_requests=0)
+    protocol = HttpProtocol(app, SimpleNamespace(ws_protocol_class=None), state)  # type: ignore[arg-type]
+    protocol.connection_made(transport)
+    for piece in pieces:
+        while transport.is_open and not transport.is_reading:
+            await asyncio.sleep(0)
+        if not transport.is_open:
+            break
+        protocol.data_received(piece)
+        assert protocol._head_bytes <= 2000 + 4000 or not transport.is_open
+    for _ in range(10 * len(pieces) + 10):
+        await asyncio.sleep(0)
+    protocol.sweep(1e9)
+    assert not transport.is_open, "in every phase there is a time after which the connection ends"
+    protocol.connection_lost(None)
+    assert not state.connections
+    return transport.written, app
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
+    return [data[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(GOOD), max_size=6), st.lists(st.integers(0, 1000), max_size=8))
+def test_requests_are_answered_in_order_however_they_are_cut(requests: list[bytes], places: list[int]) -> None:
+    data = b"".join(requests)
+    written, app = asyncio.run(fed(cut(data, places)))
+    assert app.began == len(requests) and not app.refusals
+    assert written == asyncio.run(fed([data] if data else []))[0]
+    assert len(re.findall(rb"HTTP/1\.1 200 OK\r\n", written)) == len(requests)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(st.one_of(st.sampled_from(GOOD + ODD), st.binary(max_size=50)), max_size=12))
+def test_no_bytes_bring_the_protocol_down(pieces: list[bytes]) -> None:
+    written, app = asyncio.run(fed(pieces))
+    heads = re.findall(rb"HTTP/1\.1 (\d+) ", written)
+    assert len([one for one in heads if one != b"100"]) >= app.began - 1
+    assert set(app.refusals) <= {400, 408, 413, 431}
