@@ -15,12 +15,13 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
 from weft import serve
-from weft.serve.http.bodies import BadRequest, decoded, encoded
+from weft.serve.http.bodies import ARROW, BadRequest, decoded, encoded
 
 fast = FastAPI()
 
@@ -101,6 +102,17 @@ def test_arrays_and_bytes_travel_as_they_are(client: httpx.Client) -> None:
     np.testing.assert_array_equal(np.load(io.BytesIO(answer.content)), array)
     raw = client.post("/echo", content=b"\0\1", headers={"content-type": "application/octet-stream"})
     assert raw.content == b"\0\1"
+
+
+def test_arrow_tables_travel_as_streams() -> None:
+    table = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})
+    answer = encoded(table, "")
+    assert answer.headers == ((b"content-type", ARROW.encode()),) and decoded(answer.body, ARROW).equals(table)
+    assert decoded(encoded(table.to_batches()[0], "").body, ARROW).equals(table)
+    assert encoded(table.column("a"), "").body == b"[1,2,3]" and encoded(pa.scalar(1.5), "").body == b"1.5"
+    for wrong in (b"", b"nope", answer.body[:50]):
+        with pytest.raises(BadRequest, match="the body is not application"):
+            decoded(wrong, ARROW)
 
 
 def test_a_generator_streams_lines(client: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -116,7 +117,7 @@ async def fed(pieces: list[bytes]) -> tuple[bytes, App]:
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
-    return [data[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+    return [data[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 @settings(max_examples=60, deadline=None)

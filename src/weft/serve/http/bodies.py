@@ -1,7 +1,7 @@
 """Bodies of requests to arguments, results to bodies. Runs in the replica.
 
-A body becomes the first argument: JSON a Python value, `application/x-npy` an array, `text/*` a string, anything else
-bytes. Query parameters become keyword arguments, as strings.
+A body becomes the first argument: JSON a Python value, `application/x-npy` an array, an Arrow stream a table, `text/*`
+a string, anything else bytes. Query parameters become keyword arguments, as strings.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from weft.serve.http.messages import Headers, HttpAnswer, HttpHead, HttpRequest
 
 NPY = "application/x-npy"
+ARROW = "application/vnd.apache.arrow.stream"
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -49,6 +50,8 @@ def decoded(body: bytes, content_type: str) -> Any:
             return msgspec.json.decode(body)
         if kind == NPY:
             return np.load(io.BytesIO(body), allow_pickle=False)
+        if kind == ARROW:
+            return _table(body)
         if kind.startswith("text/"):
             return body.decode()
     except (ValueError, EOFError, RecursionError, MemoryError) as error:
@@ -76,6 +79,8 @@ def payload(value: Any, accept: str = "") -> tuple[bytes, bytes]:
         buffer = io.BytesIO()
         np.save(buffer, value, allow_pickle=False)
         return NPY.encode(), buffer.getvalue()
+    if type(value).__module__.startswith("pyarrow."):
+        return _arrow_payload(value)
     return b"application/json", msgspec.json.encode(value, enc_hook=_plain)
 
 
@@ -97,6 +102,33 @@ def refusal(status: int, reason: str, headers: Headers = ()) -> HttpAnswer:
 
 def content_type(kind: bytes) -> Headers:
     return ((b"content-type", kind),)
+
+
+def _table(body: bytes) -> Any:
+    """The stream's table, over the body's own bytes."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise BadRequest(415, "Arrow can not be read here: pyarrow is not installed") from None
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            return reader.read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _arrow_payload(value: Any) -> tuple[bytes, bytes]:
+    import pyarrow as pa
+
+    table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
+    if not isinstance(table, pa.Table):
+        return b"application/json", msgspec.json.encode(
+            value.to_pylist() if hasattr(value, "to_pylist") else value.as_py()
+        )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return ARROW.encode(), sink.getvalue().to_pybytes()
 
 
 def _plain(value: Any) -> Any:
