@@ -16,6 +16,7 @@ SEEDS ?= 2000
 FIRST_SEED ?= 0
 RL_CASES ?=
 RL_SEEDS ?= 5
+MODIN_SAMPLE ?= 60
 RAY_VERSION := 2.60.0
 
 venv := .venv
@@ -81,6 +82,11 @@ soak-serve: build  ## weft.serve under load, updates and kills; SOAK_SECONDS=600
 .PHONY: chaos
 chaos: build  ## real programs on a cluster while nodes and workers are killed; CHAOS_SECONDS=300 CHAOS_SEED=
 	@$(python) tests/chaos/harm.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
+
+.PHONY: test-modin
+test-modin: build  ## Modin's own tests on Weft, of those that pass on its Python engine; MODIN_SAMPLE=60: every 60th
+	@$(pip) --group modin-tests
+	@$(python) tests/weft_pandas/modin_suite.py --sample $(MODIN_SAMPLE)
 
 .PHONY: simulate
 simulate: build  ## simulated clusters from many seeds; SEEDS=2000 FIRST_SEED=0

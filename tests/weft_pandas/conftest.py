@@ -14,6 +14,6 @@ def _several_blocks() -> Iterator[None]:
 
     import weft.pandas as pd
 
-    assert pd.DataFrame is not None
+    pd.set_small_rows(None)
     with modin.config.context(NPartitions=3, MinRowPartitionSize=16, MinColumnPartitionSize=2):
         yield

@@ -18,9 +18,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from modin.pandas import *  # noqa: F403
 
-_HOMES: dict[str, str] = {}
+    from weft.pandas.exchange import from_arrow as from_arrow
+    from weft.pandas.exchange import from_dataset as from_dataset
+    from weft.pandas.exchange import to_arrow as to_arrow
+    from weft.pandas.exchange import to_dataset as to_dataset
+    from weft.pandas.exchange import to_torch as to_torch
+    from weft.pandas.journal import FallbackError as FallbackError
+    from weft.pandas.journal import explain as explain
+    from weft.pandas.journal import strict as strict
+    from weft.pandas.small import set_small_rows as set_small_rows
+
+_HOMES = {
+    "exchange": "from_arrow from_dataset to_arrow to_dataset to_torch",
+    "journal": "FallbackError explain strict",
+    "small": "set_small_rows",
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_MODULES = frozenset("autoload axis_partition calls files frame partition partitions registration wrapper".split())
+_MODULES = frozenset(
+    "autoload axis_partition calls exchange files frame frame_source journal partition partitions query_compiler "
+    "registration small wrapper".split()
+)
 
 
 def __getattr__(name: str) -> object:
@@ -31,11 +48,11 @@ def __getattr__(name: str) -> object:
     try:
         if name in _MODULES:
             return importlib.import_module(f"weft.pandas.{name}")
-        if name in _HOME_OF:
-            return getattr(importlib.import_module(f"weft.pandas.{_HOME_OF[name]}"), name)
         from weft.pandas.registration import use
 
         use()
+        if name in _HOME_OF:
+            return getattr(importlib.import_module(f"weft.pandas.{_HOME_OF[name]}"), name)
         # Not kept in globals(): Modin's own names may be replaced by extensions of the backend in use.
         return getattr(importlib.import_module("modin.pandas"), name)
     except ModuleNotFoundError as error:

@@ -5,32 +5,52 @@ What has no parallel form here (pickle, HDF, HTML, …) is read and written by p
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pandas
 from modin.core import io as readers
 from modin.core.storage_formats.pandas import parsers
-from modin.core.storage_formats.pandas.query_compiler import PandasQueryCompiler
 from modin.experimental.core import io as glob_readers
 from modin.experimental.core.storage_formats.pandas import parsers as glob_parsers
+from pandas._libs.lib import no_default
 from pandas.io.common import get_handle, stringify_path
 
 from weft.pandas.frame import WeftFrame
+from weft.pandas.journal import journal
 from weft.pandas.partition import WeftPartition
+from weft.pandas.query_compiler import WeftQueryCompiler
+from weft.pandas.small import SmallQueryCompiler, is_small, is_small_file
 from weft.pandas.wrapper import WeftWrapper
 
 _PARTS = {
     "frame_cls": WeftFrame,
     "frame_partition_cls": WeftPartition,
-    "query_compiler_cls": PandasQueryCompiler,
+    "query_compiler_cls": WeftQueryCompiler,
     "base_io": readers.BaseIO,
 }
 
 
 def _dispatcher(*bases: type, **attributes: Any) -> Any:
     return type(f"Weft{bases[-1].__name__}", (WeftWrapper, *bases), {**_PARTS, **attributes})
+
+
+def _read_small(dispatcher: Any, read_in_pandas: Any, path_name: str) -> Any:
+    """Modin's reader, and pandas itself for small files."""
+
+    @functools.wraps(dispatcher.read)
+    def read(*args: Any, **kwargs: Any) -> Any:
+        path = args[0] if args else kwargs.get(path_name)
+        if is_small_file(path):
+            frame = read_in_pandas(*args, **{name: value for name, value in kwargs.items() if value is not no_default})
+            if isinstance(frame, pandas.DataFrame):
+                return WeftIO.from_pandas(frame)
+        return dispatcher.read(*args, **kwargs)
+
+    return read
 
 
 def _glob(parser: type, base_write: Any) -> Any:
@@ -48,9 +68,11 @@ _pickle_glob = _glob(glob_parsers.ExperimentalPandasPickleParser, readers.BaseIO
 class WeftIO(readers.BaseIO):
     frame_cls = WeftFrame
     frame_partition_cls = WeftPartition
-    query_compiler_cls = PandasQueryCompiler
+    query_compiler_cls = WeftQueryCompiler
 
-    read_csv = _dispatcher(parsers.PandasCSVParser, readers.CSVDispatcher).read
+    read_csv = _read_small(
+        _dispatcher(parsers.PandasCSVParser, readers.CSVDispatcher), pandas.read_csv, "filepath_or_buffer"
+    )
     read_fwf = _dispatcher(parsers.PandasFWFParser, readers.FWFDispatcher).read
     read_json = _dispatcher(parsers.PandasJSONParser, readers.JSONDispatcher).read
     read_parquet = _parquet.read
@@ -71,6 +93,16 @@ class WeftIO(readers.BaseIO):
     read_json_glob, to_json_glob = _json_glob.read, _json_glob.write
     read_xml_glob, to_xml_glob = _xml_glob.read, _xml_glob.write
     read_pickle_glob, to_pickle_glob = _pickle_glob.read, _pickle_glob.write
+
+    @classmethod
+    def _maybe_warn_on_default(cls, *, message: str = "", reason: str = "") -> None:
+        if journal.note_fallback(message, reason):
+            super()._maybe_warn_on_default(message=message, reason=reason)
+
+    @classmethod
+    def from_pandas(cls, df: Any) -> Any:
+        """Small frames stay as they are."""
+        return SmallQueryCompiler(df) if is_small(len(df)) else super().from_pandas(df)
 
     @classmethod
     def to_csv(cls, qc: Any, **kwargs: Any) -> Any:
@@ -114,8 +146,6 @@ def _csv_pieces(frame: Any, keywords: dict[str, Any]) -> list[Any]:
 
 
 def _render_csv(blocks: list[Any], keywords: dict[str, Any]) -> str:
-    import pandas
-
     text = io.StringIO()
     frame = blocks[0] if len(blocks) == 1 else pandas.concat(blocks, axis=1)
     frame.to_csv(text, **keywords)

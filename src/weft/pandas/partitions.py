@@ -11,6 +11,7 @@ from modin.config import ProgressBar
 from modin.core.dataframe.pandas.partitioning.partition_manager import PandasDataframePartitionManager
 
 from weft.pandas.axis_partition import WeftColumnPartition, WeftRowPartition
+from weft.pandas.journal import journal
 from weft.pandas.partition import WeftPartition
 from weft.pandas.wrapper import WeftWrapper
 
@@ -50,9 +51,10 @@ def _to_numpy(block: Any, **kwargs: Any) -> Any:
 def _with_progress(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def run(*args: Any, **kwargs: Any) -> Any:
+        journal.note_tasks(name.strip("_"))
         result = method(*args, **kwargs)
         if ProgressBar.get():
-            _show_progress(name, result)
+            _show_progress(name.strip("_"), result)
         return result
 
     return run
@@ -62,7 +64,7 @@ def _show_progress(name: str, partitions: Any) -> None:
     from tqdm.auto import tqdm
 
     refs = [ref for partition in np.asarray(partitions).flatten() for ref in partition.list_of_blocks]
-    with tqdm(total=len(refs), desc=name.strip("_")) as bar:
+    with tqdm(total=len(refs), desc=name) as bar:
         for ref in refs:
             WeftWrapper.wait(ref)
             bar.update(1)

@@ -33,13 +33,20 @@ def name_engine() -> bool:
 def use() -> None:
     """Register, and make Weft what new frames run on, unless the environment names another engine. Once: what the
     program chooses later stays."""
-    from modin.config import Backend, Engine, StorageFormat
+    from modin.config import Backend, Engine, ShowBackendSwitchProgress, StorageFormat
 
     if NAME in (Engine.choices or ()):
         return
     register()
+    from weft.pandas.journal import journal
+    from weft.pandas.small import set_default_limit
+
     if not any(parameter.varname in os.environ for parameter in (Backend, Engine, StorageFormat)):
         Backend.put(NAME)
+        if ShowBackendSwitchProgress.varname not in os.environ:
+            ShowBackendSwitchProgress.disable()
+        set_default_limit()
+        journal.warns_once = True
 
 
 def add_factory() -> None:

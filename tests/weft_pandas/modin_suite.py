@@ -1,0 +1,115 @@
+"""Modin's own tests on Weft's engine, beside Modin's plain Python engine: of what passes there, how much passes here?
+
+    python tests/weft_pandas/modin_suite.py --sample 40
+
+Runs every 40th test (chosen by its name, so that the same ones run again), first on the Python engine, then those that
+passed on Weft, and prints the share and what failed. Without `--sample` all of them, which takes hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+MODULES = ("dataframe", "test_series.py", "test_repartition.py")
+_ENVIRONMENT = ("WEFT_MODIN_SAMPLE", "WEFT_MODIN_ONLY", "WEFT_MODIN_OUTCOMES")
+
+
+# ---- as a plug-in of pytest, inside each of the two runs -------------------------------------------
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    sample, only, _ = (os.environ.get(name, "") for name in _ENVIRONMENT)
+    chosen = set(json.loads(Path(only).read_text())) if only else None
+    kept = [
+        item
+        for item in items
+        if (item.nodeid in chosen if chosen is not None else zlib.crc32(item.nodeid.encode()) % int(sample or 1) == 0)
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """One line for each phase, so that a run that is cut off has left what it knew."""
+    with open(os.environ["WEFT_MODIN_OUTCOMES"], "a") as file:
+        file.write(json.dumps([report.nodeid, report.when, report.outcome]) + "\n")
+
+
+# ---- the two runs ----------------------------------------------------------------------------------
+
+
+def run(engine: str, folder: Path, sample: int, only: list[str] | None, modules: list[str]) -> dict[str, str]:
+    """What became of each test: passed, failed or skipped."""
+    spec = importlib.util.find_spec("modin")
+    if spec is None or spec.origin is None:
+        raise SystemExit("modin is not installed: pip install 'weft[pandas]'")
+    root = Path(spec.origin).parent
+    outcomes = folder / f"{engine}.jsonl"
+    environment = {
+        **os.environ,
+        "MODIN_ENGINE": engine,
+        "PYTHONPATH": str(Path(__file__).parent),
+        "WEFT_MODIN_SAMPLE": str(sample),
+        "WEFT_MODIN_OUTCOMES": str(outcomes),
+    }
+    if only is not None:
+        (folder / "only.json").write_text(json.dumps(only))
+        environment["WEFT_MODIN_ONLY"] = str(folder / "only.json")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "modin_suite", "-p", "no:cacheprovider", "-c", os.devnull]
+    command += ["--rootdir", str(root), "--timeout=300", "--tb=short", "-W", "ignore"]
+    command += [str(root / "tests" / "pandas" / module) for module in modules]
+    with open(folder / f"{engine}.log", "w") as log:
+        subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, cwd=folder
+        )
+    return read_outcomes(outcomes)
+
+
+def read_outcomes(path: Path) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        name, when, outcome = json.loads(line)
+        if outcome == "failed" or (outcome == "skipped" and result.get(name) != "failed"):
+            result[name] = outcome
+        elif when == "call":
+            result.setdefault(name, outcome)
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--sample", type=int, default=1, help="run one test of so many")
+    parser.add_argument("--wanted", type=float, default=0.99, help="the share that must pass")
+    parser.add_argument("--keep", type=Path, help="a folder for the logs of the two runs")
+    parser.add_argument("modules", nargs="*", default=list(MODULES), help="below modin/tests/pandas")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.jsonl"):
+            old.unlink()
+        before = run("python", folder, options.sample, None, options.modules)
+        wanted = sorted(name for name, outcome in before.items() if outcome == "passed")
+        if not wanted:
+            print((folder / "python.log").read_text()[-2000:])
+            return 1
+        after = run("weft", folder, options.sample, wanted, options.modules)
+        missed = [name for name in wanted if after.get(name) != "passed"]
+        for name in missed:
+            print(f"{after.get(name, 'not run'):>8}  {name}")
+        share = 1 - len(missed) / len(wanted)
+        print(f"{len(wanted) - len(missed)} of {len(wanted)} tests that pass on Python pass on Weft: {share:.2%}")
+        return 0 if share >= options.wanted else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
