@@ -1,7 +1,7 @@
 """Making room in the arena: objects go to a file that has no name, and come back when they are wanted.
 
 Runs in the daemon's thread. The file is made at the first need, in the temporary folder (TMPDIR), and unlinked at
-once, so that nothing is left behind whatever happens.
+once, so that nothing is left behind whatever happens. The variable WEFT_SPILL_LIMIT (bytes) limits what it takes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from weft import _native
 from weft.engine.wire import kinds
 
 NAMED_HOLDERS = 5
+VARIABLE = "WEFT_SPILL_LIMIT"
+_BLOCK_BYTES = 512
+"""What `st_blocks` counts in."""
 
 
 def temporary_folder() -> str:
@@ -30,6 +33,10 @@ class Spilling:
         self._name_of_slot = name_of_slot
         """Who a slot is, for a person."""
         self._fd = -1
+        text = os.environ.get(VARIABLE, "")
+        if text and not text.isdigit():
+            raise ValueError(f"{VARIABLE} must be a number of bytes, but got {text!r}")
+        self._limit = int(text) if text else None
 
     def need_space(self, payload: bytes) -> bytes:
         """The body of the SPACE record that answers a NEED_SPACE."""
@@ -37,7 +44,12 @@ class Spilling:
         why = ""
         freed = 0
         try:
-            freed = self._port.spill(wanted, self._file())
+            freed = self._spill(wanted)
+            why = (
+                ""
+                if freed or self._has_room(wanted)
+                else f"{VARIABLE} lets no more than {self._limit} bytes be spilled"
+            )
         except OSError as error:
             why = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
         if freed:
@@ -50,7 +62,7 @@ class Spilling:
     def make_room(self, wanted: int) -> bool:
         """Whether something was freed."""
         try:
-            return self._port.spill(wanted, self._file()) > 0
+            return self._spill(wanted) > 0
         except OSError:
             return False
 
@@ -59,7 +71,7 @@ class Spilling:
         entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
         try:
             ok, why = self._port.restore(entry, generation, self._file())
-            while not ok and "room" in why and self._port.spill(1, self._file()):  # one object after the other
+            while not ok and "room" in why and self._spill(1):  # one object after the other
                 ok, why = self._port.restore(entry, generation, self._file())
         except OSError as error:
             ok, why = False, f"reading it back failed: {error.strerror or error}"
@@ -69,6 +81,19 @@ class Spilling:
         elif not ok:
             text = f"a spilled object can not be brought back: {why}"
         return kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode()
+
+    def _spill(self, wanted: int) -> int:
+        """So many bytes were freed."""
+        if not self._has_room(wanted):
+            self._port.spill(0, self._file())  # gives the space of objects that are gone back
+            if not self._has_room(wanted):
+                return 0
+        return self._port.spill(wanted, self._file())
+
+    def _has_room(self, wanted: int) -> bool:
+        if self._limit is None:
+            return True
+        return os.fstat(self._file()).st_blocks * _BLOCK_BYTES + wanted <= self._limit
 
     def close(self) -> None:
         if self._fd >= 0:
