@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from weft import _native
-from weft.engine.process import context_state, export, generator, options, serialize, session
+from weft.engine.process import context_state, export, generator, options, serialize, session, tracing
 from weft.engine.process.options import TaskOptions
 from weft.engine.process.parameters import Parameters, check_for
 
@@ -43,7 +43,10 @@ class Submitter:
             from weft.engine.process.local.tasks import LocalTask
 
             return LocalTask(self._function, self._name, self._options)
-        key = export.export(export.pickle_definition(self._function, self._subject))
+        function = self._function
+        if tracing.is_on():
+            function = tracing.TracedFunction(function)
+        key = export.export(export.pickle_definition(function, self._subject))
         call.bind(key, export.define_shape(self._options, self._name))
         return None
 
@@ -51,7 +54,9 @@ class Submitter:
         """The submitter: native, or one that wraps the ref of a generator task."""
         chosen = self._options
         streams = isinstance(chosen.num_returns, str)
-        call = _native.RemoteCall(
+        check = check_for(getattr(self._function, "__name__", self._name), Parameters.of(self._function))
+        is_traced = tracing.is_on()
+        call: Any = _native.RemoteCall(
             self.prepare,
             self._name,
             -1 if isinstance(chosen.num_returns, str) else chosen.num_returns,
@@ -59,8 +64,10 @@ class Submitter:
             chosen.retry_exceptions,
             serialize.dumps(chosen.retry_types) if chosen.retry_types else b"",
             generator.window(chosen.backpressure),
-            check_for(getattr(self._function, "__name__", self._name), Parameters.of(self._function)),
+            None if is_traced else check,
         )
+        if is_traced:
+            call = tracing.TracedCall(call, self._name, check)
         return generator.StreamCall(call) if streams else call
 
 
