@@ -1,4 +1,4 @@
-"""Collective operations between the processes of a group, through the node's shared segment.
+"""Collective operations between the processes of a group: through the node's shared segment, or between nodes.
 
 >>> import numpy as np, weft
 >>> from weft import train
@@ -19,15 +19,19 @@ on all members, a MismatchError on the others, and the group can be used on.
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
+import weft
 from weft.exceptions import LocalNodeDiedError
 from weft.train.arrays import HostArray, host_array
 from weft.train.errors import GroupError, GroupTimeoutError, MemberLostError, MismatchError
+from weft.train.mesh import MeshMember
+from weft.train.mesh_links import Lost, Rendezvous, connect, listen
 from weft.util.shared_block import ELEMENT_TYPES, GONE, OPERATIONS, REDUCTIONS, GroupMember, SharedBlock
 
 __all__ = ["Group", "Meeting"]
@@ -60,9 +64,13 @@ def _told_to_all(operation: _Operation) -> _Operation:
 
 
 class Meeting:
-    """Where `size` processes of one node meet to become a group. Made by anyone, passed as an argument."""
+    """Where `size` processes meet to become a group. Made by anyone, passed as an argument.
 
-    def __init__(self, size: int, slot_bytes: int | None = None) -> None:
+    In a cluster of several nodes they may be anywhere (`across_nodes`). If all are on the node where the meeting was
+    made, they work through its shared segment; otherwise through connections of each with each, which prove that
+    they belong together but are not encrypted."""
+
+    def __init__(self, size: int, slot_bytes: int | None = None, *, across_nodes: bool | None = None) -> None:
         if not 1 <= size <= _MAX_MEMBERS:
             raise ValueError(f"size must be from 1 to {_MAX_MEMBERS}, but got {size}")
         if slot_bytes is None:
@@ -71,6 +79,10 @@ class Meeting:
             raise ValueError(f"slot_bytes must be a multiple of 64 and at least {64 * size}, but got {slot_bytes}")
         self.size = size
         self._block = SharedBlock.create(size, slot_bytes)
+        if across_nodes is None:
+            across_nodes = sum(bool(node["Alive"]) for node in weft.nodes()) > 1
+        self._rendezvous: Any = weft.remote(num_cpus=0)(Rendezvous).remote(size) if across_nodes else None
+        self._secret = secrets.token_bytes(32)
 
     def join(self, rank: int, join_timeout_s: float = 60.0, timeout_s: float | None = 1800.0) -> Group:
         """Become member `rank`; returns once all have joined.
@@ -78,10 +90,28 @@ class Meeting:
         A member waits at most `timeout_s` for another in one operation; None means without bound."""
         if not 0 <= rank < self.size:
             raise ValueError(f"rank must be from 0 to {self.size - 1}, but got {rank}")
-        group = Group(self._block.member(rank, join_timeout_s), rank, self.size)
+        mesh = self._mesh_member(rank, join_timeout_s) if self._rendezvous is not None else None
+        group = Group(self._block.member(rank, join_timeout_s) if mesh is None else mesh, rank, self.size)
         group._perform("join", None, None)
         group._member.set_timeout(-1.0 if timeout_s is None else timeout_s)
         return group
+
+    def _mesh_member(self, rank: int, timeout_s: float) -> MeshMember | None:
+        """None when all members are where the block is."""
+        listener, place = listen(self.size)
+        with listener:
+            places = weft.get(self._rendezvous.meet.remote(rank, place, timeout_s))
+            if isinstance(places, int):
+                if places == rank:
+                    raise GroupError(f"join on rank {rank}: rank {rank} has already joined this meeting", rank, "join")
+                raise _late(f"join on rank {rank} of {self.size}", places, "join")
+            if {node_id for node_id, *_ in places.values()} == {self._block.node_id}:
+                return None
+            try:
+                sockets = connect(rank, places, listener, self._secret, timeout_s)
+            except Lost as lost:
+                raise _late(f"join on rank {rank} of {self.size}", lost.rank, "join") from lost
+        return MeshMember(rank, self.size, sockets, timeout_s)
 
 
 class Group:
@@ -91,7 +121,7 @@ class Group:
     "in place", a JAX array is not written; the result is the array returned. `op` is sum, prod, min, max or mean; of
     booleans, sum and max are "or", prod and min are "and"."""
 
-    def __init__(self, member: GroupMember, rank: int, size: int) -> None:
+    def __init__(self, member: GroupMember | MeshMember, rank: int, size: int) -> None:
         self._member = member
         self.rank = rank
         self.size = size
@@ -272,12 +302,7 @@ class Group:
             culprit = one if _is_refused(first) else rank
             return MismatchError(f"{where}: rank {one} asked for {_request(first)}, but {others}", culprit, operation)
         if what == "timed out":
-            return GroupTimeoutError(
-                f"{where}: rank {rank} did not come in time. Does every member call the same operations, and had all "
-                "of them CPUs to start on? timeout_s and join_timeout_s set how long to wait.",
-                rank,
-                operation,
-            )
+            return _late(where, rank, operation)
         if what == "node lost":
             return LocalNodeDiedError(f"{where}: this machine's node daemon is gone")
         if operation == "join" and GONE[why] == "present":
@@ -287,6 +312,15 @@ class Group:
             rank,
             operation,
         )
+
+
+def _late(where: str, rank: int, operation: str) -> GroupTimeoutError:
+    return GroupTimeoutError(
+        f"{where}: rank {rank} did not come in time. Does every member call the same operations, and had all "
+        "of them CPUs to start on? timeout_s and join_timeout_s set how long to wait.",
+        rank,
+        operation,
+    )
 
 
 def _described(operation: str, source: HostArray | None, target: HostArray | None) -> HostArray | None:
