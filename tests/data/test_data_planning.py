@@ -17,6 +17,7 @@ from weft.data.expressions import col
 from weft.data.iteration import rebatched, shuffled
 from weft.data.optimize import optimize
 from weft.data.running import Running
+from weft.data.sizing import ENTRY_BYTES, Sizing
 from weft.data.sources.base import Source
 from weft.data.splitting import Handout
 from weft.data.window import Window
@@ -210,3 +211,22 @@ def test_equal_shares_are_equal_and_overlap_nowhere(rows: list[int], parts: int)
             shares[consumer] |= {(piece[0], row) for row in range(piece[1], piece[2])}
     assert len({len(share) for share in shares}) == 1
     assert len(set().union(*shares)) == sum(map(len, shares)) == sum(count - count % parts for count in rows)
+
+
+# ---- sizes ------------------------------------------------------------------------------------------
+
+
+@given(total=st.integers(0, 2**44), arena=st.integers(2**20, 2**40), cpus=st.integers(1, 128))
+def test_parts_of_an_exchange_fit_into_the_arena_for_all_cpus_at_once(total: int, arena: int, cpus: int) -> None:
+    sizing = Sizing(cpus, arena)
+    parts = sizing.parts(total)
+    assert parts >= cpus
+    assert total / parts <= sizing.largest_part_bytes
+    assert sizing.block_bytes <= sizing.largest_part_bytes
+
+
+def test_an_exchange_of_five_large_arenas_has_fewer_pieces_than_the_arena_has_entries() -> None:
+    for gigabytes in (2, 8, 64):
+        sizing = Sizing(2, gigabytes * 2**30)
+        total = 5 * sizing.arena_bytes
+        assert sizing.parts(total) * (total // sizing.block_bytes) <= sizing.arena_bytes // ENTRY_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 from pathlib import Path
 from types import ModuleType
@@ -321,6 +322,20 @@ def test_figures_say_what_ran(folder: Path) -> None:
     assert ds.statistics is not None
     assert sum(stage.rows for stage in ds.statistics.stages.values()) == rows
     assert "read parquet, 5 files → filter" in ds.stats()
+
+
+def test_progress_is_told_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.data.progress.TOLD_EVERY_S", 0.0)
+    told = io.StringIO()
+    data.show_progress(file=told)
+    try:
+        data.range(1000, blocks=4).sort("id").take_all()
+    finally:
+        data.show_progress(False)
+    assert "read range(1000)" in told.getvalue() and "rows/s" in told.getvalue()
+    before = told.getvalue()
+    data.range(10).take_all()
+    assert told.getvalue() == before
 
 
 def test_the_plan_can_be_explained_without_running(folder: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.data.expressions import lit as lit
     from weft.data.expressions import when as when
     from weft.data.grouped import GroupedData as GroupedData
+    from weft.data.progress import show_progress as show_progress
     from weft.data.readers import from_arrow as from_arrow
     from weft.data.readers import from_generator as from_generator
     from weft.data.readers import from_items as from_items
@@ -68,6 +69,7 @@ _HOMES = {
     "errors": "DataError ReadError RowError SchemaError WriteError",
     "expressions": "Expr col lit when",
     "grouped": "GroupedData",
+    "progress": "show_progress",
     "readers": (
         "from_arrow from_generator from_items from_numpy from_pandas from_polars from_torch range read_arrow "
         "read_binary_files read_csv read_datasource read_images read_json read_numpy read_parquet read_sql read_text"

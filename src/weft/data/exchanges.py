@@ -31,12 +31,13 @@ from weft.data.exchange import (
 )
 from weft.data.execute import Branch, Bundle, Execution, get
 from weft.data.groups import GroupsStep
-from weft.data.running import Running
+from weft.data.optimize import prune
+from weft.data.running import Report, Running
+from weft.data.sources.parquet import ParquetSource
 from weft.data.stage import FrameStep, Stage, TakeBlock
 
 BROADCAST_BYTES = 32 * 2**20
 """A side of a join up to this size is copied to all tasks of the other side."""
-MOST_PARTS = 1024
 TOP_ROWS = 100_000
 """Up to so many first rows of a sort are found without an exchange."""
 
@@ -62,10 +63,10 @@ class Exchanges:
         made: list[Branch] = getattr(self, f"_{type(node).__name__.lower()}")(node)
         return made
 
-    def _parts(self, *nodes: plan.Node) -> int:
-        """How many parts an exchange of what the nodes give has."""
-        expected = sum(estimated_bytes(node, self.execution) for node in nodes)
-        return min(MOST_PARTS, max(self.execution.cpus, -(-expected // self.execution.block_bytes)))
+    def _parts(self, *nodes: plan.Node, shrink: int = 1) -> int:
+        """How many parts an exchange has of what the nodes give, and which gets so much smaller before."""
+        expected = sum(estimated_bytes(node, self.execution) for node in nodes) // shrink
+        return self.execution.sizing.parts(expected)
 
     def _exchange(self, branches: list[Branch], divide: Any, head: Any) -> Branch:
         """What `divide` put into the same part meets in one task, which begins with `head`."""
@@ -97,8 +98,10 @@ class Exchanges:
     def _groupby(self, node: plan.GroupBy) -> list[Branch]:
         keys, aggregates = node.keys, node.aggregates
         branches = self.below(node.inputs[0])
-        divide = HashDivide(keys, self._parts(node.inputs[0]) if keys else 1)
-        if all(aggregate.combines for aggregate in aggregates):
+        combines = all(aggregate.combines for aggregate in aggregates)
+        parts = self._parts(node.inputs[0], shrink=4 if combines else 1)
+        divide = HashDivide(keys, parts if keys else 1)
+        if combines:
             step = FrameStep("partial groups", lambda frame: partial_frame(frame, keys, aggregates))
             head = Gather("combine groups", lambda frame: combined_frame(frame, keys, aggregates))
             return [self._exchange([branch.then(step) for branch in branches], divide, head)]
@@ -116,21 +119,34 @@ class Exchanges:
         return [self._exchange(self.below(node.inputs[0]), divide, GatherShuffled(seed))]
 
     def _sort(self, node: plan.Sort) -> list[Branch]:
-        key, descending = node.keys[0], node.descending[0]
+        key = node.keys[0]
         by, downs = list(node.keys), list(node.descending)
-        sampled = [branch.divided(SampleDivide(key)) for branch in self.below(node.inputs[0])]
+        child = node.inputs[0]
 
         def inputs() -> Iterator[tuple[Any, ...]]:
-            bundles = list(self.execution.run(sampled))
-            size = sum(bundle.report.size_bytes for bundle in bundles)
-            parts = min(MOST_PARTS, max(self.execution.cpus, -(-size // self.execution.block_bytes)))
-            bounds = boundaries([bundle.report.extra["sample"] for bundle in bundles if bundle.report.rows], parts)
-            divide = RangeDivide(key, descending, bounds)
+            if _is_cheap(child):  # its key alone is read first, so that its rows need not be kept until all are there
+                key_only = prune(plan.Project((child,), (pl.col(key),)), None)
+                sampled = [branch.divided(SampleDivide(key)) for branch in self.below(key_only)]
+                reports = [bundle.report for bundle in self.execution.run(sampled, ordered=False)]
+                divide = self._ranges(node, reports, estimated_bytes(child, self.execution))
+                yield from self._divided([branch.divided(divide) for branch in self.below(child)], divide.parts)
+                return
+            bundles = list(self.execution.run([branch.divided(SampleDivide(key)) for branch in self.below(child)]))
+            reports = [bundle.report for bundle in bundles]
+            divide = self._ranges(node, reports, sum(report.size_bytes for report in reports))
             blocks = Branch(lambda: _taken(bundles), [Stage(TakeBlock(), (), divide)])
             yield from self._divided([blocks], divide.parts)
 
-        head = Gather("sort", lambda frame: frame.sort(by, descending=downs, maintain_order=True))
-        return [Branch(inputs, [Stage(head)])]
+        def in_order(frame: pl.LazyFrame) -> pl.LazyFrame:
+            whole = frame.collect()  # the streaming engine takes twice as long for a sort of what is in memory
+            return whole.sort(by, descending=downs, maintain_order=True).lazy()
+
+        return [Branch(inputs, [Stage(Gather("sort", in_order))])]
+
+    def _ranges(self, node: plan.Sort, reports: Sequence[Report], size_bytes: int) -> RangeDivide:
+        parts = self.execution.sizing.parts(size_bytes)
+        bounds = boundaries([report.extra["sample"] for report in reports if report.rows], parts)
+        return RangeDivide(node.keys[0], node.descending[0], bounds)
 
     def _limit(self, node: plan.Limit) -> list[Branch]:
         rows, child = node.rows, node.inputs[0]
@@ -286,10 +302,17 @@ def _overlapping(bundles: Sequence[Bundle], start: int, stop: int) -> tuple[list
     return slices, refs
 
 
+def _is_cheap(node: plan.Node) -> bool:
+    """Whether reading it twice costs less than keeping it: no user's function, no exchange, and only files."""
+    if isinstance(node, plan.Read):
+        return isinstance(node.source, ParquetSource)
+    return isinstance(node, plan.Filter | plan.Project | plan.Drop | plan.Rename) and _is_cheap(node.inputs[0])
+
+
 def estimated_bytes(node: plan.Node, execution: Execution) -> int:
     """What a node gives, in memory, at most about; from the sizes of its sources."""
     if isinstance(node, plan.Read):
-        total = sum(split.size_bytes for split in node.source.splits(execution.cpus, execution.block_bytes))
+        total = sum(split.size_bytes for split in node.source.splits(execution.cpus, execution.sizing.block_bytes))
         names, columns = node.source.columns(), node.columns
         return total * len(columns) // max(1, len(names)) if names and columns else total
     if isinstance(node, plan.GroupBy) and not node.keys:

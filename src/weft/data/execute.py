@@ -15,16 +15,14 @@ from typing import Any
 
 import weft
 from weft.data.errors import DataError
+from weft.data.progress import Progress
 from weft.data.running import Report
-from weft.data.sources.base import TARGET_BLOCK_BYTES
+from weft.data.sizing import Sizing
 from weft.data.stage import Stage
 from weft.data.statistics import Statistics
 from weft.data.tasks import pickle_stage, stage_actor, stage_task
 from weft.data.window import Window
 from weft.exceptions import TaskError
-
-ARENA_SHARE = 0.25
-"""Of the arena, for what is under way in one execution."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +74,18 @@ class Execution:
     statistics: Statistics = field(default_factory=Statistics)
     runs: bool = True
     """False where a plan is only to be shown."""
-    cpus: int = 0
-    budget_bytes: int = 0
-    block_bytes: int = 0
-    """How large blocks are made: a task of each CPU, its inputs and its output must fit into the arena together."""
+    sizing: Sizing = field(init=False)
+    progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
         if not weft.is_initialized():
             weft.init()
         there = weft.cluster_resources()
-        self.cpus = max(1, int(there.get("CPU", 1)))
-        arena = there.get("object_store_memory", 2**30)
-        self.budget_bytes = int(arena * ARENA_SHARE)
-        self.block_bytes = int(max(1, min(TARGET_BLOCK_BYTES, arena / (8 * self.cpus))))
+        self.sizing = Sizing(max(1, int(there.get("CPU", 1))), int(there.get("object_store_memory", 2**30)))
+
+    @property
+    def cpus(self) -> int:
+        return self.sizing.cpus
 
     def run(self, branches: Sequence[Branch], ordered: bool = True) -> Iterator[Bundle]:
         """The bundles of all branches, one after the other; in the order of the inputs unless told otherwise."""
@@ -96,7 +93,7 @@ class Execution:
             yield from self._windowed(self._submissions(branches, stack), ordered)
 
     def _windowed(self, submissions: Iterator[_Run], ordered: bool) -> Iterator[Bundle]:
-        window = Window(2 * self.cpus + 1, self.budget_bytes)
+        window = Window(2 * self.cpus + 1, self.sizing.budget_bytes)
         order: deque[_Run] = deque()
         unfinished: dict[Any, _Run] = {}
         more = True
@@ -134,6 +131,7 @@ class Execution:
             for name, report in zip(run.names, run.done, strict=True):
                 self.statistics.add(name, report)
             self.statistics.held(window.held_bytes, window.running)
+            self.progress.tell(self.statistics)
 
     def _submissions(self, branches: Sequence[Branch], stack: contextlib.ExitStack) -> Iterator[_Run]:
         index = 0

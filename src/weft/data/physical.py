@@ -44,7 +44,7 @@ class Planner:
         if isinstance(source, BlockSource):
             return [Branch(lambda: ((ref,) for ref in source.refs), [Stage(RefHead(node.wanted, source.what))])]
         self.execution.statistics.skip(getattr(source, "skipped", dict)())
-        splits = list(source.splits(self.execution.cpus, self.execution.block_bytes))
+        splits = list(source.splits(self.execution.cpus, self.execution.sizing.block_bytes))
         runs = _by_kind(splits)
         if not runs:  # nothing but empty files
             empty = pl.DataFrame(schema=getattr(source, "schema", dict)()).to_arrow() if source.columns() else None

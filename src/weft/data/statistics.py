@@ -33,6 +33,8 @@ class Statistics:
     """How many rows or files were left out, by what left them out."""
     most_held_bytes: int = 0
     """The most that was finished and not yet taken at a time."""
+    held_bytes: int = 0
+    running: int = 0
     begun: float = field(default_factory=time.perf_counter)
     ended: float | None = None
 
@@ -54,6 +56,7 @@ class Statistics:
             self.skipped[what] = self.skipped.get(what, 0) + count
 
     def held(self, size_bytes: int, running: int) -> None:
+        self.held_bytes, self.running = size_bytes, running
         self.most_held_bytes = max(self.most_held_bytes, size_bytes)
 
     def finish(self) -> None:

@@ -16,9 +16,6 @@ import pyarrow as pa
 from weft.data.block import frame_of
 from weft.data.running import Running
 
-TARGET_BLOCK_BYTES = 64 * 2**20
-"""How large blocks are made where there is a choice, in memory."""
-
 
 @dataclass(frozen=True)
 class Split:

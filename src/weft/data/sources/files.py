@@ -12,7 +12,8 @@ import pyarrow as pa
 from weft.data.block import block_of
 from weft.data.errors import DataError, ReadError, SchemaError
 from weft.data.running import Running
-from weft.data.sources.base import TARGET_BLOCK_BYTES, Source, Split, filled, keep_wanted
+from weft.data.sizing import TARGET_BLOCK_BYTES
+from weft.data.sources.base import Source, Split, filled, keep_wanted
 from weft.data.sources.formats import Format
 from weft.data.sources.paths import scannable
 

@@ -13,7 +13,8 @@ import weft
 from weft.data.block import MixedTypesError, from_rows
 from weft.data.errors import ReadError
 from weft.data.running import Running
-from weft.data.sources.base import TARGET_BLOCK_BYTES, Source, Split
+from weft.data.sizing import TARGET_BLOCK_BYTES
+from weft.data.sources.base import Source, Split
 
 ROWS_A_BLOCK = 65_536
 """Of rows that come one by one from Python, unless they are large."""

@@ -1,0 +1,49 @@
+"""Lines on stderr while a dataset runs: of each stage its tasks, rows, rows a second and bytes, and what waits."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from weft.data.statistics import Statistics
+
+TOLD_EVERY_S = 0.5
+_file: TextIO | None = None
+
+
+def show_progress(enabled: bool = True, *, file: TextIO | None = None) -> None:
+    """From now on tell in this process what datasets do while they run, on `file` (stderr), twice a second.
+
+    >>> data.show_progress()
+    """
+    global _file
+    _file = (file or sys.stderr) if enabled else None
+
+
+class Progress:
+    """Of one execution."""
+
+    def __init__(self) -> None:
+        self._told_at = time.perf_counter()
+
+    def tell(self, statistics: Statistics) -> None:
+        now = time.perf_counter()
+        if _file is None or now - self._told_at < TOLD_EVERY_S:
+            return
+        self._told_at = now
+        _file.write("".join(f"{line}\n" for line in lines(statistics, now)))
+        _file.flush()
+
+
+def lines(statistics: Statistics, now: float) -> list[str]:
+    took = max(1e-9, now - statistics.begun)
+    made = [
+        f"{name[:60]}: {stage.tasks} tasks, {stage.rows:,} rows, {stage.rows / took:,.0f} rows/s, "
+        f"{stage.size_bytes / 2**20:,.0f} MiB"
+        for name, stage in statistics.stages.items()
+    ]
+    made.append(
+        f"{took:.1f} s; {statistics.running} tasks under way, {statistics.held_bytes / 2**20:,.0f} MiB wait to be taken"
+    )
+    return made
