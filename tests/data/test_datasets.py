@@ -176,7 +176,13 @@ def test_the_first_rows_of_a_sort_are_found(folder: Path, whole: pd.DataFrame) -
 def test_a_shuffle_keeps_all_rows_and_changes_their_order() -> None:
     ids = [row["id"] for row in data.range(1000).random_shuffle(seed=1)]
     assert sorted(ids) == list(range(1000)) != ids
-    assert ids == [row["id"] for row in data.range(1000).random_shuffle(seed=1)] or sorted(ids) == list(range(1000))
+    assert ids == [row["id"] for row in data.range(1000).random_shuffle(seed=1)]
+    assert ids != [row["id"] for row in data.range(1000).random_shuffle(seed=2)]
+
+
+def test_rows_with_equal_keys_keep_their_order_in_a_sort() -> None:
+    made = data.range(5000, blocks=8).with_column("key", data.col("id") % 3).sort("key").to_pandas()
+    assert made.id.tolist() == sorted(range(5000), key=lambda number: number % 3)
 
 
 def test_groups_are_aggregated_as_pandas_does(folder: Path, whole: pd.DataFrame) -> None:

@@ -78,19 +78,13 @@ class Exchanges:
         return Branch(inputs, [Stage(head)])
 
     def _divided(self, branches: list[Branch], parts: int) -> list[tuple[Any, ...]]:
-        """Of each part the refs of its pieces; without those that have no rows, but for one, for its columns."""
-        gathered: list[list[Any]] = [[] for _ in range(parts)]
-        spare: list[Any] = [None] * parts
-        for bundle in self.execution.run(branches, ordered=False):
-            for number, ref in enumerate(bundle.refs):
-                if bundle.report.part_rows[number]:
-                    gathered[number].append(ref)
-                elif spare[number] is None or len(bundle.report.schema):
-                    spare[number] = ref
-        pieces = [
-            tuple(refs) or ((spare[number],) if spare[number] is not None else ())
-            for number, refs in enumerate(gathered)
-        ]
+        """Of each part the refs of its pieces, in the order of the inputs; without those that have no rows, but one,
+        for its columns."""
+        bundles = sorted(self.execution.run(branches, ordered=False), key=lambda bundle: bundle.index)
+        pieces = []
+        for number in range(parts):
+            filled = tuple(bundle.refs[number] for bundle in bundles if bundle.report.part_rows[number])
+            pieces.append(filled or tuple(_for_columns(bundles, number)))
         return [refs for refs in pieces if refs]
 
     # ---- one input ---------------------------------------------------------------------------------
@@ -280,6 +274,12 @@ class Joined:
 
 def _may_broadcast(how: str, small: int) -> bool:
     return how in (("inner", "right") if small == 0 else ("inner", "left", "semi", "anti"))
+
+
+def _for_columns(bundles: Sequence[Bundle], number: int) -> list[Any]:
+    """A piece without rows, if possible one that has kept its columns."""
+    known = [bundle for bundle in bundles if len(bundle.report.schema)] or bundles
+    return [bundle.refs[number] for bundle in known[:1]]
 
 
 def _taken(bundles: list[Bundle]) -> Iterator[tuple[Any, ...]]:

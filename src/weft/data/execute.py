@@ -31,6 +31,8 @@ class Bundle:
 
     refs: tuple[Any, ...]
     report: Report
+    index: int = 0
+    """Which input it was made of, counted over all branches."""
 
     @property
     def ref(self) -> Any:
@@ -64,6 +66,7 @@ class _Run:
     parts: tuple[Any, ...]
     reports: list[Any]
     names: list[str]
+    index: int
     done: tuple[Report, ...] = ()
 
 
@@ -113,7 +116,7 @@ class Execution:
                 if ready is not None:
                     order.remove(ready)
                     last = ready.done[-1]
-                    yield Bundle(ready.parts, last)
+                    yield Bundle(ready.parts, last, ready.index)
                     window.taken(last.size_bytes)
                 elif unfinished:
                     self._await_some(unfinished, window)
@@ -138,7 +141,7 @@ class Execution:
         for branch in branches:
             runners = [_runner(stage, stack) for stage in branch.stages]
             for inputs in branch.inputs():
-                run = _Run((), [], [stage.name for stage in branch.stages])
+                run = _Run((), [], [stage.name for stage in branch.stages], index)
                 for runner in runners:
                     *made, report = runner(index, inputs)
                     inputs = tuple(made)
