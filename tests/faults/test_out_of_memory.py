@@ -82,11 +82,3 @@ def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("WEFT_MEMORY_LIMIT", "much")
     with pytest.raises(RuntimeError, match="WEFT_MEMORY_LIMIT must be a positive number of bytes, but got 'much'"):
         weft.init(num_cpus=1)
-
-
-def test_the_machines_own_memory_is_read() -> None:
-    from weft.engine.node.memory import machine_usage, private_bytes
-
-    usage = machine_usage()
-    assert 0 < usage.used_bytes < usage.limit_bytes
-    assert private_bytes(2**22 + 1) == 0

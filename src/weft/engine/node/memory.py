@@ -30,14 +30,15 @@ VARIABLE = "WEFT_MEMORY_LIMIT"
 SELDOM_S, OFTEN_S = 0.25, 0.05
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _GROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file"),
+    ("memory.max", "memory.current", "memory.stat", ("inactive_file", "active_file")),
     (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        "/sys/fs/cgroup/memory/memory.stat",
-        "total_inactive_file",
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        ("total_inactive_file", "total_active_file"),
     ),
 )
+"""Limit, use, and what of the use the kernel can take back: caches of files."""
 
 
 class MemoryMonitor:
@@ -114,19 +115,19 @@ def machine_usage() -> Usage:
     return max(usages, key=lambda usage: usage.share)
 
 
-def group_usage(total_bytes: int) -> Usage | None:
+def group_usage(total_bytes: int, root: str = "/sys/fs/cgroup") -> Usage | None:
     """Of this process's control group; None where it has no limit of its own."""
-    for limit_path, used_path, stat_path, cache in _GROUPS:
+    for limit_path, used_path, stat_path, caches in _GROUPS:
         try:
-            limit = _number(limit_path)
+            limit = _number(f"{root}/{limit_path}")
             if limit is None or limit >= total_bytes:
                 continue
-            used = _number(used_path) or 0
-            with open(stat_path) as file:
-                cached = next((int(line.split()[1]) for line in file if line.startswith(f"{cache} ")), 0)
+            used = _number(f"{root}/{used_path}") or 0
+            with open(f"{root}/{stat_path}") as file:
+                cached = sum(int(line.split()[1]) for line in file if line.split()[0] in caches)
         except OSError:
             continue
-        return Usage(used - cached, limit)
+        return Usage(max(0, used - cached), limit)
     return None
 
 
