@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import re
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,7 +22,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
+import weft
 from weft import serve
+from weft.serve.controller import NAME, NAMESPACE
 from weft.serve.http.bodies import ARROW, BadRequest, decoded, encoded
 
 fast = FastAPI()
@@ -234,3 +238,19 @@ def test_the_front_tells_prometheus_what_it_served(client: httpx.Client) -> None
     assert 'weft_serve_waiting{deployment="echo:echo"} 0' in text
     assert client.get("/-/healthz").text == "ok" and client.get("/-/routes").json()["/echo"] == "echo"
     assert client.get("/-/other").status_code == 404
+
+
+def test_fronts_share_a_port_and_one_that_is_killed_comes_back(client: httpx.Client) -> None:
+    serve.shutdown()
+    address = serve.start(http_options=serve.HTTPOptions(port=0, workers=2))
+    serve.run(echo.bind(), name="echo", route_prefix="/echo")
+    fronts = weft.get(weft.get_actor(NAME, namespace=NAMESPACE).http_fronts.remote())
+    pids = weft.get([one.pid.remote() for one in fronts])
+    assert len(set(pids)) == 2 and len(set(weft.get([one.address.remote() for one in fronts]))) == 1
+    os.kill(pids[0], signal.SIGKILL)
+    assert weft.get(fronts[0].pid.remote()) != pids[0] and weft.get(fronts[0].address.remote()) == address
+    os.kill(pids[1], signal.SIGKILL)
+    weft.get(fronts[1].pid.remote())
+    for _ in range(10):
+        with httpx.Client(base_url=address, timeout=30) as fresh:
+            assert fresh.post("/echo", json=7).json() == 7

@@ -86,9 +86,7 @@ def run(
         return DeploymentHandle(controller, name, built[-1].name)
     weft.get(controller.deploy.remote(name, route_prefix, built))
     weft.get(controller.wait_ready.remote(name))
-    front = weft.get(controller.http_front.remote())
-    if front is not None:
-        weft.get(front.learn.remote())
+    weft.get([front.learn.remote() for front in weft.get(controller.http_fronts.remote())])
     return DeploymentHandle(controller, name, built[-1].name)
 
 
@@ -100,14 +98,16 @@ def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
     if importlib.util.find_spec("uvicorn") is None:
         raise ImportError("serving HTTP needs uvicorn: pip install 'weft[serve]'")
     controller = _controller(start=True)
-    front = weft.get(controller.http_front.remote())
-    if front is None:
+    fronts = weft.get(controller.http_fronts.remote())
+    if not fronts:
         from weft.serve.http.front import HttpFront
 
-        front = weft.remote(HttpFront).options(num_cpus=0, lifetime="detached").remote(controller, options)
-        weft.get(front.address.remote())
-        weft.get(controller.http_front.remote(front))
-    address: str = weft.get(front.address.remote())
+        lasting = {"num_cpus": 0, "lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
+        for _ in range(options.workers):
+            fronts.append(weft.remote(HttpFront).options(**lasting).remote(controller, options))
+            weft.get(fronts[-1].address.remote())  # the first decides about the port
+        weft.get(controller.http_fronts.remote(fronts))
+    address: str = weft.get(fronts[0].address.remote())
     return address
 
 
@@ -133,9 +133,9 @@ def shutdown() -> None:
     except LookupError:
         return
     weft.get(controller.shut_down.remote())
-    front = weft.get(controller.http_front.remote())
-    if front is not None:
-        weft.get(front.stop.remote())
+    fronts = weft.get(controller.http_fronts.remote())
+    weft.get([front.stop.remote() for front in fronts])
+    for front in fronts:
         weft.kill(front)
     weft.kill(controller)
     weft.kill(open_vault(NAMESPACE))

@@ -58,7 +58,8 @@ class Controller:
         self._canaries: dict[str, CanaryApplication] = {}
         self._routes_changed = asyncio.Event()
         self._routes_revision = 0
-        self._http: Any = None
+        self._fronts: list[Any] = []
+        self._port = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._epoch = uuid.uuid4().hex[:8]
         """Part of the actors' names: another controller's replicas of the same names may still be leaving."""
@@ -230,12 +231,20 @@ class Controller:
         if running is not None:
             self._follow(running, running.state.waiting_reported(time.monotonic(), caller, waiting))
 
-    async def http_front(self, front: Any = None) -> Any:
-        """The front that serves HTTP; with an argument, from now on."""
-        if front is not None:
-            self._http = front
+    async def http_fronts(self, fronts: list[Any] | None = None) -> list[Any]:
+        """Those that serve HTTP; with an argument, from now on."""
+        if fronts is not None:
+            self._fronts = fronts
             await self._saved()
-        return self._http
+        return self._fronts
+
+    async def http_port(self, port: int = 0) -> int:
+        """Where the fronts listen, 0 if that is not decided; with an argument, from now on. A front that is restarted
+        must find the port of the first."""
+        if port:
+            self._port = port
+            await self._saved()
+        return self._port
 
     # ---- doing -----------------------------------------------------------------------------------------
 
@@ -366,13 +375,14 @@ class Controller:
             self._is_dirty = False
             states = {key: running.state for key, running in self._deployments.items()}
             drained = {key: list(running.drained) for key, running in self._deployments.items()}
-            known = (self._applications, self._canaries, self._routes_revision, self._http)
+            known = (self._applications, self._canaries, self._routes_revision, self._fronts, self._port)
             snapshot = Snapshot(self._epoch, states, drained, *known)
             await self._vault.save.remote(cloudpickle.dumps(snapshot))
 
     def _recover(self, saved: Snapshot, codes: dict[str, bytes]) -> None:
         """Take over what another process of this controller left."""
-        self._epoch, self._http, self._applications = saved.epoch, saved.http, saved.applications
+        self._epoch, self._applications = saved.epoch, saved.applications
+        self._fronts, self._port = saved.fronts, saved.port
         self._canaries = saved.canaries
         self._routes_revision = saved.routes_revision + 1
         for key, state in saved.states.items():

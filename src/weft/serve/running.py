@@ -61,4 +61,5 @@ class Snapshot:
     applications: dict[str, RunningApplication]
     canaries: dict[str, CanaryApplication]
     routes_revision: int
-    http: Any
+    fronts: list[Any]
+    port: int

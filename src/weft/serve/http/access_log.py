@@ -14,11 +14,12 @@ LEFT = 499
 
 
 class AccessLog:
-    """Appends to a file; lines wait in memory until `flush`."""
+    """Appends to a file, whole lines at a time, so that several fronts may share it; they wait until `flush`."""
 
     def __init__(self, path: str) -> None:
-        self._file: IO[bytes] = open(path, "ab", buffering=1 << 16)  # noqa: SIM115
+        self._file: IO[bytes] = open(path, "ab", buffering=0)  # noqa: SIM115
         self._encoder = msgspec.json.Encoder()
+        self._lines: list[bytes] = []
 
     def write(self, exchange: Exchange, duration_s: float) -> None:
         line = {
@@ -32,10 +33,13 @@ class AccessLog:
             "bytes": exchange.wrote_bytes,
             "seconds": round(duration_s, 6),
         }
-        self._file.write(self._encoder.encode(line) + b"\n")
+        self._lines.append(self._encoder.encode(line) + b"\n")
 
     def flush(self) -> None:
-        self._file.flush()
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._file.write(b"".join(lines))
 
     def close(self) -> None:
+        self.flush()
         self._file.close()

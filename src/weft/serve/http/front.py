@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from functools import partial
@@ -40,8 +41,11 @@ class HttpFront:
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((options.host, options.port))
+        if options.workers > 1:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._socket.bind((options.host, weft.get(controller.http_port.remote()) or options.port))
         self._socket.listen(BACKLOG)
+        weft.get(controller.http_port.remote(self._socket.getsockname()[1]))
         config = uvicorn.Config(
             self._app.__call__,
             http=partial(HttpProtocol, self._app),  # type: ignore[arg-type]
@@ -64,6 +68,9 @@ class HttpFront:
         """Connections are taken already."""
         host, port = self._socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def pid(self) -> int:
+        return os.getpid()
 
     def learn(self) -> None:
         """Returns when all applications that run now are known."""

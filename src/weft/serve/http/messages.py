@@ -67,6 +67,8 @@ class HTTPOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     """0 for any free one."""
+    workers: int = 1
+    """How many fronts listen there; the kernel shares connections out among them."""
     request_timeout_s: float = 60.0
     """How long an answer, or a stream's next piece, may take: then 504."""
     head_timeout_s: float = 10.0
