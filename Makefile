@@ -16,7 +16,7 @@ SEEDS ?= 2000
 FIRST_SEED ?= 0
 RL_CASES ?=
 RL_SEEDS ?= 5
-MODIN_SAMPLE ?= 60
+MODIN_TESTS ?= 20
 RAY_VERSION := 2.60.0
 
 venv := .venv
@@ -84,9 +84,9 @@ chaos: build  ## real programs on a cluster while nodes and workers are killed; 
 	@$(python) tests/chaos/harm.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 
 .PHONY: test-modin
-test-modin: build  ## Modin's own tests on Weft, of those that pass on its Python engine; MODIN_SAMPLE=60: every 60th
+test-modin: build  ## Modin's own tests on Weft, of those that pass on its Python engine; MODIN_TESTS=20 a file, 0: all
 	@$(pip) --group modin-tests
-	@$(python) tests/weft_pandas/modin_suite.py --sample $(MODIN_SAMPLE)
+	@$(python) tests/weft_pandas/modin_suite.py --per-file $(MODIN_TESTS)
 
 .PHONY: simulate
 simulate: build  ## simulated clusters from many seeds; SEEDS=2000 FIRST_SEED=0

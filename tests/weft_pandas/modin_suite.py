@@ -1,9 +1,9 @@
 """Modin's own tests on Weft's engine, beside Modin's plain Python engine: of what passes there, how much passes here?
 
-    python tests/weft_pandas/modin_suite.py --sample 40
+    python tests/weft_pandas/modin_suite.py --per-file 20
 
-Runs every 40th test (chosen by its name, so that the same ones run again), first on the Python engine, then those that
-passed on Weft, and prints the share and what failed. Without `--sample` all of them, which takes hours.
+Runs so many tests of each file (chosen by their names, so that the same ones run again), first on the Python engine,
+then those that passed on Weft, and prints the share and what failed. Without `--per-file` all of them: hours.
 """
 
 from __future__ import annotations
@@ -20,22 +20,31 @@ from pathlib import Path
 from typing import Any
 
 MODULES = ("dataframe", "test_series.py", "test_repartition.py")
-_ENVIRONMENT = ("WEFT_MODIN_SAMPLE", "WEFT_MODIN_ONLY", "WEFT_MODIN_OUTCOMES")
+_ENVIRONMENT = ("WEFT_MODIN_PER_FILE", "WEFT_MODIN_ONLY", "WEFT_MODIN_OUTCOMES")
 
 
 # ---- as a plug-in of pytest, inside each of the two runs -------------------------------------------
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    sample, only, _ = (os.environ.get(name, "") for name in _ENVIRONMENT)
-    chosen = set(json.loads(Path(only).read_text())) if only else None
-    kept = [
-        item
-        for item in items
-        if (item.nodeid in chosen if chosen is not None else zlib.crc32(item.nodeid.encode()) % int(sample or 1) == 0)
-    ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-    items[:] = kept
+    per_file, only, _ = (os.environ.get(name, "") for name in _ENVIRONMENT)
+    if only:
+        chosen = set(json.loads(Path(only).read_text()))
+    else:
+        chosen = _sampled([item.nodeid for item in items], int(per_file or 0) or None)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
+    items[:] = [item for item in items if item.nodeid in chosen]
+
+
+def _sampled(names: list[str], per_file: int | None) -> set[str]:
+    by_file: dict[str, list[str]] = {}
+    for name in names:
+        by_file.setdefault(name.split("::")[0], []).append(name)
+    return {name for tests in by_file.values() for name in sorted(tests, key=_shuffled)[:per_file]}
+
+
+def _shuffled(name: str) -> int:
+    return zlib.crc32(name.encode())
 
 
 def pytest_runtest_logreport(report: Any) -> None:
@@ -47,7 +56,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 # ---- the two runs ----------------------------------------------------------------------------------
 
 
-def run(engine: str, folder: Path, sample: int, only: list[str] | None, modules: list[str]) -> dict[str, str]:
+def run(engine: str, folder: Path, per_file: int, only: list[str] | None, modules: list[str]) -> dict[str, str]:
     """What became of each test: passed, failed or skipped."""
     spec = importlib.util.find_spec("modin")
     if spec is None or spec.origin is None:
@@ -58,7 +67,7 @@ def run(engine: str, folder: Path, sample: int, only: list[str] | None, modules:
         **os.environ,
         "MODIN_ENGINE": engine,
         "PYTHONPATH": str(Path(__file__).parent),
-        "WEFT_MODIN_SAMPLE": str(sample),
+        "WEFT_MODIN_PER_FILE": str(per_file),
         "WEFT_MODIN_OUTCOMES": str(outcomes),
     }
     if only is not None:
@@ -87,7 +96,7 @@ def read_outcomes(path: Path) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--sample", type=int, default=1, help="run one test of so many")
+    parser.add_argument("--per-file", type=int, default=0, help="run so many tests of each file; 0: all")
     parser.add_argument("--wanted", type=float, default=0.99, help="the share that must pass")
     parser.add_argument("--keep", type=Path, help="a folder for the logs of the two runs")
     parser.add_argument("modules", nargs="*", default=list(MODULES), help="below modin/tests/pandas")
@@ -97,12 +106,12 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.jsonl"):
             old.unlink()
-        before = run("python", folder, options.sample, None, options.modules)
+        before = run("python", folder, options.per_file, None, options.modules)
         wanted = sorted(name for name, outcome in before.items() if outcome == "passed")
         if not wanted:
             print((folder / "python.log").read_text()[-2000:])
             return 1
-        after = run("weft", folder, options.sample, wanted, options.modules)
+        after = run("weft", folder, options.per_file, wanted, options.modules)
         missed = [name for name in wanted if after.get(name) != "passed"]
         for name in missed:
             print(f"{after.get(name, 'not run'):>8}  {name}")

@@ -85,7 +85,7 @@ def strict(on: bool = True) -> Any:
 
     >>> import weft.pandas as pd
     >>> with pd.strict():
-    ...     pd.DataFrame({"n": [1, 2]}).n.sum()
+    ...     int(pd.DataFrame({"n": [1, 2]}).n.sum())
     3
     """
     before = journal.strict
