@@ -8,6 +8,7 @@
 #include "bindings.hpp"
 #include "collective.hpp"
 #include "py.hpp"
+#include "socket_exchange.hpp"
 
 namespace weft {
 
@@ -248,9 +249,47 @@ void reduce_arrays(uint32_t element, uint32_t reduction, nb::list arrays, nb::ob
            target.bytes() / element_bytes(type), target.data(), nullptr);
 }
 
+/// `flows`: (socket's descriptor, buffers to send, buffers to fill). None, or (what, which of the flows).
+nb::object exchange_bytes(nb::list flows, double quiet_s) {
+    std::vector<std::unique_ptr<View>> views;
+    std::vector<Flow> native;
+    for (nb::handle each : flows) {
+        const nb::tuple flow = nb::cast<nb::tuple>(each);
+        Flow& made = native.emplace_back(Flow{nb::cast<int>(flow[0]), {}, {}});
+        for (nb::handle buffer : flow[1]) {
+            views.push_back(std::make_unique<View>(buffer, false));
+            made.out.emplace_back(views.back()->data(), views.back()->bytes());
+        }
+        for (nb::handle buffer : flow[2]) {
+            views.push_back(std::make_unique<View>(buffer, true));
+            made.in.emplace_back(views.back()->data(), views.back()->bytes());
+        }
+    }
+    Exchanged exchanged;
+    {
+        nb::gil_scoped_release unlocked;
+        exchanged = exchange(native, in_ns(quiet_s), [] {
+            nb::gil_scoped_acquire gil;
+            return PyErr_CheckSignals() == 0;
+        });
+    }
+    switch (exchanged.kind) {
+        case Exchanged::done:
+            return nb::none();
+        case Exchanged::interrupted:
+            throw nb::python_error();
+        case Exchanged::closed:
+            return nb::make_tuple("closed", exchanged.flow);
+        case Exchanged::silent:
+            return nb::make_tuple("silent", exchanged.flow);
+    }
+    __builtin_unreachable();
+}
+
 }  // namespace
 
 void add_group_member(nb::module_& m) {
+    m.def("exchange_bytes", &exchange_bytes, nb::arg("flows"), nb::arg("quiet_s"));
     m.def("reduce_arrays", &reduce_arrays, nb::arg("element"), nb::arg("reduction"), nb::arg("arrays"),
           nb::arg("out"));
     nb::class_<GroupMember>(m, "GroupMember")

@@ -397,6 +397,10 @@ class GroupMember:
     def set_timeout(self, timeout_s: float) -> None: ...
     def leave(self) -> None: ...
 
+def exchange_bytes(flows: list[tuple[int, Sequence[Any], Sequence[Any]]], quiet_s: float) -> tuple[str, int] | None:
+    """Send and receive over sockets that do not block, each (descriptor, buffers to send, buffers to fill), without the
+    GIL. None when all is done, else ("closed" or "silent" for `quiet_s`, which of the flows)."""
+
 def reduce_arrays(element: int, reduction: int, arrays: list[Any], out: object) -> None:
     """Reduce arrays of equal sizes, in their order, into `out`, which may be one of them, as a group does."""
 

@@ -12,23 +12,20 @@ import contextlib
 import hashlib
 import hmac
 import secrets
-import selectors
 import socket
 import struct
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import weft
-from weft.util.shared_block import GONE
+from weft.util.shared_block import GONE, exchange_bytes
 
 __all__ = ["Buffers", "Lost", "Rendezvous", "connect", "exchange", "listen"]
 
 Buffers = Sequence[Any]
 Place = tuple[str, str, int]
 """(node id, host, port)"""
-LOOK_S = 0.5
 _HELLO = struct.Struct("<I16s")
 _DIGEST_BYTES = 32
 
@@ -149,53 +146,9 @@ def exchange(
     timeout_s: float | None,
 ) -> None:
     """Send and receive at the same time; raises Lost for one that closed or was silent for `timeout_s`."""
-    sends, receives = _waiting(outgoing), _waiting(incoming)
-    quiet_since = time.monotonic()
-    with selectors.DefaultSelector() as selector:
-        for rank in {*sends, *receives}:
-            selector.register(sockets[rank], _events(rank, sends, receives), rank)
-        while sends or receives:
-            for key, events in selector.select(LOOK_S):
-                rank, link = key.data, sockets[key.data]
-                try:
-                    if events & selectors.EVENT_WRITE:
-                        _advance(sends, rank, link.send(sends[rank][0]))
-                    if events & selectors.EVENT_READ:
-                        _advance(receives, rank, _received_into(link, receives[rank][0]))
-                except BlockingIOError:
-                    continue
-                except OSError as error:
-                    raise Lost(rank, GONE.index("died")) from error
-                quiet_since = time.monotonic()
-                wanted = _events(rank, sends, receives)
-                if not wanted:
-                    selector.unregister(link)
-                elif wanted != key.events:
-                    selector.modify(link, wanted, rank)
-            if timeout_s is not None and time.monotonic() - quiet_since > timeout_s:
-                raise Lost(min({*sends, *receives}), GONE.index("timed out"))
-
-
-def _waiting(buffers: Mapping[int, Buffers]) -> dict[int, deque[memoryview]]:
-    queues = {rank: deque(memoryview(each).cast("B") for each in many if len(each)) for rank, many in buffers.items()}
-    return {rank: queue for rank, queue in queues.items() if queue}
-
-
-def _events(rank: int, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> int:
-    return (selectors.EVENT_WRITE if rank in sends else 0) | (selectors.EVENT_READ if rank in receives else 0)
-
-
-def _received_into(link: socket.socket, buffer: memoryview) -> int:
-    count = link.recv_into(buffer)
-    if count == 0:
-        raise ConnectionError("the other end closed the connection")
-    return count
-
-
-def _advance(queues: dict[int, deque[memoryview]], rank: int, count: int) -> None:
-    queue = queues[rank]
-    queue[0] = queue[0][count:]
-    if not queue[0]:
-        queue.popleft()
-    if not queue:
-        del queues[rank]
+    ranks = sorted({*outgoing, *incoming})
+    flows = [(sockets[rank].fileno(), outgoing.get(rank, ()), incoming.get(rank, ())) for rank in ranks]
+    failure = exchange_bytes(flows, -1.0 if timeout_s is None else timeout_s)
+    if failure is not None:
+        what, number = failure
+        raise Lost(ranks[number], GONE.index("died" if what == "closed" else "timed out"))

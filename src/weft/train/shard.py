@@ -21,11 +21,14 @@ import weft
 from weft.train.errors import GroupError, GroupTimeoutError
 from weft.train.optimizers import Optimizer
 from weft.train.server_state import ServerState
+from weft.util.shared_block import ELEMENT_TYPES, REDUCTIONS, reduce_arrays
 
 __all__ = ["ParameterShard", "Process", "Published", "ShardState"]
 
 LOOK_S = 0.5
 MOST_PROCESSES = 10_000
+MOST_ARRAYS = 256
+"""That the native reduction takes at once."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 Process = tuple[str, int]
@@ -111,14 +114,10 @@ class ParameterShard:
         self._changed = asyncio.Event()
 
     def _step(self, gradients: Sequence[tuple[Mapping[str, Any], float]]) -> None:
-        total = sum(weight for _, weight in gradients)
+        weights = [weight for _, weight in gradients]
         for name, parameter in self._parameters.items():
             mean = self._sums[name]
-            for number, (gradient, weight) in enumerate(gradients):
-                if number == 0:
-                    np.multiply(gradient[name], weight / total, out=mean)
-                else:
-                    mean += gradient[name] * mean.dtype.type(weight / total)
+            _mean([gradient[name] for gradient, _ in gradients], weights, mean)
             self._optimizer.update(parameter, mean, self._memory[name])
 
     def _publish(self) -> Published:
@@ -193,6 +192,17 @@ class ParameterShard:
     def _end_hold(self, token: str) -> None:
         self._holds.discard(token)
         self._advance()
+
+
+def _mean(arrays: list[npt.NDArray[Any]], weights: Sequence[float], out: npt.NDArray[Any]) -> None:
+    """Weighted, in the order of the arrays; in one pass where all weigh the same."""
+    if len(set(weights)) == 1 and out.dtype.name in ELEMENT_TYPES and len(arrays) <= MOST_ARRAYS:
+        reduce_arrays(ELEMENT_TYPES.index(out.dtype.name), REDUCTIONS.index("mean"), arrays, out)
+        return
+    shares = [weight / sum(weights) for weight in weights]
+    np.multiply(arrays[0], shares[0], out=out)
+    for array, share in zip(arrays[1:], shares[1:], strict=True):
+        out += array * out.dtype.type(share)
 
 
 def _living_processes() -> set[Process]:

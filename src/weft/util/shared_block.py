@@ -14,9 +14,18 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft._native import GroupMember, reduce_arrays
+from weft._native import GroupMember, exchange_bytes, reduce_arrays
 
-__all__ = ["ELEMENT_TYPES", "GONE", "OPERATIONS", "REDUCTIONS", "GroupMember", "SharedBlock", "reduce_arrays"]
+__all__ = [
+    "ELEMENT_TYPES",
+    "GONE",
+    "OPERATIONS",
+    "REDUCTIONS",
+    "GroupMember",
+    "SharedBlock",
+    "exchange_bytes",
+    "reduce_arrays",
+]
 
 # The index is the native number: collective_reduce.hpp and collective.hpp.
 ELEMENT_TYPES = (
