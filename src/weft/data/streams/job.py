@@ -186,7 +186,7 @@ class StreamJob:
     def _build(self) -> None:
         """All subtasks, those below first, with the states of the last checkpoint."""
         states = {} if self._checkpoints.last is None else self._checkpoints.last.states
-        kind: Any = weft.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(Subtask)
+        kind: Any = weft.remote(num_cpus=0, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Subtask)
         actors: dict[int, list[Any]] = {}
         for stage, spec in enumerate(self._graph.stages):
             channels = self._graph.channels(stage)
