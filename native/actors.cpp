@@ -47,7 +47,9 @@ void Core::submit_call(Task* task, Entry* actor) {
 /// Send what can go, in order: a call whose dependencies are missing holds up those behind it, unless they
 /// may overtake it.
 void Core::flush_actor(ActorLink* link) {
-    if (link->state != ActorLink::up) return;
+    if (link->state != ActorLink::up || link->queue.empty()) return;
+    // It may have died before anything was sent to it, and then nobody has told.
+    if (!segment_->is_alive(link->where)) return actor_out_of_reach(link);
     for (auto next = link->queue.begin(); next != link->queue.end();) {
         Task* task = *next;
         bool ready = task->missing == 0 && has_arguments(task);

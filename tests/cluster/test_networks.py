@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy
 import pytest
+from clusters import wait_until
 
 import weft
-from weft.cluster_utils import Cluster
+from weft.cluster_utils import Cluster, ClusterNode
+from weft.engine.cluster import launch
+from weft.engine.wire import link_messages as lm
 from weft.testing.network import Network, is_available
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="namespaces and bridges need root and iproute2")
@@ -88,6 +93,56 @@ def test_a_node_that_is_cut_off_is_dead_to_the_others(cluster: Cluster, network:
     with pytest.raises(weft.exceptions.ActorDiedError, match="nothing was heard from it"):
         weft.get(counter.add.remote(), timeout=60)
     assert [node["Alive"] for node in weft.nodes()] == [True, False]
+
+
+@weft.remote
+class Caller:
+    def __init__(self, counter: object) -> None:
+        self.counter = counter
+
+    def add(self) -> int:
+        return weft.get(self.counter.add.remote())
+
+
+def test_calls_end_when_only_the_link_to_the_actors_node_breaks_and_go_on_later(
+    cluster: Cluster, network: Network
+) -> None:
+    cluster.add_node(num_cpus=1, resources={"farther": 10}, place=network.add_place())
+    counter = Counter.options(**FAR, num_cpus=0).remote()
+    caller = Caller.options(resources={"farther": 1}, num_cpus=0).remote(counter)
+    assert weft.get(caller.add.remote(), timeout=60) == 1
+    here, there = network.places
+    here.lose(there)
+    with pytest.raises(weft.exceptions.ActorUnavailableError, match="link to the actor's node broke"):
+        weft.get(caller.add.remote(), timeout=60)
+    assert weft.get(counter.add.remote(), timeout=60) >= 2, "the driver's node reaches it"
+    here.find(there)
+    answer = None
+    while answer is None:
+        with contextlib.suppress(weft.exceptions.ActorUnavailableError):
+            answer = weft.get(caller.add.remote(), timeout=60)
+    assert all(node["Alive"] for node in weft.nodes())
+
+
+def test_another_node_takes_over_from_a_head_on_an_encrypted_network(network: Network) -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "host": network.address})
+    try:
+        others = [cluster.add_node(num_cpus=1, place=network.add_place()) for _ in range(2)]
+
+        def head(asked: ClusterNode) -> Any:
+            question = lm.Call(1, "head", {})
+            answer = launch.exchange(asked.node_address, cluster._token, question, timeout_s=30)
+            assert isinstance(answer, lm.CallAnswer) and not answer.error, answer
+            return answer.value
+
+        assert cluster.head_node is not None
+        wait_until(lambda: head(others[1])["store"]["replicas"] == 3)
+        cluster.remove_node(cluster.head_node, allow_graceful=False)
+        assert head(others[1])["epoch"] == 2
+        late = cluster.add_node(num_cpus=1, place=network.add_place())
+        assert head(late)["node_id"] in {node.node_id for node in others}
+    finally:
+        cluster.shutdown()
 
 
 def test_a_wrong_fingerprint_keeps_a_node_out(network: Network) -> None:

@@ -48,6 +48,16 @@ class Place:
     def mend(self) -> None:
         _ip("link", "set", self._cable, "up")
 
+    def lose(self, other: Place) -> None:
+        """Nothing passes between the two any more; both are reached by the others."""
+        for one, there in ((self, other), (other, self)):
+            _ip("-n", one.name, "route", "add", "blackhole", f"{there.address}/32")
+
+    def find(self, other: Place) -> None:
+        """After `lose`."""
+        for one, there in ((self, other), (other, self)):
+            _ip("-n", one.name, "route", "del", "blackhole", f"{there.address}/32")
+
     def unplug(self) -> None:
         """For good."""
         _ip("link", "del", self._cable)

@@ -7,7 +7,6 @@ epoch: once a shard has done a request of a later head it refuses those of an ea
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -96,13 +95,17 @@ class ServedStore:
     def _server_says(self) -> None:
         """It is up, or has ended."""
         assert self._server is not None
-        server = self._server
+        server, fd = self._server, self._server.fileno()
         if server.up is None:
-            with contextlib.suppress(RuntimeError):
-                self.address = server.take_up().address
+            try:
+                up = server.take_up()
+            except RuntimeError:
+                pass  # it could not be started, and has said why; it is tried again
+            else:
+                self.address = up.address
                 self._connect()
                 return
-        self._loop.unwatch(server.fileno())
+        self._loop.unwatch(fd)
         server.end()
         self._server = None
         print(f"weft: the control store's server of this node ended ({server.process.returncode})", file=sys.stderr)
