@@ -52,6 +52,16 @@ def test_the_engine_starts_with_the_first_frame_that_needs_it() -> None:
     assert run(program) == "4950 True"
 
 
+def test_frames_are_cut_for_the_cpus_of_the_cluster() -> None:
+    program = (
+        "import weft, weft.pandas as pd\n"
+        "weft.init(num_cpus=5)\n"
+        "frame = pd.DataFrame({'a': range(1000)}).set_backend('Weft')\n"
+        "print(frame._query_compiler._modin_frame._partitions.shape)"
+    )
+    assert run(program) == "(5, 1)"
+
+
 def test_a_choice_of_the_environment_is_kept() -> None:
     program = "import weft.pandas as pd\nprint(pd.DataFrame({'a': [1]}).get_backend())"
     assert run(program, MODIN_BACKEND="python_test") == "Python_Test"

@@ -57,9 +57,20 @@ def add_factory() -> None:
         from weft.pandas.files import WeftIO
 
         cls.io_cls = WeftIO
+        _cut_for_cluster()
 
     # Modin finds a factory by its name in this module.
     name = f"{EXECUTION}Factory"
     factory = type(name, (factories.BaseFactory,), {"prepare": classmethod(prepare), "__doc__": "I/O on Weft."})
     setattr(factories, name, factory)
     factories.supported_executions = (*factories.supported_executions, EXECUTION)
+
+
+def _cut_for_cluster() -> None:
+    """Frames are cut into as many parts as there are CPUs, where Weft runs already and the user has not said."""
+    from modin.config import NPartitions, ValueSource
+
+    import weft
+
+    if weft.is_initialized() and NPartitions.get_value_source() == ValueSource.DEFAULT:
+        NPartitions.put(max(1, int(weft.cluster_resources().get("CPU", 1))))
