@@ -84,6 +84,9 @@ class App:
     def reads_pieces(self, exchange: Exchange) -> bool:
         return False
 
+    def has_websockets(self, path: str) -> bool:
+        return False
+
     def exchange_ended(self, exchange: Exchange) -> None:
         pass
 

@@ -139,6 +139,10 @@ class HttpApp:
                 return found is not None and found[1].kind is Kind.APP
         return False
 
+    def has_websockets(self, path: str) -> bool:
+        found = find_route(self._routes, path)
+        return found is not None and found[1].kind is Kind.APP
+
     def _call(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
         assert self._loop is not None
         ended = partial(self._call_ended, exchange)

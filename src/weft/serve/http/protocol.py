@@ -312,6 +312,9 @@ class HttpProtocol(asyncio.Protocol):
         if self._current is not None:
             self._refuse(400, "a WebSocket can not begin before the last request has its answer")
             return
+        if self._arriving is None or not self.app.has_websockets(self._arriving.path):
+            self._refuse(404, "no application has a WebSocket at this path")
+            return
         self._server_state.connections.discard(self)
         lines = [b"%b %b HTTP/1.1" % (self._parser.get_method(), self._url)]
         lines += [b"%b: %b" % one for one in self._headers]
