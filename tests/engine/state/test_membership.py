@@ -131,6 +131,9 @@ def test_who_loses_the_head_knocks_at_its_port(reason: str, is_certain: bool) ->
     lost = state.link_closed(1, "reset", 1.0)
     assert lost == [do.NodeGone(0, "reset"), do.HeadLost("reset", False), do.Connect(0, "host0:1")]
     assert state.connect_failed(0, reason, 1.1) == [do.HeadLost(reason, is_certain)]
+    assert state.beat(2.0) == ([] if is_certain else [do.Connect(0, "host0:1")]), "until it is clear"
+    state.head_is(2, 2)
+    assert state.beat(2.0 + AGAIN_S) == []
 
 
 def test_a_head_that_still_listens_has_let_go_of_the_node() -> None:

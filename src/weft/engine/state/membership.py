@@ -203,7 +203,8 @@ class MembershipState:
                 return []
             return [Lost(f"the cluster at {self._entry} can not be joined: {reason}")]
         if number == self._knocking:
-            self._knocking = None
+            if REFUSED not in reason:  # one that is just being killed may still accept: it is asked again
+                self._again_at[number] = now
             return [HeadLost(reason, REFUSED in reason)]
         out: list[Instruction] = []
         member = self.members.get(number)
@@ -331,13 +332,18 @@ class MembershipState:
     def head_is(self, number: int, epoch: int) -> None:
         """That node is the head from now on."""
         self.head, self.epoch = number, epoch
-        self._knocking = None
+        self._end_knocking()
+
+    def _end_knocking(self) -> None:
+        if self._knocking is not None:
+            self._again_at.pop(self._knocking, None)
+            self._knocking = None
 
     def took_over(self, rows: Sequence[Member], epoch: int) -> list[Instruction]:
         """This node is the head now; the rows are those of the control store. Who is not linked to it is dead."""
         out: list[Instruction] = []
         self.head, self.epoch = self.own.number, epoch
-        self._knocking = None
+        self._end_knocking()
         self.members = {**{row.number: row for row in rows}, self.own.number: self.own}
         for number in list(self.members):
             if number != self.own.number and number not in self._in_use:
