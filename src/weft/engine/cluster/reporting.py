@@ -57,7 +57,7 @@ class Reporting:
     def changed(self) -> None:
         """Something has happened on this node: others may have to be told, or asked."""
         if self._state.cluster is None:
-            return  # a node that has not joined is not to be used: it does not know its own number yet
+            return
         if self._report_timer is None:
             delay_s = max(REPORT_S, len(self._shell.members.links) * REPORT_EACH_S)
             self._report_timer = self._loop.call_later(delay_s, self._report_if_changed)
@@ -81,7 +81,11 @@ class Reporting:
             self.report()
 
     def report(self, to: int | None = None) -> None:
-        """Tell all nodes, or one, at once how it stands here."""
+        """Tell all nodes, or one, at once how it stands here.
+
+        Not before it has joined: who hears of it uses it, but it does not know its own number yet."""
+        if self._state.cluster is None:
+            return
         self._reported = (dict(self._state.resources.available), self._shell.asking.queued())
         hears_head = self._shell.members.head is not None
         has_store = self._shell.heading.has_store
