@@ -17,6 +17,7 @@ constexpr uint32_t kRingBlocks = 8192;
 /// is.
 constexpr uint32_t kMaxRecord = kRingBytes / 2 - 8;
 constexpr uint32_t kMaxObjects = 1u << 20;
+constexpr uint32_t kFewObjects = 1u << 14, kManyObjects = 1u << 17;
 constexpr uint64_t kMagic = 0x0231746665770aULL;
 constexpr uint32_t kDaemonSlot = 0;
 /// Events of one process that are kept, unless the segment is made with another number.

@@ -38,7 +38,9 @@ std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes, uint32_t events) 
     plan.magic = kMagic;
     plan.granules = uint32_t(std::max<uint64_t>(1, round_up(arena_bytes, kGranuleBytes) / kGranuleBytes));
     plan.arena_bytes = plan.granules * kGranuleBytes;
-    plan.objects = std::min(plan.granules, kMaxObjects);
+    // Spilled objects keep their entries, so a small arena has more of these than room for objects.
+    const uint32_t with_spilled = std::clamp(8 * plan.granules, kFewObjects, kManyObjects);
+    plan.objects = std::min(std::max(plan.granules, with_spilled), kMaxObjects);
     plan.cores = uint32_t(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
     uint64_t at = 4096;
     const auto place = [&at](uint64_t bytes) {

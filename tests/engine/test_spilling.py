@@ -84,6 +84,13 @@ def test_what_does_not_fit_goes_to_disk_and_comes_back_as_it_was() -> None:
         assert is_filled(weft.get(ref), fill, 8 * MIB), fill
 
 
+def test_there_may_be_more_spilled_objects_than_the_arena_has_room_for() -> None:
+    refs = [weft.put(array(fill, 100_000)) for fill in range(1600)]
+    assert arena()["spilled_objects"] > 1024, "the arena has 1024 granules"
+    for fill in range(0, 1600, 100):
+        assert is_filled(weft.get(refs[fill]), fill, 100_000), fill
+
+
 def test_a_spilled_object_can_be_an_argument_or_a_nested_one() -> None:
     refs = [weft.put(array(fill, 8 * MIB)) for fill in range(16)]
     assert weft.get([first.remote(ref) for ref in refs]) == list(range(16))

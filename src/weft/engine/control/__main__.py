@@ -37,7 +37,8 @@ def main() -> None:
     shell = ServerShell(loop, config, token)
     loop.on_signal(signal.SIGTERM, loop.stop)
     loop.watch(launcher.fileno(), loop.stop)
-    launcher.send(msgspec.json.encode(ServerUp(shell.name, shell.address, os.getpid())))
+    with contextlib.suppress(BrokenPipeError):  # who started it has ended meanwhile, and so does the loop
+        launcher.send(msgspec.json.encode(ServerUp(shell.name, shell.address, os.getpid())))
     gc.freeze()
     loop.run()
     shell.close()
