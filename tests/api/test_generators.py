@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.engine.process import generator as generators
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
 
@@ -185,3 +186,23 @@ def test_a_fixed_number_of_returns_may_be_yielded() -> None:
 def test_a_generator_can_not_be_sent() -> None:
     with pytest.raises(TypeError, match="ObjectRefGenerator can not be sent"):
         weft.put(count.remote(1))
+
+
+def test_an_item_that_comes_while_a_wait_begins_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    @weft.remote
+    def one() -> Any:
+        yield 1
+
+    stream = one.options(num_returns="streaming").remote()
+    weft.wait([stream], num_returns=1, timeout=30)
+    is_ready, looks = generators._is_ready, []
+
+    def look(entry: Any) -> bool:
+        looks.append(entry)
+        return len(looks) > 1 and is_ready(entry)
+
+    monkeypatch.setattr(generators, "_is_ready", look)
+    ready, _ = weft.wait([stream], num_returns=1, timeout=5)
+    assert ready == [stream]
+    assert len(looks) == 2, "it waited until the timeout"
+    assert weft.get(next(stream)) == 1

@@ -180,12 +180,13 @@ def wait_for_any(waitables: list[Any], num_returns: int, timeout_s: float) -> tu
             picked = {id(entry) for entry in chosen}
             return chosen, [entry for entry in waitables if id(entry) not in picked]
         for index, entry in enumerate(waitables):
-            if index not in asked and not _is_ready(entry):
-                asked.add(index)
-                if isinstance(entry, ObjectRefGenerator):
-                    entry._on_item(arrival.set)
-                else:
-                    _native.on_ready(entry, arrival.set)
+            if index in asked:
+                continue
+            asked.add(index)  # also what has become ready since the look above: its call comes at once
+            if isinstance(entry, ObjectRefGenerator):
+                entry._on_item(arrival.set)
+            else:
+                _native.on_ready(entry, arrival.set)
         arrival.wait(left)
 
 
