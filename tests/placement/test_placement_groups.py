@@ -117,7 +117,7 @@ def test_a_group_is_placed_beside_a_stream_of_tasks(weft_session: ModuleType) ->
 
 
 def test_what_can_not_be_placed_stays_pending(weft_session: ModuleType) -> None:
-    group = placement_group([{"GPU": 1}], name="large")
+    group = placement_group([{"nowhere": 1}], name="large")
     assert weft.wait([group.ready()], timeout=0.1)[0] == []
     with pytest.raises(GetTimeoutError):
         weft.get(group.ready(), timeout=0.1)
@@ -243,7 +243,7 @@ def test_a_pending_ref_dies_with_its_owner(weft_session: ModuleType) -> None:
     @weft.remote
     class Creator:
         def pending(self) -> object:
-            return [placement_group([{"GPU": 1}]).ready()]
+            return [placement_group([{"nowhere": 1}]).ready()]
 
     creator = Creator.remote()
     (ref,) = weft.get(creator.pending.remote())

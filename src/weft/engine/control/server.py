@@ -33,6 +33,8 @@ REDIAL_S = 0.25
 SOONEST_REDIAL_S = 0.002
 __all__ = ["ServerConfig", "ServerShell"]
 _encode = msgspec.msgpack.Encoder().encode
+_WENT_AWAY = ("the other side closed", "Connection reset by peer")
+"""Reasons of a node that leaves while it is being linked."""
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -187,7 +189,7 @@ class ServerShell:
                 self._feed(ev.PeerLost(name, True, time.monotonic()))
             else:
                 self._redial_soon(name)
-        elif reason and not link.peer and not is_refused and not reason.startswith("the other side closed"):
+        elif reason and not link.peer and not is_refused and not reason.startswith(_WENT_AWAY):
             print(f"weft: control store {self.name[:12]}: a link was not made: {reason}", file=sys.stderr, flush=True)
 
     def _messages(self, link: StoreLink, messages: list[AnyMessage]) -> None:
