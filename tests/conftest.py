@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -22,6 +23,8 @@ LEAK_DEADLINE_S = 5.0
 PR_SET_CHILD_SUBREAPER = 36
 
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children ignore it as well
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
