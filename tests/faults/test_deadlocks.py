@@ -108,7 +108,7 @@ import weft
 
 weft.init(num_cpus=1)
 
-@weft.remote
+@weft.remote(num_cpus=1)
 class Keeper:
     def answer(self):
         return 7
