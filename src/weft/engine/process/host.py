@@ -63,6 +63,13 @@ class Host:
         errors.raise_error(error)
 
     def on_event(self, kind: int, payload: bytes) -> None:
+        try:
+            self._act_on(kind, payload)
+        except RuntimeError:
+            if _native.is_attached():  # else the session has ended meanwhile, and nobody waits for an answer
+                raise
+
+    def _act_on(self, kind: int, payload: bytes) -> None:
         if kind == CANCEL:
             self.cancel_call(payload)
             return
