@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from weft.cli.options import Commands, add_command, add_json, print_json, size
+from weft.dashboard.profile import py_spy
+from weft.engine.node.config import NodeConfig, decide, read_text
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 FEW_FILES = 4096
@@ -72,15 +74,13 @@ def examine() -> Iterator[Verdict]:
     yield core
     if core.level == FAILURE:
         return
-    from weft.engine.node.config import NodeConfig, decide
-
     offer = decide(NodeConfig())
     memory = offer.total["memory"] + offer.object_store_bytes
     yield machine(offer.total["CPU"], memory, offer.object_store_bytes)
     yield shared_memory()
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     yield disk(tempfile.gettempdir(), shutil.disk_usage(tempfile.gettempdir()).free, offer.object_store_bytes)
-    yield stacks(_read(PTRACE_SCOPE), _capabilities(), _is_installed("py-spy"))
+    yield stacks(read_text(PTRACE_SCOPE), _capabilities(), _has_py_spy())
     yield gpus(offer.gpu_ids, os.environ.get("CUDA_VISIBLE_DEVICES"))
     yield libraries()
     yield session()
@@ -217,16 +217,16 @@ def _is_installed(name: str) -> bool:
     return True
 
 
+def _has_py_spy() -> bool:
+    try:
+        py_spy()
+    except LookupError:
+        return False
+    return True
+
+
 def _capabilities() -> int:
-    for line in _read("/proc/self/status").splitlines():
+    for line in read_text("/proc/self/status").splitlines():
         if line.startswith("CapEff:"):
             return int(line.split()[1], 16)
     return 0
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read().strip()
-    except OSError:
-        return ""

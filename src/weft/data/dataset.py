@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from weft.data import iteration, plan
+from weft.data import plan
 from weft.data.aggregates import Aggregate
 from weft.data.block import concatenate
 from weft.data.execute import Bundle, Execution, get
 from weft.data.expressions import Expr, expression, named
 from weft.data.functions import Function, Placement
+from weft.data.iteration import Consumable
 from weft.data.optimize import optimize
 from weft.data.physical import Planner
 from weft.data.sources.memory import BlockSource
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 JOINS = ("inner", "left", "right", "full", "semi", "anti")
 
 
-class Dataset:
+class Dataset(Consumable):
     """Rows in columns, read and transformed by tasks, block by block.
 
     >>> ds = data.read_parquet("trips/").filter(data.col("fare") > 0)
@@ -249,54 +250,6 @@ class Dataset:
         from weft.data.block import frame_of
 
         return frame_of(self.to_arrow())
-
-    def iter_rows(self) -> Iterator[dict[str, Any]]:
-        for block in self._blocks():
-            for piece in iteration.rebatched([block], 4096, drop_last=False):
-                yield from piece.to_pylist()
-
-    def iter_batches(
-        self,
-        *,
-        batch_size: int | None = 256,
-        batch_format: str = "numpy",
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
-    ) -> Iterator[Any]:
-        """Batches in order, while the next blocks are being made. None as `batch_size`: a batch a block.
-
-        >>> for batch in ds.iter_batches(batch_size=1024, batch_format="pandas"): ...
-        """
-        iteration.check_batches(batch_size, batch_format, local_shuffle_buffer_size)
-        return iteration.batches(
-            self._blocks(),
-            batch_size=batch_size,
-            batch_format=batch_format,
-            drop_last=drop_last,
-            shuffle_rows=local_shuffle_buffer_size,
-            seed=local_shuffle_seed,
-        )
-
-    def iter_torch_batches(
-        self,
-        *,
-        batch_size: int | None = 256,
-        dtypes: Any = None,
-        device: Any = None,
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
-    ) -> Iterator[dict[str, Any]]:
-        """Batches as dicts of torch tensors, of `dtypes` (one, or one a column) on `device`."""
-        for table in self.iter_batches(
-            batch_size=batch_size,
-            batch_format="arrow",
-            drop_last=drop_last,
-            local_shuffle_buffer_size=local_shuffle_buffer_size,
-            local_shuffle_seed=local_shuffle_seed,
-        ):
-            yield iteration.tensors(table, dtypes, device)
 
     def materialize(self) -> Dataset:
         """Run now; the blocks stay in the arena for as long as the result is there."""

@@ -103,3 +103,58 @@ def tensors(table: pa.Table, dtypes: Any, device: Any) -> dict[str, Any]:
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         made[name] = tensor.to(device=device, dtype=wanted) if wanted is not None or device is not None else tensor
     return made
+
+
+class Consumable:
+    """What gives blocks, taken as rows and batches."""
+
+    def _blocks(self) -> Iterator[pa.Table]:
+        raise NotImplementedError
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        for block in self._blocks():
+            for piece in rebatched([block], 4096, drop_last=False):
+                yield from piece.to_pylist()
+
+    def iter_batches(
+        self,
+        *,
+        batch_size: int | None = 256,
+        batch_format: str = "numpy",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterator[Any]:
+        """Batches in order, while the next blocks are being made. None as `batch_size`: a batch a block.
+
+        >>> for batch in ds.iter_batches(batch_size=1024, batch_format="pandas"): ...
+        """
+        check_batches(batch_size, batch_format, local_shuffle_buffer_size)
+        return batches(
+            self._blocks(),
+            batch_size=batch_size,
+            batch_format=batch_format,
+            drop_last=drop_last,
+            shuffle_rows=local_shuffle_buffer_size,
+            seed=local_shuffle_seed,
+        )
+
+    def iter_torch_batches(
+        self,
+        *,
+        batch_size: int | None = 256,
+        dtypes: Any = None,
+        device: Any = None,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Batches as dicts of torch tensors, of `dtypes` (one, or one a column) on `device`."""
+        for table in self.iter_batches(
+            batch_size=batch_size,
+            batch_format="arrow",
+            drop_last=drop_last,
+            local_shuffle_buffer_size=local_shuffle_buffer_size,
+            local_shuffle_seed=local_shuffle_seed,
+        ):
+            yield tensors(table, dtypes, device)

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 import weft
 from weft import cloudpickle
-from weft.data import iteration, plan
+from weft.data import plan
 from weft.data.execute import get
+from weft.data.iteration import Consumable
 from weft.data.sources.memory import BlockSource
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Coordinator:
         return self._dataset.stats()
 
 
-class DataIterator:
+class DataIterator(Consumable):
     """One consumer's share of a streaming split. Each loop over it is an epoch; all consumers take part in each."""
 
     def __init__(self, coordinator: Any, number: int) -> None:
@@ -128,34 +129,6 @@ class DataIterator:
             ahead = self._coordinator.take.remote(self._number, epoch)
             ref, start, stop = piece
             yield get(ref).slice(start, stop - start)
-
-    def iter_batches(
-        self,
-        *,
-        batch_size: int | None = 256,
-        batch_format: str = "numpy",
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
-    ) -> Iterator[Any]:
-        iteration.check_batches(batch_size, batch_format, local_shuffle_buffer_size)
-        return iteration.batches(
-            self._blocks(),
-            batch_size=batch_size,
-            batch_format=batch_format,
-            drop_last=drop_last,
-            shuffle_rows=local_shuffle_buffer_size,
-            seed=local_shuffle_seed,
-        )
-
-    def iter_torch_batches(self, *, dtypes: Any = None, device: Any = None, **options: Any) -> Iterator[dict[str, Any]]:
-        """As of Dataset."""
-        for table in self.iter_batches(batch_format="arrow", **options):
-            yield iteration.tensors(table, dtypes, device)
-
-    def iter_rows(self) -> Iterator[dict[str, Any]]:
-        for block in self._blocks():
-            yield from block.to_pylist()
 
     def stats(self) -> str:
         found: str = get(self._coordinator.stats.remote())

@@ -94,7 +94,7 @@ def decide(config: NodeConfig, ip: str = "127.0.0.1") -> NodeOffer:
 def usable_cpus() -> int:
     """CPUs that this process may run on, limited by its control group's quota."""
     count = len(os.sched_getaffinity(0))
-    quota = _cpu_quota(_read)
+    quota = _cpu_quota(read_text)
     return max(1, min(count, math.ceil(quota))) if quota else count
 
 
@@ -114,7 +114,7 @@ def memory_bytes() -> int:
     """The machine's memory, or the control group's limit when that is less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        limit = _read(path)
+        limit = read_text(path)
         if limit.isdigit():
             physical = min(physical, int(limit))
     return physical
@@ -153,7 +153,7 @@ def _count_gpus() -> int:
         return 0
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
     try:
         with open(path) as file:
             return file.read().strip()
