@@ -1,4 +1,5 @@
-/// Copying large buffers: one core alone does not fill the memory's bandwidth, and neither does a copy through the caches.
+/// Copying large buffers: one core alone does not fill the memory's bandwidth, and neither does a copy
+/// through the caches.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +33,16 @@ inline void copy_past_caches(char* to, const char* from, size_t bytes) {
         _mm_stream_si128(target + 3, d);
     }
     memcpy(to + at, from + at, bytes - at);
-    // A release store orders ordinary stores only: the streamed ones must be out before the object is published.
+    // A release store orders ordinary stores only: the streamed ones must be out before the object is
+    // published.
     _mm_sfence();
 #else
     memcpy(to, from, bytes);
 #endif
 }
 
-/// memcpy; from 16 MiB on past the caches, by up to four threads that each take the next piece until none is left.
+/// memcpy; from 16 MiB on past the caches, by up to four threads that each take the next piece until none is
+/// left.
 inline void copy_bytes(char* to, const char* from, size_t bytes) {
     constexpr size_t kShare = 8 << 20, kPiece = 1 << 20;
     const size_t threads = std::min<size_t>({bytes / kShare, std::thread::hardware_concurrency(), 4});
