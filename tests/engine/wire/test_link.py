@@ -75,13 +75,14 @@ class Batches:
 
 
 class Bulk:
-    def __init__(self, transfer: int, data: bytes) -> None:
+    def __init__(self, transfer: int, data: bytes | bytearray) -> None:
         self.transfer = transfer
         self.data = memoryview(data)
         self.at = 0
         self.ready = len(data)
         """So much of it is there."""
         self.is_finished = False
+        self.is_fleeting = False
 
     @property
     def is_over(self) -> bool:
@@ -162,6 +163,24 @@ def test_an_object_that_is_still_coming_is_passed_on_as_it_comes(pair: Pair) -> 
         pair.connector.link.send_parts()
         pair.run_until(lambda chunks=chunks: pair.acceptor.arrived == chunks * CHUNK_BYTES)
     assert pair.acceptor.bytes == data and slow.is_finished
+
+
+def test_memory_that_goes_when_the_loop_goes_on_is_copied_before(pair: Pair) -> None:
+    data = os.urandom(4 * CHUNK_BYTES)
+    pair.acceptor.bytes = bytearray(len(data))
+    passing = bytearray(data)
+    bulk = Bulk(7, passing)
+    bulk.is_fleeting = True
+    bulk.ready = CHUNK_BYTES
+    pair.connector.link.send_bulk(bulk)
+    while not bulk.is_finished:
+        assert pair.connector.link._wants_write, "the socket took a whole chunk: this test needs one that does not"
+        passing[: bulk.at] = bytes(bulk.at)
+        pair.run_until(lambda: pair.acceptor.arrived == bulk.at)
+        bulk.ready += CHUNK_BYTES
+        pair.connector.link.send_parts()
+    pair.run_until(lambda: pair.acceptor.arrived == len(data))
+    assert pair.acceptor.bytes == data
 
 
 def test_a_chunk_that_is_dropped_half_way_is_not_written_on(pair: Pair) -> None:

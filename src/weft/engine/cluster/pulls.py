@@ -6,7 +6,7 @@ is receiving it and passes every chunk on as it comes. A source that fails is re
 
 PUL-1  A chunk that came counts once, from whomever it came.
 PUL-2  Nothing is written to a pull's memory once it is over, also when a second source still sends.
-PUL-3  What is passed on from a pull that is not over is copied: its memory may go at any moment.
+PUL-3  What is passed on from a pull that is not over, and not sent at once, is copied: its memory may go at any moment.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ class Outgoing:
     def is_over(self) -> bool:
         return self.at >= self.end
 
+    @property
+    def is_fleeting(self) -> bool:
+        return self.pull is not None
+
     def take(self) -> tuple[int, memoryview | bytes] | None:
         if self.is_over or self.data is None or (self.pull is not None and not self.pull.has(self.at)):
             return None
@@ -96,7 +100,7 @@ class Outgoing:
         part = self.data[offset : min(offset + CHUNK_BYTES, self.end)]
         self.at += len(part)
         # The last part is copied, so that the object need not be kept until the socket has taken it.
-        return offset, bytes(part) if self.is_over or self.pull is not None else part
+        return offset, bytes(part) if self.is_over else part
 
     def give_up(self) -> None:
         self.at = self.end

@@ -35,6 +35,7 @@ FULL_BYTES = 8 << 20
 LARGEST_MESSAGE = 1 << 30
 HANDSHAKE_S = 10.0
 _READ_BYTES = 256 << 10
+_CHUNK_HEADER_BYTES = HEADER.size + CHUNK_HEAD.size
 _TCP_NOTSENT_LOWAT = 25
 _UNSENT_BYTES = 512 << 10
 """The kernel takes no more than this beyond what is on its way, so that a message never waits behind much of an object.
@@ -53,6 +54,10 @@ class Sending(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether all of it was taken."""
+
+    @property
+    def is_fleeting(self) -> bool:
+        """Whether what was taken may be gone once the daemon's loop goes on: the link copies what is unsent by then."""
 
     def take(self) -> tuple[int, memoryview | bytes] | None:
         """The next chunk and where it belongs; None when there is none now."""
@@ -118,7 +123,11 @@ class Link:
         self._out_bytes = 0
         self._is_full = False
         self._bulk: collections.deque[Sending] = collections.deque()
+        self._is_fleeting = False
+        """Whether the last of what is to be sent must be copied before the loop goes on."""
         self._buffer = bytearray()
+        self._is_bulk = False
+        """Whether a chunk came last: its successor is then received straight to its place, not by way of the buffer."""
         self._chunk: tuple[int, int, int, memoryview | None, int] | None = None
         """(transfer, offset, bytes, target, received) of the chunk that is coming in."""
         self._wants_write = False
@@ -211,6 +220,9 @@ class Link:
             is_full = False
         except BlockingIOError:
             is_full = True
+            if self._is_fleeting and self._out:
+                self._out[-1] = memoryview(bytes(self._out[-1]))
+                self._is_fleeting = False
         except OSError as error:
             reason = str(error)
             self._loop.call_later(0, lambda: self.close(reason))  # not in the middle of what led here
@@ -252,6 +264,7 @@ class Link:
                 offset, data = part
                 self._put(HEADER.pack(CHUNK_HEAD.size + len(data), CHUNK) + CHUNK_HEAD.pack(sending.transfer, offset))
                 self._put(data)
+                self._is_fleeting = sending.is_fleeting
             if sending.is_over:
                 sending.finish()
             else:
@@ -275,7 +288,9 @@ class Link:
                         return self.close("the other node closed the connection")
                     self._received_chunk(count)
                     continue
-                data = self._socket.recv(_READ_BYTES)
+                is_direct = self._is_bulk and self._chunk is None and self._tls is None
+                wanted = _CHUNK_HEADER_BYTES if is_direct else _READ_BYTES
+                data = self._socket.recv(wanted)
                 if not data:
                     return self.close(
                         "the other node closed the connection"
@@ -287,7 +302,7 @@ class Link:
                     data = self._admit(data)
                 self._buffer += data
                 self._take_frames()
-                if count < _READ_BYTES:
+                if count < wanted:
                     return
         except BlockingIOError:
             return
@@ -356,6 +371,7 @@ class Link:
             if len(buffer) - at < HEADER.size:
                 break
             size, kind = HEADER.unpack_from(buffer, at)
+            self._is_bulk = kind == CHUNK
             if kind == CHUNK and CHUNK_HEAD.size <= size <= CHUNK_HEAD.size + CHUNK_BYTES:
                 if len(buffer) - at < HEADER.size + CHUNK_HEAD.size:
                     break
