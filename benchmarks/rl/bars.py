@@ -1,10 +1,11 @@
-"""Does each algorithm reach its bar? Trains seeds one after the other and writes the curves as JSON.
+"""Does each algorithm reach its bar? Trains the seeds that have no curve yet and writes their curves as JSON.
 
     python benchmarks/rl/bars.py ppo-cartpole --seeds 5
     python benchmarks/rl/bars.py --list
 
 A bar is reached when the mean reward of the last `metrics_window` training episodes reaches it within the steps.
-Results are appended to benchmarks/rl/curves/<case>.json; `plot.py` draws them.
+Curves are kept in benchmarks/rl/curves/<case>.json, written after each seed; seeds that were trained with other
+settings than the case has now are trained again. `plot.py` draws them.
 """
 
 from __future__ import annotations
@@ -12,146 +13,30 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import statistics
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium
+from cases import BARS, Bar
 
 from weft.rl import get_algorithm
 
 CURVES = Path(__file__).parent / "curves"
 
 
-@dataclasses.dataclass(frozen=True)
-class Bar:
-    """What an algorithm must reach."""
-
-    algorithm: str
-    env: Any
-    reward: float
-    timesteps: int
-    settings: dict[str, Any]
-
-
-class BlindCartPole(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """CartPole without velocities: only a memory can balance it."""
-
-    def __init__(self) -> None:
-        super().__init__(gymnasium.make("CartPole-v1", disable_env_checker=True))
-        inner: Any = self.env.observation_space
-        self.observation_space = gymnasium.spaces.Box(inner.low[[0, 2]], inner.high[[0, 2]])
-
-    def observation(self, observation: Any) -> Any:
-        return observation[[0, 2]]
-
-
-class TwoCartPoles:
-    """Two agents with a CartPole each, in PettingZoo's parallel API."""
-
-    metadata: ClassVar[dict[str, Any]] = {"name": "two_cartpoles"}
-    possible_agents: ClassVar[list[str]] = ["left", "right"]
-
-    def __init__(self) -> None:
-        self._poles = {a: gymnasium.make("CartPole-v1", disable_env_checker=True) for a in self.possible_agents}
-        self.agents: list[str] = []
-
-    def observation_space(self, agent: str) -> Any:
-        return self._poles[agent].observation_space
-
-    def action_space(self, agent: str) -> Any:
-        return self._poles[agent].action_space
-
-    def reset(self, seed: int = 0, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        self.agents = list(self.possible_agents)
-        seen = {agent: self._poles[agent].reset(seed=seed + i)[0] for i, agent in enumerate(self.agents)}
-        return seen, {agent: {} for agent in self.agents}
-
-    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        steps = {agent: self._poles[agent].step(action) for agent, action in actions.items()}
-        self.agents = [agent for agent in self.agents if not (steps[agent][2] or steps[agent][3])]
-        return tuple({agent: step[field] for agent, step in steps.items()} for field in range(5))
-
-    def close(self) -> None:
-        pass
-
-
-STEADY_DQN = {
-    "n_steps": 3,
-    "target_interval": 200,
-    "learning_rate": 3e-4,
-    "batch": 128,
-    "final_exploration": 0.01,
-}
-BARS = {
-    "ppo-cartpole": Bar("PPO", "CartPole-v1", 475, 150_000, {"workers": 2}),
-    "ppo-pendulum": Bar(
-        "PPO",
-        "Pendulum-v1",
-        -250,
-        200_000,
-        {
-            "envs_per_worker": 8,
-            "fragment_steps": 128,
-            "gamma": 0.9,
-            "learning_rate": 1e-3,
-            "reward_scale": 0.1,
-            "minibatch": 64,
-        },
-    ),
-    "ppo-acrobot": Bar("PPO", "Acrobot-v1", -100, 300_000, {"envs_per_worker": 8, "entropy_weight": 0.01}),
-    "ppo-lunarlander": Bar(
-        "PPO",
-        "LunarLander-v3",
-        200,
-        1_000_000,
-        {
-            "workers": 2,
-            "envs_per_worker": 8,
-            "fragment_steps": 256,
-            "gamma": 0.999,
-            "gae_lambda": 0.98,
-            "epochs": 4,
-            "entropy_weight": 0.01,
-            "reward_scale": 0.1,
-        },
-    ),
-    "pg-cartpole": Bar("PG", "CartPole-v1", 400, 500_000, {}),
-    "a3c-cartpole": Bar("A3C", "CartPole-v1", 450, 500_000, {"workers": 2}),
-    "impala-cartpole": Bar("IMPALA", "CartPole-v1", 450, 1_000_000, {"workers": 2}),
-    "dqn-cartpole": Bar("DQN", "CartPole-v1", 475, 150_000, STEADY_DQN),
-    "dqn-acrobot": Bar("DQN", "Acrobot-v1", -100, 150_000, STEADY_DQN),
-    "rainbow-cartpole": Bar("Rainbow", "CartPole-v1", 475, 150_000, {}),
-    "rainbow-acrobot": Bar("Rainbow", "Acrobot-v1", -100, 150_000, {"value_low": -100.0, "value_high": 0.0}),
-    "ddpg-pendulum": Bar("DDPG", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
-    "td3-pendulum": Bar("TD3", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
-    "sac-pendulum": Bar("SAC", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
-    "es-cartpole": Bar("ES", "CartPole-v1", 475, 2_000_000, {"metrics_window": 20}),
-    "ars-cartpole": Bar("ARS", "CartPole-v1", 475, 200_000, {"metrics_window": 20}),
-    "es-pendulum": Bar("ES", "Pendulum-v1", -250, 5_000_000, {"metrics_window": 20}),
-    "ars-pendulum": Bar("ARS", "Pendulum-v1", -250, 5_000_000, {"metrics_window": 20, "hidden": (16,)}),
-    "recurrent-ppo-blind-cartpole": Bar(
-        "RecurrentPPO", BlindCartPole, 450, 500_000, {"gae_lambda": 0.8, "gamma": 0.98}
-    ),
-    "multi-agent-ppo-two-cartpoles": Bar("MultiAgentPPO", TwoCartPoles, 450, 400_000, {}),
-    "apex-dqn-cartpole": Bar("ApexDQN", "CartPole-v1", 450, 400_000, {"workers": 3}),
-    "apex-ddpg-pendulum": Bar("ApexDDPG", "Pendulum-v1", -200, 60_000, {"workers": 3, "metrics_window": 20}),
-    "a2c-cartpole": Bar("A2C", "CartPole-v1", 475, 500_000, {}),
-}
-
-
 def run(bar: Bar, seed: int, to_the_end: bool) -> dict[str, Any]:
     """One training: its curve, and when it reached the bar."""
     started = time.perf_counter()
-    curve: list[tuple[int, float]] = []
+    curve: list[tuple[int, float | None]] = []
     reached: dict[str, Any] = {"reached_at": None, "seconds_to_bar": None}
     with get_algorithm(bar.algorithm)(bar.settings, env=bar.env, seed=seed) as algorithm:
         while not curve or curve[-1][0] < bar.timesteps:
             result = algorithm.train()
             # Of several agents the worst counts.
             reward = min([result["episode_reward_mean"], *result.get("agent_reward_mean", {}).values()])
-            curve.append((result["timesteps_total"], round(reward, 2)))
+            curve.append((result["timesteps_total"], round(reward, 2) if math.isfinite(reward) else None))
             if reward >= bar.reward and reached["reached_at"] is None:
                 reached = {
                     "reached_at": result["timesteps_total"],
@@ -159,8 +44,43 @@ def run(bar: Bar, seed: int, to_the_end: bool) -> dict[str, Any]:
                 }
                 if not to_the_end:
                     break
-    best = max((reward for _, reward in curve if reward == reward), default=None)
+    best = max((reward for _, reward in curve if reward is not None), default=None)
     return {"seed": seed, **reached, "best": best, "curve": curve}
+
+
+def described(bar: Bar) -> dict[str, Any]:
+    """The bar in plain values, as it stands in a file of curves."""
+    plain = {**dataclasses.asdict(bar), "env": getattr(bar.env, "__name__", bar.env)}
+    found: dict[str, Any] = json.loads(json.dumps(plain))
+    return found
+
+
+def known_runs(name: str, bar: Bar) -> list[dict[str, Any]]:
+    """The runs that were made with this bar's settings."""
+    path = CURVES / f"{name}.json"
+    if not path.exists():
+        return []
+    kept = json.loads(path.read_text())
+    runs: list[dict[str, Any]] = kept["runs"] if kept["bar"] == described(bar) else []
+    return runs
+
+
+def keep(name: str, bar: Bar, runs: list[dict[str, Any]]) -> None:
+    CURVES.mkdir(exist_ok=True)
+    ordered = sorted(runs, key=lambda one: one["seed"])
+    (CURVES / f"{name}.json").write_text(json.dumps({"bar": described(bar), "runs": ordered}, allow_nan=False) + "\n")
+
+
+def train(name: str, bar: Bar, seeds: range, to_the_end: bool, kept: bool) -> None:
+    """Train the seeds that are missing, one after the other."""
+    runs = known_runs(name, bar) if kept else []
+    for seed in sorted(set(seeds) - {one["seed"] for one in runs}):
+        runs.append(run(bar, seed, to_the_end))
+        print(name, {key: value for key, value in runs[-1].items() if key != "curve"}, flush=True)
+        if kept:
+            keep(name, bar, runs)
+    steps = [one["reached_at"] or math.inf for one in runs]
+    print(f"{name}: median {statistics.median(steps):,} of {bar.timesteps:,} steps to {bar.reward:g}", flush=True)
 
 
 def main() -> None:
@@ -168,8 +88,9 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", choices=[*BARS, []])
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--to-the-end", action="store_true", help="go on after the bar, for a whole curve")
-    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="settings to try")
+    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="settings to try; nothing is kept")
     options = parser.parse_args()
     if options.list:
         for name, bar in BARS.items():
@@ -178,19 +99,8 @@ def main() -> None:
         return
     for name in options.cases or BARS:
         bar = dataclasses.replace(BARS[name], settings={**BARS[name].settings, **options.set})
-        runs = []
-        for seed in range(1, options.seeds + 1):
-            runs.append(run(bar, seed, options.to_the_end))
-            print(name, {key: value for key, value in runs[-1].items() if key != "curve"}, flush=True)
-        steps = [one["reached_at"] or float("inf") for one in runs]
-        print(f"{name}: median {statistics.median(steps):,} of {bar.timesteps:,} steps to {bar.reward:g}", flush=True)
-        if not options.set:
-            CURVES.mkdir(exist_ok=True)
-            (CURVES / f"{name}.json").write_text(
-                json.dumps(
-                    {"bar": {**dataclasses.asdict(bar), "env": getattr(bar.env, "__name__", bar.env)}, "runs": runs}
-                )
-            )
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
+        train(name, bar, seeds, options.to_the_end, kept=not options.set)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ that the fragment needs, then `act` for each step, and `ended` for episodes that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -139,21 +140,20 @@ class EpsilonGreedy(_Replayed):
 class NoisyDeterministic(_Replayed):
     """A deterministic continuous policy plus normal noise of standard deviation `exploration`.
 
-    An `exploration` below 0 draws uniform actions: for the first steps of a run.
+    An `exploration` below 0 draws uniform actions: for the first steps of a run. `correlation` is that of the noise of
+    one step with the noise of the next.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, correlation: float = 0.0) -> None:
         self.model = model
+        self.correlation = correlation
         self._noise: NDArray[Any] = np.zeros(0)
         self._uniform = False
 
     def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
-        shape = (steps, count, self.model.action_size)
         self._uniform = exploration < 0
-        if self._uniform:
-            self._noise = rng.uniform(-1, 1, shape).astype(np.float32)
-        else:
-            self._noise = rng.standard_normal(shape, np.float32) * np.float32(exploration)
+        noise = correlated_normal(rng, (steps, count, self.model.action_size), self.correlation)
+        self._noise = uniform_of_normal(noise) if self._uniform else noise * np.float32(exploration)
         return {}
 
     def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
@@ -173,20 +173,21 @@ class NoisyDeterministic(_Replayed):
 
 
 class Squashed(_Replayed):
-    """Draws from a squashed normal distribution; an `exploration` below 0 draws uniform actions."""
+    """Draws from a squashed normal distribution; an `exploration` below 0 draws uniform actions.
 
-    def __init__(self, model: Any) -> None:
+    `correlation` is that of the draws of one step with those of the next; each alone is distributed as without it.
+    """
+
+    def __init__(self, model: Any, correlation: float = 0.0) -> None:
         self.model = model
+        self.correlation = correlation
         self._noise: NDArray[Any] = np.zeros(0)
         self._uniform = False
 
     def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
-        shape = (steps, count, self.model.action_size)
         self._uniform = exploration < 0
-        if self._uniform:
-            self._noise = rng.uniform(-1, 1, shape).astype(np.float32)
-        else:
-            self._noise = rng.standard_normal(shape, np.float32)
+        noise = correlated_normal(rng, (steps, count, self.model.action_size), self.correlation)
+        self._noise = uniform_of_normal(noise) if self._uniform else noise
         return {}
 
     def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
@@ -196,3 +197,20 @@ class Squashed(_Replayed):
 
     def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
         return self.model.distribution(np, params, observations).mode()
+
+
+def correlated_normal(rng: np.random.Generator, shape: tuple[int, ...], correlation: float) -> NDArray[np.float32]:
+    """Standard normal numbers; along the first axis each has this correlation with the next."""
+    noise = rng.standard_normal(shape, np.float32)
+    if correlation:
+        fresh = np.float32(math.sqrt(1 - correlation**2))
+        for step in range(1, len(noise)):
+            noise[step] = np.float32(correlation) * noise[step - 1] + fresh * noise[step]
+    return noise
+
+
+def uniform_of_normal(noise: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Numbers uniform in [-1, 1] made of standard normal ones: the larger stays the larger."""
+    return np.array([math.erf(value) for value in (noise / math.sqrt(2)).ravel().tolist()], np.float32).reshape(
+        noise.shape
+    )

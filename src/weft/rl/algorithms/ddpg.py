@@ -44,6 +44,9 @@ class DDPGConfig(OffPolicyConfig):
     batch: int = setting(128, "transitions in a gradient step", at_least=1)
     tau: float = setting(0.005, "how far the targets follow in a gradient step", above=0, at_most=1)
     noise: float = setting(0.1, "standard deviation of exploration, where actions reach from -1 to 1", at_least=0)
+    noise_correlation: float = setting(
+        0.0, "of a step's exploration with the next step's, within a fragment", at_least=0, at_most=1
+    )
     random_timesteps: int = setting(1000, "steps of uniform actions at first", at_least=0)
     twin_critics: bool = setting(False, "two critics, of which the smaller value counts")
     policy_delay: int = setting(1, "gradient steps of the critics for one of the policy", at_least=1)
@@ -70,7 +73,7 @@ class DDPG(OffPolicy[DDPGConfig]):
         config = self.config
         critics = 2 if config.twin_critics else 1
         model = ContinuousModel.of(self.encoder, self.decoder, config, critics=critics, policy_outputs=1)
-        self.behaviour = NoisyDeterministic(model)
+        self.behaviour = NoisyDeterministic(model, config.noise_correlation)
         params = {name: jnp.asarray(value) for name, value in model.init(self.rng).items()}
         policy, critic = split(params)
         optimizers = (

@@ -37,6 +37,9 @@ class SACConfig(OffPolicyConfig):
     fragment_steps: int = setting(32, "steps of each environment between gradient steps", at_least=1)
     batch: int = setting(128, "transitions in a gradient step", at_least=1)
     tau: float = setting(0.005, "how far the targets follow in a gradient step", above=0, at_most=1)
+    noise_correlation: float = setting(
+        0.0, "of a step's exploration with the next step's, within a fragment", at_least=0, at_most=1
+    )
     random_timesteps: int = setting(1000, "steps of uniform actions at first", at_least=0)
     initial_temperature: float = setting(1.0, "weight of the entropy at first", above=0)
     target_entropy: float | None = setting(None, "entropy to hold; None for minus the number of dimensions")
@@ -51,7 +54,7 @@ class SAC(OffPolicy[SACConfig]):
     def build_learner(self) -> None:
         config = self.config
         model = ContinuousModel.of(self.encoder, self.decoder, config, critics=2, policy_outputs=2)
-        self.behaviour = Squashed(model)
+        self.behaviour = Squashed(model, config.noise_correlation)
         params = {name: jnp.asarray(value) for name, value in model.init(self.rng).items()}
         policy, critic = split(params)
         optimizer = optax.flatten(optax.adam(config.learning_rate))
