@@ -409,6 +409,26 @@ uint64_t NodePort::trim() {
     return bytes;
 }
 
+bool NodePort::has_room(uint64_t bytes) {
+    const auto count = uint32_t((bytes + kGranuleBytes - 1) / kGranuleBytes);
+    uint32_t first = 0;
+    if (!arena_.claim_run(count, first)) return false;
+    arena_.release_run(first, count);
+    return true;
+}
+
+bool NodePort::is_read_by_others(uint32_t slot) const {
+    for (uint32_t i = 0; i < segment_->header().objects; ++i) {
+        const ObjectEntry& entry = segment_->object(i);
+        if ((entry.state.load() & 0xff) != phase(Phase::sealed)) continue;
+        for (uint32_t word = 0; word < std::size(entry.pins); ++word) {
+            const uint64_t own = word == slot / 64 ? 1ULL << (slot % 64) : 0;
+            if ((entry.pins[word].load() & ~own) != 0) return true;
+        }
+    }
+    return false;
+}
+
 std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> NodePort::largest_objects(size_t count) const {
     std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> all;
     for (uint32_t i = 0; i < segment_->header().objects; ++i) {

@@ -78,6 +78,10 @@ class NodePort {
     std::pair<bool, std::string> restore(uint32_t entry, uint32_t generation, int file);
     /// Give the memory of free granules back to the system; how many bytes were looked at.
     uint64_t trim();
+    /// Whether a run of so many bytes is free now.
+    bool has_room(uint64_t bytes);
+    /// Whether a process other than that one reads an object, so that it can not be spilled now.
+    bool is_read_by_others(uint32_t slot) const;
     std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> largest_objects(size_t count) const;
     struct Statistics {
         uint64_t arena_bytes, used_bytes, objects, slots_used, ring_blocks_used, spilled_objects;

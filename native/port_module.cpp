@@ -210,6 +210,8 @@ void add_node_port(nb::module_& m) {
         .def("accept", &NodePort::accept)
         .def("remove", &NodePort::remove)
         .def("trim", &NodePort::trim)
+        .def("has_room", &NodePort::has_room)
+        .def("is_read_by_others", &NodePort::is_read_by_others)
         .def("largest_objects", &NodePort::largest_objects)
         .def("close", [](NodePort&) {});
 }

@@ -56,6 +56,10 @@ class NodePort:
         """Bring a spilled object back; (False, why) when there is no room or it cannot be read."""
     def trim(self) -> int:
         """Give the memory of what is free back to the system; when nothing was allocated for a while."""
+    def has_room(self, bytes: int) -> bool:
+        """Whether so much is free in one piece."""
+    def is_read_by_others(self, slot: int) -> bool:
+        """Whether a process other than that one reads an object, so that it can not be spilled now."""
     def largest_objects(self, count: int) -> list[tuple[int, int, int]]:
         """(bytes, owner slot, pins) of the largest objects in the arena."""
     def close(self) -> None: ...

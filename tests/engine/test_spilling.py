@@ -133,6 +133,25 @@ def test_a_store_full_of_what_is_being_read_names_the_largest_holders() -> None:
     assert is_filled(weft.get(weft.put(array(9, 20 * MIB))), 9, 20 * MIB)
 
 
+@weft.remote
+def read_until_told(view: Any, folder: Path) -> int:
+    fill = int(view[0])
+    (folder / f"reads {fill}").touch()
+    assert until((folder / "enough").exists)
+    return fill
+
+
+def test_room_comes_when_another_process_has_read_what_fills_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("told")
+    reading = [read_until_told.remote(weft.put(array(fill, 24 * MIB)), folder) for fill in (5, 6)]
+    assert until(lambda: all((folder / f"reads {fill}").exists() for fill in (5, 6)))
+    letting_go = threading.Timer(0.3, (folder / "enough").touch)
+    letting_go.start()
+    late = weft.put(array(9, 40 * MIB))
+    letting_go.join()
+    assert weft.get(reading, timeout=HANG_S) == [5, 6] and is_filled(weft.get(late), 9, 40 * MIB)
+
+
 def test_what_could_never_fit_is_refused() -> None:
     with pytest.raises(ObjectStoreFullError, match=r"100\.0 MiB do not fit"):
         weft.put(array(1, 100 * MIB))

@@ -21,6 +21,7 @@ class FakePort:
         self.late: list[tuple[int, int, int, bytes]] = []
         """What mark_dead finds in the ring of the dead."""
         self.spillable = 0
+        self.is_read = False
         self.largest_owner = 1
         self.spill_error: OSError | None = None
         self._left = slots
@@ -82,6 +83,12 @@ class FakePort:
 
     def restore(self, entry: int, generation: int, file_fd: int) -> tuple[bool, str]:
         return (True, "") if self.spillable == 0 and entry < 100 else (False, "no room in the object store")
+
+    def has_room(self, bytes: int) -> bool:
+        return False
+
+    def is_read_by_others(self, slot: int) -> bool:
+        return self.is_read
 
     def largest_objects(self, count: int) -> list[tuple[int, int, int]]:
         return [(300 << 20, self.largest_owner, 2), (5 << 10, 40, 0)][:count]

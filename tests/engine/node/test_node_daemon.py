@@ -308,6 +308,14 @@ def test_space_is_made_or_the_largest_holders_are_named(node: Node) -> None:
     assert b"No space left on device" in payload
 
 
+def test_who_wants_room_waits_while_others_read_what_could_make_room(node: Node) -> None:
+    node.port.is_read = True
+    assert not of_kind(node.record(node.driver, kinds.NEED_SPACE, kinds.SPACE_BODY.pack(100)), kinds.SPACE)
+    assert not of_kind(node.record(node.driver, kinds.RESTORE, kinds.PROCESS_BODY.pack(500, 2)), kinds.RESTORED)
+    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, kinds.SPACE_BODY.pack(2 << 30)), kinds.SPACE)
+    assert b"2.0 GiB do not fit" in payload, "what could never fit is refused at once"
+
+
 def test_a_spilled_object_comes_back_even_if_others_must_go_first(node: Node) -> None:
     node.port.spillable = 10_000
     ((_, payload),) = of_kind(node.record(node.driver, kinds.RESTORE, kinds.PROCESS_BODY.pack(5, 2)), kinds.RESTORED)

@@ -35,6 +35,7 @@ from weft.engine.node.memory import MemoryMonitor
 from weft.engine.node.operations import Operations, Pending
 from weft.engine.node.output import WorkerOutput
 from weft.engine.node.requests import Requests
+from weft.engine.node.room import RoomRequests
 from weft.engine.node.spilling import Spilling
 from weft.engine.node.zygote_link import ZygoteLink
 from weft.engine.state import events as ev
@@ -91,6 +92,7 @@ class NodeDaemon:
         self.functions = FunctionTable(self.tables)
         self._output = WorkerOutput(self.loop, self._deliver_output)
         self.spilling = Spilling(port, self._name_of_slot)
+        self._room = RoomRequests(port, self.loop, self.spilling)
         self.requests = Requests(
             self.state,
             port,
@@ -248,9 +250,9 @@ class NodeDaemon:
         elif kind == kinds.ORPHAN_ASKED:
             self._custody.asked(process, payload)
         elif kind == kinds.NEED_SPACE:
-            self.port.send(*process, kinds.SPACE, self.spilling.need_space(payload))
+            self._room.need_space(process, payload)
         elif kind == kinds.RESTORE:
-            self.port.send(*process, kinds.RESTORED, self.spilling.restore(payload))
+            self._room.restore(process, payload)
         else:
             raise ValueError("not a record for the daemon")
 

@@ -38,26 +38,22 @@ class Spilling:
             raise ValueError(f"{VARIABLE} must be a number of bytes, but got {text!r}")
         self._limit = int(text) if text else None
 
-    def need_space(self, payload: bytes) -> bytes:
-        """The body of the SPACE record that answers a NEED_SPACE."""
+    def need_space(self, payload: bytes) -> tuple[bool, bytes]:
+        """Whether more can not be hoped for, and the body of the SPACE record that answers a NEED_SPACE."""
         (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
         why = ""
-        freed = 0
         try:
-            freed = self._spill(wanted)
-            why = (
-                ""
-                if freed or self._has_room(wanted)
-                else f"{VARIABLE} lets no more than {self._limit} bytes be spilled"
-            )
+            if (freed := self._spill(wanted)) == 0 and self._port.has_room(wanted):
+                freed = wanted  # somebody else has freed it meanwhile
+            if freed:
+                return True, kinds.SPACE_BODY.pack(freed)
+            if not self._has_room(wanted):
+                why = f"{VARIABLE} lets no more than {self._limit} bytes be spilled"
         except OSError as error:
             why = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
-        if freed:
-            return kinds.SPACE_BODY.pack(freed)
-        return (
-            kinds.SPACE_BODY.pack(0)
-            + self._story(f"{_size(wanted)} do not fit", why or self._why_nothing_was_freed()).encode()
-        )
+        is_hopeless = bool(why) or wanted > self._port.statistics()["arena_bytes"]
+        story = self._story(f"{_size(wanted)} do not fit", why or self._why_nothing_was_freed())
+        return is_hopeless, kinds.SPACE_BODY.pack(0) + story.encode()
 
     def make_room(self, wanted: int) -> bool:
         """Whether something was freed."""
@@ -66,8 +62,8 @@ class Spilling:
         except OSError:
             return False
 
-    def restore(self, payload: bytes) -> bytes:
-        """The body of the RESTORED record that answers a RESTORE."""
+    def restore(self, payload: bytes) -> tuple[bool, bytes]:
+        """Whether more can not be hoped for, and the body of the RESTORED record that answers a RESTORE."""
         entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
         try:
             ok, why = self._port.restore(entry, generation, self._file())
@@ -76,11 +72,12 @@ class Spilling:
         except OSError as error:
             ok, why = False, f"reading it back failed: {error.strerror or error}"
         text = ""
-        if not ok and "room" in why:
+        has_room = ok or "room" not in why
+        if not has_room:
             text = self._story("a spilled object does not fit back", self._why_nothing_was_freed())
         elif not ok:
             text = f"a spilled object can not be brought back: {why}"
-        return kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode()
+        return has_room, kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode()
 
     def _spill(self, wanted: int) -> int:
         """So many bytes were freed."""
