@@ -85,9 +85,8 @@ void drop_nested(Core& core, Frame& frame) {
 
 void record_run(Core& core, const Frame& frame, Status status, int64_t spent_ns) {
     EventLog& log = core.log();
-    log.add(status == Status::ok ? Tally::finished : Tally::failed, 1);
     log.add(Tally::run_ns, uint64_t(spent_ns));
-    if (!log.is_on() || !log.admits(frame.header.task)) return;
+    if (!log.counts(status == Status::ok ? Tally::finished : Tally::failed, frame.header.task)) return;
     Event event;
     event.at_ns = frame.started_ns;
     event.duration_ns = spent_ns;

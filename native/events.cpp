@@ -2,10 +2,16 @@
 
 namespace weft {
 
+uint64_t EventLog::skipped() const {
+    // What is admitted meanwhile only looks left out until the next reading: its tally is stored before.
+    const uint64_t admitted = ring_->admitted.load(std::memory_order_acquire);
+    const uint64_t seen = sum(Tally::submitted) + sum(Tally::finished) + sum(Tally::failed);
+    return seen - admitted + ring_->skipped_waits.load(std::memory_order_relaxed);
+}
+
 EventLog::Read EventLog::read(uint64_t since, size_t most) const {
     Read out;
-    out.skipped =
-        ring_->skipped.load(std::memory_order_relaxed) + ring_->skipped_waits.load(std::memory_order_relaxed);
+    out.skipped = skipped();
     out.written = ring_->written.load(std::memory_order_acquire);
     const uint64_t oldest = out.written > events_ ? out.written - events_ : 0;
     out.first =

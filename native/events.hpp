@@ -5,8 +5,10 @@
 /// EVT-3  A reader takes only events that were whole when it looked: it reads `written` before and after.
 /// EVT-4  Rings and tallies outlive the process, and go on with the slot's next one; so sums over all slots
 ///        never fall.
-/// EVT-5  What a busy process leaves out is counted in `skipped`. Which tasks those are their ids decide, so
-///        that whoever submits a task and whoever runs it choose alike.
+/// EVT-5  What a busy process leaves out is known: what its tallies count and what it admitted differ by
+/// that.
+///        Which tasks those are their ids decide, so that whoever submits a task and whoever runs it choose
+///        alike.
 ///
 /// One writer at a time: a process records while it holds its core's mutex, the daemon on its one thread.
 #pragma once
@@ -73,16 +75,18 @@ constexpr size_t kEventWords = sizeof(Event) / sizeof(uint64_t);
 constexpr size_t kNameWord = offsetof(Event, name) / sizeof(uint64_t);
 
 /// So many events of a process are recorded in each stretch of time, whatever they are; of what comes beyond
-/// that, one task in so many.
+/// that, one task in so many. An event costs some 100 ns, most of it for memory that is in no cache any more.
 constexpr int32_t kBurst = 512;
-constexpr int64_t kBurstNs = 10'000'000;
-constexpr uint64_t kSampled = 16;
+constexpr int64_t kBurstNs = 40'000'000;
+constexpr uint64_t kSampled = 64;
 
 struct alignas(64) EventRing {
     /// Events ever written. Stored (release) by the writer behind each event; read by observers.
     Shared<uint64_t> written;
-    /// Left out by a busy process; the second by threads that hold no lock.
-    Shared<uint64_t> skipped, skipped_waits;
+    /// Submissions and runs that were worth an event. Stored (release) behind their tally; read by observers.
+    Shared<uint64_t> admitted;
+    /// Waits that were not, told by threads that hold no lock.
+    Shared<uint64_t> skipped_waits;
     alignas(64) Shared<uint64_t> tallies[16];
 };
 static_assert(sizeof(EventRing) <= 4096 && size_t(Tally::count) <= 16);
@@ -110,15 +114,18 @@ class EventLog {
         return ring_->tallies[uint32_t(tally)].load(std::memory_order_relaxed);
     }
 
-    /// Whether what concerns this task is worth an event now; what is not is counted.
-    bool admits(Id task) {
-        if (is_worth_it(task)) return true;
-        ring_->skipped.store(ring_->skipped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-        return false;
+    /// A task was submitted or has run: counts it, and says whether it is worth an event now.
+    bool counts(Tally tally, Id task) {
+        add(tally, 1);
+        if (!is_on() || !is_worth_it(task)) return false;
+        // Partner: the acquire load of skipped().
+        ring_->admitted.store(ring_->admitted.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+        return true;
     }
-    /// The same, for one who does not hold the mutex.
-    bool admits_wait(Id task) {
-        if (is_worth_it(task)) return true;
+    /// Whether a wait for this object is worth an event now. The mutex need not be held.
+    bool admits_wait(Id object) {
+        if (!is_on()) return false;
+        if (is_worth_it(object)) return true;
         ring_->skipped_waits.fetch_add(1, std::memory_order_relaxed);
         return false;
     }
@@ -164,6 +171,7 @@ class EventLog {
     Read read(uint64_t since, size_t most) const;
 
   private:
+    uint64_t skipped() const;
     bool is_worth_it(Id task) {
         const int32_t left = left_.load(std::memory_order_relaxed);
         if (left <= 0) return task.high % kSampled == 0;

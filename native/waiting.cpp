@@ -101,7 +101,7 @@ bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false
 class RecordedWait {
   public:
     RecordedWait(Core& core, Id object, size_t count) : core_(core), object_(object), count_(count) {
-        if (core.log().is_on() && core.log().admits_wait(object)) began_ns_ = now_ns();
+        if (core.log().admits_wait(object)) began_ns_ = now_ns();
     }
     RecordedWait(const RecordedWait&) = delete;
     ~RecordedWait() {

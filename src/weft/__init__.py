@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from weft.engine.process.context import get_runtime_context as get_runtime_context
     from weft.engine.process.explain import explain as explain
     from weft.engine.process.generator import ObjectRefGenerator as ObjectRefGenerator
+    from weft.engine.process.logging_config import LoggingConfig as LoggingConfig
     from weft.engine.process.remote_function import RemoteFunction as RemoteFunction
     from weft.engine.process.session import init as init
     from weft.engine.process.session import is_initialized as is_initialized
@@ -69,6 +70,7 @@ _HOMES = {
     _PROCESS + "actor_description": "method",
     _PROCESS + "explain": "explain",
     _PROCESS + "timeline": "timeline",
+    _PROCESS + "logging_config": "LoggingConfig",
     _PROCESS + "generator": "ObjectRefGenerator",
     _PROCESS + "remote_function": "RemoteFunction",
     _PROCESS + "cluster": "available_resources cluster_resources nodes",

@@ -25,8 +25,10 @@ try:
     weft.get(slow.remote(30), timeout=2.6)
 except weft.exceptions.GetTimeoutError as error:
     print(str(error).partition(" are")[0])
+ready, rest = weft.wait([slow.remote(30) for _ in range(3)], num_returns=2, timeout=2.6)
+print(len(ready), len(rest))
 """
-SAID = "[1.2, 1.2, 1.2]\nget() waited 2.6 s and 1 of 1 objects\n"
+SAID = "[1.2, 1.2, 1.2]\nget() waited 2.6 s and 1 of 1 objects\n0 3\n"
 
 
 def at_terminal(**variables: str) -> tuple[str, str]:
@@ -56,6 +58,7 @@ def test_a_long_wait_at_a_terminal_shows_a_line_and_wipes_it() -> None:
     assert out == SAID
     assert re.search(r"weft: 1 of 3 done, 1 run, 2 pending \(1 wait for a worker: \S+ of 1 CPU free\), \d s", drawn)
     assert "weft: 0 of 1 done" in drawn
+    assert "weft: 0 of 3 done (2 wanted), 1 run, 3 pending (3 wait for a worker" in drawn
     assert drawn.endswith("\r\x1b[2K")
 
 

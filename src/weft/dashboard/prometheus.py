@@ -37,6 +37,12 @@ _MACHINE = {
     "spilled_objects": ("weft_spilled_objects", "gauge", "Objects that are on disk now."),
 }
 
+_GPUS = {
+    "utilisation_percent": ("weft_node_gpu_utilisation_ratio", "Share of time that the GPU was busy.", 0.01),
+    "memory_used_bytes": ("weft_node_gpu_memory_used_bytes", "Memory of the GPU that is in use.", 1.0),
+    "memory_total_bytes": ("weft_node_gpu_memory_bytes", "Memory of the GPU.", 1.0),
+}
+
 
 def text(known: dict[str, Any]) -> str:
     """Of what the daemon's operation `node_metrics` answers."""
@@ -47,6 +53,7 @@ def text(known: dict[str, Any]) -> str:
         metrics.append((name, "counter", help_text, [Sample(node, machine["tallies"][key] * factor)]))
     for key, (name, kind, help_text) in _MACHINE.items():
         metrics.append((name, kind, help_text, [Sample(node, machine[key])]))
+    metrics += _gpus(machine.get("gpus") or [], node)
     for which in ("total", "available"):
         amounts = known["resources"][which].items()
         samples = [Sample({"resource": name, **node}, amount) for name, amount in amounts if ":" not in name]
@@ -58,6 +65,17 @@ def text(known: dict[str, Any]) -> str:
     )
     user = [msgspec.convert(one, Series) for one in known["user"]]
     return exposition([*metrics, *user_exposition(user, node)])
+
+
+def _gpus(rows: list[dict[str, Any]], node: dict[str, str]) -> list[tuple[str, str, str, list[Sample]]]:
+    """Nothing where there are none, and nothing of what a device does not tell."""
+    found = []
+    for key, (name, help_text, factor) in _GPUS.items():
+        told = [row for row in rows if row[key] is not None]
+        if told:
+            samples = [Sample({"gpu": str(row["index"]), **node}, row[key] * factor) for row in told]
+            found.append((name, "gauge", help_text, samples))
+    return found
 
 
 def _by_state(name: str, help_text: str, counts: dict[str, int], node: dict[str, str]) -> Any:

@@ -16,6 +16,7 @@ import msgspec
 
 from weft.engine.control.tables import KV
 from weft.engine.node import machine
+from weft.engine.node.gpus import GpuReader
 from weft.engine.node.operations import Outcome, Pending, gather
 from weft.engine.node.survey import MOST_ROWS
 from weft.engine.observe.events import TALLIES
@@ -37,6 +38,7 @@ class Observation:
 
     def __init__(self, daemon: NodeDaemon) -> None:
         self._daemon = daemon
+        self._gpus = GpuReader()
         offer = daemon.operations.offer
         offer("events", self.events)
         offer("rows", self.rows)
@@ -134,6 +136,7 @@ class Observation:
         port = self._daemon.port.statistics()
         return {
             **machine.report(),
+            "gpus": self._gpus.rows(),
             "node_id": self._daemon.node_id,
             "arena_used_bytes": port["used_bytes"],
             "arena_bytes": port["arena_bytes"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
-from weft.engine.process import options
+from weft.engine.process import options, tracing
 from weft.engine.process.parameters import Parameters
 from weft.engine.process.remote_function import code_flags, is_generator
 
@@ -52,6 +52,8 @@ class ActorDescription(NamedTuple):
     groups: tuple[str, ...] = ()
     """The names of its concurrency groups."""
     properties: tuple[str, ...] = ()
+    is_traced: bool = False
+    """Whether its methods take the context of their caller's span (`tracing`)."""
 
     def check_group(self, group: str) -> None:
         """ValueError for a concurrency group that the actor does not have."""
@@ -148,6 +150,7 @@ def describe(cls: type, chosen: options.ActorOptions, max_concurrency: int) -> A
         properties=tuple(
             name for base in cls.__mro__ for name, value in vars(base).items() if isinstance(value, property)
         ),
+        is_traced=tracing.is_on(),
     )
     for entry in methods.values():
         described.check_group(entry.concurrency_group)

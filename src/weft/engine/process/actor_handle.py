@@ -10,8 +10,14 @@ import threading
 from typing import Any, Generic, NoReturn, TypeVar
 
 from weft import _native
-from weft.engine.process import context_state, generator, options
-from weft.engine.process.actor_description import SYSTEM_GROUP, ActorDescription, MethodDescription, pickled_types
+from weft.engine.process import context_state, generator, options, tracing
+from weft.engine.process.actor_description import (
+    SPECIAL,
+    SYSTEM_GROUP,
+    ActorDescription,
+    MethodDescription,
+    pickled_types,
+)
 from weft.engine.process.parameters import check_for
 from weft.exceptions import PendingCallsLimitExceeded
 from weft.ids import ActorID
@@ -159,6 +165,9 @@ def make_call(
     streams = isinstance(method.num_returns, str)
     retries = description.max_task_retries if method.max_task_retries is None else method.max_task_retries
     beside = method.concurrency_group == SYSTEM_GROUP
+    is_traced = description.is_traced and name not in SPECIAL
+    check = check_for(name, method.parameters)
+    title = shown or f"{description.class_name}.{name}"
     target = f"{name}:{method.concurrency_group}" if beside or (chose_group and description.is_concurrent) else name
     call: Any = _native.ActorCall(
         token,
@@ -166,12 +175,14 @@ def make_call(
         -1 if isinstance(method.num_returns, str) else method.num_returns,
         retries,
         method.retry_exceptions,
-        shown or f"{description.class_name}.{name}",
+        title,
         generator.window(method.backpressure),
-        check_for(name, method.parameters),
+        None if is_traced else check,
         description.is_ordered and not beside,
         method.retry_types,
     )
+    if is_traced:
+        call = tracing.TracedMethodCall(call, title, check)
     if description.max_pending_calls > 0:
         call = BoundedCall(call, _pending_of(token), description.max_pending_calls)
     return generator.StreamCall(call) if streams else call

@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.engine.process import context_state
+from weft.engine.process import context_state, tracing
 from weft.engine.process.checkpoints import CheckpointPolicy
 
 
@@ -44,6 +44,8 @@ def create(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str,
     if definition.namespace:
         state.namespace = definition.namespace
     add_special_methods(definition.cls)
+    if definition.description.is_traced:
+        tracing.trace_methods(definition.cls, definition.description.methods)
     calls = None
     if definition.is_concurrent:
         from weft.engine.process.concurrency import ConcurrentCalls

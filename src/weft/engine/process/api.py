@@ -24,6 +24,7 @@ R = TypeVar("R")
 _native_get = _native.get
 _notes_call_sites = call_sites.is_wanted()
 _shows_progress = progress.is_wanted()
+_native_wait = progress.wait if _shows_progress else _native.wait
 _CHECKED_WHOLE = 16
 """wait() on a list of at most so many refs looks for one that appears twice, or is none; on a longer one that would
 cost more than the wait, a twin does no harm, and the core refuses what is no ref when it comes to it."""
@@ -142,10 +143,10 @@ def wait(
         raise TypeError(f"fetch_local must be True or False, but got {fetch_local!r}")
     try:
         if not fetch_local:
-            return _native.wait(object_refs, num_returns, -1.0 if timeout is None else _timeout(timeout), 0, False)
+            return _native_wait(object_refs, num_returns, -1.0 if timeout is None else _timeout(timeout), 0, False)
         if timeout is None:
-            return _native.wait(object_refs, num_returns)
-        return _native.wait(object_refs, num_returns, _timeout(timeout))
+            return _native_wait(object_refs, num_returns)
+        return _native_wait(object_refs, num_returns, _timeout(timeout))
     except (TypeError, ValueError, RuntimeError) as error:
         if _was_shut_down(error):
             raise
@@ -154,7 +155,7 @@ def wait(
         seconds = -1.0 if timeout is None else _timeout(timeout)
         if any(isinstance(entry, ObjectRefGenerator) for entry in object_refs):
             return wait_for_any(object_refs, num_returns, seconds)
-        return _native.wait(object_refs, num_returns, seconds, 0, fetch_local)
+        return _native_wait(object_refs, num_returns, seconds, 0, fetch_local)
 
 
 def _check_wait(object_refs: Any, num_returns: Any) -> None:

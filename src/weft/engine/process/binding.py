@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OWN_PREFIX = "WEFT_"
+_OF_A_JOB = ("WEFT_TRACING", "WEFT_LOGGING", "WEFT_RECORD_CALLS")
+"""Those of ours that a driver chooses for its workers; the others are the node's."""
 _RAY_MEANS_WEFT = "RAY_MEANS_WEFT"
 """Set by `ray_alias`, which a worker imports only then."""
 
@@ -50,6 +52,10 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
     state.num_cpus, state.gpu_ids, state.runtime_env = job.num_cpus, list(job.gpu_ids), job.runtime_env
     state.placement_group, state.captures_child_tasks = job.placement_group, job.captures
     output.install()
+    if os.environ.get("WEFT_LOGGING"):
+        from weft.engine.process import logging_config
+
+        logging_config.apply_here()
     if job.runtime_env:
         from weft.engine.process.runtime_env import apply
 
@@ -58,9 +64,13 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
 
 def set_environment(wanted: Mapping[str, str]) -> None:
     for name in list(os.environ):
-        if name not in wanted and not name.startswith(_OWN_PREFIX):
+        if name not in wanted and _is_of_a_job(name):
             del os.environ[name]
-    os.environ.update({name: value for name, value in wanted.items() if not name.startswith(_OWN_PREFIX)})
+    os.environ.update({name: value for name, value in wanted.items() if _is_of_a_job(name)})
+
+
+def _is_of_a_job(name: str) -> bool:
+    return name in _OF_A_JOB or not name.startswith(_OWN_PREFIX)
 
 
 def limit_threads(num_cpus: float, chosen: Mapping[str, str]) -> None:

@@ -37,7 +37,7 @@ JOB_ENVIRONMENT = "WEFT_JOB_RUNTIME_ENV"
 """What a submitted job's runtime environment has for workers, in JSON (see engine/jobs)."""
 _WITHOUT_EFFECT = frozenset(
     "include_dashboard dashboard_host dashboard_port job_config configure_logging logging_level logging_format "
-    "logging_config storage enable_object_reconstruction enable_resource_isolation system_reserved_cpu "
+    "storage enable_object_reconstruction enable_resource_isolation system_reserved_cpu "
     "system_reserved_memory proxy_server_url allow_multiple cluster_metadata".split()
 )
 
@@ -57,12 +57,15 @@ class InitOptions:
     log_to_driver: bool = True
     ignore_reinit_error: bool = False
     local_mode: bool = False
+    logging_config: Any = None
+    """A LoggingConfig, or None."""
     given: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, address: str | None, given: Mapping[str, Any]) -> InitOptions:
         """Check all of them. RuntimeError for an unknown one, TypeError or ValueError for a wrong value."""
-        unknown = [name for name in given if name not in _TYPES and name not in _WITHOUT_EFFECT and name[0] != "_"]
+        known = {*_TYPES, *_WITHOUT_EFFECT, "logging_config"}
+        unknown = [name for name in given if name not in known and name[0] != "_"]
         if unknown:
             raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
         values = {name: given[name] for name in _TYPES if given.get(name) is not None}
@@ -94,6 +97,7 @@ class InitOptions:
             log_to_driver=values.get("log_to_driver", True),
             local_mode=values.get("local_mode", False),
             ignore_reinit_error=values.get("ignore_reinit_error", False),
+            logging_config=_logging_config(given.get("logging_config")),
             given=dict(given),
         )
 
@@ -118,6 +122,18 @@ def check_resources(values: Mapping[str, Any]) -> None:
     store = values.get("object_store_memory", SMALLEST_STORE_BYTES)
     if not store >= SMALLEST_STORE_BYTES:
         raise ValueError(f"object_store_memory must be at least {SMALLEST_STORE_BYTES} bytes (1 MiB), but got {store}")
+
+
+def _logging_config(given: Any) -> Any:
+    if given is None and not os.environ.get("WEFT_LOGGING"):
+        return None  # logging is not even imported
+    from weft.engine.process.logging_config import LoggingConfig
+
+    if given is None:
+        return LoggingConfig.of_text(os.environ["WEFT_LOGGING"])
+    if not isinstance(given, LoggingConfig):
+        raise TypeError(f"logging_config must be a weft.LoggingConfig, but got {given!r}")
+    return given
 
 
 def _address(address: str | None) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TextIO, TypeVar
 
 from weft import _native
 from weft._native import ObjectRef
+from weft.engine.process import context_state
 from weft.exceptions import GetTimeoutError
 
 T = TypeVar("T")
@@ -62,11 +63,33 @@ def get(wait: Callable[[Any, float], T], refs: Any, timeout_s: float) -> T:
         line.wipe()
 
 
+def wait(
+    refs: Any, num_returns: int, timeout_s: float = -1.0, due_ns: int = 0, fetch_local: bool = True
+) -> tuple[list[Any], list[Any]]:
+    """`_native.wait`, in pieces once it takes long in a driver."""
+    if context_state.state.is_worker:
+        return _native.wait(refs, num_returns, timeout_s, due_ns, fetch_local)
+    began_s = time.monotonic()
+    line = Line(sys.stderr)
+    piece_s = AFTER_S
+    try:
+        while True:
+            left_s = float("inf") if timeout_s < 0 else began_s + timeout_s - time.monotonic()
+            given_s = max(0.0, min(left_s, piece_s))
+            found = _native.wait(refs, num_returns, given_s, due_ns, fetch_local)
+            if len(found[0]) >= num_returns or left_s <= piece_s:
+                return found
+            line.show(describe(refs, time.monotonic() - began_s, num_returns))
+            piece_s = EVERY_S
+    finally:
+        line.wipe()
+
+
 def _listed(refs: Any) -> Sequence[ObjectRef[Any]]:
     return [refs] if isinstance(refs, ObjectRef) else refs
 
 
-def describe(refs: Any, spent_s: float) -> str:
+def describe(refs: Any, spent_s: float, num_returns: int | None = None) -> str:
     """`12 of 40 done, 4 run, 24 pending (waits for a worker: 0 of 4 CPU free), 8 s`"""
     wanted = _listed(refs)
     done = sum(ref.is_ready() for ref in wanted)
@@ -76,6 +99,8 @@ def describe(refs: Any, spent_s: float) -> str:
     running = counts.get("RUNNING", 0)
     pending = len(wanted) - done
     words = [f"{done} of {len(wanted)} done", f"{running} run", f"{pending} pending"]
+    if num_returns is not None and num_returns < len(wanted):
+        words[0] += f" ({num_returns} wanted)"
     if why := _why(counts):
         words[-1] += f" ({why})"
     return f"{', '.join(words)}, {spent_s:.0f} s"

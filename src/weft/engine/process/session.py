@@ -152,6 +152,10 @@ def _attach(options: InitOptions) -> None:
 
             context_state.state.runtime_env = effective(options.runtime_env)
         rpc.send(_hello(options))
+        if options.logging_config is not None:
+            from weft.engine.process import logging_config
+
+            logging_config.apply(options.logging_config)
     except BaseException:
         _current = None
         if _native.is_attached():
@@ -196,11 +200,16 @@ def _find_or_start(options: InitOptions) -> Any:
 
 def _hello(options: InitOptions) -> DriverHello:
     """What this driver's workers need: they import what it can import, in the same folder and environment."""
+    environment = dict(os.environ)
+    if package_name() == "ray":
+        environment["RAY_MEANS_WEFT"] = "1"
+    if options.logging_config is not None:
+        environment["WEFT_LOGGING"] = options.logging_config.text()
     return DriverHello(
         pid=os.getpid(),
         sys_path=[os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path],
         cwd=os.getcwd(),
-        environment={**os.environ, "RAY_MEANS_WEFT": "1"} if package_name() == "ray" else dict(os.environ),
+        environment=environment,
         namespace=context_state.state.namespace,
         log_to_driver=options.log_to_driver,
         runtime_env=context_state.state.runtime_env,

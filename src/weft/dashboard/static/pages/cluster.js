@@ -19,6 +19,8 @@ function remember(histories, before, machines) {
     };
     add("memory", (100 * now.memory_used_bytes) / now.memory_total_bytes);
     add("arena", now.arena_used_bytes);
+    const busy = (now.gpus || []).map((gpu) => gpu.utilisation_percent).filter((value) => value !== null);
+    if (busy.length) add("gpu", busy.reduce((all, one) => all + one, 0) / busy.length);
     if (old && now.time_s > old.time_s) {
       const spent = now.time_s - old.time_s;
       const total = now.cpu_total_s - old.cpu_total_s;
@@ -36,6 +38,13 @@ const last = (histories, chart, name) => {
   return line && line.length ? line[line.length - 1][1] : null;
 };
 
+// Of a node's GPUs: how busy each is and its memory; in words where nothing can be told.
+const gpus = (machine) => {
+  if (machine.gpus === undefined) return null;
+  if (!machine.gpus || !machine.gpus.length) return "none";
+  return machine.gpus.map((gpu) => `${gpu.utilisation_percent === null ? "?" : gpu.utilisation_percent} %, ${bytes(gpu.memory_used_bytes)} of ${bytes(gpu.memory_total_bytes)}`).join("; ");
+};
+
 function nodeColumns(machines, histories) {
   const of = (node) => machines.find((machine) => machine.node_id === node.node_id) || {};
   const used = (node, name) => (node.total[name] === undefined ? null
@@ -51,6 +60,7 @@ function nodeColumns(machines, histories) {
     ["CPUs held", (node) => used(node, "CPU")],
     ["GPUs held", (node) => used(node, "GPU")],
     ["CPU", (node) => now(node, "cpu", percent)],
+    ["GPU", (node) => gpus(of(node))],
     ["memory", (node) => (of(node).memory_used_bytes ? `${bytes(of(node).memory_used_bytes)} of ${bytes(of(node).memory_total_bytes)}` : null)],
     ["arena", (node) => (of(node).arena_bytes ? `${bytes(of(node).arena_used_bytes)} of ${bytes(of(node).arena_bytes)}` : null)],
     ["network", (node) => now(node, "network", (value) => `${bytes(value)}/s`)],
@@ -94,6 +104,7 @@ export function Cluster() {
       <${Lines} title="Tasks per second" series=${lines("tasks")} unit=${(v) => number(Math.round(v))}
         says=${`tasks per second, now ${Math.round(total("tasks"))}`} />
       <${Lines} title="CPU" series=${lines("cpu")} unit=${percent} max=${100} says="CPU use of each node in percent" />
+      ${Object.keys(lines("gpu")).length ? html`<${Lines} title="GPU" series=${lines("gpu")} unit=${percent} max=${100} says="GPU use of each node in percent" />` : null}
       <${Lines} title="Memory" series=${lines("memory")} unit=${percent} max=${100} says="memory use of each node in percent" />
       <${Lines} title="Object store" series=${lines("arena")} unit=${bytes} says="bytes in each node's object store" />
       <${Lines} title="Network" series=${lines("network")} unit=${(v) => `${bytes(v)}/s`} says="network traffic of each node" />
