@@ -35,6 +35,8 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
 def test_an_endless_line_is_cut() -> None:
     lines = lines_of(b"x" * (LONGEST_LINE_BYTES * 2 + 5))
     assert [len(text) for _, text in lines] == [LONGEST_LINE_BYTES, LONGEST_LINE_BYTES, 5]
+    whole = lines_of(b"x" * (LONGEST_LINE_BYTES + 5) + b"\n")
+    assert [len(text) for _, text in whole] == [LONGEST_LINE_BYTES, 5]
 
 
 def test_a_flood_is_dropped_with_a_note_and_then_goes_on() -> None:

@@ -39,10 +39,15 @@ class Stream:
     def feed(self, data: bytes) -> None:
         *whole, self._partial = (self._partial + data).split(b"\n")
         for line in whole:
-            self._add(line)
-        while len(self._partial) > LONGEST_LINE_BYTES:
-            self._add(self._partial[:LONGEST_LINE_BYTES])
-            self._partial = self._partial[LONGEST_LINE_BYTES:]
+            self._add(self._without_what_is_long(line))
+        self._partial = self._without_what_is_long(self._partial)
+
+    def _without_what_is_long(self, line: bytes) -> bytes:
+        """The last piece of a line whose pieces before it are added: at most `LONGEST_LINE_BYTES` each."""
+        while len(line) > LONGEST_LINE_BYTES:
+            self._add(line[:LONGEST_LINE_BYTES])
+            line = line[LONGEST_LINE_BYTES:]
+        return line
 
     def finish(self) -> None:
         """The worker is gone: its last line may lack an end."""
