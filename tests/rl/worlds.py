@@ -190,3 +190,31 @@ class TwoMatching:
 
     def close(self) -> None:
         pass
+
+
+class Offered(Matching):
+    """Up to five actions are offered in each step, each described by a vector; the one like the sign earns 1."""
+
+    most = 5
+    observation_space = spaces.Dict(
+        {
+            "sign": spaces.Box(0.0, 1.0, (4,), np.float32),
+            "offers": spaces.Box(0.0, 1.0, (most, 4), np.float32),
+            "action_mask": spaces.MultiBinary(most),
+        }
+    )
+    action_space = spaces.Discrete(most)
+
+    def _reward(self, action: Any) -> float:
+        if action >= self._count:
+            raise AssertionError(f"action {action} is not offered")
+        return float(self._offers[action] == self._sign)
+
+    def _show(self) -> Any:
+        sign = super()._show()
+        self._count = int(self.np_random.integers(2, self.most + 1))
+        self._offers = self.np_random.permutation(np.repeat(np.arange(4), 2))[: self._count]
+        self._offers[self.np_random.integers(self._count)] = self._sign
+        offers = np.zeros((self.most, 4), np.float32)
+        offers[np.arange(self._count), self._offers] = 1
+        return {"sign": sign, "offers": offers, "action_mask": (np.arange(self.most) < self._count).astype(np.int8)}

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft.rl.names import UNNAMED, importable_name, named
 from weft.rl.settings import SettingError, check_settings, current_names, setting
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class AlgorithmConfig:
         ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "layers over images: (filters, size, stride) each"
     )
     image_features: int = setting(512, "units of the dense layer after the convolutions", at_least=1)
+    network: Any = setting(
+        None, "your own network: a Flax module or a pair of JAX functions (init, apply); None builds one of `hidden`"
+    )
+    make_loss: Any = setting(None, "your own loss, in the place of the function `make_loss` of the algorithm's file")
     gamma: float = setting(0.99, "discount of a step", at_least=0, at_most=1)
     learning_rate: float = setting(3e-4, "of the optimiser", above=0)
     sample_timeout_s: float = setting(300.0, "how long a fragment may take before its worker counts as hung", above=0)
@@ -82,20 +87,18 @@ class AlgorithmConfig:
             given = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
         return cls(**{**current_names(cls, given or {}, cls.old_names), **current_names(cls, overrides, cls.old_names)})
 
+    def loss_maker(self, own: Any) -> Any:
+        """The algorithm's own `make_loss`, or the user's in its place."""
+        return own if self.make_loss is None else named(self.make_loss, "make_loss")
+
     def to_json(self) -> dict[str, Any]:
-        """Plain values. A class or a function is named `module:name`, or is None if nobody can import it."""
+        """Plain values. A class or a function is named `module:name`, or said to be one that nobody can import."""
         plain: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             try:
                 json.dumps(value)
             except TypeError:
-                value = importable_name(value)
+                value = importable_name(value) or UNNAMED
             plain[field.name] = value
         return plain
-
-
-def importable_name(value: Any) -> str | None:
-    """`module:name` of a class or function that other processes can import."""
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    return None if not module or not name or "<" in name or module == "__main__" else f"{module}:{name}"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.rl.config import AlgorithmConfig
+from weft.rl.custom import CustomNetwork, Headed
 from weft.rl.distributions import SquashedGaussian
 from weft.rl.networks import MLP, Params
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
@@ -18,8 +19,8 @@ from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 class ContinuousModel:
     """A policy and one or two critics. `policy_outputs` is 1 for a deterministic policy, 2 for means and deviations."""
 
-    policy: MLP
-    critics: tuple[MLP, ...]
+    policy: MLP | Headed
+    critics: tuple[MLP | Headed, ...]
     action_size: int
     policy_outputs: int
 
@@ -33,18 +34,25 @@ class ContinuousModel:
         critics: int,
         policy_outputs: int,
     ) -> ContinuousModel:
-        if decoder.kind != "box" or not decoder.bounded or encoder.is_image:
+        if decoder.kind != "box" or not decoder.bounded or (encoder.is_image and config.network is None):
             raise SpaceMismatch(
                 f"continuous control needs vectors to see and a bounded Box to act in, but the environment has "
                 f"{encoder.space} and {decoder.space}"
             )
         size = decoder.sizes[0]
-        inputs = encoder.feature_size
+
+        def network(name: str, outputs: int, beside: int, gain: float) -> MLP | Headed:
+            if config.network is None:
+                sizes = (encoder.feature_size + beside, *config.hidden, outputs)
+                return MLP(name, sizes, config.activation, final_gain=gain)
+            custom = CustomNetwork(f"{name}.network", config.network, encoder)
+            layers = config.hidden[-1:] if beside else ()
+            head = MLP(name, (custom.features + beside, *layers, outputs), config.activation, final_gain=gain)
+            return Headed(custom, head, beside)
+
         return cls(
-            policy=MLP("policy", (inputs, *config.hidden, size * policy_outputs), config.activation, final_gain=0.01),
-            critics=tuple(
-                MLP(f"critic{index}", (inputs + size, *config.hidden, 1), config.activation) for index in range(critics)
-            ),
+            policy=network("policy", size * policy_outputs, 0, 0.01),
+            critics=tuple(network(f"critic{index}", 1, size, 1.0) for index in range(critics)),
             action_size=size,
             policy_outputs=policy_outputs,
         )

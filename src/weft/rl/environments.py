@@ -12,6 +12,8 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from weft.rl.names import UNNAMED
+
 _registered: dict[str, Callable[..., Any]] = {}
 
 
@@ -29,7 +31,7 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
 
 def resolve(source: Any) -> Any:
     """What workers need to make the environment: names registered here mean nothing in another process."""
-    if source is None:
+    if source is None or source == UNNAMED:
         raise UnknownEnvironment('no environment is given: pass env="CartPole-v1", a class, or a function')
     if isinstance(source, str) and source in _registered:
         return _registered[source]

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.rl.config import AlgorithmConfig
+from weft.rl.custom import CustomNetwork
 from weft.rl.distributions import FORBIDDEN, log_softmax
-from weft.rl.models import image_torso
+from weft.rl.models import custom_or_image_torso, features_of
 from weft.rl.networks import CNN, MLP, Params
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 
@@ -23,7 +24,7 @@ NOISE_SCALE = 0.5
 class QModel:
     """Q values of all actions; with `atoms` > 1 the distribution of each over a fixed support."""
 
-    torso: MLP | CNN
+    torso: MLP | CNN | CustomNetwork
     features: int
     actions: int
     mask_size: int
@@ -48,11 +49,11 @@ class QModel:
     ) -> QModel:
         if decoder.kind != "discrete":
             raise SpaceMismatch(f"Q values need a Discrete action space, but the environment has {decoder.space}")
-        torso: MLP | CNN | None = image_torso(encoder, config)
+        torso: MLP | CNN | CustomNetwork | None = custom_or_image_torso(encoder, config)
         if torso is None:
             sizes = (encoder.feature_size, *config.hidden)
             torso = MLP("torso", sizes, config.activation, math.sqrt(2), activate_final=True)
-        features = torso.output if isinstance(torso, CNN) else torso.sizes[-1]
+        features = torso.sizes[-1] if isinstance(torso, MLP) else features_of(torso)
         return cls(torso, features, decoder.sizes[0], encoder.mask_size, dueling, noisy, atoms, low, high)
 
     def init(self, rng: np.random.Generator) -> dict[str, NDArray[np.float32]]:
@@ -86,7 +87,8 @@ class QModel:
 
     def outputs(self, xp: Any, params: Params, observations: Any, noise: Mapping[str, Any]) -> Any:
         """[..., actions, atoms]: the value itself for one atom, logits for more."""
-        features = observations[..., : -self.mask_size] if self.mask_size else observations
+        hides_mask = self.mask_size and not isinstance(self.torso, CustomNetwork)
+        features = observations[..., : -self.mask_size] if hides_mask else observations
         features = self.torso.apply(xp, params, features)
         shape = (*features.shape[:-1], self.actions, self.atoms)
         advantages = self._head(xp, params, "advantage", features, noise).reshape(shape)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.rl.config import AlgorithmConfig
+from weft.rl.custom import CustomNetwork
 from weft.rl.distributions import DISTRIBUTIONS, FORBIDDEN
 from weft.rl.networks import MLP, Params, normalize, orthogonal
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
@@ -74,7 +75,7 @@ class LSTM:
 class RecurrentActorCritic:
     """Dense layers, a memory, and linear heads for policy and value on what it puts out."""
 
-    torso: MLP
+    torso: MLP | CustomNetwork
     cell: GRU | LSTM
     policy: MLP
     critic: MLP
@@ -86,12 +87,18 @@ class RecurrentActorCritic:
     def of(
         cls, encoder: ObservationEncoder, decoder: ActionDecoder, config: AlgorithmConfig, memory: str, units: int
     ) -> RecurrentActorCritic:
-        if encoder.is_image:
+        if encoder.is_image and config.network is None:
             raise SpaceMismatch(f"recurrent policies see vectors, but the environment shows {encoder.space}")
         outputs = decoder.sizes[0] if decoder.kind == "box" else sum(decoder.sizes)
-        cell = (GRU if memory == "gru" else LSTM)("memory", config.hidden[-1], units)
+        torso: MLP | CustomNetwork
+        if config.network is None:
+            torso = MLP("torso", (encoder.feature_size, *config.hidden), config.activation, 1.4, activate_final=True)
+        else:
+            torso = CustomNetwork("network", config.network, encoder)
+        features = torso.sizes[-1] if isinstance(torso, MLP) else torso.features
+        cell = (GRU if memory == "gru" else LSTM)("memory", features, units)
         return cls(
-            torso=MLP("torso", (encoder.feature_size, *config.hidden), config.activation, 1.4, activate_final=True),
+            torso=torso,
             cell=cell,
             policy=MLP("policy", (units, outputs), final_gain=0.01),
             critic=MLP("critic", (units, 1)),
@@ -108,8 +115,10 @@ class RecurrentActorCritic:
 
     def step(self, xp: Any, params: Params, observations: Any, state: Any) -> tuple[Any, Any, Any]:
         """(inputs of the action distribution, value, state) after seeing one more observation."""
-        features = observations[..., : -self.mask_size] if self.mask_size else observations
-        output, state = self.cell.apply(xp, params, self.torso.apply(xp, params, normalize(params, features)), state)
+        features = normalize(params, observations[..., : -self.mask_size] if self.mask_size else observations)
+        if self.mask_size and isinstance(self.torso, CustomNetwork):
+            features = xp.concatenate([features, observations[..., -self.mask_size :]], axis=-1)
+        output, state = self.cell.apply(xp, params, self.torso.apply(xp, params, features), state)
         inputs = self.policy.apply(xp, params, output)
         if self.mask_size:
             inputs = xp.where(observations[..., -self.mask_size :] > 0, inputs, FORBIDDEN)

@@ -52,6 +52,15 @@ class ObservationEncoder:
             parts.append(_checked_mask(observation[ACTION_MASK], self.mask_size))
         return np.concatenate(parts)
 
+    def structured(self, encoded: Any) -> Any:
+        """A batch [N, *shape] of NumPy or JAX in the structure of the space: what custom networks see."""
+        if self.is_image:
+            return encoded
+        found, end = _structured_parts(self.space, encoded, 0)
+        if self.mask_size:
+            found[ACTION_MASK] = encoded[:, end:]
+        return found
+
     def out_of_bounds(self, encoded: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of a batch [..., *shape] lie far outside the space's bounds; a tenth of the range is forgiven."""
         if not self._plain_box:
@@ -129,6 +138,26 @@ def _encoded_size(space: spaces.Space[Any]) -> int:
     raise SpaceMismatch(
         f"observations of {space} are not supported; use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
     )
+
+
+def _structured_parts(space: spaces.Space[Any], encoded: Any, start: int) -> tuple[Any, int]:
+    """The part of a batch that begins at a column, and the column after it."""
+    if isinstance(space, spaces.Dict):
+        named: dict[str, Any] = {}
+        for name, part in space.spaces.items():
+            if name != ACTION_MASK:
+                named[name], start = _structured_parts(part, encoded, start)
+        return named, start
+    if isinstance(space, spaces.Tuple):
+        parts = []
+        for part in space.spaces:
+            found, start = _structured_parts(part, encoded, start)
+            parts.append(found)
+        return tuple(parts), start
+    end = start + _encoded_size(space)
+    columns = encoded[:, start:end]
+    shape = space.shape if isinstance(space, spaces.Box | spaces.MultiBinary) else None
+    return (columns.reshape(-1, *shape) if shape is not None else columns), end
 
 
 def _append_parts(space: spaces.Space[Any], value: Any, label: str, parts: list[NDArray[Any]]) -> None:

@@ -22,8 +22,15 @@ from weft.rl.stepping import EnvironmentFailed, Episode
 MOST_FAILURES_IN_A_ROW = 5
 GRACE_S = 10.0  # how long after the worker's own time limit the driver waits before it kills it
 
-# BLAS threads would fight over the cores that the other workers use.
-WORKER_ENVIRONMENT = {"env_vars": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}}
+# BLAS threads would fight over the cores that the other workers use; an accelerator is the learner's.
+WORKER_ENVIRONMENT = {
+    "env_vars": {
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "JAX_PLATFORMS": "cpu",
+    }
+}
 
 
 class RolloutWorkers:

@@ -54,7 +54,7 @@ class A2C(Algorithm[A2CConfig]):
         model = ActorCritic.of(self.encoder, self.decoder, self.config)
         self.behaviour = Stochastic(model)
         optimizer = make_optimizer(self.config)
-        loss = make_loss(model, self.config)
+        loss = self.config.loss_maker(make_loss)(model, self.config)
 
         def update(learner: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
             gradients, said = jax.grad(loss, has_aux=True)(learner["params"], batch)

@@ -44,7 +44,7 @@ class GradientWorker(RolloutWorker):
     def __init__(self, blueprint: Blueprint, index: int, incarnation: int, config: A3CConfig) -> None:
         super().__init__(blueprint, index, incarnation)
         assert isinstance(blueprint.behaviour, Stochastic)
-        loss = make_loss(blueprint.behaviour.model, config)
+        loss = config.loss_maker(make_loss)(blueprint.behaviour.model, config)
         self._gradient = jax.jit(jax.grad(loss, has_aux=True))
 
     def sample(

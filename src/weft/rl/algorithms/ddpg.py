@@ -110,13 +110,8 @@ class TD3(DDPG):
     config_class = TD3Config
 
 
-def make_update(
-    model: ContinuousModel,
-    policy_optimizer: optax.GradientTransformation,
-    critic_optimizer: optax.GradientTransformation,
-    config: DDPGConfig,
-) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any], Any]]:
-    """(learner, batches [updates, batch, ...], noise on target actions) -> (learner, metrics, errors)."""
+def make_loss(model: ContinuousModel, config: DDPGConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The loss of the critics, with each transition's error, and the loss of the policy."""
 
     def critic_loss(critic: Any, learner: Any, batch: Any, noise: Any) -> tuple[Any, Any]:
         target, after = learner["target"], batch["next_observations"]
@@ -129,6 +124,19 @@ def make_update(
     def policy_loss(policy: Any, critic: Any, batch: Any) -> Any:
         actions = model.action(jnp, policy, batch["observations"])
         return -model.values(jnp, critic, batch["observations"], actions)[0].mean()
+
+    return critic_loss, policy_loss
+
+
+def make_update(
+    model: ContinuousModel,
+    policy_optimizer: optax.GradientTransformation,
+    critic_optimizer: optax.GradientTransformation,
+    config: DDPGConfig,
+) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any], Any]]:
+    """(learner, batches [updates, batch, ...], noise on target actions) -> (learner, metrics, errors)."""
+
+    critic_loss, policy_loss = config.loss_maker(make_loss)(model, config)
 
     def improve_policy(learner: Any, batch: Any) -> tuple[Any, Any]:
         loss, gradients = jax.value_and_grad(policy_loss)(learner["policy"], learner["critic"], batch)

@@ -137,14 +137,14 @@ def make_update(
     model: QModel, optimizer: optax.GradientTransformation, config: DQNConfig
 ) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any], Any]]:
     """(learner, batches [updates, batch, ...], noise) -> (learner, metrics, errors [updates, batch])."""
-    errors_of = distribution_errors if config.atoms > 1 else value_errors
+    losses_of = config.loss_maker(make_loss)(model, config)
 
     def update(learner: Any, batches: Mapping[str, Any], noise: Any) -> tuple[Any, dict[str, Any], Any]:
         def step(learner: Any, row: Any) -> tuple[Any, Any]:
             batch, (online_noise, target_noise) = row
 
             def loss(params: Any) -> tuple[Any, Any]:
-                losses, errors = errors_of(model, config, params, learner["target"], batch, online_noise, target_noise)
+                losses, errors = losses_of(params, learner["target"], batch, online_noise, target_noise)
                 return (batch["weights"] * losses).mean(), errors
 
             (total, errors), gradients = jax.value_and_grad(loss, has_aux=True)(learner["params"])
@@ -160,6 +160,16 @@ def make_update(
         return learner, {"loss": losses.mean(), "error": jnp.abs(errors).mean()}, errors
 
     return update
+
+
+def make_loss(model: QModel, config: DQNConfig) -> Callable[..., tuple[Any, Any]]:
+    """(params, the target's params, batch, noise, the target's noise) -> each transition's loss and its error."""
+    errors_of = distribution_errors if config.atoms > 1 else value_errors
+
+    def losses(params: Any, target: Any, batch: Any, online_noise: Any, target_noise: Any) -> tuple[Any, Any]:
+        return errors_of(model, config, params, target, batch, online_noise, target_noise)
+
+    return losses
 
 
 def best_next(model: QModel, config: DQNConfig, params: Any, target: Any, batch: Any, noise: Any) -> Any:

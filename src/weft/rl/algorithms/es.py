@@ -19,7 +19,7 @@ from weft.rl.algorithm import Algorithm
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
 from weft.rl.evolution import Deterministic, Evaluations, Evaluators, ObservationSums, acting_params, policy_only
 from weft.rl.models import ActorCritic
-from weft.rl.settings import setting
+from weft.rl.settings import SettingError, setting
 from weft.rl.stepping import SEED_BOUND
 from weft.rl.workers import RolloutWorkers
 
@@ -73,6 +73,11 @@ class ES(Algorithm[ESConfig]):
     config_class = ESConfig
 
     def build(self) -> None:
+        for name in ("network", "make_loss"):
+            if getattr(self.config, name) is not None:
+                raise SettingError(
+                    f"{type(self.config).__name__}: {self.name} evolves a built-in policy and takes no {name}"
+                )
         self.behaviour = Deterministic(ActorCritic.of(self.encoder, self.decoder, self.config))
         self._params = policy_only(self.behaviour, self.rng)
         vector = np.concatenate([value.ravel() for value in self._params.values()])

@@ -130,10 +130,8 @@ class Impala(Algorithm[ImpalaConfig]):
                 self.workers.request(index, self._shared, self.version)
 
 
-def make_update(
-    model: ActorCritic, optimizer: optax.GradientTransformation, config: ImpalaConfig
-) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
-    """One gradient step: (learner, batch of arrays [steps, N, ...]) -> (learner, metrics)."""
+def make_loss(model: ActorCritic, config: ImpalaConfig) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
+    """V-trace's policy gradient, value error and entropy of one batch of arrays [steps, N, ...]."""
 
     def loss(params: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         inputs, values = model.action_inputs_and_value(jnp, params, batch["observations"])
@@ -162,6 +160,16 @@ def make_update(
             "entropy": entropy,
             "ratio_mean": mean_of_valid(ratios, batch["valid"]),
         }
+
+    return loss
+
+
+def make_update(
+    model: ActorCritic, optimizer: optax.GradientTransformation, config: ImpalaConfig
+) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
+    """One gradient step: (learner, batch of arrays [steps, N, ...]) -> (learner, metrics)."""
+
+    loss = config.loss_maker(make_loss)(model, config)
 
     def update(learner: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         gradients, said = jax.grad(loss, has_aux=True)(learner["params"], batch)

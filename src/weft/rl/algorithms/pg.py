@@ -72,10 +72,8 @@ def returns_to_go(rewards: Any, done: Any, gamma: float) -> tuple[Any, Any]:
     return returns, known
 
 
-def make_update(
-    model: ActorCritic, optimizer: optax.GradientTransformation, config: PGConfig
-) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
-    """One gradient step: (learner, batch of arrays [steps, N, ...]) -> (learner, metrics)."""
+def make_loss(model: ActorCritic, config: PGConfig) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
+    """The policy gradient of a batch of arrays [steps, N, ...], over the steps whose returns are known."""
 
     def loss(params: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         returns, known = returns_to_go(batch["rewards"], batch["terminated"] | batch["truncated"], config.gamma)
@@ -92,6 +90,16 @@ def make_update(
             "entropy": entropy,
             "return_mean": mean,
         }
+
+    return loss
+
+
+def make_update(
+    model: ActorCritic, optimizer: optax.GradientTransformation, config: PGConfig
+) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
+    """One gradient step: (learner, batch of arrays [steps, N, ...]) -> (learner, metrics)."""
+
+    loss = config.loss_maker(make_loss)(model, config)
 
     def update(learner: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         gradients, said = jax.grad(loss, has_aux=True)(learner["params"], batch)

@@ -134,7 +134,7 @@ def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
 def make_loss(
     model: Any, config: PPOConfig, evaluate: Callable[[Any, Any], tuple[Any, Any]]
 ) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
-    """The clipped objective of a minibatch; change it here to try another."""
+    """The clipped objective of a minibatch; the setting `make_loss` puts another function in this one's place."""
 
     def loss(params: Any, minibatch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         inputs, values = evaluate(params, minibatch)
@@ -170,7 +170,7 @@ def make_update(
     def evaluate(params: Any, minibatch: Mapping[str, Any]) -> tuple[Any, Any]:
         return model.action_inputs_and_value(jnp, params, minibatch["observations"])
 
-    loss = make_loss(model, config, evaluate)
+    loss = config.loss_maker(make_loss)(model, config, evaluate)
 
     def prepare(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as single steps, with the advantages and old log-probabilities that its minibatches need."""

@@ -99,7 +99,7 @@ def make_update(
         starts, state = minibatch["starts"][:-1], minibatch["initial_state"][0]
         return unroll(model, params, minibatch["observations"], starts, state)
 
-    loss = make_loss(model, config, evaluate)
+    loss = config.loss_maker(make_loss)(model, config, evaluate)
 
     def prepare(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         done = batch["terminated"] | batch["truncated"] | ~batch["valid"]

@@ -84,11 +84,8 @@ class SAC(OffPolicy[SACConfig]):
         return said, errors
 
 
-def make_update(
-    model: ContinuousModel, optimizer: optax.GradientTransformation, config: SACConfig
-) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any], Any]]:
-    """(learner, batches [updates, batch, ...], noise [updates, batch, 2, size]) -> (learner, metrics, errors)."""
-    target_entropy = -float(model.action_size) if config.target_entropy is None else config.target_entropy
+def make_loss(model: ContinuousModel, config: SACConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The loss of the critics, with each transition's error, and the loss of the policy."""
 
     def critic_loss(critic: Any, learner: Any, batch: Any, noise: Any) -> tuple[Any, Any]:
         after = batch["next_observations"]
@@ -103,6 +100,17 @@ def make_update(
         action, log_prob = model.distribution(jnp, policy, batch["observations"]).sample_with_log_prob(noise)
         values = model.values(jnp, learner["critic"], batch["observations"], action).min(axis=0)
         return (jnp.exp(learner["temperature"]["log"]) * log_prob - values).mean(), -log_prob.mean()
+
+    return critic_loss, policy_loss
+
+
+def make_update(
+    model: ContinuousModel, optimizer: optax.GradientTransformation, config: SACConfig
+) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any], Any]]:
+    """(learner, batches [updates, batch, ...], noise [updates, batch, 2, size]) -> (learner, metrics, errors)."""
+    target_entropy = -float(model.action_size) if config.target_entropy is None else config.target_entropy
+
+    critic_loss, policy_loss = config.loss_maker(make_loss)(model, config)
 
     def temperature_loss(temperature: Any, entropy: Any) -> Any:
         return temperature["log"] * (entropy - target_entropy)
