@@ -4,6 +4,7 @@
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
+DEMO ?=
 BENCH_CASES ?=
 BENCH_ROUNDS ?= 1
 STRESS_SECONDS ?= 600
@@ -52,8 +53,8 @@ build: $(venv)/.installed  ## the package, installed for editing in .venv
 # ---- use -------------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: build  ## a tour of the engine
-	@$(python) examples/demo.py
+demo: build  ## simulate, train and serve in one program, two minutes; DEMO=tune: another, DEMO=--list: which
+	@$(python) -m weft.cli demo $(DEMO)
 
 # The dashboard's tests drive a browser; where it can not be installed they are skipped, and say so.
 $(venv)/.browser: $(venv)/.tools

@@ -16,6 +16,7 @@ LONGEST_FILE = 800
 
 LIBRARIES = ("tune", "rl", "serve", "train", "data", "pandas")
 TOOLS = ("cli", "dashboard", "testing")
+DEMOS = "weft.demos"
 ENGINE = ("weft.engine", "weft._native")
 # What any layer may use: they import nothing of Weft but each other.
 COMMON = (
@@ -93,6 +94,10 @@ def may_import(importer: str, imported: str) -> bool:
         return is_under(imported, "weft.engine.state")
     if is_under(importer, *ENGINE):
         return is_under(imported, *ENGINE)
+    if is_under(importer, DEMOS):
+        return not is_under(imported, *ENGINE, *tools)
+    if is_under(imported, DEMOS):
+        return is_under(importer, "weft.cli.demo")
     if is_under(importer, *libraries):
         return not is_under(imported, *ENGINE, *tools)
     if is_under(importer, *tools):
@@ -152,6 +157,9 @@ def test_record_kinds_have_the_same_numbers_in_python_and_cpp() -> None:
         ("weft.tune.search", "weft._native", False),
         ("weft.remote_function", "weft._native", True),
         ("weft", "weft.tune", False),
+        ("weft.demos.loop", "weft.rl", True),
+        ("weft.demos.loop", "weft.engine.process", False),
+        ("weft.rl.algorithm", "weft.demos.story", False),
         ("weft.engine.node.daemon", "weft.engine.state.leases", True),
         ("weft.engine.node.daemon", "weft", False),
         ("weft.engine.state.leases", "weft.engine.wire.messages", True),

@@ -44,6 +44,13 @@ def test_a_small_file_is_read_without_the_engine(tmp_path: Path) -> None:
     assert not weft.is_initialized()
 
 
+def test_a_small_frame_is_written_without_the_engine(tmp_path: Path) -> None:
+    frame = made(10)[["key", "word"]]
+    pd.DataFrame(frame).to_csv(tmp_path / "small.csv", index=False)
+    assert (tmp_path / "small.csv").read_text() == frame.to_csv(index=False)
+    assert not weft.is_initialized()
+
+
 @pytest.mark.usefixtures("weft_session")
 def test_a_frame_moves_to_weft_when_it_grows() -> None:
     theirs = made(600)

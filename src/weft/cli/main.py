@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from weft.cli import dashboard, debug, doctor, drain, jobs, nodes, processes, replay, state, status
+from weft.cli import dashboard, debug, demo, doctor, drain, jobs, nodes, processes, replay, state, status
 
 _LIBRARIES = frozenset(("serve",))
 """Those with commands of their own; each is loaded by its name, when asked for."""
@@ -52,5 +52,6 @@ def parser() -> argparse.ArgumentParser:
     drain.add(commands)
     jobs.add(commands)
     doctor.add(commands)
+    demo.add(commands)
     commands.add_parser("serve", help="run an application over HTTP and show what is served; `weft serve --help`")
     return made

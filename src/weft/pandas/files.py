@@ -108,6 +108,8 @@ class WeftIO(readers.BaseIO):
     def to_csv(cls, qc: Any, **kwargs: Any) -> Any:
         """Rows become text in the workers; this process writes the pieces one after another."""
         path = stringify_path(kwargs["path_or_buf"])
+        if isinstance(qc, SmallQueryCompiler):
+            return qc.to_pandas().to_csv(**kwargs)
         if not isinstance(path, str) or "b" in kwargs["mode"]:
             return readers.BaseIO.to_csv(qc, **kwargs)
         frame = qc._modin_frame

@@ -1,4 +1,4 @@
-"""A tour of the engine in a few seconds: `make demo`, or `python examples/demo.py`."""
+"""A tour of the engine in a few seconds: `weft demo engine`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 
 import weft
-
-
-@contextmanager
-def chapter(title: str) -> Iterator[None]:
-    print(f"\n{title}")
-    began = time.perf_counter()
-    yield
-    print(f"    took {(time.perf_counter() - began) * 1e3:,.1f} ms")
+from weft.demos import Options
+from weft.demos.story import chapter, say, session
 
 
 def hits(samples: int, seed: int) -> int:
@@ -31,7 +23,6 @@ def hits(samples: int, seed: int) -> int:
 remote_hits = weft.remote(hits)
 
 
-@weft.remote
 class Counter:
     """State that lives in a process of its own; its calls run one after another."""
 
@@ -63,15 +54,15 @@ def fibonacci(n: int) -> int:
 
 
 @weft.remote(max_retries=2)
-def dies_once(attempts: weft.actor.ActorHandle) -> str:
+def dies_once(attempts: weft.actor.ActorHandle[Counter]) -> str:
     attempt = weft.get(attempts.add.remote())
     if attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"attempt {attempt} in process {os.getpid()} came through"
 
 
-def parallel_tasks() -> None:
-    parts, samples = 16, 400_000
+def parallel_tasks(samples: int) -> None:
+    parts = 16
     began = time.perf_counter()
     here = hits(samples, seed=0)
     alone_s = (time.perf_counter() - began) * parts
@@ -79,21 +70,21 @@ def parallel_tasks() -> None:
     inside = sum(weft.get([remote_hits.remote(samples, seed) for seed in range(parts)]))
     together_s = time.perf_counter() - began
     assert 0 < here < samples
-    print(f"    pi is about {4 * inside / (parts * samples):.4f}")
-    print(f"    {parts} tasks in {together_s:.2f} s; one after another they would take about {alone_s:.2f} s")
+    say(f"pi is about {4 * inside / (parts * samples):.4f}")
+    say(f"{parts} tasks in {together_s:.2f} s; one after another they would take about {alone_s:.2f} s")
 
 
 def many_small_tasks() -> None:
     count = 10_000
     began = time.perf_counter()
     weft.get([add.remote(i, i) for i in range(count)])
-    print(f"    {count:,} tasks, {count / (time.perf_counter() - began):,.0f} a second")
+    say(f"{count:,} tasks, {count / (time.perf_counter() - began):,.0f} a second")
 
 
 def an_actor() -> None:
-    counter = Counter.remote()
+    counter = weft.remote(Counter).remote()
     weft.get([counter.add.remote() for _ in range(1_000)])
-    print(f"    after 1,000 calls and one more the counter is at {weft.get(counter.add.remote())}")
+    say(f"after 1,000 calls and one more the counter is at {weft.get(counter.add.remote())}")
 
 
 def tree_reduce() -> None:
@@ -102,7 +93,7 @@ def tree_reduce() -> None:
         row = [add.remote(left, right) for left, right in zip(row[::2], row[1::2], strict=True)]
     total = weft.get(row[0])
     assert total == sum(range(128))
-    print(f"    0 + 1 + … + 127 = {total}, in 255 tasks that pass refs to each other")
+    say(f"0 + 1 + … + 127 = {total}, in 255 tasks that pass refs to each other")
 
 
 def shared_array() -> None:
@@ -114,43 +105,35 @@ def shared_array() -> None:
     view = weft.get(ref)
     get_s = time.perf_counter() - began
     assert not view.flags.writeable
-    print(f"    put of 100 MiB: {put_s * 1e3:.1f} ms; get of it: {get_s * 1e6:.0f} µs, as a read-only view")
+    say(f"put of 100 MiB: {put_s * 1e3:.1f} ms; get of it: {get_s * 1e6:.0f} µs, as a read-only view")
     parts = 4
     total = sum(weft.get([sum_of_part.remote(ref, part, parts) for part in range(parts)]))
     assert total == array.sum()
-    print(f"    {parts} tasks summed it where it lies: {total:,.0f}")
+    say(f"{parts} tasks summed it where it lies: {total:,.0f}")
 
 
 def nested_tasks() -> None:
-    print(f"    fibonacci(10) = {weft.get(fibonacci.remote(10))}, each call a task that waits for two others")
+    say(f"fibonacci(10) = {weft.get(fibonacci.remote(10))}, each call a task that waits for two others")
 
 
 def a_death() -> None:
-    attempts = Counter.remote()
-    print(f"    {weft.get(dies_once.remote(attempts))}")
+    attempts = weft.remote(Counter).remote()
+    say(f"{weft.get(dies_once.remote(attempts))}")
 
 
-def main() -> None:
-    with chapter("Starting"):
-        weft.init()
-        print(f"    {weft.cluster_resources().get('CPU', 0):.0f} CPUs")
-    with chapter("Tasks in parallel: estimating pi"):
-        parallel_tasks()
-    with chapter("Tasks that do next to nothing, many"):
-        many_small_tasks()
-    with chapter("An actor: a counter with its own process"):
-        an_actor()
-    with chapter("A tree of tasks"):
-        tree_reduce()
-    with chapter("One array of 100 MiB, shared by all, copied by none"):
-        shared_array()
-    with chapter("Tasks within tasks"):
-        nested_tasks()
-    with chapter("A worker killed in mid-task; the task is tried again"):
-        a_death()
-    with chapter("Ending"):
-        weft.shutdown()
-
-
-if __name__ == "__main__":
-    main()
+def main(options: Options) -> None:
+    with session():
+        with chapter("Tasks in parallel: estimating pi"):
+            parallel_tasks(20_000 if options.short else 400_000)
+        with chapter("Tasks that do next to nothing, many"):
+            many_small_tasks()
+        with chapter("An actor: a counter with its own process"):
+            an_actor()
+        with chapter("A tree of tasks"):
+            tree_reduce()
+        with chapter("One array of 100 MiB, shared by all, copied by none"):
+            shared_array()
+        with chapter("Tasks within tasks"):
+            nested_tasks()
+        with chapter("A worker killed in mid-task; the task is tried again"):
+            a_death()
