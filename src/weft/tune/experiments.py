@@ -124,32 +124,26 @@ def run(
 
     `resume=True` continues the experiment of that name; "AUTO" does so if there is one. `fresh_folder` gives an
     experiment whose name is taken a number."""
-    tune_config = TuneConfig(
-        metric=metric,
-        mode=mode,
-        search_alg=search_alg,
-        scheduler=scheduler,
-        num_samples=num_samples,
-        max_concurrent_trials=max_concurrent_trials,
-        time_budget_s=time_budget_s,
-        reuse_actors=reuse_actors,
-        seed=seed,
-    )
-    run_config = RunConfig(
-        name=name,
-        storage_path=storage_path or local_dir,
-        stop=stop,
-        failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
-        checkpoint_config=CheckpointConfig(checkpoint_freq, checkpoint_at_end, keep_checkpoints_num),
-        callbacks=callbacks,
-        verbose=verbose,
-    )
-    tuner = Tuner(run_or_experiment, param_space=config, tune_config=tune_config, run_config=run_config)
+    search = TuneConfig(metric, mode, search_alg, scheduler, num_samples, max_concurrent_trials, time_budget_s)
+    search.reuse_actors, search.seed = reuse_actors, seed
+    failures = FailureConfig(max_failures, fail_fast=fail_fast)
+    checkpoints = CheckpointConfig(checkpoint_freq, checkpoint_at_end, keep_checkpoints_num)
+    place = RunConfig(name, storage_path or local_dir, stop, failures, checkpoints, callbacks, verbose)
+    tuner = Tuner(run_or_experiment, param_space=config, tune_config=search, run_config=place)
     tuner._spec.resources = resources_per_trial
+    return _fit(_resumed(tuner, run_or_experiment, place, resume, fresh_folder), raise_on_failed_trial)
+
+
+def _resumed(tuner: Tuner, trainable: Any, place: RunConfig, resume: bool | str, fresh_folder: bool) -> Tuner:
+    """The same one, or one that continues what lies at its place."""
     if resume and (resume is True or Tuner.can_restore(tuner.path)):
-        tuner = Tuner.restore(tuner.path, run_or_experiment, callbacks=list(callbacks or ()), verbose=verbose)
-    elif fresh_folder:
+        return Tuner.restore(tuner.path, trainable, callbacks=list(place.callbacks or ()), verbose=place.verbose)
+    if fresh_folder:
         tuner.use_fresh_folder()
+    return tuner
+
+
+def _fit(tuner: Tuner, raise_on_failed_trial: bool) -> ResultGrid:
     grid = tuner.fit()
     if raise_on_failed_trial and grid.num_errors:
         first = grid.errors[0]

@@ -1,7 +1,8 @@
 """Where an experiment lies: a folder of this machine or an fsspec URL. Used by the driver and by trial processes.
 
-STORE-1  What `write` and `put_folder` make is there whole or not at all (a rename; object stores do that by
-         themselves).
+STORE-1  What `write` and a local `put_folder` make is there whole or not at all, whenever the writer is killed: it
+         comes by a rename, and what it replaces goes by one. Behind a URL that holds for each file; a folder there
+         counts when the ledger names it, which is after its last file.
 STORE-2  `append` adds to a log. A local log is one file; behind a URL, where files can not grow, it is numbered parts.
 """
 
@@ -121,15 +122,15 @@ class LocalStorage(Storage):
     def put_folder(self, source: Path, name: str) -> None:
         target = self.path(name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        if os.path.exists(target):  # nobody knows of it: its writer was killed before the ledger named it
-            shutil.rmtree(target)
-        try:
-            os.rename(source, target)
-        except OSError:  # another file system: copy beside the target, then rename
-            partial = f"{target}.{os.getpid()}.partial"
-            shutil.copytree(source, partial)
-            os.rename(partial, target)
+        spare = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.staging())
+        if source.stat().st_dev != os.stat(spare).st_dev:  # another file system: copy beside the target first
+            copied = Path(shutil.copytree(source, os.path.join(spare, "new")))
             shutil.rmtree(source, ignore_errors=True)
+            source = copied
+        if os.path.exists(target):  # nobody knows of it: its writer was killed before the ledger named it
+            os.rename(target, os.path.join(spare, "old"))
+        os.rename(source, target)
+        shutil.rmtree(spare, ignore_errors=True)
 
     @contextlib.contextmanager
     def folder(self, name: str) -> Iterator[Path]:
