@@ -366,10 +366,34 @@ def test_a_trial_that_hangs_is_ended_and_the_others_go_on(tmp_path: Path) -> Non
         if config["x"] == 0:
             threading.Event().wait()
 
-    failure = tune.FailureConfig(hang_timeout_s=0.5, max_crashes=0)
+    failure = tune.FailureConfig(hang_timeout_s=2.0, max_crashes=0)
     grid = fit(hang, {"x": tune.grid_search([0, 1])}, tmp_path, metric="score", mode="max", failure_config=failure)
     assert [result.status for result in grid] == ["ERROR", "TERMINATED"]
-    assert "it reported nothing for 0.5 s" in str(grid.errors[0])
+    assert "it reported nothing for 2 s" in str(grid.errors[0])
+
+
+def test_a_trial_that_waits_for_its_resources_does_not_count_as_hung(tmp_path: Path) -> None:
+    """Another program holds the CPUs for longer than a trial may be silent."""
+    cpus = int(weft.cluster_resources()["CPU"])
+    released = threading.Event()
+
+    @weft.remote(num_cpus=cpus)
+    class Holder:
+        def is_there(self) -> bool:
+            return True
+
+    holder = Holder.remote()
+    weft.get(holder.is_there.remote())
+
+    class Release(tune.Callback):
+        def on_trial_start(self, trial: Trial, trial_dir: str) -> None:
+            if not released.is_set():
+                released.set()
+                threading.Timer(2.5, lambda: weft.kill(holder)).start()
+
+    failure = tune.FailureConfig(hang_timeout_s=1.5, max_crashes=0)
+    grid = fit(climb, {"alpha": 1}, tmp_path, failure_config=failure, callbacks=[Release()])
+    assert released.is_set() and grid[0].status == "TERMINATED"
 
 
 def test_a_time_budget_ends_an_endless_search(tmp_path: Path) -> None:

@@ -107,6 +107,11 @@ class TrialHost:
             run.main()
 
     @weft.method(concurrency_group=CONTROL)
+    def is_there(self) -> bool:
+        """Its answer means that the actor was placed and made."""
+        return True
+
+    @weft.method(concurrency_group=CONTROL)
     def pull(self, command: Start | Go | End | None = None) -> Batch:
         """Obey the command, then return what the trial made."""
         from weft.tune.trial_run import TrialRun

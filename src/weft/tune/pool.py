@@ -32,8 +32,17 @@ class Host:
     serving: Any = None
     """The ref of its call that never returns."""
     made_at: float = 0.0
+    first_answer: Any = None
+    """The ref of its first call."""
     answered: bool = False
-    """Whether it was placed, and has answered a call."""
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it was placed, and made; also when it has died since."""
+        if not self.answered:
+            ready, _ = weft.wait([self.first_answer], timeout=0)
+            self.answered = bool(ready)
+        return self.answered
 
 
 @dataclass
@@ -82,7 +91,7 @@ class HostPool:
     def make_way(self) -> None:
         """End the idle hosts if another one can not be placed: a node may have died, or others use the cluster."""
         late = time.monotonic() - PLACEMENT_PATIENCE_S
-        if any(self._idle.values()) and any(not host.answered and host.made_at < late for host in self._hosts):
+        if any(self._idle.values()) and any(host.made_at < late and not host.is_placed for host in self._hosts):
             for host in [host for idle in self._idle.values() for host in idle]:
                 self.discard(host)
 
@@ -151,7 +160,7 @@ class HostPool:
                 group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
             )
         actor = weft.remote(concurrency_groups={CONTROL: 1})(TrialHost).options(**options).remote(self.settings)
-        host = Host(actor, resources, group, actor.serve.remote(), time.monotonic())
+        host = Host(actor, resources, group, actor.serve.remote(), time.monotonic(), actor.is_there.remote())
         self._hosts.add(host)
         for name, amount in resources.total.items():
             self._used[name] = self._used.get(name, 0.0) + amount

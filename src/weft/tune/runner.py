@@ -313,7 +313,9 @@ class Runner:
     def _end_hung_trials(self, limit_s: float) -> None:
         now = time.monotonic()
         for ref, slot in list(self._slots.items()):
-            if now - slot.heard_at > limit_s and slot.trial.status == RUNNING:
+            if not slot.host.is_placed:
+                slot.heard_at = now  # it waits for resources, or for its process to start
+            elif now - slot.heard_at > limit_s and slot.trial.status == RUNNING:
                 del self._slots[ref]
                 self._lost(slot, f"it reported nothing for {limit_s:g} s (hang_timeout_s)", crashed=True)
 
