@@ -15,8 +15,10 @@ import pytest
 from command_line import Run
 
 import weft
+from weft.engine.cluster import launch
 from weft.engine.cluster.client import Client
 from weft.engine.cluster.launch import cluster_of
+from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.node.launch import find_nodes
 
 pytestmark = pytest.mark.timeout(90)
@@ -76,6 +78,33 @@ def test_a_head_that_is_started_again_joins_the_cluster_that_outlived_it(cli: Ru
     finally:
         stopped = cli("stop", "--address", address)
     assert "3 of 3 nodes ended" in stopped.stdout, stopped
+
+
+def test_a_head_that_is_stopped_hands_over_and_comes_back_as_a_node(cli: Run, tmp_path: Path) -> None:
+    """A node that a test has started stands for one of another machine: `weft stop` leaves it alone."""
+    started = cli("start", "--head", "--port", "0", "--num-cpus", "1")
+    address = started.stdout.split("of the cluster ")[1].split()[0]
+    (token,) = tmp_path.glob("weft/token-*")
+    far = launch.start(
+        NodeConfig(1.0, 0.0, {}, None, {}),
+        token.read_bytes().strip(),
+        ClusterConfig(-1, head=address, is_leashed=True, name=address),
+    )
+    try:
+        asked = Client(far.up.local_address)
+        while asked.ask("head")["store"]["replicas"] < 2:
+            time.sleep(0.05)
+        stopped = cli("stop", "--address", address)
+        assert "1 of 1 nodes ended" in stopped.stdout and f"the cluster {address} goes on" in stopped.stdout, stopped
+        again = cli("start", "--head", "--port", address.rpartition(":")[2], "--num-cpus", "1")
+        assert "lives on with another head" in again.stdout, again
+        assert asked.ask("head")["node_id"] == far.up.node_id
+        ended = cli("stop", "--cluster", "--address", address)
+        assert f"the cluster {address} ends, with its 2 nodes" in ended.stdout, ended
+        assert far.process.wait(30) == 0 and not token.exists()
+    finally:
+        far.end()
+        cli("stop", "--address", address)
 
 
 def test_without_a_token_the_way_to_one_is_named(cli: Run) -> None:

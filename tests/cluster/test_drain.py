@@ -224,14 +224,21 @@ def test_the_command_waits_and_says_what_for(nodes: Drained) -> None:
         command = [sys.executable, "-m", "weft.cli", "drain", *arguments, "--address", nodes.cluster.address]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
-    assert nodes.cluster.head_node is not None
-    head = run(nodes.cluster.head_node.node_id[:8])
-    assert (head.returncode, "the head can not be drained" in head.stderr) == (1, True)
     unknown = run("nonsense")
     assert (unknown.returncode, "no living node is called 'nonsense'" in unknown.stderr) == (1, True)
     done = run(nodes.leaving.node_id[:8], "--reason", "the machine is needed", "--deadline", "30")
     assert done.returncode == 0, done.stderr
     assert "has left: it was drained (the machine is needed)" in done.stdout
+
+
+def test_a_head_that_nobody_can_follow_is_not_drained() -> None:
+    cluster = Cluster(initialize_head=True)
+    try:
+        assert cluster.head_node is not None
+        with pytest.raises(ValueError, match="the head can not be drained: no other node could take over"):
+            Client(cluster.head_node.local_address).ask("drain", node=cluster.head_node.node_id)
+    finally:
+        cluster.shutdown()
 
 
 def test_nodes_join_and_leave_while_work_goes_on(nodes: Drained) -> None:

@@ -54,7 +54,7 @@ class HeadAndOthers:
     def wait_for_stores(self) -> None:
         """Until each node has a server and a write is in all of them: then any one of the nodes may die."""
         wait_until(lambda: len(self.stores()) == len(self.cluster.list_all_nodes()))
-        wait_until(lambda: self.head_status()["store"]["replicas"] >= 3)
+        wait_until(lambda: self.head_status()["store"]["replicas"] >= min(3, 1 + len(self.others)))
 
     def head_status(self) -> Any:
         return Client(self.others[-1].local_address).ask("head")
@@ -208,7 +208,22 @@ def test_a_server_of_the_store_that_is_killed_is_started_again(nodes: HeadAndOth
     wait_until(lambda: len(nodes.stores()) == 3 and victim not in nodes.stores())
 
 
-def test_two_nodes_end_with_their_head_because_no_majority_is_left() -> None:
+def test_of_two_nodes_the_other_goes_on_alone_and_a_third_may_come() -> None:
+    nodes = HeadAndOthers(1)
+    try:
+        detached = Counter.options(name="detached", lifetime="detached", **AWAY).remote()
+        assert weft.get(detached.add.remote(), timeout=30) == 1
+        rpc.request("kv_put", key=b"key", value=b"value")
+        nodes.kill_head()
+        assert rpc.request("kv_get", key=b"key") == b"value"
+        assert weft.get(weft.get_actor("detached").add.remote(), timeout=30) == 2
+        late = nodes.cluster.add_node(num_cpus=1, resources={"late": 1})
+        assert weft.get(Counter.options(resources={"late": 1}).remote().node_id.remote(), timeout=30) == late.node_id
+    finally:
+        nodes.close()
+
+
+def test_a_node_that_lost_its_head_before_it_had_a_copy_of_the_store_ends() -> None:
     cluster = Cluster(initialize_head=True)
     try:
         other = cluster.add_node()
@@ -219,12 +234,44 @@ def test_two_nodes_end_with_their_head_because_no_majority_is_left() -> None:
         cluster.shutdown()
 
 
-def test_a_head_that_is_asked_to_end_ends_its_cluster() -> None:
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_head_that_is_asked_to_end_hands_over_and_nothing_that_was_told_it_is_lost(others: int) -> None:
+    nodes = HeadAndOthers(others)
+    try:
+        counter = Counter.options(name="counter", **AWAY).remote()
+        assert weft.get(counter.add.remote(), timeout=30) == 1
+        rpc.request("kv_put", key=b"key", value=b"value")
+        late = Counter.options(name="late", **AWAY).remote()
+        nodes.cluster.remove_node(nodes.head, allow_graceful=True)
+        assert rpc.request("kv_get", key=b"key") == b"value"
+        assert weft.get([counter.add.remote(), late.add.remote()], timeout=30) == [2, 1]
+        status = Client(nodes.others[-1].local_address).ask("status")
+        assert sorted(row["state"] for row in status["nodes"]) == ["alive"] * others + ["dead"]
+        assert any("asked to end" in str(row) for row in status["nodes"]), status["nodes"]
+    finally:
+        nodes.close()
+
+
+def test_a_head_is_drained_its_actors_move_and_another_node_follows_it(nodes: HeadAndOthers) -> None:
+    mover = Counter.options(max_restarts=-1, max_task_retries=-1, resources={"first": 1}).remote()
+    assert weft.get(mover.node_id.remote(), timeout=30) == nodes.head.node_id
+    heir = nodes.cluster.add_node(num_cpus=1, resources={"first": 1})
+    client, head = Client(nodes.others[-1].local_address), nodes.head
+    client.ask("drain", node=head.node_id, deadline_s=30.0)
+    wait_until(lambda: client.ask("drain_state", node=head.node_id)["state"] == "dead")
+    assert client.ask("drain_state", node=head.node_id)["why"] == "it was drained"
+    wait_until(lambda: not head.is_alive())
+    assert head.log() == ""
+    assert weft.get(mover.node_id.remote(), timeout=30) == heir.node_id
+    assert nodes.head_status()["epoch"] == 2
+
+
+def test_a_cluster_that_is_asked_to_end_ends_on_all_nodes() -> None:
     cluster = Cluster(initialize_head=True)
     try:
-        others = [cluster.add_node() for _ in range(2)]
-        cluster.list_all_nodes()[0].kill(allow_graceful=True)
-        wait_until(lambda: not any(node.is_alive() for node in others))
+        nodes = [*cluster.list_all_nodes(), *(cluster.add_node() for _ in range(2))]
+        assert Client(nodes[-1].local_address).ask("end_cluster")["nodes"] == 3
+        wait_until(lambda: not any(node.is_alive() for node in nodes))
     finally:
         cluster.shutdown()
 

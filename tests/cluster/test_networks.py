@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy
+import psutil
 import pytest
 from clusters import wait_until
 
 import weft
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster import launch
+from weft.engine.cluster.client import Client
 from weft.engine.wire import link_messages as lm
 from weft.testing.network import Network, is_available
 
@@ -35,6 +38,8 @@ def cluster(network: Network) -> Iterator[Cluster]:
         weft.init(address=made.address)
         yield made
     finally:
+        for node in made.list_all_nodes():  # shown when the test fails
+            print(f"{node}, its daemon's status {node._running.process.poll()}: {node.log()}")
         weft.shutdown()
         made.shutdown()
 
@@ -52,6 +57,12 @@ class Counter:
     def add(self) -> int:
         self.count += 1
         return self.count
+
+
+@weft.remote
+class Mover:
+    def pid(self) -> int:
+        return os.getpid()
 
 
 def test_tasks_actors_and_objects_cross_an_encrypted_network(cluster: Cluster, network: Network) -> None:
@@ -142,6 +153,38 @@ def test_another_node_takes_over_from_a_head_on_an_encrypted_network(network: Ne
         late = cluster.add_node(num_cpus=1, place=network.add_place())
         assert head(late)["node_id"] in {node.node_id for node in others}
     finally:
+        cluster.shutdown()
+
+
+def test_an_actor_that_is_cut_off_has_ended_when_it_starts_again_elsewhere(cluster: Cluster, network: Network) -> None:
+    """For this the node that is cut off ends before the others give it up."""
+    mover = Mover.options(**FAR, num_cpus=0, max_restarts=1, max_task_retries=1).remote()
+    first = weft.get(mover.pid.remote(), timeout=60)
+    cluster.add_node(num_cpus=1, resources={"far": 10}, place=network.add_place())
+    network.places[0].cut()
+    second = weft.get(mover.pid.remote(), timeout=60)
+    assert second != first and not psutil.pid_exists(first)
+    cut_off = next(iter(cluster.worker_nodes))
+    wait_until(lambda: not cut_off.is_alive())
+    assert "cut off" in cut_off.log()
+
+
+def test_a_head_that_falls_silent_is_followed_and_ends(network: Network) -> None:
+    cluster = Cluster()
+    try:
+        head = cluster.add_node(num_cpus=1, place=network.add_place())
+        near = cluster.add_node(num_cpus=1, resources={"near": 1}, host=network.address)
+        cluster.add_node(num_cpus=1, place=network.add_place())
+        weft.init(address=near.local_address)
+        wait_until(lambda: Client(near.local_address).ask("head")["store"]["replicas"] == 3)
+        network.places[0].cut()
+        counter = Counter.options(resources={"near": 1}, num_cpus=0).remote()
+        assert weft.get(counter.add.remote(), timeout=60) == 1
+        assert Client(near.local_address).ask("head")["epoch"] == 2
+        wait_until(lambda: not head.is_alive())
+        assert "cut off" in head.log()
+    finally:
+        weft.shutdown()
         cluster.shutdown()
 
 

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import socket
+import time
 from typing import Any
 
 from weft.cli.options import Commands, add_command
@@ -21,6 +22,7 @@ from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire.auth import Refused
 
 STOP_TIMEOUT_S = 10.0
+LOOK_S = 0.05
 DEFAULT_PORT = 6379
 
 
@@ -55,10 +57,14 @@ def add(commands: Commands) -> None:
         "stop",
         _stop,
         "end the nodes on this machine that `weft start` has started",
-        "Ends this user's nodes on this machine, all or those of one cluster, and all that runs on them.",
-        "weft stop\nweft stop --address 127.0.0.1:6379",
+        "Ends this user's nodes on this machine, all or those of one cluster, and all that runs on them. A head hands "
+        "over to a node of another machine, and its cluster goes on there; where no other node can take over, or with "
+        "--cluster, the cluster ends on all machines.",
+        "weft stop\nweft stop --address 127.0.0.1:6379\nweft stop --cluster --address 10.0.0.1:6379",
     )
     stop.add_argument("--address", metavar="HOST:PORT", help="only those of this cluster")
+    stop.add_argument("--cluster", action="store_true", help="end the whole cluster, on all machines")
+    stop.add_argument("--token-file", metavar="PATH", help="of --cluster, from a machine without a node of it")
     stop.add_argument("--force", action="store_true", help="kill them")
 
 
@@ -164,22 +170,59 @@ def _block(running: launch.RunningNode, own_cluster: str) -> int:
         signal.signal(number, forward)
     status = running.process.wait()
     running.release()
-    if own_cluster:
+    if own_cluster and _living_peer(own_cluster) is None:
         tokens.forget(own_cluster)
     return status
 
 
 def _stop(options: argparse.Namespace) -> int:
+    if options.cluster:
+        return _stop_cluster(Client(options.address, options.token_file))
     wanted = None if options.address is None else launch.normal(options.address)
     found = [name for name in launch.unleashed() if wanted in (None, launch.cluster_of(name))]
     if not found:
         print("no node was running" if wanted is None else f"no node of the cluster {wanted} was running here")
         return 0
-    ended = sum(_end(name, options.force) for name in found)
-    for cluster in {launch.cluster_of(name) for name in found}:
-        tokens.forget(cluster)
+    heads = {name for name in found if not options.force and _is_head(name)}
+    ended = sum(_end(name, options.force) for name in sorted(found, key=heads.__contains__))  # who follows stays
     print(f"{ended} of {len(found)} nodes ended")
+    for cluster in {launch.cluster_of(name) for name in found}:
+        if (peer := _living_peer(cluster)) is None:
+            tokens.forget(cluster)
+        else:
+            print(f"the cluster {cluster} goes on: {peer} answers. To end it: weft stop --cluster --address {peer}")
     return 0 if ended == len(found) else 1
+
+
+def _stop_cluster(client: Client) -> int:
+    ended = client.ask("end_cluster")
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while (left := [name for name in launch.unleashed() if launch.cluster_of(name) == ended["cluster"]]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(LOOK_S)
+    tokens.forget(ended["cluster"])
+    print(f"the cluster {ended['cluster']} ends, with its {ended['nodes']} nodes")
+    return 1 if left else 0
+
+
+def _is_head(local_address: str) -> bool:
+    """Whether that node acts as its cluster's head."""
+    with contextlib.suppress(OSError, RuntimeError, LookupError):
+        head: str = Client(local_address).ask("head", timeout_s=STOP_TIMEOUT_S)["node_id"]
+        return local_address.partition("+")[0].endswith(head[:6])
+    return False
+
+
+def _living_peer(cluster: str) -> str | None:
+    """A node of the cluster that answers, of those that a head on this machine has remembered."""
+    with contextlib.suppress(LookupError):
+        token = tokens.find(cluster, None)
+        for peer in peers.remembered(tokens.folder(), launch.normal(cluster)):
+            with contextlib.suppress(OSError, Refused):
+                if launch.ask_nodes(peer, token).cluster == cluster:
+                    return peer
+    return None
 
 
 def _end(local_address: str, force: bool) -> bool:

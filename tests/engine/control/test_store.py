@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,36 @@ def test_the_death_of_any_replica_loses_nothing_and_another_joins(store: Store, 
         watcher.run_for(0.05)
     assert heard == {b"%d" % index: b"v%d" % index for index in range(300)}
     assert victim not in client.client.state.configuration.servers  # type: ignore[union-attr]
+
+
+def test_a_server_that_falls_silent_is_cut_out_and_joins_again_when_it_is_heard(store: Store) -> None:
+    client = store.client()
+    silent = store.wait_whole(client, 3).chains[0].members[1].server
+    os.kill(store.servers[silent].process.pid, signal.SIGSTOP)
+    try:
+        assert client.write([Put("kv", b"k", b"1")])
+        store.wait_for(client, lambda one: silent not in {place.server for c in one.chains for place in c.places()})
+    finally:
+        os.kill(store.servers[silent].process.pid, signal.SIGCONT)
+    store.wait_whole(client, 3)
+    assert client.read([("kv", b"k")]) == [b"1"]
+
+
+def test_of_two_servers_the_other_goes_on_when_the_founder_dies() -> None:
+    store = Store(2)
+    try:
+        client = store.client()
+        store.wait_whole(client, 2)
+        client.write([Put("jobs", b"1", b"running")])
+        founder = next(iter(store.servers))
+        store.kill(founder)
+        store.wait_for(client, lambda one: founder not in one.servers)
+        assert client.read([("jobs", b"1")]) == [b"running"]
+        store.add_server()
+        store.wait_for(client, lambda one: all(len(chain.members) == 2 for chain in one.chains))
+        assert client.write([Put("jobs", b"1", b"over", if_absent=True)]) is False
+    finally:
+        store.close()
 
 
 def test_the_founder_and_then_another_die_and_the_rows_are_there(store: Store) -> None:

@@ -143,10 +143,11 @@ class Network:
     def living(self) -> list[SimulatedServer]:
         return [server for server in self.servers.values() if server.is_alive]
 
-    def crash(self, name: str) -> None:
+    def crash(self, name: str, is_certain: bool | None = None) -> None:
         server = self.servers[name]
         server.is_alive = False
-        is_certain = self.random.random() < 0.5
+        if is_certain is None:
+            is_certain = self.random.random() < 0.5
         for other in [*self.servers, *self.clients]:
             self.later(self.random.uniform(0.0, 0.01), lambda other=other: self._lost(other, name, is_certain))
 

@@ -9,6 +9,7 @@ from chain_network import Faults, Network
 from histories import Operation, is_linearizable
 
 from weft.engine.state.chain import PLANTED_BUGS
+from weft.engine.state.chain_server import LEAP
 
 SEEDS = int(os.environ.get("WEFT_CHAIN_SEEDS", "12"))
 
@@ -80,6 +81,41 @@ def test_a_replica_whose_disk_is_full_is_cut_out_and_joins_again_when_there_is_r
     assert [len(chain.members) for chain in chains] == [3, 3]
     final = [network.servers[member.server].storages[1].get("kv", b"k0") for member in chains[1].members]
     assert len(set(final)) == 1 and final[0] is not None
+
+
+def two_servers(seed: int) -> tuple[Network, str, str]:
+    """A store whose council is one server, and the other one, which has all rows."""
+    network = Network(seed, Faults(loss=0.01, repeats=0.01), servers=2)
+    is_whole = lambda: all(  # noqa: E731
+        len(chain.members) == 2 and chain.fresh is None for chain in network.chosen[max(network.chosen)].chains
+    )
+    network.run_until(5.0, is_whole)
+    assert is_whole()
+    return network, "s1", "s2"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_two_servers_the_other_goes_on_alone_when_the_one_that_decides_is_certainly_dead(seed: int) -> None:
+    network, decider, other = two_servers(seed)
+    clients, listener = [network.add_client() for _ in range(3)], network.add_client(subscribes=True)
+    rows = [b"k0", b"k1"]
+    for name in clients:
+        network._work(name, rows, network.now + 1.0, 0.005)
+    network.later(network.random.uniform(0.2, 0.6), lambda: network.crash(decider, is_certain=True))
+    network.run_until(network.now + 1.0)
+    network.calm_down(rows, listener)
+    assert network.chosen[max(network.chosen)].council == (other,)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_that_may_have_been_cut_out_does_not_go_on_alone(seed: int) -> None:
+    network, decider, other = two_servers(seed)
+    network.pause(other, 1.0)
+    network.run_until(network.now + 0.9)
+    assert other not in network.chosen[max(network.chosen)].servers, "it was given up"
+    network.crash(decider, is_certain=True)
+    network.run_until(network.now + 3.0)
+    assert max(network.chosen) < LEAP
 
 
 def test_a_tail_that_is_cut_off_serves_no_old_rows() -> None:

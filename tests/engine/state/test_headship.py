@@ -11,6 +11,7 @@ import pytest
 
 from weft.engine.state import headship as do
 from weft.engine.state.headship import BEAT_S, HEADLESS_S, LEASE_S, Headship, Role
+from weft.engine.state.membership import CUT_OFF_S
 
 
 class World:
@@ -52,6 +53,7 @@ class Node:
         self.side = 0
         self.hears = 0 if number else None
         self._held: list[Callable[[], None]] = []
+        self._heard_at = 0.0
         world.later(0.0, self._start)
 
     @property
@@ -89,9 +91,16 @@ class Node:
         turn = sum(node.number < self.number for node in others)
         if self.hears is not None and not self.reaches(head := self.world.nodes[self.hears]):
             self.lose(is_certain=not head.is_up)
-        self.carry(self.state.beat(others_hear, turn, self.clock))
+        self.carry(self.state.beat(others_hear, turn, self.clock, self._is_cut_off()))
         if self.state.role is not Role.OVER:
             self.world.later(BEAT_S / self.rate, lambda: self.when_running(self._beat))
+
+    def _is_cut_off(self) -> bool:
+        others = [node for node in self.world.nodes if node is not self and node.is_up]
+        heard = sum(self.reaches(node) for node in others)
+        if not (len(others) > heard and (not heard or len(others) - heard > heard + 1)):
+            self._heard_at = self.world.now
+        return self.world.now - self._heard_at > CUT_OFF_S
 
     def lose(self, is_certain: bool) -> None:
         self.hears = None
@@ -143,9 +152,20 @@ def test_a_head_that_is_cut_off_rests_before_the_majority_has_another() -> None:
     world.nodes[0].side = world.nodes[1].side = 1
     world.run(3.0 + 2 * LEASE_S + 10)
     assert world.acting() and world.acting()[0] in (2, 3, 4)
-    assert world.nodes[0].state.role is Role.RESTING
     world.run(world.now + 2 * HEADLESS_S + 2 * LEASE_S)
     assert [node.state.role for node in world.nodes[:2]] == [Role.OVER, Role.OVER]
+
+
+def test_who_is_cut_off_from_most_nodes_ends_soon_and_half_of_them_wait() -> None:
+    world = World(5, nodes=5)
+    world.run(3.0)
+    world.nodes[4].side = 1
+    world.run(3.5 + CUT_OFF_S)
+    assert world.nodes[4].state.role is Role.OVER and world.acting() == [0]
+    for node in world.nodes[2:]:
+        node.side = 2
+    world.run(world.now + CUT_OFF_S + 2 * LEASE_S)
+    assert [node.state.role for node in world.nodes[:2]] == [Role.RESTING, Role.FOLLOWING], "no side has a majority"
 
 
 def test_a_minority_wins_nothing_and_ends() -> None:
@@ -174,6 +194,8 @@ def run_with_faults(seed: int) -> World:
     def fault() -> None:
         kind = rng.random()
         up = [node for node in world.nodes if node.is_up]
+        if not up:
+            return
         node = rng.choice([*up, *(one for one in up if one.is_acting)])
         if kind < 0.25 and len(up) * 2 > len(world.nodes) + 2:
             node.is_up = False

@@ -6,7 +6,18 @@ import msgspec
 import pytest
 
 from weft.engine.state import membership as do
-from weft.engine.state.membership import AGAIN_S, ENTRY, JOIN_TRIES, REFUSED, SILENCE_S, MembershipState
+from weft.engine.state.membership import (
+    AGAIN_S,
+    BEAT_S,
+    CUT_OFF_S,
+    ENTRY,
+    HEAD_SILENCE_S,
+    JOIN_TRIES,
+    JOIN_WAIT_S,
+    REFUSED,
+    SILENCE_S,
+    MembershipState,
+)
 from weft.engine.wire.link_messages import HeadAt, JoinCluster, Leaving, Member, Members, PeerHello, Ping
 
 
@@ -62,6 +73,66 @@ def test_a_node_that_dies_while_another_joins_does_not_keep_it_out() -> None:
     assert state.beat(AGAIN_S) == [do.Connect(1, "host1:1")]
     state.received(1, Members(2, [member(1, is_alive=False)]), AGAIN_S)
     assert state.beat(2 * AGAIN_S) == []
+
+
+def test_a_node_that_stands_still_does_not_keep_another_out() -> None:
+    state, _ = joiner(2, member(1))
+    assert state.beat(JOIN_WAIT_S / 2) == []
+    assert state.beat(JOIN_WAIT_S) == [do.Joined()]
+    state.check()
+    assert do.Linked(member(1)) in state.link_ready(2, 1, 5.0), "it is linked when it answers"
+    assert state.beat(5.0) == []
+
+
+def beats(state: MembershipState, first_s: int, last_s: int) -> list[do.Instruction]:
+    return [one for now in range(first_s, last_s + 1) for one in state.beat(float(now))]
+
+
+def test_the_silence_of_the_head_is_borne_for_less_long_than_that_of_others() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    assert beats(state, 1, int(HEAD_SILENCE_S)) == []
+    (close,) = state.beat(HEAD_SILENCE_S + 1)
+    assert isinstance(close, do.Close) and close.link == 1
+
+
+def test_time_in_which_a_node_itself_stood_still_is_nobodys_silence() -> None:
+    state = head()
+    admit(state, 1)
+    beats(state, 1, 2)
+    assert state.beat(2 + 10 * SILENCE_S) == []
+    assert state.beat(2 + 10 * SILENCE_S + BEAT_S) == []
+
+
+def test_a_node_that_hears_nobody_is_cut_off_before_the_others_give_it_up() -> None:
+    assert CUT_OFF_S + 2 * BEAT_S < SILENCE_S
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    beats(state, 1, int(HEAD_SILENCE_S))
+    assert not state.is_cut_off(HEAD_SILENCE_S)
+    state.beat(HEAD_SILENCE_S + 1)
+    state.link_closed(1, "silence", HEAD_SILENCE_S + 1)
+    assert not state.is_cut_off(HEAD_SILENCE_S + 1), "the other one may still be heard"
+    assert state.is_cut_off(CUT_OFF_S + 0.1)
+
+
+def test_a_node_that_lost_the_head_but_hears_another_is_not_cut_off() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    for now in range(1, 9):
+        state.received(2, Ping(1), float(now))
+        state.beat(float(now))
+    state.link_closed(1, "silence", 8.0)
+    assert not state.is_cut_off(8.5)
+
+
+def test_a_node_whose_head_is_certainly_dead_is_not_cut_off() -> None:
+    state, _ = joiner(1)
+    beats(state, 1, 7)
+    state.link_closed(1, "silence", 7.0)
+    assert state.is_cut_off(7.0)
+    state.connect_failed(0, REFUSED, 7.1)
+    assert not state.is_cut_off(7.2)
 
 
 def test_a_stranger_that_leaves_is_not_taken_for_the_head() -> None:
@@ -123,6 +194,14 @@ def test_a_second_link_takes_the_place_of_one_that_is_broken_at_the_other_end() 
 def test_a_head_that_is_asked_to_end_ends_its_cluster() -> None:
     state, _ = joiner(1)
     assert state.received(1, Leaving(), 1.0) == [do.Lost("the head of the cluster is gone: it was asked to end")]
+
+
+def test_a_head_that_hands_over_is_as_good_as_certainly_dead_and_nobody_knocks() -> None:
+    state, _ = joiner(1)
+    assert state.received(1, Leaving("maintenance", True), 1.0) == [do.Close(1, "maintenance")]
+    lost = state.link_closed(1, "maintenance", 1.0)
+    assert lost == [do.NodeGone(0, "maintenance"), do.HeadLost("maintenance", True)]
+    assert state.beat(2.0 + AGAIN_S) == []
 
 
 @pytest.mark.parametrize(("reason", "is_certain"), [(f"[Errno 111] {REFUSED}", True), ("no route to host", False)])

@@ -42,8 +42,11 @@ class Draining:
     def drain(self, params: dict[str, Any]) -> Pending:
         """Begin it; answered with the node's row of the table once the node has begun."""
         member = self._find(str(params["node"]))
-        if member.number == self._cluster.members.head:
-            raise ValueError("the head can not be drained: it keeps the cluster's tables. `weft stop` ends the cluster")
+        if member.number == self._cluster.members.head and not self._cluster.heading.can_be_followed:
+            raise ValueError(
+                "the head can not be drained: no other node could take over from it. Start one, or end the cluster "
+                "with `weft stop --cluster`"
+            )
         deadline_s = float(params.get("deadline_s", DEFAULT_DEADLINE_S))
         if not deadline_s >= 0:
             raise ValueError(f"the deadline must be zero seconds or more, but got {deadline_s}")
@@ -88,7 +91,11 @@ class Draining:
         member = self._cluster.members.members.get(number)
         if member is None or not member.is_alive:
             return
-        self._daemon.feed(ev.ActorsToMove(tuple(self._cluster.processes_of(number))))
+        if number == self._cluster.members.own.number:
+            processes = [worker.process for worker in self._daemon.state.workers]
+        else:
+            processes = self._cluster.processes_of(number)
+        self._daemon.feed(ev.ActorsToMove(tuple(processes)))
         self._loop.call_later(CHECK_S, lambda: self._move_actors(number))
 
     # ---- of the node that leaves ----

@@ -198,9 +198,9 @@ class Following:
 
     def _ask(self, method: str, params: dict[str, Any], answer: Pending) -> None:
         head = self._shell.members.head
-        if self._shell.is_head:
+        if self._daemon.operations.ask_head is None:
             self._daemon.operations.perform(method, params).then(answer.settle)
-        elif head is None:
+        elif head is None or self._shell.is_head:  # which does not serve yet
             self._asks.append((method, params, answer))
             text = f"the cluster has had no head for {ANSWER_S:g} s that could be asked for {method!r}"
             self._daemon.loop.call_later(ANSWER_S, lambda: answer.fail(TimeoutError(text)))

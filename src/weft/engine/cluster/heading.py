@@ -7,6 +7,7 @@ the head before, and go on. What comes for the head meanwhile is held back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ STORES = 5
 """So many nodes have a server of the control store, where there are as many."""
 FOUND_S = 0.3
 """After the first other node has come the control store is begun."""
+HOPELESS_S = 3.0
+"""Longer than a lease of the store."""
+ANSWERED_S = 0.1
+RESIGN_S = 2.0
+"""A head that hands over waits no longer for its last rows to be safe; what they say is told again."""
 FENCES = 64
 """Rows that are in all shards, whatever their number is."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -55,6 +61,8 @@ class Heading:
         """What came for the head while it could not be served."""
         self._old: int | None = None
         """The head that was lost."""
+        self._loss = ""
+        self._hopeless_since = math.inf
         self._rows: Rows | None = None
         self._awaited: set[int] = set()
         """Nodes that have not registered yet."""
@@ -85,6 +93,7 @@ class Heading:
         self._daemon.state.is_head = members.is_head
         self._daemon.operations.ask_head = None if members.is_head else self._shell.following.ask
         self._daemon.operations.offer("head", self._head_row, of_head=True)
+        self._daemon.operations.offer("end_cluster", self._end_cluster, of_head=True)
         self.state.epoch = members.epoch
         if members.is_head:
             self._is_ready = True
@@ -114,11 +123,44 @@ class Heading:
         if self.store is not None:
             self.store.close()
 
+    def resign(self, why: str, then: Callable[[], None]) -> None:
+        """This node is about to end: `then` is called once another one can take over, where one can."""
+        members = self._shell.members
+        if not self.is_head or not self.can_be_followed or members.hands_over:
+            return then()
+        members.hands_over = True
+        self.state.resigned()
+        death = why or lm.Leaving().why
+        self._shell.keeping.member(msgspec.structs.replace(members.own, is_alive=False, death=death))
+        is_over = False
+
+        def over() -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                then()
+
+        self._shell.keeping.when_kept(over)
+        self._loop.call_later(RESIGN_S, over)
+        return None
+
+    @property
+    def can_be_followed(self) -> bool:
+        """Whether what the head keeps is also beside a node that could take over."""
+        if self.store is None or not any(self._shell.reporting.has_store.values()):
+            return False
+        return self.store.statistics()["replicas"] > 1
+
     def _head_row(self, params: dict[str, Any]) -> dict[str, Any]:
         """Of the node that acts as head."""
         own = self._shell.members.own
         store = {} if self.store is None else self.store.statistics()
         return {"number": own.number, "node_id": own.node_id, "epoch": self.state.epoch, "store": store}
+
+    def _end_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Once this has been answered."""
+        self._loop.call_later(ANSWERED_S, lambda: self._shell.end_cluster("the cluster was asked to end"))
+        return {"cluster": self._shell.cluster_address, "nodes": len(list(self._shell.members.alive()))}
 
     def hold(self, call: Callable[[], None]) -> None:
         """Until this head serves."""
@@ -129,6 +171,7 @@ class Heading:
     def lost(self, reason: str, is_certain: bool) -> None:
         if self.state.role is Role.FOLLOWING:
             self._old = self._shell.members.lost_head
+            self._loss = reason
         self.state.head_lost(is_certain, self._loop.now())
         self._shell.reporting.report()
         self._beat()
@@ -141,11 +184,11 @@ class Heading:
         linked = self._shell.members.links
         others_hear = any(self._shell.reporting.hears_head.get(number, False) for number in linked)
         turn = sum(number < self._shell.members.own.number for number in linked)
-        self._carry(self.state.beat(others_hear, turn, self._loop.now()))
-        if self.state.role in (Role.HEADLESS, Role.CLAIMING) and self._is_hopeless():
-            self._shell.lost(
-                "the head of the cluster is gone, and too little of the control store is left to follow it"
-            )
+        is_cut_off = self._shell.members.is_cut_off
+        self._carry(self.state.beat(others_hear, turn, self._loop.now(), is_cut_off))
+        if self._has_no_hope():
+            text = f"the head of the cluster is gone ({self._loss}), and too little of the control store is left"
+            self._shell.lost(f"{text} to follow it")
             return
         if self._held and self.is_serving:
             held, self._held = self._held, []
@@ -154,10 +197,17 @@ class Heading:
         is_calm = self.state.role in (Role.FOLLOWING, Role.ACTING)
         self._timer = self._loop.call_later(RENEW_S if is_calm else BEAT_S, self._beat)
 
-    def _is_hopeless(self) -> bool:
-        """Whether neither this node nor one that it reaches can ever be the head."""
+    def _has_no_hope(self) -> bool:
+        """Whether for a while neither this node nor one that it reaches could become the head."""
         assert self.store is not None
-        return self.store.is_lost or not (self.has_store or any(self._shell.reporting.has_store.values()))
+        if self.state.role in (Role.HEADLESS, Role.CLAIMING):
+            if not (self.has_store or any(self._shell.reporting.has_store.values())):
+                return True
+            if self.store.is_lost:  # unless the last of its servers finds that it can go on alone
+                self._hopeless_since = min(self._hopeless_since, self._loop.now())
+                return self._loop.now() - self._hopeless_since > HOPELESS_S
+        self._hopeless_since = math.inf
+        return False
 
     def _carry(self, instructions: list[do.Instruction]) -> None:
         for one in instructions:

@@ -60,6 +60,8 @@ class Membership:
         self._last_link = itertools.count(1)
         self.leaves_because = ""
         """Told to the others when this node ends; empty: it was asked to."""
+        self.hands_over = False
+        """Whether another may act as head then."""
         self._is_closed = False
         self._complaints = Complaints(loop)
 
@@ -84,6 +86,11 @@ class Membership:
     def lost_head(self) -> int | None:
         """The head that was lost last."""
         return self.state.lost_head
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it hears so few that it had better end."""
+        return self.state.is_cut_off(self._loop.now())
 
     def head_is(self, number: int, epoch: int) -> None:
         self.state.head_is(number, epoch)
@@ -120,7 +127,7 @@ class Membership:
 
     def close(self) -> None:
         self._is_closed = True
-        self.broadcast(lm.Leaving(self.leaves_because) if self.leaves_because else lm.Leaving())
+        self.broadcast(lm.Leaving(self.leaves_because or lm.Leaving().why, self.hands_over))
         self._transport.close()
         for link in [*self._open.values(), *self._connecting]:
             link.close("this node ends")

@@ -217,8 +217,13 @@ class ClusterShell:
     def records_of(self, number: int) -> OutgoingRecords:
         return OutgoingRecords(self._port, number)
 
-    def leave(self, why: str) -> None:
-        """End this node, in order."""
+    def leave(self, why: str, then: Callable[[], None] | None = None) -> None:
+        """End this node, in order; a head hands over before, where another node can follow it."""
+        self.members.leaves_because = why
+        self.heading.resign(why, then or (lambda: self._daemon.stop("")))
+
+    def end_cluster(self, why: str) -> None:
+        """On the head: end, and all other nodes with it."""
         self.members.leaves_because = why
         self._daemon.stop("")
 

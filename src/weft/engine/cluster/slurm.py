@@ -57,7 +57,8 @@ def form(found: Step, given: Mapping[str, Any]) -> str:
         _be_a_node(found, given)
     token = os.environ.get(tokens.VARIABLE, "")
     port = _agreed_port(found) if token else 0
-    cluster = ClusterConfig(launcher_fd=-1, host=_own_host(found), port=port, is_leashed=True)
+    host = _own_host(found)
+    cluster = ClusterConfig(launcher_fd=-1, host=host, port=port, is_leashed=True, has_successor=False)
     secret = token.encode() or launch.new_token()
     running = launch.start(_config(found, given), secret, cluster)
     path = None

@@ -66,6 +66,7 @@ class StoreLink:
         """The name that the other side has given."""
         self.dialled = ""
         """The name of the server that was meant, when this side has connected."""
+        self.last_heard = loop.now()
         self._deadline: Timer | None = loop.call_later(HANDSHAKE_S, self._too_slow)
         connection.setblocking(False)
         with contextlib.suppress(OSError):
@@ -157,6 +158,7 @@ class StoreLink:
                 data = self._socket.recv(_READ_BYTES)
                 if not data:
                     return self.close("the other side closed the connection")
+                self.last_heard = self._loop.now()
                 self._in += self._admit(data)
                 self._take_messages()
                 if len(data) < _READ_BYTES:

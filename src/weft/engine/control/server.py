@@ -2,7 +2,7 @@
 
 Runs in a process of its own (`python -m weft.engine.control`), one thread. It keeps a link to every server of the
 configuration; one that breaks is made again at once, and when the other machine then says that nobody listens there,
-that server is dead for certain.
+that server is dead for certain. A server from which nothing comes for `SILENT_S` is out of reach.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from weft.engine.control.storage import Storage, StorageRefused, check_key, chec
 from weft.engine.node.loop import Loop, Timer
 from weft.engine.state import chain_events as ev
 from weft.engine.state.chain_layout import Configuration, first_configuration
-from weft.engine.state.chain_messages import AllRows, AnyMessage, Ballot, Decided, Entry, Hello, ReadRefused, ReadReply
+from weft.engine.state.chain_messages import (
+    AllRows,
+    AnyMessage,
+    AskConfiguration,
+    Ballot,
+    Decided,
+    Entry,
+    Hello,
+    ReadRefused,
+    ReadReply,
+)
 from weft.engine.state.chain_requests import Stale, decide
 from weft.engine.state.chain_server import ServerSettings, StoreServer
 from weft.engine.wire.tls import Certificate, TlsSession, is_loopback
@@ -31,6 +41,9 @@ BUSY_S = 0.02
 IDLE_S = 0.25
 REDIAL_S = 0.25
 SOONEST_REDIAL_S = 0.002
+BEAT_S = 0.5
+"""So often each server says something to each other one."""
+SILENT_S = 2.5
 __all__ = ["ServerConfig", "ServerShell"]
 _encode = msgspec.msgpack.Encoder().encode
 _WENT_AWAY = ("the other side closed", "Connection reset by peer")
@@ -76,6 +89,7 @@ class ServerShell:
         self._tick_at = 0.0
         self._redial_at: dict[str, float] = {}
         self._attempts: dict[str, int] = {}
+        self._ticked_at = self._beat_at = 0.0
         self._is_closed = False
         loop.watch(self._listener.fileno(), self._accept)
         self._begin()
@@ -161,6 +175,21 @@ class ServerShell:
         self._redial_at[name] = time.monotonic() + delay
         self._loop.call_later(delay, lambda: None if self._is_closed else self._dial_missing(time.monotonic()))
 
+    def _give_up_silent(self, now: float) -> None:
+        """A cut cable closes no connection. While this server itself stood still nobody was silent."""
+        current = self.state.configuration
+        peers = [] if current is None else [(n, link) for n, link in self._links.items() if n in current.servers]
+        stood_still, self._ticked_at = now - self._ticked_at > SILENT_S / 2, now
+        for name, link in peers:
+            if stood_still:
+                link.last_heard = now
+            elif now - link.last_heard > SILENT_S:
+                link.close(f"nothing was heard from {name} for {SILENT_S:g} s")
+        if current is not None and now - self._beat_at >= BEAT_S:
+            self._beat_at = now
+            for name, _ in peers:
+                self._send(name, AskConfiguration(current.number))
+
     def _ready(self, link: StoreLink) -> None:
         link.send(Hello(self.name, self.address))
         link.flush()
@@ -243,6 +272,7 @@ class ServerShell:
         self._timer = None
         self._tick_at = 0.0
         now = time.monotonic()
+        self._give_up_silent(now)
         self._dial_missing(now)
         for storage in self.storages.values():
             storage.tick()

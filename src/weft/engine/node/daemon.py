@@ -281,6 +281,13 @@ class NodeDaemon:
     def stop(self, error: str) -> None:
         self._stop_node(do.StopNode(error))
 
+    def asked_to_end(self) -> None:
+        """By a signal."""
+        if self.cluster is not None:
+            self.cluster.leave("")
+        else:
+            self.loop.stop()
+
     def flush_output(self) -> None:
         """What workers have written until now is sent to their drivers."""
         self._output.flush()

@@ -77,7 +77,7 @@ def _serve_as_daemon(
         entry = Entry(config.cluster)
     daemon = NodeDaemon(config, offer, port, ours, entry.suffix if entry is not None else "")
     try:
-        daemon.loop.on_signal(signal.SIGTERM, daemon.loop.stop)
+        daemon.loop.on_signal(signal.SIGTERM, daemon.asked_to_end)
         daemon.start(founder)
         if entry is not None:
             entry.join(daemon, config, offer)

@@ -30,7 +30,7 @@ from weft.engine.state.chain_events import (
     WriteDecided,
     WriteRejected,
 )
-from weft.engine.state.chain_layout import CHAIN_LENGTH, Configuration, Place, Wishes, next_configuration
+from weft.engine.state.chain_layout import CHAIN_LENGTH, Chain, Configuration, Place, Wishes, next_configuration
 from weft.engine.state.chain_log import KEPT_ENTRIES
 from weft.engine.state.chain_messages import (
     COMPLETE,
@@ -55,6 +55,8 @@ from weft.engine.state.chain_messages import (
     WriteRequest,
 )
 
+LEAP = 1 << 20
+"""A lone survivor's numbers are ahead of all that the dead can have decided without its knowing."""
 _SHARD_EVENTS = (WriteDecided, WriteRejected, EntriesApplied, ApplyFailed, RowsRead)
 _OF_CLIENTS = (WriteRequest, ReadRequest, Subscribe, Unsubscribe)
 RENEWALS = 3
@@ -316,7 +318,7 @@ class StoreServer:
         """Propose when something should change and it is this server's turn."""
         current = self.configuration
         if current is None or not self.council.is_member or self.council.is_proposing:
-            return []
+            return self._survive(now)
         self._enlisted = {name: at for name, at in self._enlisted.items() if current.servers.get(name) != at}
         if self._next(now) is None and not self.council.is_unfinished:
             self._wished_at = None
@@ -331,6 +333,25 @@ class StoreServer:
             return []
         self._proposed_at = now
         return self.council.propose(lambda: self._next(now))
+
+    def _survive(self, now: float) -> list[Instruction]:
+        """Decide alone, where the council was one other server and that is certainly dead.
+
+        A store of two servers has such a council. It can not have cut out a tail that still holds its lease and is
+        alive, and nothing was acknowledged that this tail does not have."""
+        current = self.configuration
+        if current is None or self.council.is_member or not self._certain.issuperset(current.council):
+            return []
+        is_whole = all(
+            chain.tail.server == self.name and chain.fresh is None and not self.replicas[shard].failure
+            for shard, chain in enumerate(current.chains)
+        )
+        following = next_configuration(current, self._wishes(now), self.settings.length)
+        if len(current.council) != 1 or not is_whole or not self.council.has_lease(now) or following is None:
+            return []
+        chains = tuple(Chain(one.version + LEAP, one.members, one.joining, one.fresh) for one in following.chains)
+        alone = Configuration(following.number + LEAP, following.council, following.servers, chains)
+        return self._announce(alone, now)
 
     def _to_council(self, message: Wish | Enlist) -> list[Instruction]:
         current = self.configuration

@@ -8,7 +8,8 @@ certain (its machine says that nobody listens at its port), else once the lease 
 the row was written is over.
 
 A minority can neither write nor read the store's rows. So its candidates win nothing, and a head that is cut off
-rests when its lease is over; what has no head for `HEADLESS_S` ends.
+rests when its lease is over. Who is cut off from most nodes then ends at once, so that no actor of it runs while the
+majority starts it again; whatever else has no head for `HEADLESS_S` ends, too.
 
 A node that has lost the head but is linked to others that hear it does not claim: only its own link may be broken.
 
@@ -27,7 +28,7 @@ import math
 
 import msgspec
 
-LEASE_S = 4.0
+LEASE_S = 3.0
 RENEW_S = 1.0
 DRIFT = 1.25
 """A winner waits so much longer than a lease lasts: clocks may run apart."""
@@ -36,7 +37,7 @@ STAGGER_S = 0.15
 """Between the claims of candidates, in the order of their numbers: so they seldom collide."""
 WINNER_S = 3.0 + LEASE_S * DRIFT
 """A winner that is not heard of for so long has died, too."""
-HEADLESS_S = 60.0
+HEADLESS_S = 30.0
 
 
 class Role(enum.Enum):
@@ -127,6 +128,10 @@ class Headship:
             self.role = Role.FOLLOWING
         return is_news
 
+    def resigned(self) -> None:
+        """It acts no more, whoever follows."""
+        self.role = Role.OVER
+
     def head_lost(self, is_certain: bool, now: float) -> None:
         """The head is dead to this node."""
         if self.role is Role.FOLLOWING:
@@ -185,8 +190,11 @@ class Headship:
 
     # ---- time ----
 
-    def beat(self, others_hear: bool, turn: int, now: float) -> list[Instruction]:
+    def beat(self, others_hear: bool, turn: int, now: float, is_cut_off: bool = False) -> list[Instruction]:
         """To be called each `BEAT_S`. `turn`: how many candidates that live have smaller numbers."""
+        is_resting = self.role in (Role.ACTING, Role.RESTING) and now >= self._lease_until
+        if is_cut_off and (is_resting or (self.role in (Role.HEADLESS, Role.CLAIMING) and not self._patience)):
+            return self._end("this node is cut off from the cluster: it hears neither its head nor most of its nodes")
         if self.role is Role.HEADLESS:
             if now - self._lost_at > HEADLESS_S:
                 return self._end(f"the cluster has had no head for {HEADLESS_S:g} s that could be reached from here")

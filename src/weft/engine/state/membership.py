@@ -5,20 +5,26 @@ come; the node that began the cluster is number 0 and its first head, and who ta
 number. A new node joins at the head (any other node names it the head's address), which sends it the whole table
 once its row is kept, and links itself to those that came before it. A node is dead to another when the link between
 them breaks, or when nothing was heard from it for `SILENCE_S`; the head's opinion is everybody's: it tells the
-others, and they let go of that node too. Two nodes that lost only the link between them are linked again by the
+others, and they let go of that node too. The head's own silence costs all of them, so it is borne for
+`HEAD_SILENCE_S` only. Two nodes that lost only the link between them are linked again by the
 younger one, as long as the head has both for alive. Whoever loses the head itself knocks at its port: a machine
 that says that nobody listens there makes its death certain, and a head that answers has let go of this node, which
-ends. What follows is `headship`'s affair.
+ends. A head that is asked to end says that it hands over, which is as certain. What follows is `headship`'s affair.
+
+A node that is *cut off* (for `CUT_OFF_S` it has heard neither the head nor half of the nodes) ends before the others
+give it up: what they then start again does not run twice. Time in which this node itself stood still is nobody's
+silence.
 
 A link is known by a number that the shell gives it.
 
 Invariants (`MembershipState.check`):
     MEM-1  at most one link to a node is in use, and each that is in use is open.
-    MEM-2  a node is in once, after it has tried every node that the head named to it.
+    MEM-2  a node is in once, after it has tried every node that the head named to it, or for `JOIN_WAIT_S`.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 
@@ -37,7 +43,12 @@ from weft.engine.wire.link_messages import (
 )
 
 BEAT_S = 1.0
-SILENCE_S = 15.0
+SILENCE_S = 10.0
+HEAD_SILENCE_S = 6.0
+CUT_OFF_S = 7.0
+"""Less than `SILENCE_S` by more than two beats, one of each side."""
+JOIN_WAIT_S = 1.0
+"""So long a new node waits for links to nodes that may stand still; they are made when they answer."""
 AGAIN_S = 2.0
 """After so long a node to which the link was lost is tried again."""
 JOIN_TRIES = 30
@@ -160,8 +171,17 @@ class MembershipState:
         self._admitting: dict[int, int] = {}
         """On the head: the links of new nodes whose rows are being kept."""
         self.lost_head: int | None = None
+        self._loss = ""
+        """Why."""
+        self._has_resigned = False
+        """The head has said that it acts no more."""
         self._knocking: int | None = None
         """The head that was lost, while its machine is asked whether it still listens."""
+        self._joins_at = math.inf
+        """Then it is in, whoever has not answered."""
+        self._silent: set[int] = set()
+        """Nodes whose links were given up for silence, and which are not known to be dead."""
+        self._beat_at: float | None = None
 
     @property
     def is_head(self) -> bool:
@@ -189,7 +209,7 @@ class MembershipState:
         if number == ENTRY:
             return [Send(link, JoinCluster(self.own))]
         if number == self._knocking:
-            return [Lost("the head of the cluster has let go of this node, which it took for dead")]
+            return [Lost(f"the head of the cluster has let go of this node: their link was lost ({self._loss})")]
         out: list[Instruction] = [Send(link, PeerHello(self.own.number))]
         self._use(link, number, now, out)
         return out
@@ -203,7 +223,9 @@ class MembershipState:
                 return []
             return [Lost(f"the cluster at {self._entry} can not be joined: {reason}")]
         if number == self._knocking:
-            if REFUSED not in reason:  # one that is just being killed may still accept: it is asked again
+            if REFUSED in reason:
+                self._silent.discard(number)
+            else:  # one that is just being killed may still accept: it is asked again
                 self._again_at[number] = now
             return [HeadLost(reason, REFUSED in reason)]
         out: list[Instruction] = []
@@ -233,6 +255,7 @@ class MembershipState:
             out += self._node_gone(number, "it has made another link", now)
             out.append(Close(before, "another link took its place"))
         self._in_use[number] = link
+        self._silent.discard(number)
         self._again_at.pop(number, None)
         out.append(Use(link, number))
         if (member := self.members.get(number)) is not None:
@@ -255,9 +278,10 @@ class MembershipState:
         if isinstance(message, Members):
             self._table_came(link, known, message, now, out)
         elif known.is_peer:
-            if isinstance(message, Leaving) and known.number == self.head:
+            if isinstance(message, Leaving) and known.number == self.head and not message.hands_over:
                 out.append(Lost(f"the head of the cluster is gone: {message.why}"))
             elif isinstance(message, Leaving):
+                self._has_resigned = known.number == self.head
                 out.append(Close(link, message.why))
             else:
                 out.append(Deliver(link, message))
@@ -324,6 +348,7 @@ class MembershipState:
         if member is not None and member.is_alive:
             row = self.members[number] = msgspec.structs.replace(member, is_alive=False, death=reason)
             self._again_at.pop(number, None)
+            self._silent.discard(number)
             out.append(Keep(row))
             self._publish(row, out)
 
@@ -369,6 +394,7 @@ class MembershipState:
             others = [m for m in self.members.values() if m.is_alive and m.number not in (message.head, message.you)]
             older = [member for member in others if member.number < message.you]
             self._awaited = {m.number for m in older} | {message.head}
+            self._joins_at = now + JOIN_WAIT_S
             self._use(link, message.head, now, out)
             out += [Connect(member.number, member.address) for member in older]
             return
@@ -381,6 +407,7 @@ class MembershipState:
                 out.append(Linked(member))
             elif not member.is_alive:
                 self._again_at.pop(number, None)
+                self._silent.discard(number)
                 if number in self._in_use:
                     out.append(Close(self._in_use[number], member.death or "the head took it for dead"))
 
@@ -390,7 +417,11 @@ class MembershipState:
         if self.is_head:
             self._bury(number, reason, out)
         elif number == self.head and self.has_joined and member is not None:
-            self.head, self._knocking, self.lost_head = None, number, number
+            self.head, self.lost_head, self._loss = None, number, reason
+            if self._has_resigned:
+                self._has_resigned = False
+                return [NodeGone(number, reason), HeadLost(reason, True)]
+            self._knocking = number
             return [NodeGone(number, reason), HeadLost(reason, False), Connect(number, member.address)]
         elif number == self.head:
             return [Lost(f"the head of the cluster is gone: {reason}")]
@@ -402,11 +433,17 @@ class MembershipState:
 
     def beat(self, now: float) -> list[Instruction]:
         """To be called each `BEAT_S`: silent nodes are given up, lost ones tried again."""
-        out: list[Instruction] = [
-            Close(link, f"nothing was heard from it for {SILENCE_S:g} s")
-            for link in self._in_use.values()
-            if now - self._links[link].last_heard > SILENCE_S
-        ]
+        self._forgive_own_stall(now)
+        out: list[Instruction] = []
+        for number, link in self._in_use.items():
+            borne_s = HEAD_SILENCE_S if number == self.head else SILENCE_S
+            if now - self._links[link].last_heard > borne_s:
+                self._silent.add(number)
+                out.append(Close(link, f"nothing was heard from it for {borne_s:g} s"))
+        if self._awaited and not self.has_joined and now >= self._joins_at:
+            self._awaited.clear()
+            self.has_joined = True
+            out.append(Joined())
         for number, when in list(self._again_at.items()):
             if now >= when:
                 self._again_at[number] = now + AGAIN_S
@@ -415,6 +452,20 @@ class MembershipState:
                 address = self._entry if number == ENTRY else self.members[number].address
                 out.append(Connect(number, address))
         return out
+
+    def _forgive_own_stall(self, now: float) -> None:
+        stood_still_s = 0.0 if self._beat_at is None else now - self._beat_at - 2 * BEAT_S
+        self._beat_at = now
+        if stood_still_s > 0:
+            for link in self._links.values():
+                link.last_heard = min(now, link.last_heard + stood_still_s + BEAT_S)
+
+    def is_cut_off(self, now: float) -> bool:
+        """Whether the nodes that have fallen silent are more than those that are heard, or there is nobody else."""
+        silent = sum(now - self._links[link].last_heard > CUT_OFF_S for link in self._in_use.values())
+        heard = len(self._in_use) - silent
+        silent += len(self._silent - self._in_use.keys())
+        return silent > 0 and (heard == 0 or silent > heard + 1)
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -132,9 +132,11 @@ class Report(LinkMessage, frozen=True):
 
 
 class Leaving(LinkMessage, frozen=True):
-    """The node ends because it was asked to."""
+    """The node ends because it was asked to. A head's cluster ends with it, unless it hands over: it acts no more, and
+    another node may take its place at once."""
 
     why: str = "it was asked to end"
+    hands_over: bool = False
 
 
 class Ask(LinkMessage, frozen=True):

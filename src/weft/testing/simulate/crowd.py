@@ -76,6 +76,7 @@ class CrowdMembership:
         self.links = CrowdLinks(node)
         self.head = self.epoch = 0
         self.lost_head = None
+        self.is_cut_off = False
         self.is_head = own.number == 0
 
     def start(self) -> None:

@@ -162,6 +162,25 @@ def head_crashes(simulation: Simulation) -> None:
         simulation.clock.after(begin + number * 50.0, crash)
 
 
+def head_resigns(simulation: Simulation) -> None:
+    """The acting head is asked to end, as for maintenance; so may be the next one. Some come back as new nodes."""
+    rng = _rng(simulation, 9)
+    count = rng.choice((1, 1, 2, 3)) if len(simulation.nodes) > 4 else 1
+    begin = STORE_UP_S + _when(rng)
+    _is_faulty(simulation, begin + 10.0 * (count - 1) + 30.0)
+
+    def resign() -> None:
+        for node in simulation.up():
+            if node.has_joined and node.shell.heading.is_serving:
+                node.leave()
+                if rng.random() < 0.5:
+                    simulation.clock.after(rng.random() * 2, simulation.add_node, node.index)
+                return
+
+    for number in range(count):
+        simulation.clock.after(begin + number * 10.0, resign)
+
+
 def head_partitions(simulation: Simulation) -> None:
     """The acting head is cut off with some of the others, for shorter or longer than silence is borne."""
     rng = _rng(simulation, 8)
@@ -177,7 +196,11 @@ def head_partitions(simulation: Simulation) -> None:
     simulation.clock.after(begin + length, simulation.network.heal)
 
 
-HEAD_FAULTS: dict[str, Fault] = {"crash-head": head_crashes, "cut-head-off": head_partitions}
+HEAD_FAULTS: dict[str, Fault] = {
+    "crash-head": head_crashes,
+    "cut-head-off": head_partitions,
+    "resign-head": head_resigns,
+}
 FAULTS: dict[str, Fault] = {
     "kill-workers": worker_kills,
     "kill-drivers": driver_kills,

@@ -318,6 +318,10 @@ class SimNode:
     def leave(self) -> None:
         """The daemon was asked to end, and says so."""
         if self.is_up:
+            self.shell.leave("", self._left)
+
+    def _left(self) -> None:
+        if self.is_up:
             self.shell.close()
             self._vanish()
 
