@@ -19,13 +19,20 @@ from weft.engine.cluster.client import Client
 from weft.engine.wire import link_messages as lm
 from weft.testing.network import Network, is_available
 
-pytestmark = pytest.mark.skipif(not is_available(), reason="namespaces and bridges need root and iproute2")
 MIB = 1 << 20
 FAR = {"resources": {"far": 1}}
 
 
+@pytest.fixture(scope="module")
+def _needs_namespaces() -> None:
+    """Not asked when the module is imported: a worker in a namespace imports it, too, and would try to make a network
+    there, with the addresses of the one that it is in."""
+    if not is_available():
+        pytest.skip("namespaces and bridges need root and iproute2")
+
+
 @pytest.fixture
-def network() -> Iterator[Network]:
+def network(_needs_namespaces: None) -> Iterator[Network]:
     with Network() as made:
         yield made
 

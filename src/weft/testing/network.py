@@ -22,7 +22,8 @@ _SUBNETS = 200
 
 
 def is_available() -> bool:
-    """Whether this process can make namespaces and bridges."""
+    """Whether this process can make namespaces and bridges. It tries: do not ask when a module is imported, which workers
+    of nodes in namespaces do as well."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     try:
