@@ -22,8 +22,9 @@ _SUBNETS = 200
 
 
 def is_available() -> bool:
-    """Whether this process can make namespaces and bridges. It tries: do not ask when a module is imported, which workers
-    of nodes in namespaces do as well."""
+    """Whether this process can make namespaces and bridges.
+
+    It tries: do not ask while a module is imported, for workers of nodes in namespaces import it as well."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     try:
