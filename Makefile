@@ -136,6 +136,7 @@ fuzz-serve: build  ## requests made up from an example's OpenAPI against weft.se
 bench-rl: build  ## does each algorithm of weft.rl reach its bar? hours; RL_CASES='ppo-cartpole …' RL_SEEDS=5
 	@$(python) benchmarks/rl/bars.py $(RL_CASES) --seeds $(RL_SEEDS)
 	@$(python) benchmarks/rl/plot.py
+	@$(python) benchmarks/rl/pages.py
 
 .PHONY: sanitize
 sanitize: $(venv)/.tools  ## the native tests under ASan and UBSan, then under TSan

@@ -3,7 +3,8 @@
     python benchmarks/rl/bars.py ppo-cartpole --seeds 5
     python benchmarks/rl/bars.py --list
 
-A bar is reached when the mean reward of the last `metrics_window` training episodes reaches it within the steps.
+A bar is reached when the mean reward of the last `metrics_window` training episodes, and there have been as many,
+reaches it within the steps.
 Curves are kept in benchmarks/rl/curves/<case>.json, written after each seed; seeds that were trained with other
 settings than the case has now are trained again. `plot.py` draws them.
 """
@@ -37,7 +38,8 @@ def run(bar: Bar, seed: int, to_the_end: bool) -> dict[str, Any]:
             # Of several agents the worst counts.
             reward = min([result["episode_reward_mean"], *result.get("agent_reward_mean", {}).values()])
             curve.append((result["timesteps_total"], round(reward, 2) if math.isfinite(reward) else None))
-            if reward >= bar.reward and reached["reached_at"] is None:
+            is_full = result["episodes_total"] >= algorithm.config.metrics_window
+            if is_full and reward >= bar.reward and reached["reached_at"] is None:
                 reached = {
                     "reached_at": result["timesteps_total"],
                     "seconds_to_bar": round(time.perf_counter() - started, 2),

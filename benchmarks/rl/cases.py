@@ -68,6 +68,13 @@ STEADY_DQN = {
     "batch": 128,
     "final_exploration": 0.01,
 }
+CLIMB = {
+    "noise_correlation": 0.9,
+    "fragment_steps": 64,
+    "random_timesteps": 5000,
+    "updates_per_step": 0.5,
+    "metrics_window": 20,
+}
 BARS = {
     "ppo-cartpole": Bar("PPO", "CartPole-v1", 475, 150_000, {"workers": 2}),
     "ppo-pendulum": Bar(
@@ -111,10 +118,25 @@ BARS = {
     "ddpg-pendulum": Bar("DDPG", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
     "td3-pendulum": Bar("TD3", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
     "sac-pendulum": Bar("SAC", "Pendulum-v1", -200, 30_000, {"metrics_window": 20}),
+    "td3-mountaincar": Bar("TD3", "MountainCarContinuous-v0", 90, 100_000, {**CLIMB, "noise": 0.3}),
+    "sac-mountaincar": Bar("SAC", "MountainCarContinuous-v0", 90, 100_000, CLIMB),
     "es-cartpole": Bar("ES", "CartPole-v1", 475, 2_000_000, {"metrics_window": 20}),
     "ars-cartpole": Bar("ARS", "CartPole-v1", 475, 200_000, {"metrics_window": 20}),
     "es-pendulum": Bar("ES", "Pendulum-v1", -250, 5_000_000, {"metrics_window": 20}),
-    "ars-pendulum": Bar("ARS", "Pendulum-v1", -250, 5_000_000, {"metrics_window": 20, "hidden": (16,)}),
+    "ars-pendulum": Bar(
+        "ARS",
+        "Pendulum-v1",
+        -250,
+        5_000_000,
+        {
+            "metrics_window": 20,
+            "hidden": (16,),
+            "sigma": 0.2,
+            "directions": 32,
+            "best": 16,
+            "normalize_observations": False,
+        },
+    ),
     "recurrent-ppo-blind-cartpole": Bar(
         "RecurrentPPO", BlindCartPole, 450, 500_000, {"gae_lambda": 0.8, "gamma": 0.98}
     ),

@@ -21,13 +21,13 @@ COLOURS = ("#7aa6c2", "#c2a27a", "#8fbf8f", "#b58fbf", "#bf8f8f")
 
 def reward_at(curve: list[list[float]], steps: float) -> float:
     """The last known reward at or before `steps`."""
-    known = [reward for at, reward in curve if at <= steps and math.isfinite(reward)]
+    known = [reward for at, reward in curve if at <= steps]
     return known[-1] if known else math.nan
 
 
 def draw(name: str, data: dict[str, Any]) -> str:
     bar, runs = data["bar"], data["runs"]
-    curves = [[(at, reward) for at, reward in run["curve"] if math.isfinite(reward)] for run in runs]
+    curves = [[(at, reward) for at, reward in run["curve"] if reward is not None] for run in runs]
     most_steps = max(at for curve in curves for at, _ in curve)
     rewards = [reward for curve in curves for _, reward in curve] + [bar["reward"]]
     low, high = min(rewards), max(rewards)

@@ -1,0 +1,113 @@
+"""Writes what was measured, and the settings, into the pages docs/rl/<algorithm>.md and benchmarks/rl/README.md.
+
+    python benchmarks/rl/pages.py
+
+A page is written by hand but for what stands between `<!-- measured -->` and `<!-- end -->`: there go the curves of the
+algorithm's cases, the steps that each seed took, and a table of its settings. `plot.py` draws the curves first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from weft.rl import get_algorithm
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent.parent / "docs" / "rl"
+BEGIN, END = "<!-- measured -->", "<!-- end -->"
+PAGES = {
+    "pg": ("PG", ["pg-cartpole"]),
+    "a2c": ("A2C", ["a2c-cartpole"]),
+    "a3c": ("A3C", ["a3c-cartpole"]),
+    "ppo": ("PPO", ["ppo-cartpole", "ppo-pendulum", "ppo-acrobot", "ppo-lunarlander", "pong-full", "pong-small"]),
+    "recurrent-ppo": ("RecurrentPPO", ["recurrent-ppo-blind-cartpole"]),
+    "multi-agent-ppo": ("MultiAgentPPO", ["multi-agent-ppo-two-cartpoles"]),
+    "impala": ("IMPALA", ["impala-cartpole"]),
+    "dqn": ("DQN", ["dqn-cartpole", "dqn-acrobot"]),
+    "rainbow": ("Rainbow", ["rainbow-cartpole", "rainbow-acrobot"]),
+    "apex-dqn": ("ApexDQN", ["apex-dqn-cartpole"]),
+    "apex-ddpg": ("ApexDDPG", ["apex-ddpg-pendulum"]),
+    "ddpg": ("DDPG", ["ddpg-pendulum"]),
+    "td3": ("TD3", ["td3-pendulum", "td3-mountaincar"]),
+    "sac": ("SAC", ["sac-pendulum", "sac-mountaincar"]),
+    "es": ("ES", ["es-cartpole", "es-pendulum"]),
+    "ars": ("ARS", ["ars-cartpole", "ars-pendulum"]),
+}
+
+
+def load(case: str) -> dict[str, Any] | None:
+    path = HERE / "curves" / f"{case}.json"
+    found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+    return found
+
+
+def thousands(steps: float) -> str:
+    if not math.isfinite(steps):
+        return "not reached"
+    return f"{steps / 1e6:.2f}M" if steps >= 1e6 else f"{steps / 1000:.0f}k"
+
+
+def median_steps(data: dict[str, Any]) -> float:
+    return float(statistics.median(run["reached_at"] or math.inf for run in data["runs"]))
+
+
+def measured(case: str, data: dict[str, Any]) -> list[str]:
+    bar, runs = data["bar"], data["runs"]
+    each = ", ".join(thousands(run["reached_at"] or math.inf) for run in runs)
+    within = f" within {thousands(bar['timesteps'])} steps" if bar.get("timesteps") else ""
+    changed = ", ".join(f"`{name}={value!r}`" for name, value in bar["settings"].items()) or "the defaults"
+    return [
+        f"![{bar['algorithm']} on {bar['env']}]({case}.svg)",
+        "",
+        f"**{bar['env']}**: must reach {bar['reward']:g}{within}. Steps until there: {each}; median of {len(runs)} "
+        f"seeds **{thousands(median_steps(data))}**. Settings: {changed}.",
+        "",
+    ]
+
+
+def settings_table(algorithm: str) -> list[str]:
+    """Every setting of the algorithm with its default, those first that are its own."""
+    config = get_algorithm(algorithm).config_class
+    own = set(config.__annotations__)
+    rows = []
+    for field in sorted(dataclasses.fields(config), key=lambda field: field.name not in own):
+        default = {} if field.default is dataclasses.MISSING else field.default
+        rows.append(f"| `{field.name}` | `{default!r}` | {field.metadata.get('doc', '')} |".replace("\n", " "))
+    return ["| setting | default | what it is |", "|---|---|---|", *rows]
+
+
+def fill(path: Path, lines: list[str]) -> None:
+    """Put the lines between the page's two marks."""
+    before, _, rest = path.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not rest:
+        raise ValueError(f"{path} has no line {BEGIN}")
+    path.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + after)
+
+
+def main() -> None:
+    rows = [
+        "| algorithm | environment | bar | within | median of seeds | slowest | seeds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for page, (algorithm, cases) in PAGES.items():
+        known = [(case, data) for case in cases if (data := load(case))]
+        lines = [line for case, data in known for line in measured(case, data)]
+        fill(DOCS / f"{page}.md", [*lines, "## Settings", "", *settings_table(algorithm)])
+        for _, data in known:
+            bar, steps = data["bar"], [run["reached_at"] or math.inf for run in data["runs"]]
+            within = thousands(bar["timesteps"]) if bar.get("timesteps") else "–"
+            rows.append(
+                f"| [{algorithm}](../../docs/rl/{page}.md) | {bar['env']} | {bar['reward']:g} | {within} | "
+                f"{thousands(median_steps(data))} | {thousands(max(steps))} | {len(steps)} |"
+            )
+    fill(HERE / "README.md", rows)
+
+
+if __name__ == "__main__":
+    main()
