@@ -130,16 +130,19 @@ def test_names_keys_and_groups_that_were_acknowledged_are_there_afterwards(nodes
     remove_placement_group(group)
 
 
-def test_keys_written_while_the_head_dies_are_there_once_they_were_acknowledged(nodes: HeadAndOthers) -> None:
-    acknowledged = []
+def test_keys_written_while_the_head_dies_are_made_once_and_are_there_afterwards(nodes: HeadAndOthers) -> None:
     killer = threading.Thread(target=nodes.kill_head)
     for number in range(300):
-        rpc.request("kv_put", key=b"%d" % number, value=b"%d" % number)
-        acknowledged.append(number)
+        key = b"%d" % number
+        assert rpc.request("kv_put", key=key, value=key, overwrite=False) is True, "it may have been asked for twice"
+        assert rpc.request("kv_put", key=key, value=b"late", overwrite=False) is False
+        if number % 2:
+            assert rpc.request("kv_del", key=key) is True
         if number == 100:
             killer.start()
     killer.join()
-    assert [int(rpc.request("kv_get", key=b"%d" % number)) for number in acknowledged] == acknowledged
+    found = [rpc.request("kv_get", key=b"%d" % number) for number in range(300)]
+    assert found == [None if number % 2 else b"%d" % number for number in range(300)]
 
 
 def test_an_actor_of_the_head_node_restarts_elsewhere_and_one_that_may_not_dies(nodes: HeadAndOthers) -> None:

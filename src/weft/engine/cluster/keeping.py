@@ -16,7 +16,7 @@ import msgspec
 
 from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.store import Store
-from weft.engine.control.tables import ACTOR_LOGS, ACTORS, FUNCTIONS, GROUPS, JOBS, KV, NODES
+from weft.engine.control.tables import ACTOR_LOGS, ACTORS, FUNCTIONS, GROUPS, JOBS, KV, KV_DONE, NODES
 from weft.engine.state.actors import ALIAS, Actor
 from weft.engine.state.chain_rows import Delete, Put, Write
 from weft.engine.state.instructions import Fault, PublishGroup, RecordActor
@@ -36,7 +36,7 @@ STATE, ALIASED = b"s", b"a"
 ACTOR_KEY_BYTES = 16
 DRIVER, SUBMISSION = b"d", b"s"
 """At the beginning of a job's key."""
-MIRRORED = (KV, ACTOR_LOGS)
+MIRRORED = (KV_DONE, KV, ACTOR_LOGS)
 """Tables of the daemon's memory whose every change is written."""
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -82,6 +82,7 @@ class ClusterShell:
         self.members = Membership(daemon.loop, transport, MembershipState(own, head), self, self.objects.pulls)
         transport.open(self.members)
         self.names = Names(self._port, own.number, self._proxy_made)
+        daemon.requests.key_values.name_of = self.names.to_global
         self.asking = Asking(
             self._state, daemon.feed, self.send_to_daemon, self.members.send, self._tell_job, self._warn
         )

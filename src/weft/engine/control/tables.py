@@ -22,6 +22,8 @@ ACTORS = "actors"
 NODES = "nodes"
 JOBS = "jobs"
 KV = "kv"
+KV_DONE = "kv_done"
+"""Which requests have made or deleted a key lately; see `node/key_values`."""
 OBJECTS = "objects"
 TASKS = "tasks"
 FINISHED_TASKS = "finished_tasks"
@@ -31,7 +33,7 @@ ACTOR_LOGS = "actor_logs"
 HEADS = "heads"
 """Who has won which epoch; see `engine/state/headship`."""
 TABLES = frozenset(
-    (FUNCTIONS, ACTORS, NODES, JOBS, KV, OBJECTS, TASKS, FINISHED_TASKS, GROUPS, EVENTS, ACTOR_LOGS, HEADS)
+    (FUNCTIONS, ACTORS, NODES, JOBS, KV, KV_DONE, OBJECTS, TASKS, FINISHED_TASKS, GROUPS, EVENTS, ACTOR_LOGS, HEADS)
 )
 DISK_TABLES = frozenset((FINISHED_TASKS, EVENTS))
 """Rows that are seldom read again: a storage keeps them on disk, not in memory."""

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft import _native
-from weft.engine.control.tables import ACTOR_LOGS, KV, Delete, MemoryTables, Put
+from weft.engine.control.tables import ACTOR_LOGS, Delete, MemoryTables, Put
+from weft.engine.node.key_values import KeyValues
 from weft.engine.node.survey import MOST_ROWS, Surveys
 from weft.engine.observe.user_metrics import Merged, Series
 from weft.engine.state import events as ev
@@ -76,6 +77,7 @@ class Requests:
             ),
             lambda prefix: tables.scan(ACTOR_LOGS, prefix),
         )
+        self.key_values = KeyValues(tables, call_later)
         self._started_s = time.time()
         self.user_metrics = Merged()
         self.errors: deque[dict[str, Any]] = deque(maxlen=ERRORS_KEPT)
@@ -93,9 +95,12 @@ class Requests:
             self.surveys.begin(lambda rows: self._send(process, Reply(request.id, rows)), what, _limit(request.params))
             return None
         method = getattr(self, f"_do_{request.method}", None)
-        if method is None:
+        change = self.key_values.changes.get(request.method)
+        if method is None and change is None:
             return Reply(request.id, error=f"the node daemon has no method {request.method!r}", error_kind="RpcError")
         try:
+            if change is not None:
+                return Reply(request.id, change(process, request.id, request.params))
             return Reply(request.id, method(process, request.params))
         except Exception as error:
             return Reply(request.id, error=str(error) or repr(error), error_kind=type(error).__name__)
@@ -382,23 +387,10 @@ class Requests:
     # ---- keys and values ----
 
     def _do_kv_get(self, process: Process, params: dict[str, Any]) -> bytes | None:
-        return self._tables.get(KV, _kv_key(params))
-
-    def _do_kv_put(self, process: Process, params: dict[str, Any]) -> bool:
-        """Whether it was written: not when it exists and `overwrite` is false."""
-        return self._tables.put(KV, _kv_key(params), params["value"], if_absent=not params.get("overwrite", True))
-
-    def _do_kv_del(self, process: Process, params: dict[str, Any]) -> bool:
-        """Whether there was something to delete."""
-        key = _kv_key(params)
-        existed = self._tables.get(KV, key) is not None
-        self._tables.delete(KV, key)
-        return existed
+        return self.key_values.get(params)
 
     def _do_kv_keys(self, process: Process, params: dict[str, Any]) -> list[bytes]:
-        prefix = _kv_key({"key": params.get("prefix", b""), "namespace": params.get("namespace", "")})
-        skip = len(prefix) - len(_as_bytes(params.get("prefix", b"")))
-        return [key[skip:] for key, _ in self._tables.scan(KV, prefix)]
+        return self.key_values.keys(params)
 
 
 def _worker_id(process: Process) -> str:
@@ -419,12 +411,3 @@ def _sum(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for name, amount in one.items():
             total[name] = total.get(name, 0.0) + max(0.0, amount)
     return {name: amount for name, amount in total.items() if amount}
-
-
-def _kv_key(params: dict[str, Any]) -> bytes:
-    namespace: str = params.get("namespace", "")
-    return namespace.encode() + b"\0" + _as_bytes(params["key"])
-
-
-def _as_bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value

@@ -77,6 +77,7 @@ class NoRequests:
     """Virtual processes ask their daemon for no listings, keep no logs, do not wait for each other, fill no memory."""
 
     is_watching = True
+    name_of: object = None
 
     @property
     def surveys(self) -> NoRequests:
@@ -84,6 +85,10 @@ class NoRequests:
 
     @property
     def logs(self) -> NoRequests:
+        return self
+
+    @property
+    def key_values(self) -> NoRequests:
         return self
 
     def process_died(self, process: tuple[int, int]) -> None:

@@ -1,0 +1,85 @@
+"""Keys and values of programs (`kv_put` and its kin), kept by a node of its own or by a cluster's head.
+
+Runs in the daemon's thread. A request may come twice: a node that had no answer when the head died asks the next one
+again. Whether a key was made, or was there to be deleted, must then be answered as if it came once. So who did it is
+written to a row beside the key's, in the same shard and before it, and forgotten after `KEPT_S`, when nobody asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from weft.engine.control.tables import KV, KV_DONE, Delete, MemoryTables, Put, Write
+from weft.engine.state.events import Process
+
+KEPT_S = 120.0
+"""Longer than a request waits for its answer."""
+GlobalProcess: TypeAlias = tuple[int, int, int]
+Done: TypeAlias = tuple[GlobalProcess, int]
+"""Who asked, and the number of the request."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Done]).decode
+
+
+class KeyValues:
+    """The rows of two tables."""
+
+    def __init__(self, tables: MemoryTables, call_later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._tables = tables
+        self._call_later = call_later
+        self.name_of: Callable[[Process], GlobalProcess] | None = None
+        """By which all nodes know a process; None where there is no cluster and no request comes twice."""
+        self.changes = {"kv_put": self._put, "kv_del": self._delete}
+        """What changes something: by the process, the number of its request and the parameters."""
+        tables.subscribe(KV_DONE, b"", self._forget_later)
+
+    def get(self, params: dict[str, Any]) -> bytes | None:
+        return self._tables.get(KV, _key(params))
+
+    def keys(self, params: dict[str, Any]) -> list[bytes]:
+        prefix = _key({"key": params.get("prefix", b""), "namespace": params.get("namespace", "")})
+        skip = len(prefix) - len(_as_bytes(params.get("prefix", b"")))
+        return [key[skip:] for key, _ in self._tables.scan(KV, prefix)]
+
+    def _put(self, process: Process, number: int, params: dict[str, Any]) -> bool:
+        """Whether it was written: not when it exists and `overwrite` is false."""
+        key, value = _key(params), params["value"]
+        if params.get("overwrite", True):
+            return self._tables.put(KV, key, value)
+        return self._once(process, number, key, Put(KV, key, value), is_due=self._tables.get(KV, key) is None)
+
+    def _delete(self, process: Process, number: int, params: dict[str, Any]) -> bool:
+        """Whether there was something to delete."""
+        key = _key(params)
+        return self._once(process, number, key, Delete(KV, key), is_due=self._tables.get(KV, key) is not None)
+
+    def _once(self, process: Process, number: int, key: bytes, change: Write, is_due: bool) -> bool:
+        if self.name_of is None:
+            return is_due and self._tables.write([change])
+        done, row = (self.name_of(process), number), self._tables.get(KV_DONE, key)
+        known = [] if row is None else _decode(row)
+        if done in known:
+            return True
+        return is_due and self._tables.write([Put(KV_DONE, key, _encode([*known, done])), change])
+
+    def _forget_later(self, table: str, key: bytes, row: bytes | None) -> None:
+        if row is not None:
+            self._call_later(KEPT_S, lambda: self._forget(key, _decode(row)))
+
+    def _forget(self, key: bytes, old: list[Done]) -> None:
+        row = self._tables.get(KV_DONE, key)
+        if row is not None:
+            left = [done for done in _decode(row) if done not in old]
+            self._tables.write([Put(KV_DONE, key, _encode(left)) if left else Delete(KV_DONE, key)])
+
+
+def _key(params: dict[str, Any]) -> bytes:
+    namespace: str = params.get("namespace", "")
+    return namespace.encode() + b"\0" + _as_bytes(params["key"])
+
+
+def _as_bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
