@@ -2,7 +2,7 @@
 
 Runs in the daemon's thread. A request may come twice: a node that had no answer when the head died asks the next one
 again. Whether a key was made, or was there to be deleted, must then be answered as if it came once. So who did it is
-written to a row beside the key's, in the same shard and before it, and forgotten after `KEPT_S`, when nobody asks again.
+written to a row beside the key's, in the same shard and before it, and forgotten after `KEPT_S`: nobody asks then.
 """
 
 from __future__ import annotations
