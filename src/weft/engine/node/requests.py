@@ -94,13 +94,14 @@ class Requests:
             what = request.method.partition("_")[2]
             self.surveys.begin(lambda rows: self._send(process, Reply(request.id, rows)), what, _limit(request.params))
             return None
-        method = getattr(self, f"_do_{request.method}", None)
         change = self.key_values.changes.get(request.method)
-        if method is None and change is None:
+        method = getattr(self, f"_do_{request.method}", None)
+        if change is None and method is None:
             return Reply(request.id, error=f"the node daemon has no method {request.method!r}", error_kind="RpcError")
         try:
             if change is not None:
                 return Reply(request.id, change(process, request.id, request.params))
+            assert method is not None
             return Reply(request.id, method(process, request.params))
         except Exception as error:
             return Reply(request.id, error=str(error) or repr(error), error_kind=type(error).__name__)
