@@ -18,6 +18,8 @@ FIRST_SEED ?= 0
 RL_CASES ?=
 RL_SEEDS ?= 5
 MODIN_TESTS ?= 20
+PAPER ?=
+PAPER_SHORT ?=
 RAY_VERSION := 2.60.0
 
 venv := .venv
@@ -119,6 +121,15 @@ bench-pools: build $(venv)-ray/.installed  ## Weft beside process pools and Dask
 bench-cluster: build $(venv)-ray/.installed  ## between nodes: Weft, Ray and a bare socket; BENCH_CASES BENCH_ROUNDS
 	@$(python) benchmarks/cluster.py --ray-python $(venv)-ray/bin/python \
 		--cases '$(BENCH_CASES)' --rounds $(BENCH_ROUNDS)
+
+paper_scripts := $(filter-out reproduction page,$(notdir $(basename $(wildcard benchmarks/paper/*.py))))
+
+.PHONY: paper
+paper: build  ## the Ray paper's figures and tables again, and docs/paper.md of them; PAPER='chain objects' PAPER_SHORT=1
+	@$(pip) --group paper
+	@cd benchmarks/paper && for script in $(or $(PAPER),$(paper_scripts)); do \
+		$(abspath $(python)) $$script.py $(if $(PAPER_SHORT),--short) || echo "$$script failed"; done
+	@$(python) benchmarks/paper/page.py
 
 .PHONY: fuzz
 fuzz: build  ## all that reads bytes of other nodes; FUZZ_SECONDS=60

@@ -1,0 +1,64 @@
+"""The scripts that measure the paper's figures again: their parts that need no cluster, and their page."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+PAPER = Path(__file__).resolve().parents[2] / "benchmarks" / "paper"
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+    """The modules by name; they import each other, and other benchmarks, by their bare names."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [str(PAPER), str(PAPER.parent), *sys.path])
+    names = "reproduction page flushing simulation evolution chain".split()
+    yield {name: importlib.import_module(name) for name in names}
+    for name in set(sys.modules) - before:
+        if str(PAPER.parent) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_the_page_has_a_section_for_every_script(scripts: dict[str, ModuleType]) -> None:
+    written = {path.stem for path in PAPER.glob("*.py")} - {"reproduction", "page"}
+    assert written == set(scripts["page"].ORDER)
+    page = (PAPER.parents[1] / "docs" / "paper.md").read_text()
+    for name in written:
+        found = json.loads((PAPER / "results" / f"{name}.json").read_text())
+        assert f"## {found['title']} ({found['where']})" in page
+        assert not found["short"] or "short sizes" in page
+
+
+def test_flushing_keeps_memory_below_that_of_keeping_all(scripts: dict[str, ModuleType]) -> None:
+    flushed, kept = (scripts["flushing"].elsewhere(100_000, flush) for flush in (True, False))
+    assert flushed[-1][0] == kept[-1][0] == 100_000
+    assert flushed[-1][1] < kept[-1][1]
+
+
+def test_episodes_of_a_plan_are_as_many_as_three_rounds_need(scripts: dict[str, ModuleType]) -> None:
+    plan = scripts["simulation"].lengths(4, 100, seed=1)
+    assert len(plan) == 12
+    assert all(100 <= steps <= 1000 for steps in plan)
+
+
+def test_evolution_balances_the_pole_better_than_no_policy(scripts: dict[str, ModuleType]) -> None:
+    evolution = scripts["evolution"]
+    weights = np.zeros(4)
+    first = evolution.episode(weights, 0)[0]
+    for generation in range(4):
+        weights = evolution.improved(
+            weights, evolution.evaluate(weights, list(range(generation * 8, generation * 8 + 8)))
+        )
+    assert evolution.episode(weights, 0)[0] > first
+
+
+def test_the_slowest_call_of_each_moment_is_kept(scripts: dict[str, ModuleType]) -> None:
+    assert scripts["chain"].worst([(0.0, 0.001), (0.1, 0.5), (10.0, 0.002)], bins=2) == [(0.0, 500.0), (10.0, 2.0)]
