@@ -106,7 +106,8 @@ class Cluster:
 
         Takes num_cpus (1 by default), num_gpus, resources, labels and object_store_memory; Ray's other options have
         no effect. `host` is the address to listen on (loopback by default); `place`, of `weft.testing.Network`, lets
-        it run in a network namespace and listen there."""
+        it run in a network namespace and listen there. `store`, of the head, is the redis://… for the control store's
+        rows."""
         place = given.pop("place", None)
         host = given.pop("host", "127.0.0.1") if place is None else place.address
         wanted = {name: value for name, value in given.items() if name in _KNOWN and value is not None}
@@ -128,7 +129,8 @@ class Cluster:
             fingerprint="" if entry is None else entry.fingerprint,
             name="" if entry is None else self._name,
         )
-        running = launch.start(config, self._token, cluster, prefix=[] if place is None else place.command_prefix)
+        prefix = [] if place is None else place.command_prefix
+        running = launch.start(config, self._token, cluster, prefix=prefix, store=given.get("store", ""))
         node = ClusterNode(running, is_head)
         if is_head:
             self.head_node, self._name = node, node.address

@@ -113,6 +113,20 @@ def test_without_a_token_the_way_to_one_is_named(cli: Run) -> None:
     assert "WEFT_TOKEN" in failed.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--address", "127.0.0.1:1", "--store", "redis://127.0.0.1:1"], "--store is an option of --head"),
+        (["--head", "--store", "redis://127.0.0.1:1"], "--store can not be used"),
+        (["--head", "--store", "nonsense"], "a store must be redis://host:port"),
+    ],
+)
+def test_a_store_that_can_not_be_used_is_named(cli: Run, arguments: list[str], text: str) -> None:
+    failed = cli("start", *arguments, WEFT_TOKEN="x")
+    assert failed.returncode == 1 and text in failed.stderr, failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
 def test_a_port_in_use_is_named(cli: Run) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

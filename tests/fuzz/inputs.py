@@ -11,7 +11,9 @@ import struct
 from collections.abc import Callable
 
 from weft import _native
+from weft.engine.control.link import StoreLink
 from weft.engine.node.loop import Timer
+from weft.engine.state.chain_messages import StoreMessage
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.auth import Handshake, Refused
 from weft.engine.wire.link import CHUNK_BYTES, Link
@@ -31,6 +33,9 @@ class StillLoop:
 
     def watch(self, fd: int, callback: Callable[[], None]) -> None: ...
     def unwatch(self, fd: int) -> None: ...
+    def now(self) -> float:
+        return 0.0
+
     def want_write(self, fd: int, callback: Callable[[], None] | None) -> None: ...
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         return Timer(call)
@@ -161,7 +166,41 @@ def forget_records() -> None:
     _records = None
 
 
-READERS = (frames, stranger, answer, records)
+def store_link(data: bytes, cut: int, is_trusted: bool) -> None:
+    """What comes to a server of the control store."""
+    ends: list[str] = []
+    took: list[object] = []
+
+    def ready(link: StoreLink) -> None:
+        raise AssertionError("a stranger was trusted")
+
+    link = StoreLink(
+        StillLoop(),  # type: ignore[arg-type]
+        Pieces(pieces(data, cut)),  # type: ignore[arg-type]
+        b"token",
+        True,
+        ready,
+        lambda _, messages: took.extend(messages),
+        lambda _, reason, is_refused: ends.append(reason),
+    )
+    link._is_trusted = is_trusted
+    while not link.is_closed:
+        link._read()
+    assert ends and all(isinstance(message, StoreMessage) for message in took)
+    assert is_trusted or not took
+
+
+def store_frames(data: bytes, cut: int) -> None:
+    """The messages of a server or client that has the token."""
+    store_link(data, cut, is_trusted=True)
+
+
+def store_stranger(data: bytes, cut: int) -> None:
+    """Whatever a stranger sends to the control store."""
+    store_link(data, cut, is_trusted=False)
+
+
+READERS = (frames, stranger, answer, records, store_frames, store_stranger)
 
 
 def one_input(data: bytes) -> None:

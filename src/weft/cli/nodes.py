@@ -51,6 +51,12 @@ def add(commands: Commands) -> None:
     start.add_argument("--token-file", metavar="PATH", help=f"holds the cluster's token (or set {tokens.VARIABLE})")
     start.add_argument("--fingerprint", default="", metavar="HEX", help="of the head's certificate; `--head` prints it")
     start.add_argument("--no-successor", action="store_true", help="of a head: when it dies, the cluster ends")
+    start.add_argument(
+        "--store",
+        default="",
+        metavar="URL",
+        help="of a head: redis://host:port, to keep the control store's rows there",
+    )
     start.add_argument("--block", action="store_true", help="stay in the foreground; the node ends with this command")
     stop = add_command(
         commands,
@@ -108,7 +114,7 @@ def _start(options: argparse.Namespace) -> int:
         folder = str(tokens.folder()) if options.head else ""
         has_successor = not options.no_successor
         cluster = ClusterConfig(-1, head, options.host, port, False, options.fingerprint, name, has_successor, folder)
-        running = launch.start(config, token, cluster, log_fd)
+        running = launch.start(config, token, cluster, log_fd, store=_checked_store(options))
     finally:
         os.close(log_fd)
     print(f"node {running.up.node_id[:8]} of the cluster {running.up.cluster} is up (pid {running.process.pid})")
@@ -123,6 +129,22 @@ def _start(options: argparse.Namespace) -> int:
         return _block(running, running.up.cluster if options.head and not head else "")
     running.release()
     return 0
+
+
+def _checked_store(options: argparse.Namespace) -> str:
+    """ValueError when no head is started, or nothing answers there."""
+    url: str = options.store
+    if url and not options.head:
+        raise ValueError("--store is an option of --head: the other nodes hear of it from the head")
+    if url:
+        from weft.engine.control.redis_storage import RedisStorage
+        from weft.engine.control.storage import StorageRefused
+
+        try:
+            RedisStorage(url, 0, "weft:probe").close()
+        except StorageRefused as error:
+            raise ValueError(f"--store can not be used: {error}") from None
+    return url
 
 
 def _print_dashboard(node: str) -> None:

@@ -42,7 +42,8 @@ class Entry:
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
         self._launcher = socket.socket(fileno=config.launcher_fd)
-        self._token = self._launcher.recv(LARGEST)
+        self._token, _, store = self._launcher.recv(LARGEST).partition(b"\0")
+        self._store = store.decode()
         if not self._token:
             raise RuntimeError("the launcher gave no token")
         self._listener = listen(config.host, config.port)
@@ -63,7 +64,7 @@ class Entry:
         fingerprints = {self._config.head: self._config.fingerprint}
         transport = TcpTransport(daemon.loop, self._listener, self._token, self._certificate, fingerprints)
         host = self._address.rpartition(":")[0]
-        store = ServedStore(daemon.loop, self._token, host, lambda: shell.heading.store_lost())
+        store = ServedStore(daemon.loop, self._token, host, lambda: shell.heading.store_lost(), self._store)
         can_follow = self._config.head or self._config.has_successor
         shell = ClusterShell(daemon, transport, self._config.head, own, store if can_follow else None)
         shell.cluster_address = self._name

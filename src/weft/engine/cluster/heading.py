@@ -378,11 +378,12 @@ class Heading:
         for number in sorted(members.links):
             if len(self._stores) >= STORES:
                 return
-            if number not in self._stores and members.send(number, lm.StartStore(seeds)):
+            if number not in self._stores and members.send(number, lm.StartStore(seeds, self.store.url)):
                 self._stores[number] = ""
 
     def start_store(self, link: NodeLink, message: lm.StartStore) -> None:
         if self.store is not None and not self.store.address:
+            self.store.url = message.url
             self.store.join(message.seeds, self._store_up)
 
     def store_came(self, link: NodeLink, message: lm.StoreUp) -> None:

@@ -67,13 +67,21 @@ class RunningNode:
 
 
 def start(
-    config: NodeConfig, token: bytes, cluster: ClusterConfig, log_fd: int | None = None, prefix: Sequence[str] = ()
+    config: NodeConfig,
+    token: bytes,
+    cluster: ClusterConfig,
+    log_fd: int | None = None,
+    prefix: Sequence[str] = (),
+    store: str = "",
 ) -> RunningNode:
-    """Start a node and wait until it is in its cluster. RuntimeError, with what it wrote, when it does not come up."""
+    """Start a node and wait until it is in its cluster. RuntimeError, with what it wrote, when it does not come up.
+
+    `store`: of a head, the redis://… that keeps the control store's rows. Like the token it is no argument of the
+    node's command, which others could read: it may hold a password."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     log = os.memfd_create("weft-daemon-log") if log_fd is None else log_fd
     with theirs:
-        ours.send(token)
+        ours.send(token + b"\0" + store.encode())
         whole = msgspec.structs.replace(config, cluster=msgspec.structs.replace(cluster, launcher_fd=theirs.fileno()))
         process = subprocess.Popen(
             [*prefix, *launch.command(whole)],

@@ -31,6 +31,8 @@ class Store(Protocol):
 
     address: str
     """Where the server beside this daemon listens; empty while there is none."""
+    url: str
+    """redis://… where the servers keep the rows; empty: in their memory."""
 
     def found(self, on_up: Callable[[], None]) -> None:
         """Begin a store."""
@@ -58,7 +60,7 @@ class Store(Protocol):
 class ServedStore:
     """A server that is a child of this daemon."""
 
-    def __init__(self, loop: Loop, token: bytes, host: str, on_lost: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, token: bytes, host: str, on_lost: Callable[[], None], url: str = "") -> None:
         """`on_lost`: the only server of the store is gone, and all rows with it; an empty one is being begun."""
         self._loop = loop
         self._token = token
@@ -74,6 +76,7 @@ class ServedStore:
         """Calls from before the server was up."""
         self._is_closed = False
         self.address = ""
+        self.url = url
 
     def found(self, on_up: Callable[[], None]) -> None:
         self._on_up = on_up
@@ -88,7 +91,7 @@ class ServedStore:
         from weft.engine.control.launch import RunningServer, new_name
 
         self._seeds = seeds
-        config = ServerConfig(new_name(), self._host, seeds=seeds)
+        config = ServerConfig(new_name(), self._host, seeds=seeds, store=self.url)
         self._server = RunningServer(config, self._token, log=_STANDARD_ERROR)
         self._loop.watch(self._server.fileno(), self._server_says)
 

@@ -1,7 +1,7 @@
-"""A server of the control store as a process: `python -m weft.engine.control CONFIG FD`.
+"""A server of the control store as a process: `python -m weft.engine.control FD`.
 
-CONFIG is server.ServerConfig as JSON; over the inherited socket FD come the token and, back, what was started. The
-process ends with whoever started it: the kernel kills it with its parent, and the socket's end ends it, too.
+Over the inherited socket FD come the token, then server.ServerConfig as JSON and, back, what was started. The process
+ends with whoever started it: the kernel kills it with its parent, and the socket's end ends it, too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    config = msgspec.json.decode(sys.argv[1], type=ServerConfig)
-    launcher = socket.socket(fileno=int(sys.argv[2]))
+    launcher = socket.socket(fileno=int(sys.argv[1]))
     token = launcher.recv(LARGEST)
     if not token:
         sys.exit("weft: the launcher of the control store's server gave no token")
+    config = msgspec.json.decode(launcher.recv(LARGEST), type=ServerConfig)
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
         file.write("weft-control")
     loop = Loop()

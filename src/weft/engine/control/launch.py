@@ -1,7 +1,7 @@
 """Starts servers of the control store on this machine; for node daemons, tests and measurements.
 
-The token goes over an inherited socket, never by an argument or a variable that others could read. The server ends when
-that socket closes, or when the thread that started it ends.
+The token and what is to be started go over an inherited socket, never by an argument or a variable that others could
+read. The server ends when that socket closes, or when the thread that started it ends.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ class RunningServer:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._ours.send(token)
+            self._ours.send(msgspec.json.encode(config))
             self.process = subprocess.Popen(
-                python_command(
-                    "weft.engine.control.__main__", msgspec.json.encode(config).decode(), str(theirs.fileno())
-                ),
+                python_command("weft.engine.control.__main__", str(theirs.fileno())),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

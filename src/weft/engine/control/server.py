@@ -7,6 +7,7 @@ that server is dead for certain. A server from which nothing comes for `SILENT_S
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -105,6 +106,9 @@ class ServerShell:
         for link in [*self._links.values(), *self._unnamed, *self._spare]:
             link.close()
         for storage in self.storages.values():
+            if self._config.store and self._folder is None:  # nobody could use these rows again
+                with contextlib.suppress(StorageRefused):
+                    storage.clear()
             storage.close()
 
     # ---- the beginning ----

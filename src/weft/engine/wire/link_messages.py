@@ -107,6 +107,8 @@ class StartStore(LinkMessage, frozen=True):
     """The head to a node: start a server of the control store that joins those. StoreUp answers."""
 
     seeds: list[str]
+    url: str = ""
+    """Where it keeps its rows; empty: in its memory."""
 
 
 class StoreUp(LinkMessage, frozen=True):

@@ -41,6 +41,7 @@ class SimStore:
         self._node = node
         self._epoch = 0
         self.address = ""
+        self.url = ""
 
     def found(self, on_up: Callable[[], None]) -> None:
         self.join((), on_up)
