@@ -1,4 +1,4 @@
-"""Each algorithm learns something small, and resumes exactly where it can. PPO has a file of its own."""
+"""Each algorithm learns something small, and resumes exactly where it can. PPO and BC have files of their own."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CASES: dict[str, tuple[type[Any], float, dict[str, Any]]] = {
 
 
 def test_every_algorithm_has_a_case() -> None:
-    assert sorted({*CASES, "PPO"}) == algorithm_names()
+    assert sorted({*CASES, "BC", "PPO"}) == algorithm_names()
 
 
 @pytest.mark.parametrize("name", CASES)

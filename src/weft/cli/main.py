@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from weft.cli import dashboard, debug, demo, doctor, drain, jobs, nodes, processes, replay, state, status
 
-_LIBRARIES = frozenset(("serve",))
+_LIBRARIES = frozenset(("rl", "serve"))
 """Those with commands of their own; each is loaded by its name, when asked for."""
 
 
@@ -53,5 +53,6 @@ def parser() -> argparse.ArgumentParser:
     jobs.add(commands)
     doctor.add(commands)
     demo.add(commands)
+    commands.add_parser("rl", help="train policies and watch them; `weft rl --help`")
     commands.add_parser("serve", help="run an application over HTTP and show what is served; `weft serve --help`")
     return made

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from weft.rl.algorithms.apex import ApexDDPGConfig as ApexDDPGConfig
     from weft.rl.algorithms.apex import ApexDQN as ApexDQN
     from weft.rl.algorithms.apex import ApexDQNConfig as ApexDQNConfig
+    from weft.rl.algorithms.bc import BC as BC
+    from weft.rl.algorithms.bc import BCConfig as BCConfig
     from weft.rl.algorithms.ddpg import DDPG as DDPG
     from weft.rl.algorithms.ddpg import TD3 as TD3
     from weft.rl.algorithms.ddpg import DDPGConfig as DDPGConfig
@@ -62,6 +64,7 @@ _HOMES = {
     "weft.rl.algorithms.a2c": "A2C A2CConfig",
     "weft.rl.algorithms.a3c": "A3C A3CConfig",
     "weft.rl.algorithms.apex": "ApexDDPG ApexDQN ApexDDPGConfig ApexDQNConfig",
+    "weft.rl.algorithms.bc": "BC BCConfig",
     "weft.rl.algorithms.ddpg": "DDPG TD3 DDPGConfig TD3Config",
     "weft.rl.algorithms.dqn": "DQN Rainbow DQNConfig RainbowConfig",
     "weft.rl.algorithms.es": "ARS ES ARSConfig ESConfig",

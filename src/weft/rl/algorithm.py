@@ -24,12 +24,16 @@ from weft.rl.behaviours import Behaviour
 from weft.rl.board import RunBoard
 from weft.rl.checkpoint import Checkpoint, CheckpointError, arrays_to_tree, tree_to_arrays
 from weft.rl.config import AlgorithmConfig
+from weft.rl.evaluation import EvaluationWorkers
+from weft.rl.events import EventLog
 from weft.rl.metrics import Metrics, summary
-from weft.rl.multi_agent import as_parallel, common_spaces, is_multi_agent
+from weft.rl.multi_agent import common_spaces, is_multi_agent
 from weft.rl.networks import WeightLayout
+from weft.rl.offline import EpisodeWriter
 from weft.rl.policy import Policy
 from weft.rl.rollout import Blueprint, Fragment
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
+from weft.rl.video import FRAMES_PER_SECOND, Player, write_video
 from weft.rl.workers import RolloutWorkers
 
 if TYPE_CHECKING:
@@ -49,15 +53,19 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         self.seed = secrets.randbits(31) if self.config.seed is None else self.config.seed
         self.rng = np.random.default_rng([self.seed, 2**20])
         self.env = environments.resolve(self.config.env)
-        self.encoder, self.decoder = self._spaces()
+        self.encoder, self.decoder = self.spaces()
         self.metrics = Metrics(self.config.metrics_window)
         self._board = RunBoard(self.name, self.config.env)
+        self._events = EventLog(self.config.tensorboard) if self.config.tensorboard is not None else None
         self.learner: Any = None
         self.behaviour: Behaviour
         self.version = 0
         self.build()
         self.layout = WeightLayout(self.acting_params())
         self.workers = self.start_workers()
+        self._evaluation: EvaluationWorkers | None = None
+        if self.config.evaluation_workers:
+            self._evaluation = EvaluationWorkers(self.blueprint(), self.config.evaluation_workers)
 
     # ---- what an algorithm says of itself ----
 
@@ -92,17 +100,38 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         said = self.iterate()
         learner = {name: float(np.asarray(value)) for name, value in said.items()}
         result = self.metrics.result(learner, self.workers.restarted)
-        interval = self.config.evaluation_interval
-        if interval and self.metrics.iteration % interval == 0:
-            result["evaluation"] = self.evaluate()
+        evaluated = self._evaluated()
+        if evaluated is not None:
+            result["evaluation"] = evaluated
         self._board.add(result)
+        if self._events is not None:
+            self._events.add(result)
         return result
 
     def evaluate(self, episodes: int | None = None) -> dict[str, float]:
         """Whole episodes without exploration, in environments of their own; training goes on as if it had not been."""
         count = self.config.evaluation_episodes if episodes is None else episodes
-        seed = int(np.random.default_rng([self.seed, 2**21, self.metrics.iteration]).integers(2**31))
-        return summary(self.workers.evaluate(self.weights(), count, seed))
+        return summary(self.workers.evaluate(self.weights(), count, self._evaluation_seed()))
+
+    def record(self, folder: str | os.PathLike[str], episodes: int, explore: bool = True) -> Path:
+        """Play whole episodes with the present policy and write them to a folder (`weft.rl.offline`).
+
+        With `explore` actions are drawn as they are in training now.
+        """
+        exploration = getattr(self, "exploration", lambda: 0.0)() if explore else None
+        with EpisodeWriter(folder, self.encoder.space, self.decoder.space) as writer:
+            for part in self.workers.record(self.weights(), episodes, self._evaluation_seed(), exploration):
+                for episode in part:
+                    writer.add_encoded(episode)
+        return Path(folder)
+
+    def record_video(
+        self, path: str | os.PathLike[str], episodes: int = 1, fps: int = FRAMES_PER_SECOND
+    ) -> list[float]:
+        """Write episodes of the present policy as a .gif or a .mp4; their rewards."""
+        player = Player(self.policy, self.env, self.config.env_config, "rgb_array", self.seed)
+        write_video(path, player.scenes(episodes), fps)
+        return player.rewards
 
     @property
     def policy(self) -> Policy:
@@ -145,6 +174,9 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
     def stop(self) -> None:
         """End the workers and close the environments."""
         self.workers.close()
+        if self._evaluation is not None:
+            self._evaluation.close()
+            self._evaluation = None
 
     def __enter__(self) -> Self:
         return self
@@ -185,6 +217,21 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
             self.metrics.count(fragment.steps, fragment.episodes)
         return fragments
 
+    def _evaluated(self) -> dict[str, float] | None:
+        """What there is to say of evaluations after an iteration: its own, or the one that ended beside training."""
+        interval = self.config.evaluation_interval
+        due = bool(interval) and self.metrics.iteration % interval == 0
+        if self._evaluation is None:
+            return {**self.evaluate(), "training_iteration": self.metrics.iteration} if due else None
+        finished = self._evaluation.finished()
+        if due and not self._evaluation.is_busy:
+            seed, iteration = self._evaluation_seed(), self.metrics.iteration
+            self._evaluation.begin(self.weights(), self.config.evaluation_episodes, seed, iteration)
+        return None if finished is None else {**summary(finished[1]), "training_iteration": finished[0]}
+
+    def _evaluation_seed(self) -> int:
+        return int(np.random.default_rng([self.seed, 2**21, self.metrics.iteration]).integers(2**31))
+
     def _take(self, checkpoint: Checkpoint) -> None:
         _saved_config(checkpoint, self.name)
         extra = {
@@ -199,11 +246,12 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         self.restore_extra(checkpoint.state["extra"], extra)
         self.workers.restore(checkpoint.workers)
 
-    def _spaces(self) -> tuple[ObservationEncoder, ActionDecoder]:
+    def spaces(self) -> tuple[ObservationEncoder, ActionDecoder]:
+        """What is seen and done in the environment."""
         probe = environments.make(self.env, self.config.env_config)
         try:
             if is_multi_agent(probe):
-                observation_space, action_space = common_spaces(as_parallel(probe))
+                observation_space, action_space = common_spaces(probe)
             elif isinstance(probe, VectorEnv):
                 observation_space, action_space = probe.single_observation_space, probe.single_action_space
             else:

@@ -30,7 +30,7 @@ class Behaviour(Protocol):
         """The actions [N, ...] for a step."""
         ...
 
-    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
         """The actions without exploration."""
         ...
 
@@ -72,9 +72,9 @@ class Stochastic:
             self._inputs.append(inputs)
         return self.model.distribution(np, inputs).sample(self._noise[time])
 
-    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
-        inputs = self.model.action_inputs(np, params, observations)
-        return self.model.distribution(np, inputs).mode()
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
+        inputs = self.model.action_inputs(xp, params, observations)
+        return self.model.distribution(xp, inputs).mode()
 
     def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
         return float(self.model.value(np, params, observation[None])[0])
@@ -125,9 +125,9 @@ class EpsilonGreedy(_Replayed):
             values = np.where(explore[:, None], self._noise[time], values)
         return self.model.allowed(np, observations, values).argmax(axis=-1)
 
-    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
-        values = self.model.q_values(np, params, observations, {})
-        return self.model.allowed(np, observations, values).argmax(axis=-1)
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
+        values = self.model.q_values(xp, params, observations, {})
+        return self.model.allowed(xp, observations, values).argmax(axis=-1)
 
     def errors(self, params: Params, transitions: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Temporal-difference errors of n-step transitions, as first priorities."""
@@ -161,8 +161,8 @@ class NoisyDeterministic(_Replayed):
             return self._noise[time]
         return np.clip(self.model.action(np, params, observations) + self._noise[time], -1, 1)
 
-    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
-        return self.model.action(np, params, observations)
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
+        return self.model.action(xp, params, observations)
 
     def errors(self, params: Params, transitions: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Temporal-difference errors of n-step transitions, as first priorities; needs the critic's parameters."""
@@ -195,8 +195,8 @@ class Squashed(_Replayed):
             return self._noise[time]
         return self.model.distribution(np, params, observations).sample(self._noise[time])
 
-    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
-        return self.model.distribution(np, params, observations).mode()
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
+        return self.model.distribution(xp, params, observations).mode()
 
 
 def correlated_normal(rng: np.random.Generator, shape: tuple[int, ...], correlation: float) -> NDArray[np.float32]:

@@ -67,13 +67,25 @@ class AlgorithmConfig:
         "raise", "what an error of an environment does: end the run, or restart its worker", one_of=("raise", "restart")
     )
     check_bounds: bool = setting(True, "observations far outside their space's bounds are an error")
+    tensorboard: str | None = setting(None, "folder for event files of TensorBoard, one scalar a metric")
     metrics_window: int = setting(100, "episodes over which the reward mean is taken", at_least=1)
     evaluation_interval: int = setting(0, "evaluate every so many iterations; 0 never", at_least=0)
+    evaluation_workers: int = setting(
+        0, "worker processes that evaluate while training goes on; 0 lets training wait for evaluations", at_least=0
+    )
     evaluation_episodes: int = setting(10, "episodes of an evaluation", at_least=1)
 
     def __post_init__(self) -> None:
         check_settings(self)
         self.check()
+
+    def check_devices(self, devices: int, environments: int, minibatch: int | None = None) -> None:
+        """Raise SettingError where a batch cannot be shared out evenly among the learner's devices."""
+        for name, size in (("environments", environments), ("minibatch", minibatch)):
+            if size is not None and size % devices:
+                raise SettingError(
+                    f"{type(self).__name__}: {name} must be a multiple of devices={devices}, but is {size}"
+                )
 
     def check(self) -> None:
         """Raise SettingError where fields do not fit each other; algorithms add to it."""

@@ -13,6 +13,7 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from weft.rl.names import UNNAMED
+from weft.rl.pools import PREFIX, make_pool
 
 _registered: dict[str, Callable[..., Any]] = {}
 
@@ -35,6 +36,8 @@ def resolve(source: Any) -> Any:
         raise UnknownEnvironment('no environment is given: pass env="CartPole-v1", a class, or a function')
     if isinstance(source, str) and source in _registered:
         return _registered[source]
+    if isinstance(source, str) and source.startswith(PREFIX):
+        return source
     if isinstance(source, str) and ":" in source and source.split(":")[1].isidentifier():
         module, _, name = source.partition(":")
         found = getattr(importlib.import_module(module), name, None)
@@ -52,9 +55,14 @@ def describe(source: Any) -> str:
     return source if isinstance(source, str) else str(getattr(source, "__qualname__", source))
 
 
-def make(source: Any, env_config: Mapping[str, Any], episode_limit: int | None = None) -> Any:
-    """One environment, or a vector environment if that is what the class or function makes."""
+def make(source: Any, env_config: Mapping[str, Any], episode_limit: int | None = None, count: int = 1) -> Any:
+    """One environment, or a vector environment if that is what the class or function makes.
+
+    `count` is how many are wanted in all: what EnvPool needs to know.
+    """
     source = resolve(source)
+    if isinstance(source, str) and source.startswith(PREFIX):
+        return make_pool(source, env_config, count, episode_limit)
     if isinstance(source, str):
         limit = {} if episode_limit is None else {"max_episode_steps": episode_limit}
         return gymnasium.make(source, disable_env_checker=True, **limit, **env_config)

@@ -77,8 +77,8 @@ class Deterministic:
     def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
         return self.best(params, observations)
 
-    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
-        return self.model.distribution(np, self.model.action_inputs(np, params, observations)).mode()
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
+        return self.model.distribution(xp, self.model.action_inputs(xp, params, observations)).mode()
 
     def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
         return None

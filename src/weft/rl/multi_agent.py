@@ -1,9 +1,9 @@
-"""Many agents in one environment (PettingZoo's parallel API), as columns of the arrays that everything else knows.
+"""Many agents in one environment (PettingZoo), as columns of the arrays that everything else knows.
 
 Every agent of every copy of the environment is one column: column = copy × agents + agent. An agent that is out before
 the others has rows that are not `valid` until all are and the next episode begins. So whatever learns from fragments
-learns from several agents too. All agents must have the same spaces. Turn-based (AEC) environments are taken where
-PettingZoo can turn them into parallel ones.
+learns from several agents too. This file has what agents see and do, environments in which all act at once (the
+parallel API), and policies side by side; environments in which they act in turn (AEC) are in `turns.py`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,6 @@ def is_multi_agent(env: Any) -> bool:
     return hasattr(env, "possible_agents")
 
 
-def as_parallel(env: Any) -> Any:
-    """The environment with the parallel API."""
-    if not hasattr(env, "agent_iter"):
-        return env
-    from pettingzoo.utils.conversions import aec_to_parallel
-
-    return aec_to_parallel(env)
-
-
 def common_spaces(env: Any) -> tuple[Any, Any]:
     """The observation and action space that all agents have."""
     first = env.possible_agents[0]
@@ -41,9 +32,79 @@ def common_spaces(env: Any) -> tuple[Any, Any]:
             if getattr(env, kind)(agent) != getattr(env, kind)(first):
                 raise SpaceMismatch(
                     f"the {kind}s of agents {first!r} and {agent!r} differ: {getattr(env, kind)(first)} and "
-                    f"{getattr(env, kind)(agent)}; wrap the environment so that all agents have the same"
+                    f"{getattr(env, kind)(agent)}; use MultiAgentPPO, with policies of their own for them"
                 )
     return env.observation_space(first), env.action_space(first)
+
+
+class Padded:
+    """In the place of an encoder or a decoder where agents differ: the shape and dtype that have room for all."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, space: Any) -> None:
+        self.shape, self.dtype, self.space = shape, np.dtype(dtype), space
+        self.is_image, self.mask_size = False, 0
+
+    def out_of_bounds(self, encoded: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.zeros(encoded.shape[: encoded.ndim - len(self.shape)], np.bool_)
+
+
+class AgentSpaces:
+    """What each agent sees and does. Where agents differ, columns are as wide as the widest and padded with zeros."""
+
+    def __init__(self, env: Any) -> None:
+        self.agents: list[str] = list(env.possible_agents)
+        self.decoders = {agent: ActionDecoder(env.action_space(agent)) for agent in self.agents}
+        self.encoders = {
+            agent: ObservationEncoder(env.observation_space(agent), sum(self.decoders[agent].sizes))
+            for agent in self.agents
+        }
+        spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
+        self.alike = all(pair == spaces[0] for pair in spaces)
+        self.encoder: Any = self.encoders[self.agents[0]]
+        self.decoder: Any = self.decoders[self.agents[0]]
+        if not self.alike:
+            self.encoder, self.decoder = self._padded()
+
+    def encode(self, agent: str, observation: Any, row: NDArray[Any], is_last: bool = False) -> None:
+        """Write an agent's observation to its row."""
+        encoded = self.encoders[agent].encode(observation, is_last)
+        if self.alike:
+            row[...] = encoded
+        else:
+            row[: len(encoded)] = encoded
+
+    def decode(self, agent: str, chosen: NDArray[Any]) -> Any:
+        """One action for the environment from an agent's row."""
+        return self.decoders[agent].decode(self.own_actions(agent, chosen[None]))[0]
+
+    def own_observations(self, agent: str, padded: Any) -> Any:
+        return padded if self.alike else padded[..., : self.encoders[agent].shape[0]]
+
+    def own_actions(self, agent: str, padded: Any) -> Any:
+        decoder = self.decoders[agent]
+        if self.alike or not self.decoder.shape:
+            return padded
+        own = padded[..., : decoder.shape[0]] if decoder.shape else padded[..., 0]
+        return own.astype(decoder.dtype)
+
+    def pad_actions(self, agent: str, chosen: NDArray[Any]) -> NDArray[Any]:
+        if self.alike or not self.decoder.shape:
+            return chosen
+        padded = np.zeros((len(chosen), *self.decoder.shape), self.decoder.dtype)
+        padded[:, : max(1, int(np.prod(self.decoders[agent].shape)))] = chosen.reshape(len(chosen), -1)
+        return padded
+
+    def _padded(self) -> tuple[Padded, Padded]:
+        if any(encoder.is_image for encoder in self.encoders.values()):
+            raise SpaceMismatch("agents that see images must all have the same spaces, but those of this one differ")
+        seen = max(encoder.shape[0] for encoder in self.encoders.values())
+        kinds = {decoder.kind for decoder in self.decoders.values()}
+        done = max(int(np.prod(decoder.shape)) for decoder in self.decoders.values())
+        shape = () if kinds == {"discrete"} else (max(1, done),)
+        return (
+            Padded((seen,), np.float32, "the agents' observation spaces"),
+            Padded(shape, np.float32 if "box" in kinds else np.int32, "the agents' action spaces"),
+        )
 
 
 class AgentColumns:
@@ -53,10 +114,9 @@ class AgentColumns:
         self._envs = list(envs)
         self._rng = rng
         self._label = label
-        self.agents: list[str] = list(envs[0].possible_agents)
-        observation_space, action_space = common_spaces(envs[0])
-        self.decoder = ActionDecoder(action_space)
-        self.encoder = ObservationEncoder(observation_space, mask_size=sum(self.decoder.sizes))
+        self._spaces = AgentSpaces(envs[0])
+        self.agents = self._spaces.agents
+        self.encoder, self.decoder = self._spaces.encoder, self._spaces.decoder
         self.count = len(self._envs) * len(self.agents)
         self.episodes: list[Episode] = []
         self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
@@ -71,7 +131,6 @@ class AgentColumns:
         return self._observations.copy()
 
     def step(self, chosen: NDArray[Any]) -> Step:
-        actions = self.decoder.decode(chosen)
         rewards = np.zeros(self.count)
         terminated, truncated = np.zeros(self.count, np.bool_), np.zeros(self.count, np.bool_)
         valid = self._alive.copy()
@@ -80,11 +139,16 @@ class AgentColumns:
             columns = {agent: copy * len(self.agents) + index for index, agent in enumerate(self.agents)}
             self._doing = ("step", copy)
             try:
-                given = {agent: actions[column] for agent, column in columns.items() if valid[column]}
+                given = {
+                    agent: self._spaces.decode(agent, chosen[column])
+                    for agent, column in columns.items()
+                    if valid[column]
+                }
                 seen, earned, ended, cut, _ = env.step(given)
                 for agent in given:
                     column = columns[agent]
-                    self._observations[column] = self.encoder.encode(seen[agent])
+                    is_last = bool(ended[agent] or cut[agent])
+                    self._spaces.encode(agent, seen[agent], self._observations[column], is_last)
                     rewards[column] = earned[agent]
                     terminated[column] = ended[agent]
                     truncated[column] = cut[agent] and not ended[agent]
@@ -134,7 +198,7 @@ class AgentColumns:
             seen, _ = self._envs[copy].reset(seed=int(self._rng.integers(SEED_BOUND)))
             for index, agent in enumerate(self.agents):
                 if agent in seen:
-                    self._observations[first + index] = self.encoder.encode(seen[agent])
+                    self._spaces.encode(agent, seen[agent], self._observations[first + index])
                     self._alive[first + index] = True
         except Exception as error:
             self._fail(error)
@@ -144,19 +208,22 @@ class AgentColumns:
 
 
 class PerPolicy:
-    """Several policies side by side, each for the columns of its agents.
+    """Several policies side by side, each for the columns of its agents, which all have the same spaces.
 
     Parameters of policy p are named "p/...". With one agent to a policy the columns of p are every n-th.
     """
 
     keeps_next_observations = False
 
-    def __init__(self, make: Callable[[], Behaviour], policy_of: Mapping[str, str], agents: Sequence[str]) -> None:
-        self._agents = list(agents)
+    def __init__(
+        self, make: Callable[[str], Behaviour], policy_of: Mapping[str, str], agent_spaces: AgentSpaces
+    ) -> None:
+        self._spaces = agent_spaces
+        self._agents = agent_spaces.agents
         self.policies = sorted(set(policy_of.values()))
-        self._behaviours = {policy: make() for policy in self.policies}
+        self.behaviours = {policy: make(policy) for policy in self.policies}
         self._owned = {
-            policy: [index for index, agent in enumerate(agents) if policy_of[agent] == policy]
+            policy: [index for index, agent in enumerate(self._agents) if policy_of[agent] == policy]
             for policy in self.policies
         }
 
@@ -165,20 +232,33 @@ class PerPolicy:
         every = np.arange(count)
         return every[np.isin(every % len(self._agents), self._owned[policy])]
 
+    def own(self, policy: str, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """A policy's part of a batch of arrays [steps, N, ...], without padding."""
+        columns = self.columns(policy, batch["rewards"].shape[1])
+        part = {name: array[:, columns] for name, array in batch.items()}
+        agent = self.first_agent(policy)
+        part["observations"] = self._spaces.own_observations(agent, part["observations"])
+        part["actions"] = self._spaces.own_actions(agent, part["actions"])
+        return part
+
+    def first_agent(self, policy: str) -> str:
+        return self._agents[self._owned[policy][0]]
+
     def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
-        for policy, behaviour in self._behaviours.items():
+        for policy, behaviour in self.behaviours.items():
             behaviour.begin(rng, steps, len(self.columns(policy, count)), exploration)
         return {}
 
     def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
         return self._joined(params, observations, lambda behaviour, own, seen: behaviour.act(own, seen, time))
 
-    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
         return self._joined(params, observations, lambda behaviour, own, seen: behaviour.best(own, seen))
 
     def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
         owner = next(policy for policy in self.policies if index % len(self._agents) in self._owned[policy])
-        return self._behaviours[owner].value(own_params(params, owner), observation, index)
+        own = self._spaces.own_observations(self.first_agent(owner), observation)
+        return self.behaviours[owner].value(own_params(params, owner), own, index)
 
     def ended(self, indices: list[int]) -> None:
         """Nothing is remembered."""
@@ -188,9 +268,10 @@ class PerPolicy:
 
     def _joined(self, params: Params, observations: NDArray[Any], choose: Callable[..., NDArray[Any]]) -> NDArray[Any]:
         chosen: NDArray[Any] | None = None
-        for policy, behaviour in self._behaviours.items():
-            columns = self.columns(policy, len(observations))
-            part = choose(behaviour, own_params(params, policy), observations[columns])
+        for policy, behaviour in self.behaviours.items():
+            columns, agent = self.columns(policy, len(observations)), self.first_agent(policy)
+            seen = self._spaces.own_observations(agent, observations[columns])
+            part = self._spaces.pad_actions(agent, choose(behaviour, own_params(params, policy), seen))
             if chosen is None:
                 chosen = np.zeros((len(observations), *part.shape[1:]), part.dtype)
             chosen[columns] = part

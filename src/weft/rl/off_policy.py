@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from weft.rl.algorithm import Algorithm
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
+from weft.rl.offline import read_episodes, transitions
 from weft.rl.replay import NStep, PrioritizedReplay, Replay
+from weft.rl.rollout import shaped
 from weft.rl.settings import SettingError, setting
 
 
@@ -47,10 +49,13 @@ class OffPolicyConfig(AlgorithmConfig):
     prioritized: bool = setting(False, "draw transitions of large error more often")
     priority_alpha: float = setting(0.6, "how much priorities matter", at_least=0, at_most=1)
     priority_beta: float = setting(0.4, "how much the weights correct for them", at_least=0, at_most=1)
+    episodes: str | None = setting(
+        None, "learn from the recorded episodes of this folder and step no environment; see weft.rl.offline"
+    )
     checkpoint_replay: bool = setting(True, "checkpoints hold the memory, which exact resuming needs")
 
     def check(self) -> None:
-        if self.learning_starts > self.replay_capacity:
+        if self.episodes is None and self.learning_starts > self.replay_capacity:
             raise SettingError(
                 f"{type(self).__name__}: learning_starts is {self.learning_starts}, but the memory holds only "
                 f"{self.replay_capacity}"
@@ -78,6 +83,8 @@ class OffPolicy(Algorithm[ConfigT]):
         )
         self._n_step = [NStep(config.n_steps, config.gamma) for _ in range(max(config.workers, 1))]
         self._restarted = 0
+        if config.episodes is not None:
+            self.replay = self._recorded(config.episodes)
         self.build_learner()
 
     @abc.abstractmethod
@@ -96,9 +103,10 @@ class OffPolicy(Algorithm[ConfigT]):
         config = self.config
         said: Mapping[str, Any] = {}
         for _ in range(config.rounds_per_iteration):
-            self._collect()
-            if len(self.replay) < config.learning_starts:
-                continue
+            if config.episodes is None:
+                self._collect()
+                if len(self.replay) < config.learning_starts:
+                    continue
             with self.metrics.span("learn"):
                 places, batches = self.replay.sample(self.rng, (config.updates_in_round, config.batch))
                 said, errors = self.learn(batches)
@@ -116,8 +124,20 @@ class OffPolicy(Algorithm[ConfigT]):
         for fragment in fragments:
             self.replay.add(self._n_step[fragment.worker].transitions(fragment.arrays))
 
+    def _recorded(self, folder: str) -> Replay:
+        """A memory that holds all recorded episodes."""
+        config = self.config
+        known = transitions(read_episodes(folder, self.encoder, self.decoder), config.n_steps, config.gamma)
+        known["rewards"] = shaped(known["rewards"], config.reward_scale, config.reward_clip)
+        count = len(known["rewards"])
+        memory: Replay = Replay(count)
+        if config.prioritized:
+            memory = PrioritizedReplay(count, config.priority_alpha, config.priority_beta)
+        memory.add(known)
+        return memory
+
     def extra_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        if not self.config.checkpoint_replay:
+        if not self.config.checkpoint_replay or self.config.episodes is not None:
             return {}, {}
         plain, arrays = self.replay.state()
         waiting = {

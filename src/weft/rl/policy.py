@@ -60,6 +60,12 @@ class Policy:
         self._behaviour.begin(self._rng, 1, len(encoded), 0.0)
         return self._decoder.decode(self._behaviour.act(self._params, encoded, 0))
 
+    def export_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy without exploration as an ONNX file, which `weft.rl.export` describes; needs `onnx`."""
+        from weft.rl.export import export_onnx
+
+        export_onnx(path, self._behaviour, self._encoder, self._decoder, self._params)
+
     def reset(self) -> None:
         """Forget what a policy with a memory has seen: call it when an episode begins."""
         self._behaviour.begin(self._rng, 1, 0, 0.0)

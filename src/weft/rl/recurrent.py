@@ -152,7 +152,7 @@ class RecurrentStochastic:
         inputs, _, self.state = self.model.step(np, params, observations, self.state)
         return self.model.distribution(np, inputs).sample(self._noise[time])
 
-    def best(self, params: Params, observations: NDArray[Any]) -> NDArray[Any]:
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
         self._fit(len(observations))
         inputs, _, self.state = self.model.step(np, params, observations, self.state)
         return self.model.distribution(np, inputs).mode()

@@ -15,6 +15,7 @@ _HOMES = {
     "ARS": "es",
     "ApexDDPG": "apex",
     "ApexDQN": "apex",
+    "BC": "bc",
     "DDPG": "ddpg",
     "DQN": "dqn",
     "ES": "es",

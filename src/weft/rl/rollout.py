@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from weft.rl import environments
 from weft.rl.behaviours import Behaviour
 from weft.rl.networks import WeightLayout
+from weft.rl.offline import RecordedEpisode
 from weft.rl.stepping import EnvironmentFailed, Episode, open_environments
+from weft.rl.turns import TurnColumns
 from weft.rl.watchdog import time_limit
 
 
@@ -73,7 +75,7 @@ class RolloutWorker:
         self._label = f"{environments.describe(blueprint.env)} in worker {index}"
         with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{self._label} hangs while it is made")):
             self._environments = open_environments(
-                lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit),
+                lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit, blueprint.envs),
                 blueprint.envs,
                 self._rng,
                 self._label,
@@ -90,9 +92,13 @@ class RolloutWorker:
         with time_limit(blueprint.timeout_s, self._hung):
             if self._observations is None:
                 self._observations = self._environments.reset()
-            arrays = self._collect(params, exploration, steps or blueprint.steps)
+            if isinstance(self._environments, TurnColumns):
+                count = steps or blueprint.steps
+                arrays = self._environments.collect(blueprint.behaviour, params, self._rng, count, exploration)
+            else:
+                arrays = self._collect(params, exploration, steps or blueprint.steps)
         self._check(arrays)
-        arrays["rewards"] = self._shaped(arrays["rewards"])
+        arrays["rewards"] = shaped(arrays["rewards"], blueprint.reward_scale, blueprint.reward_clip)
         episodes, self._environments.episodes = self._environments.episodes, []
         self._fragments += 1
         return Fragment(arrays, episodes, version, self._index)
@@ -106,13 +112,15 @@ class RolloutWorker:
         rng = np.random.default_rng(seed)
         count = min(blueprint.envs, episodes)
         trial = open_environments(
-            lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit),
+            lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit, count),
             count,
             rng,
             f"{self._label}, evaluating",
         )
         try:
             with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{trial.where()} hangs")):
+                if isinstance(trial, TurnColumns):
+                    return trial.play(behaviour, params, episodes)
                 observations = trial.reset()
                 while len(trial.episodes) < episodes:
                     step = trial.step(behaviour.best(params, observations))
@@ -121,6 +129,42 @@ class RolloutWorker:
         finally:
             trial.close()
         return trial.episodes[:episodes]
+
+    def record(
+        self, weights: NDArray[np.float32], episodes: int, seed: int, exploration: float | None
+    ) -> list[RecordedEpisode]:
+        """Whole episodes, in environments of their own; None explores not at all."""
+        blueprint = self._blueprint
+        params, behaviour = blueprint.layout.unpack(weights), copy.deepcopy(blueprint.behaviour)
+        rng = np.random.default_rng(seed)
+        count = min(blueprint.envs, episodes)
+        trial = open_environments(
+            lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit, count),
+            count,
+            rng,
+            f"{self._label}, recording",
+        )
+        recorded: list[RecordedEpisode] = []
+        running: list[list[tuple[Any, Any, float]]] = [[] for _ in range(trial.count)]
+        try:
+            with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{trial.where()} hangs")):
+                observations = trial.reset()
+                while len(recorded) < episodes:
+                    behaviour.begin(rng, 1, trial.count, exploration or 0.0)
+                    explores = exploration is not None
+                    chosen = (
+                        behaviour.act(params, observations, 0) if explores else behaviour.best(params, observations)
+                    )
+                    step = trial.step(chosen)
+                    for index in np.flatnonzero(step.valid).tolist():
+                        running[index].append((observations[index], chosen[index], float(step.rewards[index])))
+                    for index, final in step.finals.items():
+                        recorded.append(_recorded(running[index], final, bool(step.terminated[index])))
+                        running[index] = []
+                    observations = step.observations
+        finally:
+            trial.close()
+        return recorded[:episodes]
 
     def state(self) -> dict[str, Any]:
         """What the next fragment depends on: the generator's state and the running episodes."""
@@ -193,12 +237,6 @@ class RolloutWorker:
                 arrays["next_observations"][place] = final
         return {**arrays, **started, **behaviour.recorded()}
 
-    def _shaped(self, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
-        shaped = rewards * self._blueprint.reward_scale
-        if self._blueprint.reward_clip is not None:
-            shaped = np.clip(shaped, -self._blueprint.reward_clip, self._blueprint.reward_clip)
-        return shaped.astype(np.float32)
-
     def _check(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Nothing that is not a number, or far outside its space, leaves the worker."""
         self._refuse(~np.isfinite(arrays["rewards"]), arrays["rewards"], "reward is not finite")
@@ -224,3 +262,14 @@ class RolloutWorker:
             f"{self._environments.where()} did not come back: the fragment took longer than "
             f"sample_timeout_s={self._blueprint.timeout_s:g}"
         )
+
+
+def shaped(rewards: NDArray[Any], scale: float, clip: float | None) -> NDArray[np.float32]:
+    """Rewards as they are learnt from."""
+    scaled = rewards * scale
+    return np.asarray(scaled if clip is None else np.clip(scaled, -clip, clip), np.float32)
+
+
+def _recorded(steps: list[tuple[Any, Any, float]], final: NDArray[Any], terminated: bool) -> RecordedEpisode:
+    observations, actions, rewards = zip(*steps, strict=True)
+    return RecordedEpisode(np.stack([*observations, final]), np.stack(actions), np.asarray(rewards), terminated)

@@ -40,8 +40,11 @@ class ObservationEncoder:
             self.shape = (_encoded_size(space) + self.mask_size,)
         self.feature_size = int(np.prod(self.shape)) - self.mask_size
 
-    def encode(self, observation: Any) -> NDArray[Any]:
-        """One observation as an array of `shape`; raises SpaceMismatch where it is not of the space."""
+    def encode(self, observation: Any, is_last: bool = False) -> NDArray[Any]:
+        """One observation as an array of `shape`; raises SpaceMismatch where it is not of the space.
+
+        Nothing needs to be allowed by the mask of an episode's last observation.
+        """
         if self._plain_box or self.is_image:
             if getattr(observation, "shape", None) == self._box_shape and observation.dtype == self._box_dtype:
                 return observation
@@ -49,7 +52,7 @@ class ObservationEncoder:
         parts: list[NDArray[Any]] = []
         _append_parts(self.space, observation, "observation", parts)
         if self.mask_size:
-            parts.append(_checked_mask(observation[ACTION_MASK], self.mask_size))
+            parts.append(_checked_mask(observation[ACTION_MASK], self.mask_size, is_last))
         return np.concatenate(parts)
 
     def structured(self, encoded: Any) -> Any:
@@ -82,9 +85,10 @@ class ActionDecoder:
         self.kind: str
         self.sizes: tuple[int, ...]
         self.shape: tuple[int, ...]
+        self.offsets: Any = 0  # the least choice, where choices do not begin at 0
         if isinstance(space, spaces.Discrete):
             self.kind, self.sizes, self.shape = "discrete", (int(space.n),), ()
-            self._start = int(space.start)
+            self.offsets = int(space.start)
         elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
             choices = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
             self.kind, self.sizes, self.shape = (
@@ -92,15 +96,15 @@ class ActionDecoder:
                 tuple(int(n) for n in choices.ravel()),
                 (choices.size,),
             )
-            self._offsets = np.asarray(getattr(space, "start", np.zeros_like(choices)))
+            self.offsets = np.asarray(getattr(space, "start", np.zeros_like(choices)))
         elif isinstance(space, spaces.Box):
             self.kind, self.sizes = "box", (int(np.prod(space.shape)),)
             self.shape = self.sizes
             low, high = space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
             self.bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
-            self._low, self._high = low, high
-            self._centre: NDArray[Any] = (high + low) / 2 if self.bounded else np.zeros_like(low)
-            self._half: NDArray[Any] = (high - low) / 2 if self.bounded else np.ones_like(low)
+            self.low, self.high = low, high
+            self.centre: NDArray[Any] = (high + low) / 2 if self.bounded else np.zeros_like(low)
+            self.half: NDArray[Any] = (high - low) / 2 if self.bounded else np.ones_like(low)
         else:
             raise SpaceMismatch(
                 f"actions of {space} are not supported; use Discrete, MultiDiscrete, MultiBinary or Box"
@@ -110,14 +114,27 @@ class ActionDecoder:
     def decode(self, chosen: NDArray[Any]) -> Any:
         """Actions for environments: a list of ints, or an array [N, ...]."""
         if self.kind == "discrete":
-            return (chosen + self._start).tolist() if self._start else chosen.tolist()
+            return (chosen + self.offsets).tolist() if self.offsets else chosen.tolist()
         if self.kind == "multi_discrete":
             shape = self.space.shape or ()
-            shaped = (chosen.reshape(len(chosen), *shape) + self._offsets).astype(self.space.dtype)
+            shaped = (chosen.reshape(len(chosen), *shape) + self.offsets).astype(self.space.dtype)
             return shaped
-        scaled = np.clip(chosen, -1.0, 1.0) * self._half + self._centre if self.bounded else chosen
-        scaled = np.clip(scaled, self._low, self._high)
+        scaled = np.clip(chosen, -1.0, 1.0) * self.half + self.centre if self.bounded else chosen
+        scaled = np.clip(scaled, self.low, self.high)
         return scaled.reshape(len(chosen), *(self.space.shape or ())).astype(self.space.dtype, copy=False)
+
+    def encode(self, actions: Any) -> NDArray[Any]:
+        """The reverse of `decode`: actions of the space as a policy would have chosen them."""
+        for action in actions:
+            if np.shape(action) != self.space.shape:
+                raise SpaceMismatch(f"an action must have shape {self.space.shape}, but got {_described(action)}")
+        given = np.asarray(actions)
+        if self.kind == "discrete":
+            return (given - self.offsets).astype(self.dtype)
+        if self.kind == "multi_discrete":
+            return (given - self.offsets).reshape(len(given), -1).astype(self.dtype)
+        flat = given.reshape(len(given), -1)
+        return ((flat - self.centre) / self.half).astype(self.dtype)
 
 
 def _has_mask(space: spaces.Space[Any]) -> bool:
@@ -197,11 +214,11 @@ def _checked_box(space: spaces.Space[Any], value: Any, label: str) -> NDArray[An
     return value
 
 
-def _checked_mask(mask: Any, size: int) -> NDArray[np.float32]:
+def _checked_mask(mask: Any, size: int, is_last: bool) -> NDArray[np.float32]:
     array = np.asarray(mask, np.float32).ravel()
     if array.size != size:
         raise SpaceMismatch(f"observation['{ACTION_MASK}'] must have {size} entries, but got {array.size}")
-    if not array.any():
+    if not is_last and not array.any():
         raise SpaceMismatch(f"observation['{ACTION_MASK}'] forbids every action")
     return array
 

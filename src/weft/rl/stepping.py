@@ -77,12 +77,13 @@ def open_environments(make: Callable[[], Any], count: int, rng: np.random.Genera
         raise EnvironmentFailed(f"{label} cannot be made: {type(error).__name__}: {error}") from error
     if isinstance(first, VectorEnv):
         return VectorEnvironments(first, rng, label)
+    copies = [first, *(make() for _ in range(count - 1))]
     if hasattr(first, "possible_agents"):
-        from weft.rl import multi_agent
+        from weft.rl.multi_agent import AgentColumns
+        from weft.rl.turns import TurnColumns, is_turn_based
 
-        copies = [first, *(make() for _ in range(count - 1))]
-        return multi_agent.AgentColumns([multi_agent.as_parallel(copy) for copy in copies], rng, label)
-    return EnvironmentList([first, *(make() for _ in range(count - 1))], rng, label)
+        return TurnColumns(copies, rng, label) if is_turn_based(first) else AgentColumns(copies, rng, label)
+    return EnvironmentList(copies, rng, label)
 
 
 class EnvironmentList:
@@ -130,11 +131,12 @@ class EnvironmentList:
             self._index = index
             try:
                 observation, reward, has_terminated, has_truncated, _ = env.step(actions[index])
-                observations[index] = encode(observation)
+                is_last = has_terminated or has_truncated
+                observations[index] = encode(observation, is_last)
                 rewards.append(float(reward))
             except Exception as error:
                 self._fail(error)
-            if has_terminated or has_truncated:
+            if is_last:
                 ended.append((index, bool(has_terminated)))
         self._history.append(actions)
         earned = np.array(rewards)
@@ -252,7 +254,7 @@ class VectorEnvironments:
         terminated = np.asarray(terminated, np.bool_) & valid
         truncated = np.asarray(truncated, np.bool_) & valid & ~terminated
         done = terminated | truncated
-        observations = self._encode_all(raw)
+        observations = self._encode_all(raw, None if self._mode is AutoresetMode.SAME_STEP else done)
         finals = self._finals(done, observations, info)
         self._count_episodes(valid, rewards, done)
         if self._mode is AutoresetMode.NEXT_STEP:
@@ -279,7 +281,7 @@ class VectorEnvironments:
             return {index: observations[index].copy() for index in indices}
         if indices and "final_obs" not in info:
             raise EnvironmentFailed(f"{self.where()} says SAME_STEP, but its info has no 'final_obs'")
-        return {index: self.encoder.encode(_final_of(info["final_obs"], index)) for index in indices}
+        return {index: self.encoder.encode(_final_of(info["final_obs"], index), True) for index in indices}
 
     def _reset_where(self, done: NDArray[np.bool_]) -> NDArray[Any]:
         observations, _ = self._guarded(lambda: self._env.reset(options={"reset_mask": done}))
@@ -292,12 +294,12 @@ class VectorEnvironments:
             self.episodes.append(Episode(float(self._rewards[index]), int(self._lengths[index])))
         self._rewards[done], self._lengths[done] = 0, 0
 
-    def _encode_all(self, observations: Any) -> NDArray[Any]:
+    def _encode_all(self, observations: Any, are_last: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         encoded = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
 
         def fill() -> None:
             for index, observation in enumerate(iterate(self._env.observation_space, observations)):
-                encoded[index] = self.encoder.encode(observation)
+                encoded[index] = self.encoder.encode(observation, are_last is not None and bool(are_last[index]))
 
         self._guarded(fill)
         return encoded

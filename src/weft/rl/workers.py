@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import weft
 from weft.exceptions import ActorDiedError, ActorError, GetTimeoutError
+from weft.rl.offline import RecordedEpisode
 from weft.rl.rollout import Blueprint, Fragment, RolloutWorker
 from weft.rl.stepping import EnvironmentFailed, Episode
 
@@ -130,6 +131,22 @@ class RolloutWorkers:
             if share
         ]
         return [episode for result in weft.get(refs) for episode in result]
+
+    def record(
+        self, weights: NDArray[np.float32], episodes: int, seed: int, exploration: float | None
+    ) -> Iterator[list[RecordedEpisode]]:
+        """Whole episodes to learn from later, shared out among the workers."""
+        if self._local is not None:
+            yield self._local.record(weights, episodes, seed, exploration)
+            return
+        shares = [len(range(index, episodes, self.count)) for index in range(self.count)]
+        refs = [
+            self._actors[index].record.remote(weights, share, seed + index, exploration)
+            for index, share in enumerate(shares)
+            if share
+        ]
+        for ref in refs:
+            yield weft.get(ref)
 
     def state(self) -> list[dict[str, Any]]:
         if self._local is not None:

@@ -22,6 +22,7 @@ from weft.rl.advantages import mean_of_valid, v_trace
 from weft.rl.algorithm import Algorithm, stack
 from weft.rl.behaviours import Stochastic
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
+from weft.rl.devices import Devices
 from weft.rl.models import ActorCritic
 from weft.rl.rollout import Fragment
 from weft.rl.settings import SettingError, setting
@@ -53,7 +54,10 @@ class ImpalaConfig(AlgorithmConfig):
     value_weight: float = setting(0.5, "of the value loss", at_least=0)
     gradient_norm: float = setting(1.0, "gradients are scaled down to this norm", above=0)
 
+    devices: int = setting(1, "devices of the learner, among which each batch is split", at_least=1)
+
     def check(self) -> None:
+        self.check_devices(self.devices, self.envs_per_worker * self.fragments_per_update)
         if self.fragments_per_update > self.queue_limit:
             raise SettingError(
                 f"ImpalaConfig: a batch needs {self.fragments_per_update} fragments, but queue_limit is "
@@ -170,9 +174,10 @@ def make_update(
     """One gradient step: (learner, batch of arrays [steps, N, ...]) -> (learner, metrics)."""
 
     loss = config.loss_maker(make_loss)(model, config)
+    devices = Devices(config.devices)
 
     def update(learner: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        gradients, said = jax.grad(loss, has_aux=True)(learner["params"], batch)
+        gradients, said = jax.grad(loss, has_aux=True)(learner["params"], devices.split(batch, axis=1))
         changes, optimizer_state = optimizer.update(gradients, learner["optimizer"], learner["params"])
         return {"params": optax.apply_updates(learner["params"], changes), "optimizer": optimizer_state}, said
 

@@ -20,7 +20,9 @@ from weft.rl.algorithm import Algorithm, stack
 from weft.rl.algorithms.ppo import PPOConfig, make_optimizer, make_update, start_learner
 from weft.rl.behaviours import Stochastic
 from weft.rl.models import ActorCritic
-from weft.rl.multi_agent import PerPolicy, as_parallel, is_multi_agent
+from weft.rl.multi_agent import AgentSpaces, PerPolicy, is_multi_agent
+from weft.rl.networks import WeightLayout
+from weft.rl.policy import Policy
 from weft.rl.settings import SettingError, setting
 
 
@@ -37,18 +39,46 @@ class MultiAgentPPO(Algorithm[MultiAgentPPOConfig]):
     name = "MultiAgentPPO"
     config_class = MultiAgentPPOConfig
 
+    def spaces(self) -> tuple[Any, Any]:
+        probe = environments.make(self.env, self.config.env_config)
+        try:
+            if not is_multi_agent(probe):
+                raise SettingError(
+                    f"MultiAgentPPO needs a PettingZoo environment, but {environments.describe(self.env)} has one "
+                    "agent; use PPO"
+                )
+            self.agent_spaces = AgentSpaces(probe)
+        finally:
+            probe.close()
+        return self.agent_spaces.encoder, self.agent_spaces.decoder
+
     def build(self) -> None:
         config = self.config
-        self._agents = self._names_of_agents()
-        self._policy_of = policy_of_each(config.policies, self._agents)
-        model = ActorCritic.of(self.encoder, self.decoder, config, config.initial_log_std)
-        self.behaviour = PerPolicy(lambda: Stochastic(model), self._policy_of, self._agents)
+        self.policy_of_agent = policy_of_each(config.policies, self.agent_spaces)
+        first = {policy: agent for agent, policy in reversed(self.policy_of_agent.items())}
+        encoders, decoders = self.agent_spaces.encoders, self.agent_spaces.decoders
+        models = {
+            policy: ActorCritic.of(encoders[agent], decoders[agent], config, config.initial_log_std)
+            for policy, agent in first.items()
+        }
+        self.behaviour = PerPolicy(lambda policy: Stochastic(models[policy]), self.policy_of_agent, self.agent_spaces)
         optimizer = make_optimizer(config)
-        self.learner = {}
+        self.learner, self._updates = {}, {}
         for policy in self.behaviour.policies:
-            params = {name: jnp.asarray(value) for name, value in model.init(self.rng).items()}
-            self.learner[policy] = start_learner(params, optimizer, self.encoder.feature_size, config)
-        self._update = jax.jit(make_update(model, optimizer, config), donate_argnums=0)
+            params = {name: jnp.asarray(value) for name, value in models[policy].init(self.rng).items()}
+            features = encoders[first[policy]].feature_size
+            self.learner[policy] = start_learner(params, optimizer, features, config)
+            self._updates[policy] = jax.jit(make_update(models[policy], optimizer, config), donate_argnums=0)
+
+    def policy_of(self, agent: str) -> Policy:
+        """What one agent acts by, as it is now."""
+        assert isinstance(self.behaviour, PerPolicy)
+        name = self.policy_of_agent[agent]
+        params = self.learner[name]["params"]
+        layout = WeightLayout(params)
+        encoder, decoder = self.agent_spaces.encoders[agent], self.agent_spaces.decoders[agent]
+        behaviour = self.behaviour.behaviours[name]
+        return Policy(behaviour, encoder, decoder, layout, layout.pack(params), self.seed)
 
     def acting_params(self) -> Mapping[str, Any]:
         return {
@@ -59,47 +89,58 @@ class MultiAgentPPO(Algorithm[MultiAgentPPOConfig]):
 
     def iterate(self) -> Mapping[str, Any]:
         assert isinstance(self.behaviour, PerPolicy)
+        config = self.config
         batch = stack(self.sample())
         said: dict[str, Any] = {}
         with self.metrics.span("learn"):
             for policy in self.behaviour.policies:
-                columns = self.behaviour.columns(policy, batch["rewards"].shape[1])
-                own = {name: array[:, columns] for name, array in batch.items()}
-                orders = self._shuffles(own["rewards"].size)
-                self.learner[policy], of_policy = self._update(self.learner[policy], own, orders)
+                own = self.behaviour.own(policy, batch)
+                orders = shuffles(self.rng, own["valid"], config.epochs, config.minibatch)
+                self.learner[policy], of_policy = self._updates[policy](self.learner[policy], own, orders)
                 said |= {f"{policy}/{name}": value for name, value in of_policy.items()}
             said = jax.device_get(said)
         self.version += 1
         return said
 
-    def _shuffles(self, steps: int) -> NDArray[np.int32]:
-        size = min(self.config.minibatch, steps)
-        count = steps // size
-        orders = [self.rng.permutation(steps)[: count * size] for _ in range(self.config.epochs)]
-        return np.asarray(orders, np.int32).reshape(self.config.epochs, count, size)
 
-    def _names_of_agents(self) -> list[str]:
-        probe = environments.make(self.env, self.config.env_config)
-        try:
-            if not is_multi_agent(probe):
-                raise SettingError(
-                    f"MultiAgentPPO needs a PettingZoo environment, but {environments.describe(self.env)} has one "
-                    "agent; use PPO"
-                )
-            return list(as_parallel(probe).possible_agents)
-        finally:
-            probe.close()
+def shuffles(rng: np.random.Generator, valid: NDArray[np.bool_], epochs: int, minibatch: int) -> NDArray[np.int32]:
+    """[epochs, minibatches, steps] of a policy's part of a batch.
+
+    Where most rows are no steps, as of an agent that seldom has its turn, only those that are get drawn. Their number
+    is rounded up to a power of two, by drawing some twice, since every new number of minibatches is compiled anew.
+    """
+    rows = np.arange(valid.size)
+    steps = np.flatnonzero(valid)
+    if 0 < 2 * len(steps) < valid.size:
+        wanted = min(valid.size, max(minibatch, 1 << (len(steps) - 1).bit_length()))
+        rows = np.resize(steps, wanted)
+    size = min(minibatch, len(rows))
+    count = len(rows) // size
+    orders = [rng.permutation(rows)[: count * size] for _ in range(epochs)]
+    return np.asarray(orders, np.int32).reshape(epochs, count, size)
 
 
-def policy_of_each(policies: str | Mapping[str, str], agents: list[str]) -> dict[str, str]:
-    """Which policy each agent follows."""
-    if policies == "shared":
-        return dict.fromkeys(agents, "shared")
+def policy_of_each(policies: str | Mapping[str, str], agent_spaces: AgentSpaces) -> dict[str, str]:
+    """Which policy each agent follows; agents that share one must have the same spaces."""
+    agents = agent_spaces.agents
     if policies == "independent":
         return {agent: agent for agent in agents}
-    if isinstance(policies, str) or set(policies) != set(agents):
+    if policies != "shared" and (isinstance(policies, str) or set(policies) != set(agents)):
         raise SettingError(
             f"MultiAgentPPOConfig: policies must be 'shared', 'independent' or a mapping of the agents {agents}, "
             f"but got {policies!r}"
         )
-    return dict(policies)
+    chosen = {agent: "shared" if isinstance(policies, str) else policies[agent] for agent in agents}
+    first: dict[str, str] = {}
+    for agent, policy in chosen.items():
+        other = first.setdefault(policy, agent)
+        for theirs, own in (
+            (agent_spaces.encoders[other].space, agent_spaces.encoders[agent].space),
+            (agent_spaces.decoders[other].space, agent_spaces.decoders[agent].space),
+        ):
+            if own != theirs:
+                raise SettingError(
+                    f"MultiAgentPPOConfig: agents {other!r} and {agent!r} cannot share the policy {policy!r}: their "
+                    f"spaces are {theirs} and {own}"
+                )
+    return chosen

@@ -21,6 +21,7 @@ from weft.rl.advantages import generalized_advantages, mean_of_valid
 from weft.rl.algorithm import Algorithm, stack
 from weft.rl.behaviours import Stochastic
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
+from weft.rl.devices import Devices
 from weft.rl.models import ActorCritic
 from weft.rl.settings import SettingError, setting
 
@@ -53,7 +54,11 @@ class PPOConfig(AlgorithmConfig):
     normalize_observations: bool = setting(False, "networks see observations in units of their spread so far")
     initial_log_std: float = setting(0.0, "logarithm of the first standard deviation of continuous actions")
 
+    devices: int = setting(1, "devices of the learner, among which each minibatch is split", at_least=1)
+
     def check(self) -> None:
+        environments = self.envs_per_worker * max(self.workers, 1)
+        self.check_devices(self.devices, environments, self.minibatch if self.devices > 1 else None)
         if self.batch < self.minibatch:
             raise SettingError(f"PPOConfig: minibatch is {self.minibatch}, but a batch has only {self.batch} steps")
 
@@ -81,19 +86,19 @@ class PPO(Algorithm[PPOConfig]):
         return self.learner["params"]
 
     def iterate(self) -> Mapping[str, Any]:
-        fragments = self.sample()
+        batch = stack(self.sample())
         with self.metrics.span("learn"):
-            self.learner, said = self._update(self.learner, stack(fragments), self._shuffles())
+            self.learner, said = self._update(self.learner, batch, self._shuffles(batch["rewards"].size))
             said = jax.device_get(said)
         self.version += 1
         return said
 
-    def _shuffles(self) -> NDArray[np.int32]:
+    def _shuffles(self, steps: int) -> NDArray[np.int32]:
         """[epochs, minibatches, steps]: drawn here, since a sort and a generator would double the compile time."""
-        config = self.config
-        count = config.batch // config.minibatch
-        orders = [self.rng.permutation(config.batch)[: count * config.minibatch] for _ in range(config.epochs)]
-        return np.asarray(orders, np.int32).reshape(config.epochs, count, config.minibatch)
+        epochs, size = self.config.epochs, min(self.config.minibatch, steps)
+        count = steps // size
+        orders = [self.rng.permutation(steps)[: count * size] for _ in range(epochs)]
+        return np.asarray(orders, np.int32).reshape(epochs, count, size)
 
 
 def start_learner(
@@ -171,6 +176,7 @@ def make_update(
         return model.action_inputs_and_value(jnp, params, minibatch["observations"])
 
     loss = config.loss_maker(make_loss)(model, config, evaluate)
+    devices = Devices(config.devices)
 
     def prepare(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as single steps, with the advantages and old log-probabilities that its minibatches need."""
@@ -195,11 +201,11 @@ def make_update(
         return {name: array.reshape(-1, *array.shape[2:]) for name, array in steps.items()}
 
     def update(learner: Any, batch: Mapping[str, Any], shuffles: Any) -> tuple[Any, dict[str, Any]]:
-        steps = prepare(learner["params"], batch)
+        steps = devices.whole(prepare(learner["params"], devices.split(batch, axis=1)))
 
         def minibatch_step(carry: Any, indices: Any) -> tuple[Any, Any]:
             params, optimizer_state, go_on = carry
-            minibatch = {name: array[indices] for name, array in steps.items()}
+            minibatch = devices.split({name: array[indices] for name, array in steps.items()}, axis=0)
             gradients, said = jax.grad(loss, has_aux=True)(params, minibatch)
             changes, new_state = optimizer.update(gradients, optimizer_state, params)
             new_params = optax.apply_updates(params, changes)

@@ -37,6 +37,8 @@ class RecurrentPPOConfig(PPOConfig):
     memory: str = setting("gru", "the kind of memory", one_of=("gru", "lstm"))
     units: int = setting(64, "units of the memory", at_least=1)
 
+    devices: int = setting(1, "devices of the learner", one_of=(1,))
+
     def check(self) -> None:
         environments = self.envs_per_worker * max(self.workers, 1)
         if environments % self.minibatch:

@@ -35,16 +35,21 @@ class TBXLoggerCallback(TrialFileLogger):
         self._paths[trial.trial_id] += f".out.tfevents.{trial.number:010d}.{platform.node()}"
 
     def encode(self, trial: str, results: list[Mapping[str, Any]], is_new: bool) -> bytes:
-        records = [_record(_event(time.time(), file_version=b"brain.Event:2"))] if is_new else []
-        for result in results:
-            step = int(result.get("timesteps_total") or result["training_iteration"])
-            scalars = [
-                (key, float(value))
-                for key, value in flatten(result).items()
-                if isinstance(value, int | float) and key not in _SKIPPED
-            ]
-            records.append(_record(_event(float(result["timestamp"]), step, scalars)))
-        return b"".join(records)
+        return encode_events(results, is_new)
+
+
+def encode_events(results: list[Mapping[str, Any]], is_new: bool) -> bytes:
+    """What to append to an event file, or what a new one begins with; results have a `timestamp`."""
+    records = [_record(_event(time.time(), file_version=b"brain.Event:2"))] if is_new else []
+    for result in results:
+        step = int(result.get("timesteps_total") or result["training_iteration"])
+        scalars = [
+            (key, float(value))
+            for key, value in flatten(result).items()
+            if isinstance(value, int | float) and key not in _SKIPPED
+        ]
+        records.append(_record(_event(float(result["timestamp"]), step, scalars)))
+    return b"".join(records)
 
 
 def _event(wall_time: float, step: int = 0, scalars: Any = (), file_version: bytes = b"") -> bytes:

@@ -1,0 +1,193 @@
+"""Simulators outside: a client's program, its token, its death, and frames that are none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from worlds import Matching
+
+from weft.rl import PPO, EnvironmentFailed, frames
+from weft.rl.external import ExternalClient, ExternalSimulator, write_token
+
+HERE = Path(__file__).parent
+PROGRAM = """
+    import sys
+    from weft.rl.external import ExternalClient
+    from worlds import Matching
+    assert "jax" not in sys.modules
+    world = Matching()
+    with ExternalClient(sys.argv[1], token_file=sys.argv[2]) as client:
+        while True:
+            client.start_episode()
+            seen, _ = world.reset()
+            ended = False
+            while not ended:
+                seen, reward, ended, _, _ = world.step(client.get_action(seen))
+                client.log_returns(reward)
+            client.end_episode(seen)
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    write_token(tmp_path / "token")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    return {
+        "address": f"127.0.0.1:{port}",
+        "token_file": str(tmp_path / "token"),
+        "observation_space": Matching.observation_space,
+        "action_space": Matching.action_space,
+    }
+
+
+@contextlib.contextmanager
+def simulators(settings: dict[str, Any], count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), settings["address"], settings["token_file"]]
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    running = [subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) for _ in range(count)]
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def test_it_learns_from_programs_outside_and_survives_the_death_of_one(
+    settings: dict[str, Any], weft_session: ModuleType
+) -> None:
+    quick: dict[str, Any] = {
+        "workers": 1,
+        "envs_per_worker": 2,
+        "fragment_steps": 64,
+        "learning_rate": 1e-2,
+        "gamma": 0.0,
+        "metrics_window": 10,
+        "seed": 1,
+        "hidden": (32,),
+    }
+    with simulators(settings, 3) as running, PPO(quick, env=ExternalSimulator, env_config=settings) as algorithm:
+        algorithm.train()
+        os.kill(running[0].pid, signal.SIGKILL)  # one of three waits for a free environment
+        for _ in range(30):
+            result = algorithm.train()
+            if result["episode_reward_mean"] > 7:
+                break
+        assert result["episode_reward_mean"] > 7
+        assert result["workers_restarted"] == 0
+
+
+def test_who_does_not_know_the_token_gets_no_action(settings: dict[str, Any]) -> None:
+    env = ExternalSimulator(**settings)
+    waiting = threading.Thread(target=env.reset)
+    waiting.start()
+    try:
+        with pytest.raises(PermissionError, match="refused the token"):
+            ExternalClient(settings["address"], "x" * 64).start_episode()
+        host, port = settings["address"].split(":")
+        with socket.create_connection((host, int(port)), timeout=5) as stranger:
+            frames.receive(stranger)
+            stranger.sendall(struct.pack(">I", 1 << 30))
+            assert stranger.recv(100) == b""
+        with ExternalClient(settings["address"], token_file=settings["token_file"]) as client:
+            client.start_episode()
+            answer: list[Any] = []
+            asking = threading.Thread(target=lambda: answer.append(client.get_action(np.zeros(4, np.float32))))
+            asking.start()
+            waiting.join()
+            client_side = env  # its reset has come back: it can be stepped
+            ended = threading.Thread(target=lambda: (asking.join(), client.end_episode(np.ones(4, np.float32))))
+            ended.start()
+            client.log_returns(0.5)
+            client.log_returns(1.0)
+            seen, reward, terminated, truncated, _ = client_side.step(np.int64(3))
+            ended.join()
+    finally:
+        env.close()
+        waiting.join()
+    assert (answer, seen.tolist(), reward, terminated, truncated) == ([3], [1, 1, 1, 1], 1.5, True, False)
+
+
+def test_a_server_that_does_not_know_the_token_is_not_believed(settings: dict[str, Any]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        frames.send(theirs, "hello", version=frames.VERSION, nonce="00")
+        frames.send(theirs, "welcome", proof="0" * 64)
+        with pytest.raises(frames.BadFrame, match="server does not know the token"):
+            frames.greet_server(ours, "a" * 32)
+
+
+def test_what_is_sent_is_what_arrives() -> None:
+    value = {"a": np.arange(6, dtype=np.uint8).reshape(2, 3), "b": (1, [2.5, np.float32(3)], {"c": None})}
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        frames.send(ours, "act", observation=value)
+        kind, fields = frames.receive(theirs)
+    got = fields["observation"]
+    assert kind == "act" and got["a"].dtype == np.uint8 and np.array_equal(got["a"], value["a"])
+    assert got["b"][0] == 1 and got["b"][1][1] == 3 and got["b"][2] == {"c": None} and isinstance(got["b"], tuple)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{}}",
+        "{}",
+        '{"kind": "a", "fields": {}, "arrays": [{"dtype": "O", "shape": [1]}]}',
+        '{"kind": "a", "fields": {}, "arrays": [{"dtype": "<f8", "shape": [99999999999, 9]}]}',
+        '{"kind": "a", "fields": {}, "arrays": [{"dtype": "<f8", "shape": [-1]}]}',
+        '{"kind": "a", "fields": {"x": {"$array": 3}}, "arrays": []}',
+        "[" * 40_000,
+    ],
+)
+def test_a_frame_that_is_none_is_refused(header: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(struct.pack(">I", len(header)) + header.encode())
+        ours.shutdown(socket.SHUT_WR)
+        with pytest.raises(frames.BadFrame):
+            frames.receive(theirs)
+
+
+def test_an_observation_of_the_wrong_shape_names_the_environment(settings: dict[str, Any]) -> None:
+    wide = {**settings, "observation_space": spaces.Box(0, 1, (7,), np.float32)}
+
+    def send() -> None:
+        with ExternalClient(settings["address"], token_file=settings["token_file"]) as client:
+            client.start_episode()
+            with contextlib.suppress(ConnectionError):
+                client.get_action(np.zeros(4, np.float32))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    expected = pytest.raises(EnvironmentFailed, match=r"reset 0 of environment 0 of ExternalSimulator .* shape \(7,\)")
+    with PPO(env=ExternalSimulator, env_config=wide, envs_per_worker=1) as algorithm, expected:
+        algorithm.train()
+    sender.join()
+
+
+def test_no_client_at_all_is_an_error_with_a_name(settings: dict[str, Any]) -> None:
+    expected = pytest.raises(EnvironmentFailed, match=r"reset 0 of environment 0 of ExternalSimulator .* did not come")
+    with PPO(env=ExternalSimulator, env_config=settings, sample_timeout_s=0.3) as algorithm, expected:
+        algorithm.train()
+
+
+def test_a_client_without_a_server_says_so(settings: dict[str, Any]) -> None:
+    with pytest.raises(TimeoutError, match="does the training program run"):
+        ExternalClient(settings["address"], token_file=settings["token_file"], patience_s=0.1).start_episode()

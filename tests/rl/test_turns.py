@@ -1,0 +1,219 @@
+"""Agents that act in turn, agents that differ, and hierarchies."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from worlds import Matching
+
+from weft.rl import PPO, MultiAgentPPO, SettingError
+from weft.rl.algorithms.multi_agent_ppo import shuffles
+from weft.rl.hierarchy import Hierarchy
+from weft.rl.spaces import SpaceMismatch
+from weft.rl.stepping import EnvironmentFailed, open_environments
+
+QUICK: dict[str, Any] = {
+    "seed": 1,
+    "hidden": (32,),
+    "learning_rate": 1e-2,
+    "gamma": 0.0,
+    "gae_lambda": 0.0,
+    "fragment_steps": 32,
+    "epochs": 4,
+    "metrics_window": 20,
+}
+
+
+class Alternating:
+    """Two agents in turn, each with signs of its own to match. What an agent earns it learns at its next turn.
+
+    The small one sees two signs and knows two answers; it is called twice as often.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "alternating"}
+    possible_agents: ClassVar[list[str]] = ["big", "small"]
+    sizes: ClassVar[dict[str, int]] = {"big": 4, "small": 2}
+    order = ("big", "small", "small")
+    turns = 12
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Box(0, 1, (self.sizes[agent],), np.float32)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(self.sizes[agent])
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.agents = list(self.possible_agents)
+        self._time = 0
+        self._earned = dict.fromkeys(self.agents, 0.0)
+        self._signs = {agent: int(self._rng.integers(size)) for agent, size in self.sizes.items()}
+
+    @property
+    def agent_selection(self) -> str:
+        return self.agents[0] if self._time >= self.turns else self.order[self._time % len(self.order)]
+
+    def last(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        agent = self.agent_selection
+        seen = np.eye(self.sizes[agent], dtype=np.float32)[self._signs[agent]]
+        return seen, self._earned[agent], self._time >= self.turns, False, {}
+
+    def step(self, action: Any) -> None:
+        agent = self.agent_selection
+        if self._time >= self.turns:
+            assert action is None
+            self.agents.remove(agent)
+            return
+        assert self.action_space(agent).contains(action)
+        self._earned[agent] = float(action == self._signs[agent])
+        self._signs[agent] = int(self._rng.integers(self.sizes[agent]))
+        self._time += 1
+
+    def agent_iter(self) -> Iterator[str]:
+        while self.agents:
+            yield self.agent_selection
+
+    def close(self) -> None:
+        pass
+
+
+class Equals(Alternating):
+    """Both agents alike, turn by turn."""
+
+    sizes: ClassVar[dict[str, int]] = {"big": 4, "small": 4}
+    order = ("big", "small")
+
+
+class Scripted:
+    """A behaviour that answers right in even ticks; values are 100 times the first number seen."""
+
+    keeps_next_observations = False
+
+    def begin(self, rng: Any, steps: int, count: int, exploration: float) -> dict[str, Any]:
+        return {}
+
+    def act(self, params: Any, observations: Any, time: int) -> Any:
+        self.seen = observations.copy()
+        return observations.argmax(axis=1) if time % 2 == 0 else (observations.argmax(axis=1) + 1) % 2
+
+    best = act
+
+    def value(self, params: Any, observation: Any, index: int) -> float:
+        return 100.0 * float(observation[0])
+
+    def ended(self, indices: list[int]) -> None:
+        pass
+
+    def recorded(self) -> dict[str, Any]:
+        return {}
+
+
+def test_a_column_holds_an_agents_own_steps_with_what_they_earned() -> None:
+    world = open_environments(Alternating, 2, np.random.default_rng(0), "alternating")
+    world.reset()
+    arrays = world.collect(Scripted(), {}, np.random.default_rng(1), 10, 0.0)  # type: ignore[attr-defined]
+    world.close()
+    # 10 turns of the small one are 15 ticks, an episode of 12 and 3 more; what it did in the last is open.
+    assert arrays["valid"].sum(axis=0).tolist() == [5, 9, 5, 9]
+    for column, ticks in ((0, [0, 3, 6, 9, 12]), (1, [1, 2, 4, 5, 7, 8, 10, 11, 13])):
+        valid = arrays["valid"][:, column]
+        right = [float(tick % 2 == 0) for tick in ticks]
+        assert arrays["rewards"][valid, column].tolist() == right
+        chosen, seen = arrays["actions"][valid, column], arrays["observations"][:-1][valid, column]
+        assert (chosen == seen.argmax(axis=1)).tolist() == [bool(reward) for reward in right]
+    assert arrays["terminated"][:, 1].tolist() == [False] * 7 + [True] + [False] * 2
+    assert arrays["terminated"][:, 0].tolist() == [False] * 3 + [True] + [False] * 6
+    assert np.flatnonzero(arrays["truncated"][:, 1]).tolist() == [8]
+    assert arrays["bootstrap"][8, 1] == 100.0 * arrays["observations"][9, 1, 0]
+    assert [(episode.agent, episode.length) for episode in world.episodes] == [("big", 4), ("small", 8)] * 2
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_agents_that_differ_learn_in_turns(workers: int, weft_session: ModuleType) -> None:
+    with MultiAgentPPO(QUICK, env=Alternating, workers=workers) as algorithm:
+        for _ in range(25):
+            rewards = algorithm.train()["agent_reward_mean"]
+            if rewards["big"] > 3.5 and rewards["small"] > 7.2:
+                break
+        assert rewards["big"] > 3.5 and rewards["small"] > 7.2
+        assert algorithm.evaluate(8)["episode_reward_mean"] > 5
+        assert [algorithm.policy_of("big").act(sign) for sign in np.eye(4, dtype=np.float32)] == [0, 1, 2, 3]
+        assert [algorithm.policy_of("small").act(sign) for sign in np.eye(2, dtype=np.float32)] == [0, 1]
+
+
+def test_agents_that_are_alike_share_a_policy_in_turns() -> None:
+    with PPO(QUICK, env=Equals) as shared, MultiAgentPPO(QUICK, env=Equals, policies="shared") as named:
+        assert shared.train()["timesteps_total"] > 0
+        named.train()
+        assert sorted(named.learner) == ["shared"]
+
+
+def test_agents_that_differ_cannot_share() -> None:
+    with pytest.raises(SettingError, match="agents 'big' and 'small' cannot share the policy 'shared'"):
+        MultiAgentPPO(env=Alternating, policies="shared")
+    with pytest.raises(SpaceMismatch, match="use MultiAgentPPO"):
+        PPO(env=Alternating)
+
+
+def test_a_turn_based_environment_that_crashes_is_named() -> None:
+    class Crashing(Alternating):
+        def step(self, action: Any) -> None:
+            if self._time == 4:
+                raise OSError("the board is gone")
+            super().step(action)
+
+    expected = pytest.raises(EnvironmentFailed, match=r"step .* of environment 0 of .*Crashing in worker 0 failed: OSE")
+    with MultiAgentPPO(QUICK, env=Crashing) as algorithm, expected:
+        algorithm.train()
+
+
+@pytest.mark.parametrize("policies", ["shared", "independent", {"player_1": "a", "player_2": "a"}])
+def test_a_game_of_pettingzoo_is_learnt_from(policies: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pettingzoo.classic import tictactoe_v3
+
+    with MultiAgentPPO(QUICK, env=tictactoe_v3.env, envs_per_worker=2, policies=policies) as algorithm:
+        result = algorithm.train()
+        assert set(result["agent_reward_mean"]) == {"player_1", "player_2"}
+        # A game has five to nine moves, and who begins makes one more at most.
+        assert 2.5 <= result["episode_len_mean"] <= 5
+
+
+class Held(Matching):
+    """A sign that stays for two steps."""
+
+    def _show(self) -> Any:
+        shown = super()._show() if self._time % 2 == 0 else np.eye(4, dtype=np.float32)[self._sign]
+        return shown
+
+
+def obedience(seen: Any, goal: Any, after: Any, reward: float) -> float:
+    return float(np.argmax(seen[:4]) == goal) * reward
+
+
+def make_hierarchy() -> Hierarchy:
+    return Hierarchy(Held(), spaces.Discrete(4), 2, obedience)
+
+
+def test_a_manager_learns_to_set_goals_and_a_worker_to_reach_them() -> None:
+    with MultiAgentPPO(QUICK, env=make_hierarchy, learning_rate=2e-2) as algorithm:
+        for _ in range(60):
+            rewards = algorithm.train()["agent_reward_mean"]
+            if min(rewards.values()) > 6.5:
+                break
+        assert min(rewards.values()) > 6.5, rewards
+
+
+def test_of_an_agent_that_seldom_acts_only_its_steps_are_drawn() -> None:
+    rng = np.random.default_rng(0)
+    valid = np.zeros((40, 2), np.bool_)
+    valid[[3, 7, 11], 1] = True
+    assert set(shuffles(rng, valid, 2, 4).ravel().tolist()) == {7, 15, 23}
+    assert shuffles(rng, np.ones((4, 4), np.bool_), 3, 5).shape == (3, 3, 5)
