@@ -64,7 +64,7 @@ class Worker {
     void execute(Incoming& incoming);
     void answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& here);
     void fail(Frame& frame);
-    void stream(Frame& frame, PyObject* result);
+    void stream(Incoming& incoming, Frame& frame, PyObject* result);
     void on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive);
     void create(Frame& frame, Arguments& arguments);
     void answer_creation(const Frame& frame);
@@ -72,7 +72,7 @@ class Worker {
     bool bind_job();
     bool decode(Incoming& incoming, Frame& frame, Arguments& arguments);
     PyObject* call(Frame& frame, Arguments& arguments);
-    void keep_inputs(Incoming& incoming, const Frame& frame);
+    void keep_inputs(Incoming& incoming, const Frame& frame, const Arguments* live = nullptr);
 
     std::shared_ptr<Core> core_;
     std::unordered_map<uint64_t, PyObject*> functions_;
@@ -202,6 +202,18 @@ PyObject* Worker::call(Frame& frame, Arguments& arguments) {
                                      arguments.names.get());
 }
 
+/// The host is given what failed (a function, a class, or a method's name) and its arguments, for a replay;
+/// the exception that is set stays.
+void show_inputs(PyObject* what, PyObject* args, PyObject* kwargs) {
+    static PyObject* const name_keep = PyUnicode_InternFromString("keep_inputs");
+    PyObject *type = nullptr, *error = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &error, &trace);
+    PyObject* all[] = {session().host, what, args, kwargs};
+    if (!Owned(PyObject_VectorcallMethod(name_keep, all, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)))
+        PyErr_Clear();  // there is nothing to replay
+    PyErr_Restore(type, error, trace);
+}
+
 void Worker::create(Frame& frame, Arguments& arguments) {
     core_->is_actor.store(true);
     PyObject* cls = load(frame.header.function);
@@ -220,6 +232,7 @@ void Worker::create(Frame& frame, Arguments& arguments) {
             Py_CLEAR(actor_);
         }
     }
+    if (actor_ == nullptr && kwargs) show_inputs(cls, args.get(), kwargs.get());
     answer_creation(frame);
 }
 
@@ -289,46 +302,52 @@ void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& h
         fail(*frame);
     } else {
         Owned result(call(*frame, arguments));
-        arguments.clear();
+        const bool has_raised = !result;
+        if (!has_raised) arguments.clear();
         if (result && core_->is_actor.load() && is_cancelled())
             reply_cancelled(*core_, *frame);  // it could not be stopped; its caller has given it up
         else if (result && (flags & kStreaming))
-            stream(*frame, result.get());
+            stream(incoming, *frame, result.get());
         else if (!result || !reply_results(*core_, *frame, result.get())) {
-            keep_inputs(incoming, *frame);
+            keep_inputs(incoming, *frame, has_raised ? &arguments : nullptr);
+            arguments.clear();
             fail(*frame);
         }
     }
     drop_nested(*core_, *frame);
 }
 
-/// The host is given a task's function and arguments as they came, for a replay; the exception that is set
-/// stays. Not those with refs inside, which were counted once already.
-void Worker::keep_inputs(Incoming& incoming, const Frame& frame) {
+/// Of a task or call that failed: its arguments as they came, or, where refs inside them were counted once
+/// already, as they are now (`live`).
+void Worker::keep_inputs(Incoming& incoming, const Frame& frame, const Arguments* live) {
     const TaskHeader& header = frame.header;
-    if ((header.flags & (kIsMethod | kIsCreation)) != 0 || header.nested != 0 || is_cancelled()) return;
+    if ((header.flags & kIsCreation) != 0 || is_cancelled()) return;
+    bool has_refs = header.nested != 0;
     Cursor deps(incoming.bytes.data() + sizeof(TaskHeader) + header.static_bytes,
                 incoming.bytes.size() - sizeof(TaskHeader) - header.static_bytes);
     for (int i = 0; i < header.deps; ++i) {
         const auto value = deps.take<PackedValue>();
-        if (value.nested != 0) return;
+        has_refs = has_refs || value.nested != 0;
         deps.skip(value.bytes);
     }
+    if (has_refs && live == nullptr) return;
     PyObject *type = nullptr, *error = nullptr, *trace = nullptr;
     PyErr_Fetch(&type, &error, &trace);
     {
         Frame again;
-        Arguments arguments;
-        PyObject* function = load(header.function);
+        Arguments decoded;
         Owned args, kwargs;
-        if (function != nullptr && decode(incoming, again, arguments)) {
-            args = Owned(arguments.tuple());
-            kwargs = Owned(arguments.dict());
+        Owned what((header.flags & kIsMethod) != 0
+                       ? PyUnicode_FromStringAndSize(frame.method.data(), Py_ssize_t(frame.method.size()))
+                       : Py_XNewRef(load(header.function)));
+        if (what && (has_refs || decode(incoming, again, decoded))) {
+            const Arguments& found = has_refs ? *live : decoded;
+            args = Owned(found.tuple());
+            kwargs = Owned(found.dict());
         }
-        static PyObject* const name_keep = PyUnicode_InternFromString("keep_inputs");
-        PyObject* all[] = {session().host, function, args.get(), kwargs.get()};
-        if (!args || !kwargs ||
-            !Owned(PyObject_VectorcallMethod(name_keep, all, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)))
+        if (args && kwargs)
+            show_inputs(what.get(), args.get(), kwargs.get());
+        else
             PyErr_Clear();  // an argument whose memory is gone: there is nothing to replay
     }
     PyErr_Restore(type, error, trace);
@@ -344,7 +363,7 @@ void Worker::fail(Frame& frame) {
 }
 
 /// Runs a generator, sending its items as they come, at most a window ahead of the consumer (STR-2).
-void Worker::stream(Frame& frame, PyObject* result) {
+void Worker::stream(Incoming& incoming, Frame& frame, PyObject* result) {
     Owned iterator(PyObject_GetIter(result));
     if (!iterator) return fail(frame);
     std::shared_ptr<Credit> credit;
@@ -379,6 +398,7 @@ void Worker::stream(Frame& frame, PyObject* result) {
         PyErr_Clear();
         reply_cancelled(*core_, frame);
     } else if (failed) {
+        keep_inputs(incoming, frame);
         end_stream_with_exception(*core_, frame, sent);
     } else {
         reply_results(*core_, frame, Py_None);

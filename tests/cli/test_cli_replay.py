@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.engine.cluster.client import Client
 
 
 @weft.remote
@@ -31,6 +34,56 @@ def looks(path: str) -> str:
     """Fails as long as the file is not there."""
     with open(path) as file:
         return file.read()
+
+
+@weft.remote
+def sums(refs: list[Any]) -> float:
+    return sum(float(weft.get(ref).sum()) for ref in refs) / divides_by_nothing(refs)
+
+
+def divides_by_nothing(refs: list[Any]) -> int:
+    raise ZeroDivisionError(f"{sum(weft.get(ref).sum() for ref in refs):g}")
+
+
+@weft.remote
+def nests(value: int) -> Any:
+    return weft.get(divides.remote([value], 0, note="nested"))
+
+
+@weft.remote
+def counts_down(start: int) -> Any:
+    while True:
+        yield 1 / start
+        start -= 1
+
+
+@weft.remote(num_cpus=0)
+class Account:
+    def __init__(self, start: Any) -> None:
+        self.sum = start + 0
+
+    def add(self, amount: int) -> None:
+        self.sum += amount
+
+    def takes(self, amount: int) -> None:
+        if amount > self.sum:
+            raise ValueError(f"{self.sum} is less than {amount}")
+        self.sum -= amount
+
+
+@weft.remote(num_cpus=0)
+class AsyncAccount:
+    async def fails(self, amount: int) -> None:
+        raise ValueError(f"awaited {amount}")
+
+
+@weft.remote(num_cpus=0)
+class Holder:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def fails(self) -> None:
+        raise ValueError("with a lock")
 
 
 def replay(task: str, *arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
@@ -75,17 +128,115 @@ def test_a_debugger_stops_where_it_raised_or_at_its_first_line() -> None:
     assert "divides()" in replay(task, "--break", typed="p by\nc\n").stdout
 
 
-def test_what_is_too_large_or_never_failed_can_not_be_replayed() -> None:
-    large = failed(divides.remote(np.zeros(1 << 20), 0))
+def test_large_arguments_are_recorded_too() -> None:
+    told = replay(failed(divides.remote(np.ones(1 << 20), 0, note="large")))
+    assert "ZeroDivisionError: large: 1.04858e+06 by 0" in told.stderr
+
+
+def test_what_never_failed_or_can_not_be_pickled_says_so() -> None:
     ref = makes.remote(1)
     weft.get(ref)
-    for task in (large, ref.hex()[:24]):
-        told = replay(task)
-        assert told.returncode == 1 and "no inputs of a failed task" in told.stderr
+    assert "it may not have failed" in replay(ref.hex()[:24]).stderr
+    holder = Holder.remote()
+    told = replay(failed(holder.fails.remote()))
+    assert told.returncode == 1 and "can not be pickled" in told.stderr and "lock" in told.stderr
 
 
-def test_refs_inside_arguments_are_neither_recorded_nor_counted_twice() -> None:
-    inner = weft.put(np.zeros(1 << 16))
-    task = failed(divides.remote([inner], 0))
-    assert "no inputs of a failed task" in replay(task).stderr
+def test_refs_inside_arguments_have_their_values_and_are_not_counted_twice() -> None:
+    inner = weft.put(np.ones(1 << 16))
+    task = failed(sums.remote([inner, makes.remote(3)]))
+    assert "ZeroDivisionError: 65539" in replay(task).stderr
     assert weft.get(inner).nbytes == 8 << 16
+
+
+def test_what_the_task_submits_runs_in_the_foreground_too() -> None:
+    told = replay(failed(nests.remote(4)))
+    assert "ZeroDivisionError: nested: 4 by 0" in told.stderr and "in nests" in told.stderr
+
+
+def test_a_generator_is_run_to_where_it_failed() -> None:
+    refs = counts_down.remote(2)
+    with pytest.raises(ZeroDivisionError):
+        [weft.get(ref) for ref in refs]
+    (row,) = [row for row in failures() if row["name"] == "counts_down"]
+    assert "in counts_down" in replay(row["task_id"]).stderr
+
+
+def test_a_failing_call_begins_with_the_state_of_its_actor() -> None:
+    account = Account.remote(5)
+    weft.get(account.add.remote(7))
+    told = replay(failed(account.takes.remote(20)))
+    assert told.returncode == 1 and "ValueError: 12 is less than 20" in told.stderr
+    assert "begins with the state" in told.stdout
+
+
+def test_calls_of_concurrent_actors_and_constructors_are_recorded_too() -> None:
+    account = AsyncAccount.remote()
+    assert "ValueError: awaited 3" in replay(failed(account.fails.remote(3))).stderr
+    broken = Account.remote("x")
+    with pytest.raises(weft.exceptions.ActorDiedError):
+        weft.get(broken.add.remote(1))
+    (row,) = [row for row in failures() if row["name"] == "Account.__init__"]
+    told = replay(row["task_id"])
+    assert "replays Account" in told.stdout and "TypeError" in told.stderr
+
+
+def failures() -> list[dict[str, Any]]:
+    client = Client(weft.init(ignore_reinit_error=True)["address"], None)
+    return [row for node in client.ask("errors") for row in node["errors"]]
+
+
+EXACT = """
+import subprocess, sys, weft
+context = weft.init(num_cpus=1)
+
+@weft.remote
+class Account:
+    def __init__(self, start):
+        self.sum = start
+        self.add(0)
+    def add(self, amount):
+        self.sum += amount
+        if amount < 0:
+            raise ValueError("negative")
+        return self.twice()
+    def twice(self):
+        return 2 * self.sum
+    def spoil(self):
+        self.sum *= 10
+        raise KeyError(self.sum)
+
+@weft.remote
+class Async(Account.__wrapped__):
+    async def slow(self):
+        return self.sum
+
+for kind in (Account, Async):
+    account = kind.remote(1)
+    for amount in (2, -1, 3):
+        try:
+            weft.get(account.add.remote(amount))
+        except ValueError:
+            pass
+    ref = account.spoil.remote()
+    try:
+        weft.get(ref)
+    except KeyError as error:
+        print("first", error)
+    command = [sys.executable, "-m", "weft.cli", "replay", "--address", context["address"], ref.hex()[:24]]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    print(ended.stdout, ended.stderr.splitlines()[-1])
+"""
+
+
+def test_with_recorded_calls_an_actor_is_run_from_its_beginning_to_the_failing_call() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", EXACT], env={**os.environ, "WEFT_RECORD_CALLS": "1"}, capture_output=True, text=True,
+        timeout=100,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    _, *replays = ended.stdout.split("first ")
+    assert len(replays) == 2
+    for text in replays:
+        assert text.rstrip().endswith("KeyError: 50")
+        assert "call 2 of 3 before it, add, raised ValueError('negative')" in text

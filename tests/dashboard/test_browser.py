@@ -5,6 +5,8 @@ Screenshots go to build/screenshots. Skipped, with a word, where there is no chr
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import threading
 import time
@@ -16,6 +18,10 @@ import pytest
 
 import weft
 from weft.cluster_utils import Cluster
+from weft.data.board import DataBoard
+from weft.data.running import Report
+from weft.data.statistics import Statistics
+from weft.train.board import TrainBoard
 from weft.util import board
 from weft.util.placement_group import placement_group
 
@@ -29,20 +35,26 @@ SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 UNNAMED = """return [...document.querySelectorAll("button, a, input, select")].filter((one) =>
     !(one.innerText || one.ariaLabel || one.labels?.length || one.title)).length"""
+COLOURS = """const behind = (one) => getComputedStyle(one).backgroundColor;
+    const places = [document.body, document.documentElement].map(behind);
+    return [getComputedStyle(document.querySelector("main")).color, places.find((one) => one !== "rgba(0, 0, 0, 0)")]"""
 PAGES = {
-    "": "nodes alive",
-    "stream": "By function",
+    "": "2 of ",
+    "stream": "Counter.add",
     "graph": "The same as a table",
-    "tasks": "What ran lately",
+    "tasks": "Counter.add",
     "actors": "Counter",
-    "objects": "objects,",
-    "jobs": "Drivers",
+    "objects": "1.0 MiB",
+    "jobs": str(os.getpid()),
     "groups": "pair",
     "logs": "needle",
     "errors": "ValueError",
     "profile": "flame graph",
     "tune": "learning",
     "rl": "steps/s",
+    "train": "checkpoint_000001",
+    "data": "map(double)",
+    "serve": "default:Model#1",
 }
 
 
@@ -155,9 +167,43 @@ def work(cluster: Cluster) -> Iterator[list[Any]]:
     )
     run = {"algorithm": "PPO", "environment": "CartPole-v1", "steps": 10, "steps_per_second": 5.0}
     board.publish("rl", "run", {**run, "rewards": [[0, 1], [10, 5]], "throughput": [[0, 4], [10, 5]]})
+    publish_of_libraries()
     yield kept
-    board.withdraw("tune", "learning")
-    board.withdraw("rl", "run")
+    for page, name in (("tune", "learning"), ("rl", "run"), ("train", "fit"), ("serve", "applications")):
+        board.withdraw(page, name)
+
+
+def publish_of_libraries() -> None:
+    """A training and a dataset as their own boards tell of them, and an application as the controller's does."""
+    training = TrainBoard("fit", "torch", "/results/fit")
+    training.began(["a" * 32, "b" * 32])
+    for number in range(1, 20):
+        training.reported({"loss": 1 / number, "epoch": number, "note": HOSTILE}, f"checkpoint_{number:06}")
+    training.ended(None)
+    statistics = Statistics()
+    shown = DataBoard(64 << 20)
+    for number in range(5):
+        statistics.add("map(double)", Report(1000, 8000, None, 0.1, (), {}, (), (), {}))  # type: ignore[arg-type]
+        statistics.held(number << 20, 2)
+        shown._next_s = 0.0
+        shown.tell(statistics)
+    replica = {"state": "RUNNING", "ongoing": 2, "served": 900, "p50_s": 0.002, "p95_s": 0.01, "p99_s": 0.05}
+    now_s = time.time()
+    deployment = {
+        "name": "Model",
+        "status": "HEALTHY",
+        "message": "",
+        "target": 2,
+        "waiting": 3,
+        "ongoing": 4,
+        "limit": 100,
+        "requests_per_s": 451.5,
+        "replicas": [{"id": f"default:Model#{number}", **replica} for number in (1, 2)],
+        "rate": [[now_s - 10 + at, 400 + 10 * at] for at in range(10)],
+        "p95": [[now_s - 10 + at, 0.01 + at / 1000] for at in range(10)],
+    }
+    application = {"name": "default", "route_prefix": "/", "deployments": [deployment]}
+    board.publish("serve", "applications", {"applications": [application]})
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -207,7 +253,7 @@ def test_keys_the_theme_and_a_phone(browser: Browser, work: list[Any]) -> None:
     browser.wait(lambda: browser.run("return document.documentElement.dataset.theme") != before, "the other theme")
     browser.driver.save_screenshot(str(SHOTS / "stream-other-theme.png"))
     browser.driver.set_window_size(420, 900)
-    for page in ("", "logs", "tasks"):
+    for page in PAGES:
         browser.open(page)
         browser.wait(lambda page=page: PAGES[page] in browser.text(), page)  # type: ignore[misc]
         width = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -217,12 +263,47 @@ def test_keys_the_theme_and_a_phone(browser: Browser, work: list[Any]) -> None:
 
 
 def test_what_is_not_text_has_words_for_a_screen_reader(browser: Browser, work: list[Any]) -> None:
-    for page in ("", "stream", "graph", "tune", "rl"):
+    for page in ("", "stream", "graph", "tune", "rl", "train", "data", "serve"):
         browser.open(page)
         browser.wait(lambda: browser.run("return document.querySelectorAll('[role=img]').length"), "charts")
         assert browser.run("return [...document.querySelectorAll('[role=img]')].every((one) => one.ariaLabel)")
     assert browser.run(UNNAMED) == 0
     assert browser.run("return document.documentElement.lang") == "en"
+
+
+def test_every_page_in_the_other_theme(browser: Browser, work: list[Any]) -> None:
+    for page in PAGES:
+        browser.open(page)
+        browser.wait(lambda page=page: PAGES[page] in browser.text(), page)  # type: ignore[misc]
+        browser.driver.save_screenshot(str(SHOTS / f"{theme(browser)}-{page or 'cluster'}.png"))
+        colour, behind = browser.run(COLOURS)
+        assert contrast(colour, behind) > 7, (page, colour, behind)
+
+
+def theme(browser: Browser) -> str:
+    return str(browser.run("return document.documentElement.dataset.theme"))
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG defines it, of two colours as the browser writes them."""
+
+    def light(colour: str) -> float:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_pages_of_libraries_renew_themselves(browser: Browser, work: list[Any]) -> None:
+    browser.open("train")
+    training = TrainBoard("another", "torch", "/results/another")
+    training.reported({"loss": 0.1}, "checkpoint_000777")
+    training.ended(ValueError("out of luck"))
+    browser.wait(lambda: "checkpoint_000777" in browser.text() and "out of luck" in browser.text(), "the newest")
+    board.withdraw("train", "another")
+    browser.wait(lambda: "checkpoint_000777" not in browser.text(), "its end")
 
 
 def test_the_page_survives_the_loss_of_a_node(browser: Browser, work: list[Any], cluster: Cluster) -> None:
@@ -232,3 +313,7 @@ def test_the_page_survives_the_loss_of_a_node(browser: Browser, work: list[Any],
     cluster.remove_node(lost, allow_graceful=False)
     browser.wait(lambda: "2 of 3" in browser.text() and "dead" in browser.text(), "a dead node")
     browser.driver.save_screenshot(str(SHOTS / "cluster-node-lost.png"))
+    for page in PAGES:
+        browser.open(page)
+        browser.wait(lambda page=page: PAGES[page] in browser.text(), page)  # type: ignore[misc]
+        assert not browser.driver.find_elements("css selector", ".problem"), page

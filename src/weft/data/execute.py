@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import weft
+from weft.data.board import DataBoard
 from weft.data.errors import DataError
 from weft.data.progress import Progress
 from weft.data.running import Report
@@ -78,6 +79,7 @@ class Execution:
     runs: bool = True
     """False where a plan is only to be shown."""
     sizing: Sizing = field(init=False)
+    board: DataBoard = field(init=False)
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
@@ -85,6 +87,7 @@ class Execution:
             weft.init()
         there = weft.cluster_resources()
         self.sizing = Sizing(max(1, int(there.get("CPU", 1))), int(there.get("object_store_memory", 2**30)))
+        self.board = DataBoard(self.sizing.budget_bytes)
 
     @property
     def cpus(self) -> int:
@@ -121,6 +124,7 @@ class Execution:
                 elif unfinished:
                     self._await_some(unfinished, window)
         finally:
+            self.board.end(self.statistics)
             for run in unfinished.values():
                 for report in run.reports:
                     weft.cancel(report)
@@ -135,6 +139,7 @@ class Execution:
                 self.statistics.add(name, report)
             self.statistics.held(window.held_bytes, window.running)
             self.progress.tell(self.statistics)
+            self.board.tell(self.statistics)
 
     def _submissions(self, branches: Sequence[Branch], stack: contextlib.ExitStack) -> Iterator[_Run]:
         index = 0

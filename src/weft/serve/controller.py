@@ -22,6 +22,7 @@ import weft
 from weft import cloudpickle
 from weft.exceptions import ActorError
 from weft.serve import replica as replicas
+from weft.serve.board import ServeBoard
 from weft.serve.build import BuiltDeployment
 from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext
@@ -70,6 +71,7 @@ class Controller:
         if saved is not None:
             self._recover(cloudpickle.loads(saved), codes)
         self._spawn(self._tick())
+        self._spawn(ServeBoard(self._described).run())
 
     # ---- asked by the API --------------------------------------------------------------------------------
 
@@ -447,6 +449,15 @@ class Controller:
         self._save()
         self._routes_changed.set()
         self._routes_changed = asyncio.Event()
+
+    def _described(self) -> dict[str, tuple[str | None, dict[str, Running]]]:
+        """By application: its route, and its deployments by name, canaries too."""
+        found = {}
+        for one in self._applications.values():
+            names = [*one.deployments, *(f"{name}{CANARY}" for name in one.deployments)]
+            running = {name: self._deployments.get(f"{one.name}:{name}") for name in names}
+            found[one.name] = (one.route_prefix, {name: of for name, of in running.items() if of is not None})
+        return found
 
     def _status_of(self, application: RunningApplication) -> dict[str, Any]:
         found = {}

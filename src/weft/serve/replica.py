@@ -9,6 +9,7 @@ Every answer carries how many requests are under way here, from all callers: tha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from weft.actor import exit_actor
 from weft.serve.bundles import REFUSED, TAKEN, Bundles
 from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext, RequestContext, replica_context, request_context
+from weft.serve.latencies import Figures, Latencies
 from weft.serve.user_code import UserCode
 
 Answer = tuple[int, int, Any]
@@ -36,6 +38,7 @@ class Replica:
         self._is_draining = False
         self._bundles: dict[str, Bundles] = {}
         """By caller."""
+        self._latencies = Latencies()
         self._changed = asyncio.Event()
         """Set, and replaced, when a request has ended."""
 
@@ -63,11 +66,11 @@ class Replica:
     async def answer(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> Answer:
         if self._is_draining or self._ongoing >= self._limit:
             return REFUSED, self._ongoing, None
-        self._begin(context)
+        began_s = self._begin(context)
         try:
             value = await self._code.call(method, args, kwargs)
         finally:
-            self._end()
+            self._end(began_s)
         return TAKEN, self._ongoing, value
 
     async def exchange(self, caller: str, packed: bytes) -> bytes:
@@ -91,7 +94,7 @@ class Replica:
         if self._is_draining or self._ongoing >= self._limit:
             yield REFUSED, self._ongoing, None
             return
-        self._begin(context)
+        began_s = self._begin(context)
         try:
             yield TAKEN, self._ongoing, None
             items = self._code.stream(method, args, kwargs)
@@ -101,7 +104,7 @@ class Replica:
             finally:
                 await items.aclose()  # type: ignore[attr-defined]
         finally:
-            self._end()
+            self._end(began_s)
 
     async def room(self) -> int:
         """Returns once a request would be taken, or never will be; how many are under way."""
@@ -117,6 +120,10 @@ class Replica:
     async def load(self) -> int:
         return self._ongoing
 
+    async def figures(self) -> Figures:
+        """Of the requests that it has answered."""
+        return self._latencies.figures()
+
     async def drain(self) -> None:
         self._is_draining = True
         self._wake()
@@ -130,13 +137,15 @@ class Replica:
         """End the process once every answer has left it."""
         exit_actor()
 
-    def _begin(self, context: RequestContext) -> None:
+    def _begin(self, context: RequestContext) -> float:
         self._ongoing += 1
         request_context.set(context)
         replica_context.set(self._identity)
+        return time.perf_counter()
 
-    def _end(self) -> None:
+    def _end(self, began_s: float) -> None:
         self._ongoing -= 1
+        self._latencies.add(time.perf_counter() - began_s)
         self._wake()
 
     def _wake(self) -> None:

@@ -173,6 +173,11 @@ class DeploymentState:
         return sum(record.ongoing for record in self.replicas.values())
 
     @property
+    def waiting(self) -> int:
+        """Requests that callers hold back because every replica is full."""
+        return sum(self._waiting.values())
+
+    @property
     def draining(self) -> list[str]:
         return [name for name, record in self.replicas.items() if record.state is ReplicaState.DRAINING]
 
@@ -188,7 +193,7 @@ class DeploymentState:
         scaling = self.config.autoscaling
         if scaling is None or self.is_deleted:
             return self._reconcile(now_s)
-        wanted = scaling.replicas_for(self.ongoing + sum(self._waiting.values()))
+        wanted = scaling.replicas_for(self.ongoing + self.waiting)
         sign = (wanted > self.target) - (wanted < self.target)
         if sign == 0:
             self._scale_since_s, self._scale_sign = None, 0

@@ -26,6 +26,7 @@ from typing import Any
 
 import weft
 from weft.train.backends import BACKENDS, keeps_processes
+from weft.train.board import TrainBoard
 from weft.train.crew import Crew, Member
 from weft.train.errors import WorkersLostError
 from weft.train.generation import End, Generation
@@ -165,8 +166,17 @@ class _Fit:
         self._losses = 0
         self._size = 0
         self._progress = ProgressLine(name)
+        self._board = TrainBoard(name, trainer.backend, storage.root)
 
     def run(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            self._board.ended(error)
+            raise
+        self._board.ended(None)
+
+    def _run(self) -> None:
         trainer = self._trainer
         self._storage.write(MARKER, self._run_id.encode())
         crew = Crew(
@@ -182,6 +192,7 @@ class _Fit:
                 self._history.rewind()
                 members = crew.assemble()
                 self._size = len(members)
+                self._board.began([member.place.node_id for member in members if member.place is not None])
                 end = Generation(crew, members, self._assignments(members, number), self._reported).run(keeps)
                 if end is End.FINISHED:
                     return
@@ -208,6 +219,7 @@ class _Fit:
         if report.checkpoint is not None:
             self._losses = 0
         self._progress.update(self._size, len(self._history.metrics), report.metrics)
+        self._board.reported(report.metrics, report.checkpoint)
         if self._on_report is not None:
             self._on_report(report.metrics, _checkpoint(self._storage, report.checkpoint))
 

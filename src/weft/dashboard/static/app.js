@@ -6,13 +6,14 @@ import { Graph } from "/pages/graph.js";
 import { Actors, Groups, Jobs, Objects, Tasks } from "/pages/listings.js";
 import { Errors, Logs } from "/pages/words.js";
 import { Profile } from "/pages/profile.js";
-import { Rl, Tune } from "/pages/boards.js";
+import { Data, Rl, Serve, Train, Tune } from "/pages/boards.js";
 
 const PAGES = [
   ["", "Cluster", Cluster], ["stream", "Task stream", Stream], ["graph", "Task graph", Graph],
   ["tasks", "Tasks", Tasks], ["actors", "Actors", Actors], ["objects", "Objects", Objects], ["jobs", "Jobs", Jobs],
   ["groups", "Placement groups", Groups], ["logs", "Logs", Logs], ["errors", "Errors", Errors],
   ["profile", "Profile", Profile], ["tune", "Tuning", Tune], ["rl", "RL", Rl],
+  ["train", "Training", Train], ["data", "Data", Data], ["serve", "Serving", Serve],
 ];
 
 const here = () => location.hash.replace(/^#\/?/, "").split("?")[0];
@@ -48,10 +49,14 @@ function App() {
   const [theme, toggle] = useTheme();
   useKeys();
   useEffect(() => {
-    const moved = () => { setAt(here()); document.querySelector("main").focus(); };
+    const moved = () => { setAt(here()); scrollTo(0, 0); document.querySelector("main").focus({ preventScroll: true }); };
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
   }, []);
+  useEffect(() => {
+    const link = document.querySelector("nav.pages a[aria-current]");
+    if (link) link.parentElement.scrollLeft = link.offsetLeft - link.parentElement.offsetLeft - 60;
+  }, [at]);
   const [, title, Page] = PAGES.find(([path]) => path === at) || PAGES[0];
   document.title = `${title} – Weft`;
   return html`

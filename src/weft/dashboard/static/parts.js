@@ -1,8 +1,8 @@
 // What the pages are made of: tables, charts, states. All text goes through the template, which escapes it.
 import { html, useEffect, useRef, useState } from "/vendor/preact-htm.module.js";
 
-const GOOD = /^(alive|ok|running|finished|created|succeeded|leased|idle|actor|terminated)$/i;
-const BAD = /^(dead|failed|lost|removed|error)$/i;
+const GOOD = /^(alive|ok|running|finished|created|succeeded|leased|idle|actor|terminated|healthy)$/i;
+const BAD = /^(dead|failed|lost|removed|error|unhealthy)$/i;
 
 export const State = ({ of }) =>
   html`<span class=${`state ${GOOD.test(of) ? "good" : BAD.test(of) ? "bad" : "busy"}`}>${String(of)}</span>`;

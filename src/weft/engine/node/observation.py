@@ -51,6 +51,8 @@ class Observation:
         offer("node_metrics", self.node_metrics)
         offer("node_inputs", self.node_inputs)
         offer("inputs", lambda params: self._of_all("node_inputs", params))
+        offer("node_inputs_part", self.node_inputs_part)
+        offer("inputs_part", lambda params: self._of_all("node_inputs_part", params))
         offer("node_breakpoints", lambda params: [row for _, row in daemon.requests.breakpoints.values()])
         offer("breakpoints", lambda params: self._of_all("node_breakpoints", params))
         offer("dashboard", lambda params: daemon.dashboard())
@@ -102,10 +104,13 @@ class Observation:
             "failures": list(self._daemon.failures),
         }
 
-    def node_inputs(self, params: dict[str, Any]) -> list[tuple[str, bytes]]:
-        """Of failed tasks whose id begins so: (task, what it was called with)."""
-        known = self._daemon.requests.inputs
-        return [(task, inputs) for task, inputs in known.items() if task.startswith(params["task"])]
+    def node_inputs(self, params: dict[str, Any]) -> list[tuple[str, int]]:
+        """Of failed tasks whose id begins so: (task, bytes of what it was called with)."""
+        return self._daemon.requests.inputs.find(params["task"])
+
+    def node_inputs_part(self, params: dict[str, Any]) -> bytes:
+        """Of what that task was called with, from an offset on; empty where it is not kept."""
+        return self._daemon.requests.inputs.part(params["task"], int(params["offset"]))
 
     def node_logs(self, params: dict[str, Any]) -> dict[str, Any]:
         """`since`: {node id: number of the first line that is wanted}; `limit`, `pid`, `text` as LogStore.find."""

@@ -18,6 +18,7 @@ import msgspec
 
 from weft import _native
 from weft.engine.control.tables import ACTOR_LOGS, Delete, MemoryTables, Put
+from weft.engine.node.kept_inputs import KeptInputs
 from weft.engine.node.key_values import KeyValues
 from weft.engine.node.survey import MOST_ROWS, Surveys
 from weft.engine.observe.user_metrics import Merged, Series
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 IP = "127.0.0.1"
 ERRORS_KEPT = 200
-MOST_INPUT_BYTES = 16 << 20
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -83,8 +83,7 @@ class Requests:
         self.errors: deque[dict[str, Any]] = deque(maxlen=ERRORS_KEPT)
         """What tasks raised lately."""
         self.errors_left_out = 0
-        self.inputs: dict[str, bytes] = {}
-        """Of tasks that failed, by their ids: what they were called with."""
+        self.inputs = KeptInputs()
         self.breakpoints: dict[str, tuple[Process, dict[str, Any]]] = {}
         """Where tasks wait for a debugger, by the address of its socket."""
 
@@ -114,19 +113,14 @@ class Requests:
 
     def _do_task_failed(self, process: Process, params: dict[str, Any]) -> None:
         row = {**params, "time_s": time.time()}
-        inputs = row.pop("inputs", b"")
-        row["can_be_replayed"] = bool(inputs)
-        if inputs:
-            self._keep_inputs(row["task_id"], inputs)
+        if inputs := row.pop("inputs", b""):
+            self.inputs.keep(row["task_id"], inputs)
         self.errors_left_out += int(row.pop("untold", 0)) + (len(self.errors) == ERRORS_KEPT)
         self.errors.append(self._describe(process, row))
 
-    def _keep_inputs(self, task: str, inputs: bytes) -> None:
-        """The newest of them, up to `MOST_INPUT_BYTES` in all."""
-        self.inputs.pop(task, None)
-        self.inputs[task] = inputs
-        while sum(map(len, self.inputs.values())) > MOST_INPUT_BYTES:
-            del self.inputs[next(iter(self.inputs))]
+    def _do_task_inputs(self, process: Process, params: dict[str, Any]) -> None:
+        """Large ones: a file that the worker has open."""
+        self.inputs.keep_file(params["task_id"], params["path"])
 
     def _do_breakpoint_opened(self, process: Process, params: dict[str, Any]) -> None:
         row = self._describe(process, {**params, "time_s": time.time()})

@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.engine.process import context_state, tracing
+from weft.engine.process import call_history, context_state, tracing
 from weft.engine.process.checkpoints import CheckpointPolicy
 
 
@@ -51,6 +51,10 @@ def create(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str,
         from weft.engine.process.concurrency import ConcurrentCalls
 
         calls = ConcurrentCalls(definition)
+    if call_history.is_wanted():
+        state.history = call_history.start(definition, args, kwargs)
+        if calls is not None:
+            calls.history = state.history
     make = definition.cls if calls is None else calls.construct
     state.actor_instance = make(*args, **kwargs)
     if calls is not None:

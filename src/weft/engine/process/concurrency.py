@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from weft import _native
-from weft.engine.process import current, lifecycle
+from weft.engine.process import context_state, current, lifecycle
 from weft.engine.process.actor_description import SYSTEM_GROUP
 from weft.engine.process.errors import ActorExit
 
@@ -73,6 +73,8 @@ class ConcurrentCalls:
         self._lock = threading.Lock()
         self._open: dict[bytes, Call] = {}
         """By task id: waiting in a group or under way."""
+        self.history: Any = None
+        """Of the calls, where they are recorded (`call_history`)."""
         self._early_cancels: dict[bytes, bool] = {}
         self._idle_callback: Callable[[], Any] | None = None
         self._leaving = False
@@ -116,6 +118,8 @@ class ConcurrentCalls:
         with self._lock:
             self._open[call.task[0]] = call
             call.is_cancelled = self._early_cancels.pop(call.task[0], False)
+        if self.history is not None:
+            self.history.begin(call.task[0], name, args, kwargs, self.instance)
         group.submit(call)
 
     def _method(self, name: str) -> Any:
@@ -146,6 +150,10 @@ class ConcurrentCalls:
         elif error is None:
             call.native.finish(value)
         else:
+            if context_state.state.is_worker:
+                from weft.engine.process import failures
+
+                failures.keep_inputs(call.name, call.args, call.kwargs)
             call.native.fail(error)
         with self._lock:
             self._open.pop(call.task[0], None)

@@ -36,6 +36,8 @@ class ProcessState:
     actor_id: bytes = b""
     actor_instance: Any = None
     actor_definition: Any = None
+    history: Any = None
+    """The calls that the actor has run (`call_history.CallHistory`), where they are recorded."""
     held: dict[str, float] | None = None
     """What its task or actor holds, where that is known without asking the node."""
     local: Any = None

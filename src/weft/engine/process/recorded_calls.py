@@ -98,7 +98,7 @@ class RecordedGroup:
             return self._instance
         kept = msgspec.msgpack.decode(checkpoint, type=Checkpoint)
         recorded = [msgspec.msgpack.decode(row, type=RecordedCall) for row in rows]
-        self._instance = context_state.state.actor_instance = _restore(cls, serialize.loads(kept.state))
+        self._instance = context_state.state.actor_instance = restore_state(cls, serialize.loads(kept.state))
         for call in recorded:
             self._replay(call)
         self._log.restored(kept, recorded)
@@ -163,7 +163,7 @@ class RecordedGroup:
 
     def _first_state(self) -> bytes:
         try:
-            return serialize.dumps_without_refs(_save(self._instance))
+            return serialize.dumps_without_refs(save_state(self._instance))
         except Exception as error:
             text = f"the state of {type(self._instance).__name__} can not be kept, as checkpoint= asks: {error}"
             raise TypeError(text) from error
@@ -171,7 +171,7 @@ class RecordedGroup:
     def _state(self) -> bytes | None:
         """None when it can not be pickled now; the log goes on without a checkpoint."""
         try:
-            return serialize.dumps_without_refs(_save(self._instance))
+            return serialize.dumps_without_refs(save_state(self._instance))
         except Exception as error:
             if not self._warned:
                 self._warned = True
@@ -205,13 +205,13 @@ def _answer(name: str, outcome: bytes | None) -> tuple[Any, BaseException | None
     return (kept, None) if is_value else (None, kept)
 
 
-def _save(instance: Any) -> Any:
+def save_state(instance: Any) -> Any:
     """As pickle would: `__getstate__` where there is one, else the attributes."""
     save = getattr(instance, "__getstate__", None)
     return save() if save is not None else instance.__dict__
 
 
-def _restore(cls: Any, state: Any) -> Any:
+def restore_state(cls: Any, state: Any) -> Any:
     instance = cls.__new__(cls)
     if hasattr(instance, "__setstate__"):
         instance.__setstate__(state)

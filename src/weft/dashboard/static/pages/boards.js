@@ -1,7 +1,7 @@
-// Pages of libraries: tuning trials and RL runs, as they publish them (weft.util.board).
+// Pages of libraries: trials, RL runs, trainings, datasets and what is served, as they publish them (weft.util.board).
 import { html } from "/vendor/preact-htm.module.js";
-import { number, seconds, usePoll } from "/data.js";
-import { Chart, Problem, State, Table } from "/parts.js";
+import { bytes, clock, number, seconds, short, usePoll } from "/data.js";
+import { Card, Chart, Problem, State, Table } from "/parts.js";
 
 const shorter = (value) => (typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(4)) : value);
 
@@ -30,17 +30,21 @@ const curves = (runs, axis) => ({ notMerge: true, grid: { left: 60, right: 20, t
   xAxis: { type: "value", name: axis, nameLocation: "middle", nameGap: 24 }, yAxis: { type: "value", scale: true },
   series: runs.map(([name, data]) => ({ name, type: "line", showSymbol: data.length < 30, data })) });
 
+const over = (runs, unit) => ({ ...curves(runs, ""), xAxis: { type: "time", axisLabel: { hideOverlap: true } },
+  yAxis: { type: "value", scale: true, axisLabel: { formatter: unit } } });
+const inMs = (points) => points.map(([at, value]) => [at * 1000, value]);
+
 function Boards({ page, empty, Board }) {
   const { value, error } = usePoll(`boards?page=${page}`, 2000);
   if (!value) return html`<div><${Problem} text=${error} /></div>`;
   return html`<div><${Problem} text=${error} />${value.boards.length ? value.boards.map((row) =>
-    html`<section key=${row.name}><h2>${row.name}</h2><${Board} board=${row.board} /></section>`) : html`<p class="muted">${empty}</p>`}</div>`;
+    html`<section key=${row.name}>${page === "serve" ? null : html`<h2>${row.name}</h2>`}<${Board} board=${row.board} /></section>`) : html`<p class="muted">${empty}</p>`}</div>`;
 }
 
 function Experiment({ board }) {
   const measured = board.trials.filter((trial) => typeof trial.best === "number");
   const runs = board.trials.filter((trial) => trial.curve && trial.curve.length).slice(-40).map((trial) => [trial.id, trial.curve]);
-  return html`<p>${board.trials.length} trials: ${Object.entries(board.trials.reduce((all, trial) => ({ ...all, [trial.state]: (all[trial.state] || 0) + 1 }), {}))
+  return html`<p>${board.trials.length === 1 ? "1 trial" : `${number(board.trials.length)} trials`}: ${Object.entries(board.trials.reduce((all, trial) => ({ ...all, [trial.state]: (all[trial.state] || 0) + 1 }), {}))
       .map(([name, count]) => `${count} ${name}`).join(", ")}; ${board.metric} (${board.mode})</p>
     <div class="charts">
       ${measured.length ? html`<article><${Chart} option=${parallel(board)} says=${`parallel coordinates of ${measured.length} trials`} /></article>` : null}
@@ -62,5 +66,70 @@ function Run({ board }) {
     </div>`;
 }
 
+function Training({ board }) {
+  const names = Object.keys(board.curves);
+  return html`<div class="cards">
+      <${Card} title="state" note=${board.error}><${State} of=${board.state} /><//>
+      <${Card} title="workers" note=${board.backend}>${number(board.workers.length)}<//>
+      <${Card} title="reports" note=${seconds(board.seconds)}>${number(board.reports)}<//>
+      <${Card} title="started anew" note="workers were lost or came">${number(board.restarts)}<//>
+    </div>
+    <div class="charts">${names.map((name) => html`<article key=${name}><${Chart} option=${curves([[name, board.curves[name]]], "report")}
+      says=${`${name} over reports, now ${shorter(board.last[name])}`} /></article>`)}</div>
+    <div class="tables">
+      <${Table} caption="Last report" rows=${Object.entries(board.last)} columns=${[["metric", (row) => row[0]], ["value", (row) => String(shorter(row[1])), (row) => row[1]]]} />
+      <${Table} caption="Workers" rows=${board.workers} columns=${[["rank", (row) => row.rank], ["node", (row) => short(row.node_id)]]} />
+      <${Table} caption="Checkpoints" rows=${[...board.checkpoints].reverse()} empty="None yet." columns=${[
+        ["checkpoint", (row) => row.name], ["report", (row) => row.report], ["when", (row) => clock(row.time_s), (row) => row.time_s]]} />
+    </div><p class="muted">in ${board.path}</p>`;
+}
+
+function Dataset({ board }) {
+  const last = board.operators[board.operators.length - 1];
+  return html`<div class="cards">
+      <${Card} title="state" note=${seconds(board.seconds)}><${State} of=${board.state} /><//>
+      <${Card} title="rows" note=${last ? `${number(Math.round(last.rows_per_s))} rows/s` : ""}>${number(last ? last.rows : 0)}<//>
+      <${Card} title="tasks under way">${number(board.running)}<//>
+      <${Card} title="waits to be taken" note=${`at most ${bytes(board.most_held_bytes)}, room for ${bytes(board.budget_bytes)}`}>${bytes(board.held_bytes)}<//>
+    </div>
+    <div class="charts">
+      <article><${Chart} option=${curves([["rows/s", board.rate]], "seconds")} says="rows per second that leave the last operator" /></article>
+      <article><${Chart} option=${{ ...curves([["waits to be taken", board.held]], "seconds"), yAxis: { type: "value", axisLabel: { formatter: bytes } } }} says="bytes that wait to be taken" /></article>
+    </div>
+    <${Table} caption="Operators" rows=${board.operators} columns=${[
+      ["operator", (row) => row.name], ["tasks", (row) => row.tasks], ["rows", (row) => number(row.rows), (row) => row.rows],
+      ["rows/s", (row) => number(Math.round(row.rows_per_s)), (row) => row.rows_per_s],
+      ["bytes", (row) => bytes(row.size_bytes), (row) => row.size_bytes], ["CPU time", (row) => seconds(row.seconds), (row) => row.seconds]]} />
+    ${Object.entries(board.skipped).map(([what, count]) => html`<p>${number(count)} skipped by ${what}</p>`)}`;
+}
+
+function Deployment({ row }) {
+  const told = row.replicas.filter((one) => one.served !== undefined);
+  return html`<h3>${row.name} <${State} of=${row.status} /></h3>
+    ${row.message ? html`<p class="muted">${row.message}</p>` : null}
+    <div class="cards">
+      <${Card} title="replicas" note=${`${row.target} wanted`}>${number(row.replicas.length)}<//>
+      <${Card} title="requests/s">${number(Math.round(10 * row.requests_per_s) / 10)}<//>
+      <${Card} title="under way" note=${`at most ${number(row.limit)} a replica`}>${number(row.ongoing)}<//>
+      <${Card} title="queued" note="held back by callers">${number(row.waiting)}<//>
+      <${Card} title="p95 latency">${told.length ? seconds(Math.max(...told.map((one) => one.p95_s ?? 0))) : "–"}<//>
+    </div>
+    <div class="charts">
+      <article><${Chart} option=${over([["requests/s", inMs(row.rate)]], (value) => number(value))} says=${`requests per second of ${row.name}`} /></article>
+      ${row.p95.length ? html`<article><${Chart} option=${over([["p95 latency", inMs(row.p95)]], seconds)} says=${`p95 latency of ${row.name}`} /></article>` : null}
+    </div>
+    <${Table} caption=${`Replicas of ${row.name}`} rows=${row.replicas} columns=${[
+      ["replica", (one) => one.id], ["state", (one) => html`<${State} of=${one.state} />`, (one) => one.state], ["under way", (one) => one.ongoing],
+      ["answered", (one) => number(one.served), (one) => one.served], ["p50", (one) => seconds(one.p50_s), (one) => one.p50_s],
+      ["p95", (one) => seconds(one.p95_s), (one) => one.p95_s], ["p99", (one) => seconds(one.p99_s), (one) => one.p99_s]]} />`;
+}
+
+const Applications = ({ board }) => html`${board.applications.map((app) => html`<section key=${app.name}>
+  <h2>${app.name}${app.route_prefix ? html` <span class="muted">at ${app.route_prefix}</span>` : ""}</h2>
+  ${app.deployments.map((row) => html`<${Deployment} key=${row.name} row=${row} />`)}</section>`)}`;
+
 export const Tune = () => html`<${Boards} page="tune" Board=${Experiment} empty="No experiment of weft.tune runs, or has run, in this session." />`;
 export const Rl = () => html`<${Boards} page="rl" Board=${Run} empty="No algorithm of weft.rl runs, or has run, in this session." />`;
+export const Train = () => html`<${Boards} page="train" Board=${Training} empty="No training of weft.train runs, or has run, in this session." />`;
+export const Data = () => html`<${Boards} page="data" Board=${Dataset} empty="No dataset of weft.data has run for more than a second in this session." />`;
+export const Serve = () => html`<${Boards} page="serve" Board=${Applications} empty="No application of weft.serve runs in this session." />`;

@@ -101,7 +101,7 @@ export function Cluster() {
       <${Card} title="spilled" note="bytes so far">${bytes(sum((m) => m.tallies.spilled_bytes))}<//>
     </div>
     <div class="charts">
-      <${Lines} title="Tasks per second" series=${lines("tasks")} unit=${(v) => number(Math.round(v))}
+      <${Lines} title="Tasks per second" series=${lines("tasks")} unit=${(v) => number(v < 10 ? Math.round(10 * v) / 10 : Math.round(v))}
         says=${`tasks per second, now ${Math.round(total("tasks"))}`} />
       <${Lines} title="CPU" series=${lines("cpu")} unit=${percent} max=${100} says="CPU use of each node in percent" />
       ${Object.keys(lines("gpu")).length ? html`<${Lines} title="GPU" series=${lines("gpu")} unit=${percent} max=${100} says="GPU use of each node in percent" />` : null}

@@ -25,7 +25,7 @@ export function Logs() {
     <div class="row" role="search">
       <label>search <input type="search" value=${text} placeholder="text or task name (key /)" onInput=${(event) => setText(event.target.value)} /></label>
       <label>process <input inputmode="numeric" size="8" value=${pid} placeholder="pid" onInput=${(event) => setPid(event.target.value)} /></label>
-      <span class="muted" role="status">${number(lines.length)} lines${dropped ? `, ${number(dropped)} older ones gave way` : ""}</span>
+      <span class="muted" role="status">${lines.length === 1 ? "1 line" : `${number(lines.length)} lines`}${dropped ? `, ${number(dropped)} older ones gave way` : ""}</span>
     </div>
     <pre class="log" tabindex="0" aria-label="Output of workers" ref=${place} onScroll=${scrolled}>${lines.map((line) => html`<div class=${line.stream === "stderr" ? "err" : ""}>
       <span class="muted">${clock(line.time_s)} ${plain(line.name)} pid=${line.pid} </span>${plain(line.text)}</div>`)}
@@ -39,7 +39,7 @@ export function Errors() {
   const left = value ? value.reduce((all, node) => all + node.left_out, 0) : 0;
   const deaths = value ? value.flatMap((node) => node.failures) : null;
   return html`<div><${Problem} text=${error} />
-    <p class="muted" role="status">${number(rows.length)} errors of tasks${left ? `, ${number(left)} more were left out` : ""}</p>
+    <p class="muted" role="status">${rows.length === 1 ? "1 error" : `${number(rows.length)} errors`} of tasks${left ? `, ${number(left)} more were left out` : ""}</p>
     ${rows.map((row) => html`<details key=${`${row.task_id}-${row.attempt}`}><summary><strong>${plain(row.error_type)}</strong> in
       ${" "}<span>${plain(row.name)}</span> <span class="muted">${clock(row.time_s)}, attempt ${row.attempt + 1}, pid ${row.pid}, node ${short(row.node_id)}</span></summary>
       <pre>${plain(row.traceback)}</pre></details>`)}

@@ -1,0 +1,116 @@
+"""The calls of an actor since it was made, kept in its own process so that a failing one can be replayed exactly.
+
+Kept where WEFT_RECORD_CALLS is set: each call then costs a pickle of its arguments. When the calls have grown beyond
+`MOST_BYTES`, the state of the actor takes their place, if it can be pickled. Without the variable only the state that
+an actor has when a call fails is recorded, at that moment.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from weft.engine.process import context_state, current
+
+if TYPE_CHECKING:
+    from weft.engine.process.actor_instance import ActorDefinition
+
+VARIABLE = "WEFT_RECORD_CALLS"
+MOST_BYTES = 64 << 20
+
+
+def is_wanted() -> bool:
+    return os.environ.get(VARIABLE, "0") not in ("", "0")
+
+
+def start(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallHistory:
+    """Of the actor that is about to be made here. A concurrent one notes its calls itself."""
+    history = CallHistory(definition.cls, args, kwargs)
+    if not definition.is_concurrent:
+        history.wrap(definition.cls, definition.description.methods)
+    return history
+
+
+class CallHistory:
+    """Of one actor."""
+
+    def __init__(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        from weft.engine.process import recorded_inputs
+
+        self._lock = threading.Lock()
+        self._inside = threading.local()
+        self._bytes = 0
+        self._calls: list[tuple[bytes, bytes]] = []
+        """(task, call)."""
+        self._made: bytes | None = None
+        self._state: bytes | None = None
+        self._gap = ""
+        """Why something is missing since; the next call begins with the state."""
+        self.cls = cloudpickle.dumps(cls)
+        """As it is before its methods are wrapped."""
+        try:
+            self._made = recorded_inputs.dumps((args, kwargs))
+        except recorded_inputs.CannotRecord as error:
+            self._gap = str(error)
+
+    def wrap(self, cls: type, names: Iterable[str]) -> None:
+        """Note each call of these methods, in this process only; not those that the actor makes of its own."""
+        for name in names:
+            found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+            if callable(found) and not name.startswith("__"):
+                setattr(cls, name, self._noted(name, found))
+
+    def _noted(self, name: str, function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            instance = context_state.state.actor_instance
+            if instance is None or getattr(self._inside, "is_set", False):
+                return function(*args, **kwargs)
+            self._inside.is_set = True
+            try:
+                self.begin(current.task()[0], name, args[1:], kwargs, instance)
+                return function(*args, **kwargs)
+            finally:
+                self._inside.is_set = False
+
+        return call
+
+    def begin(self, task: bytes, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], instance: Any) -> None:
+        """A call is about to run."""
+        from weft.engine.process import recorded_inputs
+
+        with self._lock:
+            if self._gap or self._bytes > MOST_BYTES:
+                self._begin_with_state(instance)
+            if self._gap:
+                return
+            try:
+                packed = recorded_inputs.dumps((method, args, kwargs))
+            except recorded_inputs.CannotRecord as error:
+                self._gap = f"{method}: {error}"
+                return
+            self._calls.append((task, packed))
+            self._bytes += len(packed)
+
+    def _begin_with_state(self, instance: Any) -> None:
+        from weft.engine.process import recorded_inputs
+        from weft.engine.process.recorded_calls import save_state
+
+        self._calls, self._bytes, self._made = [], 0, None
+        try:
+            self._state, self._gap = recorded_inputs.dumps(save_state(instance)), ""
+        except recorded_inputs.CannotRecord as error:
+            self._state, self._gap = None, str(error)
+
+    def until(self, task: bytes) -> tuple[bytes | None, bytes | None, list[bytes]] | None:
+        """(how it was made, or its state; the calls before that task), or None where something is missing."""
+        with self._lock:
+            at = [index for index, (noted, _) in enumerate(self._calls) if noted == task]
+            if self._gap or not at or (self._made is None and self._state is None):
+                return None
+            return self._made, self._state, [call for _, call in self._calls[: at[-1]]]

@@ -1,0 +1,163 @@
+"""What a failed task or call was given, as bytes that a person's process can run again (`weft replay`).
+
+Two pickles, one behind the other: where modules and files are found, and an `Inputs`. Refs inside are written with
+their values, if those are at hand; handles of actors become ones that can not be called. Nothing larger than
+`LARGEST_BYTES` is written: memory is not used for it beyond `SMALL_BYTES`, the rest goes to a file without a name.
+
+Written in workers, on the thread that fails; read in the process of `weft replay`, in local mode.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from typing import IO, Any, NoReturn
+
+import cloudpickle
+
+from weft import _native
+from weft._native import ObjectRef
+from weft.exceptions import ObjectLostError
+
+SMALL_BYTES = 1 << 20
+LARGEST_BYTES = 256 << 20
+
+
+class CannotRecord(Exception):
+    """Why there will be nothing to replay."""
+
+
+@dataclass
+class Inputs:
+    """Of a task: its function. Of an actor's call: the actor's class, how it came to be, and the calls before."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    function: Any = None
+    method: str = ""
+    cls: Any = None
+    made: bytes | None = None
+    """The pickled arguments of its constructor."""
+    state: bytes | None = None
+    """Or its pickled state."""
+    calls: list[bytes] = field(default_factory=list)
+    """Each pickled: (method, args, kwargs), in their order."""
+    note: str = ""
+    """What is not as it was."""
+
+
+def write(inputs: Inputs) -> IO[bytes]:
+    """A file at its end. CannotRecord, with the reason."""
+    file = tempfile.SpooledTemporaryFile(max_size=SMALL_BYTES, prefix="weft-inputs-")  # noqa: SIM115
+    bounded: Any = _Bounded(file)
+    try:
+        pickle.dump((sys.path, os.getcwd()), bounded)
+        _RecordingPickler(bounded, protocol=5).dump(inputs)
+    except CannotRecord:
+        file.close()
+        raise
+    except Exception as error:
+        file.close()
+        raise CannotRecord(f"its inputs can not be pickled: {error}") from error
+    return file
+
+
+def dumps(value: Any) -> bytes:
+    """One pickle with refs as in `write`. CannotRecord."""
+    with write_value(value) as file:
+        return file.read()
+
+
+def write_value(value: Any) -> IO[bytes]:
+    file = tempfile.SpooledTemporaryFile(max_size=SMALL_BYTES)  # noqa: SIM115
+    bounded: Any = _Bounded(file)
+    try:
+        _RecordingPickler(bounded, protocol=5).dump(value)
+    except CannotRecord:
+        file.close()
+        raise
+    except Exception as error:
+        file.close()
+        raise CannotRecord(f"{type(value).__name__} can not be pickled: {error}") from error
+    file.seek(0)
+    return file
+
+
+def read(file: IO[bytes]) -> Inputs:
+    """Modules are found where the task found them, and files from its folder. LookupError when a module is not."""
+    path, folder = pickle.load(file)
+    sys.path += [entry for entry in path if entry not in sys.path]
+    if os.path.isdir(folder):
+        os.chdir(folder)
+    try:
+        found: Inputs = pickle.load(file)
+    except ModuleNotFoundError as error:
+        raise LookupError(f"a module of the task is not found here: {error}") from error
+    return found
+
+
+class _Bounded:
+    """A file that takes at most `LARGEST_BYTES`."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left = LARGEST_BYTES
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self._left -= size
+        if self._left < 0:
+            raise CannotRecord(f"its inputs have more than {LARGEST_BYTES >> 20} MiB")
+        self._file.write(data)
+        return size
+
+
+class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle, with the values of refs in their place."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, ObjectRef):
+            return _reduced_ref(value)
+        if type(value).__name__ == "ActorHandle" and type(value).__module__ == "weft.engine.process.actor_handle":
+            return _NoActor, (value._weft_description.class_name,)
+        return super().reducer_override(value)
+
+
+def _reduced_ref(ref: ObjectRef[Any]) -> Any:
+    if not ref.is_ready():
+        return _missing_ref, ("it was not ready when the task failed",)
+    try:
+        return _ref_to, (_native.get(ref, 0.0),)
+    except Exception as error:
+        return _missing_ref, (f"{type(error).__name__}: {error}"[:1000],)
+
+
+def _ref_to(value: Any) -> Any:
+    from weft.engine.process import api
+
+    return api.put(value)
+
+
+def _missing_ref(why: str) -> Any:
+    from weft.engine.process.remote_function import RemoteFunction
+
+    return RemoteFunction(_raise_missing, {}).remote(why)
+
+
+def _raise_missing(why: str) -> NoReturn:
+    raise ObjectLostError(call_site=f"the value of this ref was not recorded: {why}")
+
+
+class _NoActor:
+    """In the place of a handle: its calls can not be replayed."""
+
+    def __init__(self, class_name: str) -> None:
+        self._class_name = class_name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(f"the actor {self._class_name} is not part of a replay: {name} can not be called")

@@ -1,0 +1,104 @@
+"""What is served, on the dashboard's page: applications, their deployments and replicas, queues and latencies.
+
+Runs on the controller's loop; asks each replica once in `PUBLISH_S`. A busy node only makes the page older.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import weft
+from weft.serve.latencies import Figures
+from weft.serve.running import Running
+from weft.util import board
+
+PAGE, NAME = "serve", "applications"
+PUBLISH_S = 2.0
+ANSWER_S = 1.0
+MOST_POINTS = 150
+Described = dict[str, tuple[str | None, dict[str, Running]]]
+"""By application: its route, and its deployments by name."""
+
+
+class _Past:
+    """Of one deployment: what was known at the last look, and the lines since."""
+
+    def __init__(self) -> None:
+        self.served: dict[str, int] = {}
+        self.looked_s = time.monotonic()
+        self.rate, self.p95 = board.Curve(MOST_POINTS), board.Curve(MOST_POINTS)
+
+
+class ServeBoard:
+    """`describe` tells what runs now."""
+
+    def __init__(self, describe: Callable[[], Described]) -> None:
+        self._describe = describe
+        self._past: dict[str, _Past] = {}
+        self._is_shown = False
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(PUBLISH_S)
+            try:
+                await self.publish()
+            except (weft.exceptions.WeftError, ValueError, OSError):
+                continue  # a busy node, or more than fits: the next one comes soon
+
+    async def publish(self) -> None:
+        described = self._describe()
+        if not described:
+            if self._is_shown:
+                self._is_shown = False
+                await asyncio.to_thread(board.withdraw, PAGE, NAME)
+            return
+        rows = [await self._application(name, *one) for name, one in described.items()]
+        await asyncio.to_thread(board.publish, PAGE, NAME, {"applications": rows})
+        self._is_shown = True
+
+    async def _application(self, name: str, route: str | None, deployments: dict[str, Running]) -> dict[str, Any]:
+        rows = [await self._deployment(f"{name}:{one}", one, running) for one, running in deployments.items()]
+        return {"name": name, "route_prefix": route, "deployments": rows}
+
+    async def _deployment(self, key: str, name: str, running: Running) -> dict[str, Any]:
+        figures = await _ask(running)
+        past = self._past.setdefault(key, _Past())
+        now = time.monotonic()
+        done = sum(max(0, one.served - past.served.get(replica, 0)) for replica, one in figures.items())
+        rate = done / max(now - past.looked_s, 1e-9)
+        past.served, past.looked_s = {replica: one.served for replica, one in figures.items()}, now
+        worst = [one.p95_s for one in figures.values() if one.p95_s is not None]
+        past.rate.add(time.time(), rate)
+        if worst:
+            past.p95.add(time.time(), max(worst))
+        state = running.state
+        replicas = [
+            {"id": replica, "state": record.state.value, "ongoing": record.ongoing}
+            | (figures[replica].row() if replica in figures else {})
+            for replica, record in state.replicas.items()
+        ]
+        return {
+            "name": name,
+            "status": state.status.value,
+            "message": state.message,
+            "target": state.target,
+            "waiting": state.waiting,
+            "ongoing": state.ongoing,
+            "limit": state.config.max_ongoing_requests,
+            "requests_per_s": rate,
+            "replicas": replicas,
+            "rate": past.rate.points,
+            "p95": past.p95.points,
+        }
+
+
+async def _ask(running: Running) -> dict[str, Figures]:
+    """Of the replicas that answer soon."""
+    asked = {name: running.actors[name] for name in running.state.routed if name in running.actors}
+    answers = await asyncio.gather(
+        *(asyncio.wait_for(actor.figures.remote(), ANSWER_S) for actor in asked.values()), return_exceptions=True
+    )
+    return {name: answer for name, answer in zip(asked, answers, strict=True) if isinstance(answer, Figures)}
