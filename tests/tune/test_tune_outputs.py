@@ -134,10 +134,22 @@ def test_the_status_table_is_the_one_people_know() -> None:
         "Result logdir: /results/demo",
         "PENDING trials:",
         " - model_1_speed=2:\tPENDING",
+        "  ... 1 more PENDING",
         "RUNNING trials:",
         " - model_0_speed=1:\tRUNNING [pid=6778], 209 s, 1 iter, 7.29 distance",
     ]
-    assert line_of(some_state(), "distance") == ("tune: 1 PENDING, 1 RUNNING; best distance=7.29 (model_0_speed=1)")
+    assert line_of(some_state(), "distance") == ("tune: 2 PENDING, 1 RUNNING; best distance=7.29 (model_0_speed=1)")
+
+
+def test_the_table_shows_the_key_of_the_stop_condition_if_there_is_no_metric(
+    tmp_path: Path, capsys: Any, shared_weft_session: Any
+) -> None:
+    experiment = {
+        "run": lambda config: {"mean_accuracy": 12.5},
+        "stop": {"mean_accuracy": 100, "training_iteration": 9},
+    }
+    tune.run_experiments({"known": {**experiment, "local_dir": str(tmp_path)}}, verbose=2)
+    assert "1 iter, 12.5 mean_accuracy" in capsys.readouterr().out
 
 
 class Terminal(io.StringIO):
@@ -153,7 +165,7 @@ def test_the_status_is_drawn_in_place_at_a_terminal_and_not_at_all_in_a_pipe() -
         table.finish(some_state(), Resources())
     assert pipe.getvalue() == ""
     assert terminal.getvalue().count("== Status ==") == 2
-    assert "\x1b[8F\x1b[J" in terminal.getvalue()
+    assert "\x1b[9F\x1b[J" in terminal.getvalue()
 
 
 def test_importing_tune_imports_no_optional_library() -> None:

@@ -430,6 +430,39 @@ def test_what_can_not_be_meant_is_an_error_that_names_it(tmp_path: Path, options
         fit(climb, {"alpha": 1}, tmp_path, **options)
 
 
+@pytest.mark.parametrize("options", [{"metric": "loss", "mode": "min"}, {"stop": {"loss": 1}}])
+def test_a_key_that_is_no_number_is_an_error_that_shows_it(tmp_path: Path, options: Any) -> None:
+    def odd(config: dict[str, Any]) -> None:
+        tune.report(loss="low")
+
+    with pytest.raises(TuneError, match=r"trial 00000: .* 'loss' must be a number, but it reported 'low'"):
+        fit(odd, {}, tmp_path, **options)
+
+
+def test_a_best_trial_that_can_not_be_is_explained(tmp_path: Path) -> None:
+    grid = fit(lambda config: {"loss": math.nan, "name": "a"}, {}, tmp_path)
+    with pytest.raises(TuneError, match=r"'loss' is NaN or infinite in all 1 trials"):
+        grid.get_best_result("loss", "min")
+    with pytest.raises(TuneError, match=r"no trial has a number: metric 'name' must be a number, but the trial repo"):
+        grid.get_best_result("name", "min")
+    with pytest.raises(TuneError, match=r"no trial has a number: metric 'los' is not in the result .* loss, name"):
+        grid.get_best_result("los", "min")
+
+
+def test_a_result_that_can_not_be_sent_is_an_error_of_the_trial_that_names_the_key(tmp_path: Path) -> None:
+    def odd(config: dict[str, Any]) -> None:
+        tune.report(loss=1, more={"lock": threading.Lock()})
+
+    grid = fit(odd, {}, tmp_path)
+    assert "TypeError: key 'more' of the result can not be sent: cannot pickle" in str(grid.errors[0])
+
+
+def test_pbt_says_that_trials_save_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pbt = PopulationBasedTraining(perturbation_interval=2, hyperparam_mutations={"alpha": tune.uniform(0, 1)})
+    fit(climb, {"alpha": tune.grid_search([1, 2])}, tmp_path, metric="score", mode="max", scheduler=pbt)
+    assert caplog.text.count("lets trials go on from the checkpoints of others, but climb saves none") == 1
+
+
 def test_a_trial_that_ends_without_a_word_is_an_error_if_a_metric_is_needed(tmp_path: Path) -> None:
     with pytest.raises(
         TuneError, match=r"trial 00000 ended without reporting anything; the experiment needs: metric 'a'"

@@ -116,6 +116,11 @@ def test_what_sample_from_returns_may_be_a_space() -> None:
         (lambda: tune.sample_from(3), "needs a function, but got 3"),
         (lambda: check_space({"a": {"grid_search": 5}}), "grid_search needs a list"),
         (lambda: check_space({"a": {"b": tune.sample_from(lambda x, y: 0)}}), "'a/b' must take one argument"),
+        (
+            lambda: check_space({"a": {"b": tune.uniform}}),
+            r"'a/b' is the function tune.uniform itself: call it, tune.un",
+        ),
+        (lambda: check_space({"a": {"grid_serach": [1]}}), "'a' has 'grid_serach' in it; did you mean 'grid_search'?"),
         (lambda: check_space([1]), "must be a dictionary, but got list"),
     ],
 )

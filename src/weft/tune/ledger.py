@@ -28,7 +28,7 @@ __all__ = ["Ledger", "plain", "read_entries", "read_experiment", "replay"]
 LOG = "ledger.bin"
 SPEC = "experiment.pkl"
 _HEAD = struct.Struct("<II")
-_PLAIN = (str, int, float, bool, type(None), bytes)
+PLAIN = (str, int, float, bool, type(None), bytes)
 
 
 class Ledger:
@@ -60,7 +60,7 @@ class Ledger:
 def plain(value: Any) -> Any:
     """Numbers of NumPy and the like as Python's, so that results compare and travel well."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return value
     if kind is dict:
         return {key: plain(each) for key, each in value.items()}

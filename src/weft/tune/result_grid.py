@@ -128,11 +128,17 @@ class ResultGrid:
             if best is None or score > best_score:
                 best, best_score = result, score
         if best is None:
-            raise TuneError(
-                f"no trial has a finite value: "
-                f"{missing_key('metric', metric, next((r.metrics for r in self._results if r.metrics), {}))}"
-            )
+            raise TuneError(self._why_none_is_best(metric))
         return best
+
+    def _why_none_is_best(self, metric: str) -> str:
+        reporting = [result.metrics for result in self._results if result.metrics]
+        values = [value_at(metrics, metric) for metrics in reporting]
+        if any(isinstance(value, int | float) for value in values):
+            return (
+                f"{metric!r} is NaN or infinite in all {len(self)} trials; filter_nan_and_inf=False takes infinite ones"
+            )
+        return f"no trial has a number: {missing_key('metric', metric, next(iter(reporting), {}))}"
 
     def _score(self, result: Result, metric: str, sign: float, scope: str) -> float | None:
         rows = [result.metrics] if scope == "last" else result.history

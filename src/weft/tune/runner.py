@@ -84,6 +84,7 @@ class Runner:
         self._slots: dict[Any, Slot] = {}
         """ref of the outstanding pull -> slot"""
         self._dirs: dict[str, str] = {}
+        self._asked_to_save: set[str] = set()
         self._last_shape: PlacementGroupFactory | None = None
         self._doomed: list[str] = []
         """Checkpoints to delete once the ledger is written."""
@@ -226,11 +227,23 @@ class Runner:
             self._pull(slot, self._start_command(trial, self._dirs[trial.trial_id]))
         elif decision in (CONTINUE, SAVE):
             waits = phase == WAITING
+            if decision == SAVE:
+                self._note_wish_to_save(trial)
             self._pull(slot, Go(self._milestone(trial), decision == SAVE) if waits else None)
         elif phase == WAITING:
             self._pull(slot, End(save=True))
         else:  # a pause that was decided behind the trial's back: it goes on from its last checkpoint later
             self._paused(slot)
+
+    def _note_wish_to_save(self, trial: Trial) -> None:
+        if trial.trial_id in self._asked_to_save and trial.checkpoint is None:
+            self._status.warn_once(
+                "save",
+                f"{type(self._state.scheduler).__name__} lets trials go on from the checkpoints of others, but "
+                f"{self._spec.trainable_name} saves none, so none will: report one with tune.report(…, checkpoint=…), "
+                f"or use a class with save_checkpoint and load_checkpoint",
+            )
+        self._asked_to_save.add(trial.trial_id)
 
     def _reported(self, trial: Trial, result: dict[str, Any]) -> Decision:
         is_new = result["training_iteration"] > trial.seen_iteration

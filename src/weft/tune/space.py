@@ -11,6 +11,7 @@ define-by-run algorithm. Nothing here has randomness of its own.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -240,6 +241,23 @@ def sample_from(function: Callable[..., Any]) -> SampleFrom:
     return SampleFrom(function)
 
 
+_MAKERS = (
+    grid_search,
+    choice,
+    uniform,
+    quniform,
+    loguniform,
+    qloguniform,
+    randint,
+    lograndint,
+    qrandint,
+    qlograndint,
+    randn,
+    qrandn,
+    sample_from,
+)
+
+
 # ---- walking ---------------------------------------------------------------------------------------
 
 
@@ -387,9 +405,29 @@ def check_space(space: Any) -> None:
     """Raise for what can not be meant, naming the key."""
     if not isinstance(space, Mapping):
         raise SearchSpaceError(f"a search space must be a dictionary, but got {type(space).__name__}")
+    _check_leaves(space, ())
     for path, domain in domains_of(space):
         if isinstance(domain, SampleFrom) and len(inspect.signature(domain.function).parameters) != 1:
             raise SearchSpaceError(f"sample_from of key {path_name(path)!r} must take one argument, the configuration")
+
+
+def _check_leaves(space: Any, at: Path) -> None:
+    """What is no domain but was meant to be one."""
+    if inspect.isfunction(space) and space in _MAKERS:
+        name = f"tune.{space.__name__}"
+        raise SearchSpaceError(
+            f"key {path_name(at)!r} is the function {name} itself: call it, {name}{inspect.signature(space)}"
+        )
+    if isinstance(space, Mapping):
+        if len(space) == 1 and as_domain(space) is None:
+            (only,) = space
+            if difflib.get_close_matches(str(only), ["grid_search"], cutoff=0.8):
+                raise SearchSpaceError(f"key {path_name(at)!r} has {only!r} in it; did you mean 'grid_search'?")
+        for key, value in space.items():
+            _check_leaves(value, (*at, key))
+    elif isinstance(space, list | tuple | Choice):
+        for index, value in enumerate(space.categories if isinstance(space, Choice) else space):
+            _check_leaves(value, (*at, index))
 
 
 def _check_bounds(lower: float, upper: float, log: bool, step: float | None) -> None:

@@ -83,6 +83,13 @@ class ExperimentState:
     def is_finished(self) -> bool:
         return not self.trials.count(RUNNING) and (self.stopping or self._nothing_waits())
 
+    @property
+    def trials_to_come(self) -> int:
+        """How many are not made yet, as far as that is known."""
+        if self.search_ended or self.stopping or self.limits.num_trials is None:
+            return 0
+        return max(self.limits.num_trials - len(self.trials), 0)
+
     def _nothing_waits(self) -> bool:
         return self.search_ended and not self.trials.count(PENDING) and not self.trials.count(PAUSED)
 
@@ -307,8 +314,11 @@ class ExperimentState:
         if trial.results_seen:
             return
         for key, role in self._required_keys.items():
-            if value_at(result, key) is None:
+            value = value_at(result, key)
+            if value is None:
                 raise TuneError(f"trial {trial.trial_id}: {missing_key(role, key, result)}")
+            if not isinstance(value, int | float):
+                raise TuneError(f"trial {trial.trial_id}: {role} {key!r} must be a number, but it reported {value!r}")
 
     def _note_best(self, trial: Trial, result: Mapping[str, Any]) -> None:
         value = value_at(result, self.searcher.metric)

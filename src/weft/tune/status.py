@@ -96,7 +96,10 @@ class StatusTable:
 
 def line_of(state: ExperimentState, metric: str | None) -> str:
     """All in one line: the counts, and the best so far."""
-    counts = ", ".join(f"{count} {status}" for status, count in state.trials.counts().items()) or "no trials yet"
+    found = state.trials.counts()
+    if state.trials_to_come:
+        found[PENDING] = found.get(PENDING, 0) + state.trials_to_come
+    counts = ", ".join(f"{count} {status}" for status, count in found.items()) or "no trials yet"
     best = _best(state, metric)
     return f"tune: {counts}" + (f"; best {metric}={best.best_value:.5g} ({best})" if best is not None else "")
 
@@ -121,7 +124,7 @@ def table_lines(state: ExperimentState, resources: Resources, metric: str | None
         f"Result logdir: {shown_folder}",
     ]
     for status in _ORDER:
-        count = state.trials.count(status)
+        count = state.trials.count(status) + (state.trials_to_come if status == PENDING else 0)
         if not count:
             continue
         lines.append(f"{status} trials:")

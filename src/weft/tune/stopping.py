@@ -159,9 +159,9 @@ def check_thresholds(stop: Mapping[str, Any]) -> None:
 
 
 def reaches(stop: Mapping[str, float], result: Mapping[str, Any]) -> bool:
-    """Whether any threshold is reached. A key that is missing is none; the driver complains at the first result."""
+    """Whether any threshold is reached. A key that is missing or no number is none; the driver complains."""
     for key, threshold in stop.items():
         value = value_at(result, key)
-        if value is not None and value >= threshold:
+        if isinstance(value, int | float) and value >= threshold:
             return True
     return False

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
 from weft.tune import session
 from weft.tune.checkpoint import Checkpoint
 from weft.tune.host import (
@@ -31,7 +33,7 @@ from weft.tune.host import (
     pack,
     unpack,
 )
-from weft.tune.ledger import plain
+from weft.tune.ledger import PLAIN, plain
 from weft.tune.lookup import value_at
 from weft.tune.stopping import reaches
 from weft.tune.storage import Storage
@@ -211,7 +213,7 @@ class TrialRun:
             raise session.StopTrial
         if self._milestone is not None:
             value = value_at(result, self._milestone[0])
-            if value is None or value >= self._milestone[1]:
+            if not isinstance(value, int | float) or value >= self._milestone[1]:
                 self._wait_for_command()
         if len(self._outbox) >= OUTBOX_LIMIT:
             with self._change:
@@ -234,7 +236,7 @@ class TrialRun:
     def _filled_in(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         now = time.monotonic()
         self._iteration += 1
-        result = {key: plain(value) for key, value in metrics.items()}
+        result = {key: _sendable(key, plain(value)) for key, value in metrics.items()}
         for each, total in SUMS:
             if each in result and total not in result:
                 self._totals[total] = result[total] = self._totals.get(total, 0) + result[each]
@@ -294,6 +296,20 @@ class TrialRun:
         self._saved_iteration = self._iteration
         time_total_s = self._time_before_s + time.monotonic() - self._began
         return "saved", path, self._iteration, time_total_s, dict(self._totals), packed
+
+
+def _sendable(key: str, value: Any) -> Any:
+    """The value; TypeError, here and not on the way, for one that can not travel."""
+    kind = type(value)
+    if kind in (dict, list, tuple):
+        for member in value.values() if kind is dict else value:
+            _sendable(key, member)
+    elif kind not in PLAIN and getattr(getattr(value, "dtype", None), "kind", "O") == "O":  # no array of numbers
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            raise TypeError(f"key {key!r} of the result can not be sent: {error}. Report numbers and text") from error
+    return value
 
 
 def _as_checkpoint(checkpoint: Any) -> Checkpoint:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import secrets
 import time
@@ -39,6 +40,8 @@ from weft.tune.storage import LocalStorage, Storage, open_storage
 from weft.tune.trial import ERROR, Trial
 
 __all__ = ["Tuner"]
+
+logger = logging.getLogger("weft.tune")
 
 _FILLED_IN = ("training_iteration", "time_total_s", "done", "timestamp", "time_this_iter_s")
 
@@ -124,6 +127,9 @@ class Tuner:
             storage.write(MARKER, spec.experiment_id.encode())
         try:
             self._grid = self._run(copy.deepcopy(spec.searcher), copy.deepcopy(spec.scheduler))
+        except KeyboardInterrupt:
+            logger.warning("interrupted; to go on: tune.Tuner.restore(%r).fit()", storage.root)
+            raise
         finally:
             storage.close()
         self._is_restored = True
@@ -151,7 +157,10 @@ class Tuner:
             callback.set_up(spec.name, folder)
         if self._is_restored:
             self._replay(state, ledger, callbacks)
-        status = StatusTable(spec.run.verbose, spec.tune.metric, storage.root)
+        shown_metric = (
+            spec.tune.metric or scheduler.metric or next((key for key in thresholds if key not in _FILLED_IN), None)
+        )
+        status = StatusTable(spec.run.verbose, shown_metric, storage.root)
         Runner(spec, state, storage, ledger, callbacks, thresholds, status).run()
         if not isinstance(storage, LocalStorage):
             _upload(folder, storage)

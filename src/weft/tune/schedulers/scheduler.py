@@ -199,6 +199,8 @@ class TrialScheduler:
 
 def missing_key(role: str, key: str, result: Mapping[str, Any]) -> str:
     """The message for a key that was counted on and not reported."""
+    if key in result:
+        return f"{role} {key!r} must be a number, but the trial reported {result[key]!r}"
     reported = ", ".join(sorted(key for key in result if key not in _FILLED_IN)) or "nothing"
     return (
         f"{role} {key!r} is not in the result of the trial, which reported: {reported} "
