@@ -67,9 +67,11 @@ def known_runs(name: str, bar: Bar) -> list[dict[str, Any]]:
     return runs
 
 
-def keep(name: str, bar: Bar, runs: list[dict[str, Any]]) -> None:
+def keep(name: str, bar: Bar, run: dict[str, Any]) -> None:
+    """Add a run to the case's file, beside those that others have added meanwhile."""
     CURVES.mkdir(exist_ok=True)
-    ordered = sorted(runs, key=lambda one: one["seed"])
+    others = [one for one in known_runs(name, bar) if one["seed"] != run["seed"]]
+    ordered = sorted([*others, run], key=lambda one: one["seed"])
     (CURVES / f"{name}.json").write_text(json.dumps({"bar": described(bar), "runs": ordered}, allow_nan=False) + "\n")
 
 
@@ -80,7 +82,7 @@ def train(name: str, bar: Bar, seeds: range, to_the_end: bool, kept: bool) -> No
         runs.append(run(bar, seed, to_the_end))
         print(name, {key: value for key, value in runs[-1].items() if key != "curve"}, flush=True)
         if kept:
-            keep(name, bar, runs)
+            keep(name, bar, runs[-1])
     steps = [one["reached_at"] or math.inf for one in runs]
     print(f"{name}: median {statistics.median(steps):,} of {bar.timesteps:,} steps to {bar.reward:g}", flush=True)
 

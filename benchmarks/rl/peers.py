@@ -1,12 +1,12 @@
-"""Wall-clock time to the bar beside Stable-Baselines3, one after the other on the same machine.
+"""Wall-clock time to the bar beside Stable-Baselines3 and RLlib, one after the other on the same machine.
 
-    python benchmarks/rl/peers.py --sb3-python PATH [--cases ppo-cartpole,...] [--seeds 3]
+    python benchmarks/rl/peers.py --sb3-python PATH --rllib-python PATH [--cases ppo-cartpole,...] [--seeds 3]
 
-Both sides get the same environment and the same network. Stable-Baselines3 uses the
-settings that its authors published for the environment. A run ends when the mean reward of the last `window` training
-episodes reaches the bar; the time is from the start of the process's work (after imports, with JAX's compiling counted)
+All sides get the same environment and the same network. Stable-Baselines3 uses the settings that its authors published
+for the environment, RLlib those of ours. A run ends when the mean reward of the last `window` training episodes reaches
+the bar; the time is from the start of the process's work (after imports, with JAX's compiling and Ray's start counted)
 to there.
-`PATH` is a Python with stable-baselines3, torch==2.13.0 (CPU) and gymnasium; this file runs itself there.
+`PATH` is a Python with stable-baselines3 or ray[rllib], torch==2.13.0 (CPU) and gymnasium; this file runs itself there.
 """
 
 from __future__ import annotations
@@ -26,16 +26,28 @@ CASES: dict[str, dict[str, Any]] = {
         "bar": 475,
         "limit": 150_000,
         "window": 100,
-        "at_least": 6.0,
+        "at_least": {"sb3": 6.0, "rllib": 10.0},
         "weft": ("PPO", {"workers": 2}),
         "sb3": ("PPO", 8, {"n_steps": 256, "batch_size": 64, "device": "cpu"}, {"net_arch": [64, 64]}),
+        "rllib": {
+            "train_batch_size_per_learner": 2048,
+            "minibatch_size": 64,
+            "num_epochs": 10,
+            "lr": 3e-4,
+            "lambda_": 0.95,
+            "clip_param": 0.2,
+            "vf_loss_coeff": 0.5,
+            "vf_clip_param": float("inf"),
+            "grad_clip": 0.5,
+            "use_kl_loss": False,
+        },
     },
     "dqn-cartpole": {
         "env": "CartPole-v1",
         "bar": 475,
         "limit": 150_000,
         "window": 100,
-        "at_least": 3.0,
+        "at_least": {"sb3": 3.0},
         "weft": (
             "DQN",
             {
@@ -70,7 +82,7 @@ CASES: dict[str, dict[str, Any]] = {
         "bar": -200,
         "limit": 30_000,
         "window": 20,
-        "at_least": 3.0,
+        "at_least": {"sb3": 3.0},
         "weft": ("TD3", {}),
         "sb3": (
             "TD3",
@@ -123,9 +135,41 @@ def run_sb3(case: dict[str, Any], seed: int) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began, "steps": model.num_timesteps, "reached": callback.reached}
 
 
+def run_rllib(case: dict[str, Any], seed: int) -> dict[str, Any]:
+    """PPO alone; two environment runners as our two workers."""
+    import logging
+
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+    logging.disable(logging.WARNING)
+    began = time.perf_counter()
+    config = (
+        PPOConfig()
+        .environment(case["env"])
+        .env_runners(num_env_runners=2, num_envs_per_env_runner=8)
+        .reporting(metrics_num_episodes_for_smoothing=case["window"])
+        .training(gamma=0.99, **case["rllib"])
+        .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64], vf_share_layers=False))
+        .debugging(seed=seed, log_level="ERROR")
+    )
+    algorithm = config.build_algo()
+    steps, reward = 0, float("-inf")
+    while steps < case["limit"] and not reward >= case["bar"]:
+        found = algorithm.train()["env_runners"]
+        steps, reward = int(found["num_env_steps_sampled_lifetime"]), found.get("episode_return_mean", float("-inf"))
+    seconds = time.perf_counter() - began
+    algorithm.stop()
+    return {"seconds": seconds, "steps": steps, "reached": bool(reward >= case["bar"])}
+
+
+SIDES = {"weft": run_weft, "sb3": run_sb3, "rllib": run_rllib}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sb3-python", metavar="PATH")
+    parser.add_argument("--rllib-python", metavar="PATH")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="only so many steps a run, to compare steps a second")
@@ -134,17 +178,20 @@ def main() -> None:
     if options.one:
         side, name, seed = options.one
         case = {**CASES[name], "limit": options.steps or CASES[name]["limit"]}
-        print(json.dumps({"weft": run_weft, "sb3": run_sb3}[side](case, int(seed))))
+        print(json.dumps(SIDES[side](case, int(seed))))
         return
-    if not options.sb3_python:
-        parser.error("--sb3-python is needed")
+    pythons = {"weft": sys.executable, "sb3": options.sb3_python, "rllib": options.rllib_python}
+    if not options.sb3_python and not options.rllib_python:
+        parser.error("--sb3-python or --rllib-python is needed")
     for name in options.cases.split(","):
-        found: dict[str, list[dict[str, Any]]] = {"weft": [], "sb3": []}
+        sides = {side: python for side, python in pythons.items() if python and side in CASES[name]}
+        found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
         for seed in range(1, options.seeds + 1):
-            for side, python in (("weft", sys.executable), ("sb3", options.sb3_python)):
+            for side, python in sides.items():
                 command = [python, os.path.abspath(__file__), "--one", side, name, str(seed)]
                 command += ["--steps", str(options.steps)] if options.steps else []
-                found[side].append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+                said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                found[side].append(json.loads(said.splitlines()[-1]))
                 print(name, side, found[side][-1], flush=True)
         report(name, found)
 
@@ -154,12 +201,13 @@ def report(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
     medians = {side: statistics.median(run["seconds"] for run in runs) for side, runs in found.items()}
     rates = {side: statistics.median(run["steps"] / run["seconds"] for run in runs) for side, runs in found.items()}
     missed = {side: sum(not run["reached"] for run in runs) for side, runs in found.items()}
-    print(
-        f"{name}: weft {medians['weft']:.1f} s, sb3 {medians['sb3']:.1f} s to the bar: "
-        f"{medians['sb3'] / medians['weft']:.1f}x (at least {CASES[name]['at_least']:g}x); "
-        f"steps/s {rates['weft']:.0f} and {rates['sb3']:.0f}; runs that missed the bar {missed}",
-        flush=True,
-    )
+    for side in found.keys() - {"weft"}:
+        print(
+            f"{name}: weft {medians['weft']:.1f} s, {side} {medians[side]:.1f} s to the bar: "
+            f"{medians[side] / medians['weft']:.1f}x (at least {CASES[name]['at_least'][side]:g}x); "
+            f"steps/s {rates['weft']:.0f} and {rates[side]:.0f}; runs that missed the bar {missed}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
