@@ -95,6 +95,12 @@ def test_a_resumed_run_has_the_curve_of_one_that_went_on(name: str, tmp_path: Pa
     assert len(set(went_on)) == 2
 
 
+def test_evolution_keeps_to_what_is_allowed() -> None:
+    with get_algorithm("ES")(env=Masked, seed=1, hidden=(8,), directions=16, learning_rate=0.1) as algorithm:
+        rewards = [algorithm.train()["episode_reward_mean"] for _ in range(12)]
+    assert max(rewards) > rewards[0] + 1
+
+
 def test_a_tree_of_aggregators_moves_the_weights_as_one_process_does(weft_session: ModuleType) -> None:
     moved = []
     for tree in ({}, {"workers": 3, "aggregators": 2}):

@@ -18,7 +18,7 @@ from worlds import Aiming, Masked, Matching, Nested, Offered, Remembering
 from weft.rl import PPO, SettingError, get_algorithm
 from weft.rl.algorithms import ppo
 from weft.rl.custom import CustomNetwork
-from weft.rl.spaces import ObservationEncoder
+from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 QUICK: dict[str, Any] = {
@@ -141,7 +141,7 @@ def test_a_network_sees_the_structure_of_the_space() -> None:
             "b": spaces.MultiDiscrete([2, 2]),
         }
     )
-    encoder = ObservationEncoder(space, 2)
+    encoder = ObservationEncoder(space, ActionDecoder(spaces.Discrete(2)))
     box = np.arange(4, dtype=np.float32).reshape(2, 2) / 4
     value = {"a": (1, box), "action_mask": np.array([0, 1], np.int8), "b": np.array([1, 0])}
     seen = encoder.structured(encoder.encode(value)[None])

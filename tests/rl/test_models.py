@@ -137,9 +137,35 @@ def test_bounded_actions_use_their_whole_range() -> None:
 def test_a_masked_action_has_no_probability() -> None:
     space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "action_mask": spaces.MultiBinary(3)})
     decoder = ActionDecoder(spaces.Discrete(3))
-    encoder = ObservationEncoder(space, 3)
+    encoder = ObservationEncoder(space, decoder)
     model = ActorCritic.of(encoder, decoder, AlgorithmConfig(hidden=(8,)))
     observation = encoder.encode({"x": np.zeros(2, np.float32), "action_mask": np.array([1, 0, 1], np.int8)})
     inputs = model.action_inputs(np, model.init(RNG), observation[None])
     probabilities = np.exp(model.distribution(np, inputs).log_probs())[0]
     assert probabilities[1] == 0 and math.isclose(probabilities.sum(), 1, rel_tol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("actions", "mask", "message"),
+    [
+        (spaces.Discrete(3), [0, 0, 0], "forbids every action$"),
+        (spaces.Discrete(3), [1, 1], "must have 3 entries, but got 2"),
+        (spaces.MultiDiscrete([2, 3]), [1, 0, 0, 0, 0], "forbids every action of choice 1"),
+    ],
+)
+def test_a_mask_that_leaves_nothing_to_do_is_named(actions: Any, mask: list[int], message: str) -> None:
+    space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "action_mask": spaces.MultiBinary(len(mask))})
+    encoder = ObservationEncoder(space, ActionDecoder(actions))
+    value = {"x": np.zeros(2, np.float32), "action_mask": np.array(mask, np.int8)}
+    with pytest.raises(SpaceMismatch, match=message):
+        encoder.encode(value)
+    if len(mask) == encoder.mask_size:
+        assert encoder.encode(value, is_last=True).tolist() == [0, 0, *mask]
+
+
+def test_a_mask_beside_continuous_actions_is_an_observation_like_others() -> None:
+    space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "action_mask": spaces.MultiBinary(2)})
+    encoder = ObservationEncoder(space, ActionDecoder(spaces.Box(-1, 1, (2,))))
+    assert encoder.mask_size == 0 and encoder.shape == (4,)
+    seen = encoder.encode({"x": np.ones(2, np.float32), "action_mask": np.array([0, 1], np.int8)})
+    assert sorted(seen.tolist()) == [0, 1, 1, 1]

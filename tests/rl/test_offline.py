@@ -31,7 +31,7 @@ def play(env: Any, choose: Any, episodes: int, folder: Path) -> None:
 
 def spaces_of(env: Any) -> tuple[ObservationEncoder, ActionDecoder]:
     decoder = ActionDecoder(env.action_space)
-    return ObservationEncoder(env.observation_space, sum(decoder.sizes)), decoder
+    return ObservationEncoder(env.observation_space, decoder), decoder
 
 
 @pytest.mark.parametrize("world", [Matching, Aiming, Nested, Masked])

@@ -257,7 +257,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
             else:
                 observation_space, action_space = probe.observation_space, probe.action_space
             decoder = ActionDecoder(action_space)
-            return ObservationEncoder(observation_space, mask_size=sum(decoder.sizes)), decoder
+            return ObservationEncoder(observation_space, decoder), decoder
         finally:
             probe.close()
 

@@ -122,7 +122,7 @@ class EvolutionWorker:
     ) -> Evaluations:
         """One episode on each side of each direction. The first `size` weights are perturbed."""
         rewards, lengths = np.zeros((len(offsets), 2)), np.zeros((len(offsets), 2), np.int64)
-        sums = ObservationSums.zeros(int(np.prod(self._environments.encoder.shape)))
+        sums = ObservationSums.zeros(self._environments.encoder.feature_size)
         for row, (offset, seed) in enumerate(zip(offsets.tolist(), seeds.tolist(), strict=True)):
             direction = sigma * self._noise[offset : offset + self._size]
             for column, sign in enumerate((1, -1)):
@@ -144,7 +144,7 @@ class EvolutionWorker:
                 seen.append(observations)
                 observations = envs.step(behaviour.best(params, observations)).observations
         if sums is not None:
-            rows = np.concatenate(seen).reshape(len(seen), -1).astype(np.float64)
+            rows = np.concatenate(seen).reshape(len(seen), -1)[:, : len(sums.sum)].astype(np.float64)
             sums.add(ObservationSums(len(rows), rows.sum(axis=0), (rows**2).sum(axis=0)))
         return envs.episodes[0]
 

@@ -55,8 +55,7 @@ class AgentSpaces:
         self.agents: list[str] = list(env.possible_agents)
         self.decoders = {agent: ActionDecoder(env.action_space(agent)) for agent in self.agents}
         self.encoders = {
-            agent: ObservationEncoder(env.observation_space(agent), sum(self.decoders[agent].sizes))
-            for agent in self.agents
+            agent: ObservationEncoder(env.observation_space(agent), self.decoders[agent]) for agent in self.agents
         }
         spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
         self.alike = all(pair == spaces[0] for pair in spaces)

@@ -60,7 +60,7 @@ class EpisodeWriter:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self.decoder = ActionDecoder(action_space)
-        self.encoder = ObservationEncoder(observation_space, sum(self.decoder.sizes))
+        self.encoder = ObservationEncoder(observation_space, self.decoder)
         self._rows_in_file = rows_in_file
         self._waiting: list[RecordedEpisode] = []
         self._rows = 0

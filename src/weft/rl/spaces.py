@@ -26,9 +26,11 @@ class SpaceMismatch(ValueError):
 class ObservationEncoder:
     """Encodes observations of one space; `shape` and `dtype` are those of an encoded observation."""
 
-    def __init__(self, space: spaces.Space[Any], mask_size: int = 0) -> None:
+    def __init__(self, space: spaces.Space[Any], decoder: ActionDecoder | None = None) -> None:
         self.space = space
-        self.mask_size = mask_size if _has_mask(space) else 0
+        self._choices = decoder.choices if decoder is not None and _has_mask(space) else ()
+        self.mask_size = sum(self._choices)
+        self._features = _without_mask(space) if self.mask_size else space
         self.is_image = isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
         self._box_shape, self._box_dtype = space.shape, space.dtype
         self._plain_box = isinstance(space, spaces.Box) and len(space.shape) == 1
@@ -37,7 +39,7 @@ class ObservationEncoder:
         if self.is_image and space.shape is not None:
             self.shape = space.shape
         else:
-            self.shape = (_encoded_size(space) + self.mask_size,)
+            self.shape = (_encoded_size(self._features) + self.mask_size,)
         self.feature_size = int(np.prod(self.shape)) - self.mask_size
 
     def encode(self, observation: Any, is_last: bool = False) -> NDArray[Any]:
@@ -50,16 +52,24 @@ class ObservationEncoder:
                 return observation
             return _checked_box(self.space, observation, "observation")
         parts: list[NDArray[Any]] = []
-        _append_parts(self.space, observation, "observation", parts)
+        mask = None
         if self.mask_size:
-            parts.append(_checked_mask(observation[ACTION_MASK], self.mask_size, is_last))
+            if not isinstance(observation, dict) or ACTION_MASK not in observation:
+                raise SpaceMismatch(
+                    f"observation must be a dict with {ACTION_MASK!r}, but got {_described(observation)}"
+                )
+            mask = observation[ACTION_MASK]
+            observation = {name: part for name, part in observation.items() if name != ACTION_MASK}
+        _append_parts(self._features, observation, "observation", parts)
+        if mask is not None:
+            parts.append(_checked_mask(mask, self._choices, is_last))
         return np.concatenate(parts)
 
     def structured(self, encoded: Any) -> Any:
         """A batch [N, *shape] of NumPy or JAX in the structure of the space: what custom networks see."""
         if self.is_image:
             return encoded
-        found, end = _structured_parts(self.space, encoded, 0)
+        found, end = _structured_parts(self._features, encoded, 0)
         if self.mask_size:
             found[ACTION_MASK] = encoded[:, end:]
         return found
@@ -111,6 +121,11 @@ class ActionDecoder:
             )
         self.dtype: np.dtype[Any] = np.dtype(np.float32 if self.kind == "box" else np.int32)
 
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """How many options each choice has; none for a box, which a mask has nothing to say of."""
+        return () if self.kind == "box" else self.sizes
+
     def decode(self, chosen: NDArray[Any]) -> Any:
         """Actions for environments: a list of ints, or an array [N, ...]."""
         if self.kind == "discrete":
@@ -141,6 +156,10 @@ def _has_mask(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
 
 
+def _without_mask(space: Any) -> spaces.Space[Any]:
+    return spaces.Dict({name: part for name, part in space.spaces.items() if name != ACTION_MASK})
+
+
 def _encoded_size(space: spaces.Space[Any]) -> int:
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return int(np.prod(space.shape))
@@ -149,7 +168,7 @@ def _encoded_size(space: spaces.Space[Any]) -> int:
     if isinstance(space, spaces.MultiDiscrete):
         return int(space.nvec.sum())
     if isinstance(space, spaces.Dict):
-        return sum(_encoded_size(part) for name, part in space.spaces.items() if name != ACTION_MASK)
+        return sum(_encoded_size(part) for part in space.spaces.values())
     if isinstance(space, spaces.Tuple):
         return sum(_encoded_size(part) for part in space.spaces)
     raise SpaceMismatch(
@@ -162,8 +181,7 @@ def _structured_parts(space: spaces.Space[Any], encoded: Any, start: int) -> tup
     if isinstance(space, spaces.Dict):
         named: dict[str, Any] = {}
         for name, part in space.spaces.items():
-            if name != ACTION_MASK:
-                named[name], start = _structured_parts(part, encoded, start)
+            named[name], start = _structured_parts(part, encoded, start)
         return named, start
     if isinstance(space, spaces.Tuple):
         parts = []
@@ -182,8 +200,7 @@ def _append_parts(space: spaces.Space[Any], value: Any, label: str, parts: list[
         if not isinstance(value, dict) or set(value) != set(space.spaces):
             raise SpaceMismatch(f"{label} must be a dict of {sorted(space.spaces)}, but got {_described(value)}")
         for name, part in space.spaces.items():
-            if name != ACTION_MASK:
-                _append_parts(part, value[name], f"{label}[{name!r}]", parts)
+            _append_parts(part, value[name], f"{label}[{name!r}]", parts)
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
             raise SpaceMismatch(f"{label} must be a tuple of {len(space.spaces)}, but got {_described(value)}")
@@ -214,12 +231,16 @@ def _checked_box(space: spaces.Space[Any], value: Any, label: str) -> NDArray[An
     return value
 
 
-def _checked_mask(mask: Any, size: int, is_last: bool) -> NDArray[np.float32]:
+def _checked_mask(mask: Any, choices: tuple[int, ...], is_last: bool) -> NDArray[np.float32]:
     array = np.asarray(mask, np.float32).ravel()
-    if array.size != size:
-        raise SpaceMismatch(f"observation['{ACTION_MASK}'] must have {size} entries, but got {array.size}")
-    if not is_last and not array.any():
-        raise SpaceMismatch(f"observation['{ACTION_MASK}'] forbids every action")
+    if array.size != sum(choices):
+        raise SpaceMismatch(f"observation['{ACTION_MASK}'] must have {sum(choices)} entries, but got {array.size}")
+    start = 0
+    for index, count in enumerate(choices):
+        if not is_last and not array[start : start + count].any():
+            of = f" of choice {index}" if len(choices) > 1 else ""
+            raise SpaceMismatch(f"observation['{ACTION_MASK}'] forbids every action{of}")
+        start += count
     return array
 
 

@@ -98,7 +98,7 @@ class EnvironmentList:
         self._rng = rng
         self._label = label
         self.decoder = ActionDecoder(envs[0].action_space)
-        self.encoder = ObservationEncoder(envs[0].observation_space, mask_size=sum(self.decoder.sizes))
+        self.encoder = ObservationEncoder(envs[0].observation_space, self.decoder)
         self.count = len(self._envs)
         self.episodes: list[Episode] = []
         self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
@@ -231,7 +231,7 @@ class VectorEnvironments:
         self._label = label
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.decoder = ActionDecoder(env.single_action_space)
-        self.encoder = ObservationEncoder(env.single_observation_space, mask_size=sum(self.decoder.sizes))
+        self.encoder = ObservationEncoder(env.single_observation_space, self.decoder)
         self.count = env.num_envs
         self.episodes: list[Episode] = []
         self._rewards = np.zeros(self.count)

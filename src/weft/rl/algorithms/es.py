@@ -85,7 +85,7 @@ class ES(Algorithm[ESConfig]):
             raise ValueError(f"a noise table of {self.config.noise_table} is too small for {vector.size} weights")
         if isinstance(self.config, ARSConfig):
             vector = np.zeros_like(vector) if not self.config.hidden else vector
-        size = int(np.prod(self.encoder.shape))
+        size = self.encoder.feature_size
         self.learner = {
             "vector": vector,
             "first": np.zeros_like(vector),
