@@ -74,6 +74,7 @@ struct EntryExtra {
     uint32_t row = 0;                                     ///< in the ledger, 0 for none
     uint32_t needed = 0;                                  ///< other rows that name it
     std::vector<Entry*> row_needs;                        ///< what its own row names
+    std::vector<uint32_t> deposits;                       ///< nodes that have a copy of its row
     std::vector<ProcessId> late_lends;                    ///< who was sent the ref while its owner was dead
 };
 
@@ -452,6 +453,12 @@ class Core {
     void no_longer_lent(Entry* entry);
     void write_rows(Entry* first);
     std::vector<Entry*> write_row(Entry* entry);
+    bool describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry*>& needs);
+    void describe_task(Entry* entry, Task* task, RowKind kind, Buffer& body, std::vector<Entry*>& needs);
+    void deposit(Entry* first, uint32_t node);
+    void deposit_again(Entry* entry);
+    std::vector<Entry*> send_deposit(Entry* entry, const std::vector<uint32_t>& nodes);
+    void withdraw(Entry* entry);
     void erase_rows(Entry* first);
     void renew_row(Entry* entry);
     void drain_all();
@@ -470,7 +477,7 @@ class Core {
     void confirm_adoptions();
     Entry* own_from_now(Id id);
     void adopt_row(Adoption& all, const AdoptedRow& row);
-    void adopt_task(Adoption& all, const AdoptedRow& row);
+    void adopt_task(Adoption& all, const AdoptedRow& row, Cursor body);
     Entry* take_over(const PackedRef& ref);
     // submit.cpp
     void record_submission(const Task* task);

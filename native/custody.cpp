@@ -4,30 +4,15 @@
 ///
 /// CUS-1  An object that is lent has a row, and so has every object of this process that the row needs.
 /// CUS-2  A ref to an object whose owner is dead stays pending until the object has moved or the death is
-/// settled. CUS-3  What a dead process had borrowed stays counted until its death is settled.
+///        settled.
+/// CUS-3  What a dead process had borrowed stays counted until its death is settled.
+/// CUS-4  A node with a borrower has a copy of the object's row, and of the rows that it needs, as long as
+///        the object lives.
 #include <algorithm>
 
 #include "core.hpp"
 
 namespace weft {
-
-namespace {
-
-enum RowKind : uint32_t { kValueRow = 0, kTaskRow = 1 };
-
-/// Before a task's record: what else it takes to submit it.
-struct TaskRow {
-    uint32_t kind = kTaskRow;
-    uint32_t return_index;
-    int32_t retries;
-    uint32_t flags;
-    uint32_t record_bytes;
-    uint32_t name_bytes;
-    uint32_t deps;  ///< PackedRefs behind the name
-    uint32_t reserved = 0;
-};
-
-}  // namespace
 
 // ---- the owner's side: what is lent is written down -----------------------------------------------------
 
@@ -68,52 +53,74 @@ void Core::write_rows(Entry* first) {
 /// Those of this process's objects that the row names.
 std::vector<Entry*> Core::write_row(Entry* entry) {
     std::vector<Entry*> needs;
-    const auto name = [&](Entry* inner) {
-        if (inner->owned && !inner->is_actor) needs.push_back(inner);
-        return PackedRef{inner->id, inner->owner, inner->is_actor, 0};
-    };
     RowHead head{};
-    head.id = entry->id;
     static thread_local Buffer body;
     body.clear();
-    Task* task = entry->is_done() || entry->cookie == 0 ? nullptr : task_at(entry->cookie);
-    if (entry->is_done()) {
-        const auto nested = entry->extra ? uint32_t(entry->extra->nested.size()) : 0u;
-        head.in_arena = entry->where == Where::arena;
-        if (head.in_arena) head.arena = entry->arena;
-        body.add(uint32_t(kValueRow));
-        body.add(uint32_t(0));
-        body.add(PackedValue{entry->where, nested, head.in_arena ? sizeof(ArenaRef) : entry->value.size()});
-        for (uint32_t i = 0; i < nested; ++i)
-            body.add(name(entry->extra->nested[i]));
-        if (head.in_arena)
-            body.add(entry->arena);
-        else
-            body.append(entry->value.data(), entry->value.size());
-    } else if (task != nullptr && task->actor == nullptr && (task->flags & (kIsCreation | kStreaming)) == 0) {
-        send_function(daemon_, task->function);
-        head.function = task->function->key;
-        head.shape = task->shape->id;
-        const auto index =
-            std::find(task->returns.begin(), task->returns.end(), entry) - task->returns.begin();
-        body.add(TaskRow{kTaskRow, uint32_t(index), task->retries, task->flags, uint32_t(task->record.size()),
-                         uint32_t(task->name.size()), uint32_t(task->deps.size())});
-        body.append(task->record.data(), task->record.size());
-        body.append(task->name.data(), task->name.size());
-        for (Entry* dep : task->deps)
-            body.add(name(dep));
-        for (Entry* inner : task->nested)
-            name(inner);
-    } else {
-        return {};  // of an actor or a stream: only its value can be handed on, once it is there
-    }
-    head.needs = uint32_t(needs.size());
+    if (!describe(entry, head, body, needs)) return {};
     std::vector<Id> ids;
     for (const Entry* need : needs)
         ids.push_back(need->id);
     entry->more().row =
         ledger_.write(head, ids, {body.data(), body.size()}, !entry->extra->borrowers.empty());
     return entry->extra->row != 0 ? needs : std::vector<Entry*>{};
+}
+
+/// What its row says. False for a result of an actor or a stream that is not there yet: only its value can be
+/// handed on.
+bool Core::describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry*>& needs) {
+    const auto can_be_told = [](const Task* task) {
+        return task != nullptr && task->actor == nullptr && (task->flags & (kIsCreation | kStreaming)) == 0;
+    };
+    head.id = entry->id;
+    Task* task = nullptr;
+    if (entry->is_done()) {
+        // On this node the value outlives its owner; another node may need to make it again.
+        const bool travels = entry->extra && !entry->extra->deposits.empty();
+        if (travels && can_be_told(entry->lineage)) task = entry->lineage;
+        const auto nested = entry->extra ? uint32_t(entry->extra->nested.size()) : 0u;
+        head.in_arena = entry->where == Where::arena;
+        if (head.in_arena) head.arena = entry->arena;
+        body.add(uint32_t(kValueRow));
+        body.add(uint32_t(task != nullptr));
+        body.add(PackedValue{entry->where, nested, head.in_arena ? sizeof(ArenaRef) : entry->value.size()});
+        for (uint32_t i = 0; i < nested; ++i) {
+            Entry* inner = entry->extra->nested[i];
+            if (inner->owned && !inner->is_actor) needs.push_back(inner);
+            body.add(PackedRef{inner->id, inner->owner, inner->is_actor, 0});
+        }
+        if (head.in_arena)
+            body.add(entry->arena);
+        else
+            body.append(entry->value.data(), entry->value.size());
+        if (task != nullptr) describe_task(entry, task, kTaskRow, body, needs);
+    } else {
+        task = entry->cookie != 0 ? task_at(entry->cookie) : entry->lineage;
+        if (!can_be_told(task)) return false;
+        describe_task(entry, task, entry->cookie != 0 ? kTaskRow : kLineageRow, body, needs);
+    }
+    if (task != nullptr) {
+        send_function(daemon_, task->function);
+        head.function = task->function->key;
+        head.shape = task->shape->id;
+    }
+    head.needs = uint32_t(needs.size());
+    return true;
+}
+
+void Core::describe_task(Entry* entry, Task* task, RowKind kind, Buffer& body, std::vector<Entry*>& needs) {
+    const auto index = std::find(task->returns.begin(), task->returns.end(), entry) - task->returns.begin();
+    body.add(TaskRow{kind, uint32_t(index), task->retries, task->flags, uint32_t(task->record.size()),
+                     uint32_t(task->name.size()), uint32_t(task->deps.size())});
+    body.append(task->record.data(), task->record.size());
+    body.append(task->name.data(), task->name.size());
+    const auto need = [&](Entry* inner) {
+        if (inner->owned && !inner->is_actor) needs.push_back(inner);
+    };
+    for (Entry* dep : task->deps) {
+        need(dep);
+        body.add(PackedRef{dep->id, dep->owner, dep->is_actor, 0});
+    }
+    std::for_each(task->nested.begin(), task->nested.end(), need);
 }
 
 void Core::erase_rows(Entry* first) {
@@ -133,6 +140,58 @@ void Core::erase_rows(Entry* first) {
 void Core::renew_row(Entry* entry) {
     if (entry->extra->row != 0) erase_rows(entry);
     if (!entry->extra->borrowers.empty() || entry->extra->needed != 0) write_rows(entry);
+}
+
+// ---- the owner's side: what is lent to another node is known there ---------------------------------------
+
+/// That node gets a copy of its row, and of what the row needs (CUS-4).
+void Core::deposit(Entry* first, uint32_t node) {
+    std::vector<Entry*> missing{first};
+    while (!missing.empty()) {
+        Entry* entry = missing.back();
+        missing.pop_back();
+        std::vector<uint32_t>& nodes = entry->more().deposits;
+        if (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) continue;
+        nodes.push_back(node);
+        if (nodes.size() == 1 && entry->extra->row != 0)
+            renew_row(entry);  // now it tells of its lineage, too
+        for (Entry* need : send_deposit(entry, {node}))
+            missing.push_back(need);
+    }
+}
+
+/// Its value has come.
+void Core::deposit_again(Entry* entry) {
+    const std::vector<uint32_t> nodes = entry->extra->deposits;
+    for (Entry* need : send_deposit(entry, nodes))
+        for (const uint32_t node : nodes)
+            deposit(need, node);
+}
+
+std::vector<Entry*> Core::send_deposit(Entry* entry, const std::vector<uint32_t>& nodes) {
+    std::vector<Entry*> needs;
+    RowHead head{};
+    Buffer body;
+    if (!describe(entry, head, body, needs)) return {};
+    Buffer out;
+    out.add(uint32_t(nodes.size()));
+    out.add(uint32_t(0));
+    out.append(nodes.data(), nodes.size() * sizeof(uint32_t));
+    out.add(head);
+    for (const Entry* need : needs)
+        out.add(need->id);
+    out.append(body.data(), body.size());
+    send(daemon_, Kind::DEPOSIT, out.data(), out.size());
+    return needs;
+}
+
+/// The object is gone.
+void Core::withdraw(Entry* entry) {
+    const std::vector<uint32_t>& nodes = entry->extra->deposits;
+    Buffer out;
+    out.add(entry->id);
+    out.append(nodes.data(), nodes.size() * sizeof(uint32_t));
+    send(daemon_, Kind::WITHDRAW, out.data(), out.size());
 }
 
 // ---- everybody's side: the owner of something is dead ---------------------------------------------------
@@ -282,6 +341,7 @@ struct Core::AdoptedRow {
 struct Core::Adoption {
     std::vector<AdoptedRow> rows;
     std::unordered_map<Id, Task*, IdHash> tasks;  ///< those that are run again
+    std::unordered_map<Id, Task*, IdHash> kept;   ///< those that only tell how values were made
 };
 
 /// Takes all objects of a dead process over. See engine/node/custody.py for who sends this.
@@ -310,6 +370,8 @@ void Core::on_adopt(Cursor cursor) {
     }
     for (const AdoptedRow& row : all.rows)
         adopt_row(all, row);
+    for (auto& [id, task] : all.kept)
+        keep(task);
     for (auto& [id, task] : all.tasks)
         submit(task);
     for (AdoptedRow& row : all.rows) {
@@ -357,48 +419,59 @@ Entry* Core::own_from_now(Id id) {
 void Core::adopt_row(Adoption& all, const AdoptedRow& row) {
     Entry* entry = row.entry;
     Cursor body = row.body;
-    if (body.take<uint32_t>() == kTaskRow) return adopt_task(all, row);
-    body.take<uint32_t>();
+    if (body.take<uint32_t>() != kValueRow) return adopt_task(all, row, row.body);
+    const bool has_lineage = body.take<uint32_t>() != 0;
     const auto value = body.take<PackedValue>();
     std::vector<Entry*> nested;
     for (uint32_t i = 0; i < value.nested; ++i)
         nested.push_back(take_over(body.take<PackedRef>()));
+    const char* data = body.skip(value.bytes);
     ArenaRef arena{};
-    if (value.where == Where::arena) arena = body.take<ArenaRef>(), arena_.adopt(arena);
+    if (value.where == Where::arena) memcpy(&arena, data, sizeof arena), arena_.adopt(arena);
     if (entry->is_done()) {
         for (Entry* inner : nested)
             drop_locked(inner);
-        return;
+        if (value.where == Where::arena && is_lost_in_arena(entry)) entry->arena = arena;
+    } else {
+        publish_inner(entry, std::move(nested));
+        complete(entry, value.where, value.where == Where::arena ? nullptr : data,
+                 value.where == Where::arena ? 0 : value.bytes, arena);
     }
-    publish_inner(entry, std::move(nested));
-    complete(entry, value.where, value.where == Where::arena ? nullptr : body.rest().data(),
-             value.where == Where::arena ? 0 : value.bytes, arena);
+    if (has_lineage && entry->where == Where::arena && entry->lineage == nullptr) adopt_task(all, row, body);
 }
 
-void Core::adopt_task(Adoption& all, const AdoptedRow& row) {
+/// A task that is to be run, or that is kept as the lineage of what it made.
+void Core::adopt_task(Adoption& all, const AdoptedRow& row, Cursor body) {
     Entry* entry = row.entry;
-    if (entry->is_done()) return;
-    Cursor body = row.body;
     const auto about = body.take<TaskRow>();
+    const bool is_lineage = about.kind == kLineageRow || entry->is_done();
+    if (entry->is_done() && entry->where != Where::arena) return;
     const char* record = body.skip(about.record_bytes);
     TaskHeader header;
     memcpy(&header, record, sizeof header);
-    if (about.retries == 0)
-        return fail(entry,
-                    error_value(ErrorCode::owner_died,
-                                "the process that had submitted its task died, and the task may not be run "
-                                "again (max_retries=0)"));
-    Task*& task = all.tasks[header.task];
+    if (about.retries == 0) {
+        if (!entry->is_done())
+            fail(entry,
+                 error_value(ErrorCode::owner_died,
+                             "the process that had submitted its task died, and the task may not be run "
+                             "again (max_retries=0)"));
+        return;
+    }
+    if (function(header.function) == nullptr || row.shape == 0) {  // what it needs died before it was told
+        if (!entry->is_done()) fail_orphan(entry);
+        return;
+    }
+    Task*& task = (is_lineage ? all.kept : all.tasks)[header.task];
     if (task == nullptr) {
         task = new_task();
         task->id = header.task;
         task->record.append(record, about.record_bytes);
-        ++task->header().attempt;
+        if (!is_lineage) ++task->header().attempt;
         task->name = body.text(about.name_bytes);
         task->function = function(header.function);
         task->shape = shape(row.shape);
         task->flags = about.flags;
-        task->retries = about.retries > 0 ? about.retries - 1 : about.retries;
+        task->retries = about.retries > 0 && !is_lineage ? about.retries - 1 : about.retries;
         task->parent = root;
         task->returns.assign(header.returns, nullptr);
         for (uint32_t i = 0; i < about.deps; ++i)
@@ -421,9 +494,11 @@ void Core::adopt_task(Adoption& all, const AdoptedRow& row) {
 Entry* Core::take_over(const PackedRef& ref) {
     Entry* entry = find(ref.id);
     if (entry == nullptr) {
+        const bool is_lost = ref.owner.slot == kDaemonSlot && ref.is_actor == 0;
         const bool counted = ref.owner.slot != kDaemonSlot && ref.owner != self_;
         entry = borrow(ref.id, ref.owner, ref.is_actor != 0, counted ? 1 : 0);
         if (counted) count_in(ref.id, ref.owner, self_);
+        if (is_lost) fail_orphan(entry);
     }
     hold(entry);
     return entry;

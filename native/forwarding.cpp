@@ -20,6 +20,7 @@ bool has_names(Kind kind) {
         case Kind::VALUE:
         case Kind::STREAM_ITEM:
         case Kind::BORROW_ADD:
+        case Kind::MOVED:
         case Kind::ACTOR_UP:
         case Kind::ACTOR_WATCH:
         case Kind::LEASE_GRANT:
@@ -39,19 +40,52 @@ bool Forwarding::append(Buffer& batch, const LinkRecord& record, const char* dat
     if (record.bytes != 0) memcpy(copy, data, record.bytes);
     const bool is_whole = walk_names(
         Kind(record.kind), copy, record.bytes, [this](ProcessId& id) { id = to_link(names.far(id)); },
-        [this](ArenaRef& arena) {
-            if (const auto origin = names.origin(arena.entry, arena.generation)) {
-                arena = to_link(*origin);
-                return;
-            }
-            // Its owner may be elsewhere, and will know of it: it must not die with its writer.
-            if (arena.entry < segment_.header().objects &&
-                segment_.object(arena.entry).generation.load() == arena.generation)
-                arena_.accept(arena);
-            arena = to_link(FarObject{names.node, arena.entry, arena.generation, arena.bytes});
-        });
+        [this](ArenaRef& arena) { name_outside(arena); });
     if (!is_whole) batch.resize(before);
     return is_whole;
+}
+
+void Forwarding::name_outside(ArenaRef& arena) {
+    if (const auto origin = names.origin(arena.entry, arena.generation)) {
+        arena = to_link(*origin);
+        return;
+    }
+    // Its owner may be elsewhere, and will know of it: it must not die with its writer.
+    if (arena.entry < segment_.header().objects &&
+        segment_.object(arena.entry).generation.load() == arena.generation)
+        arena_.accept(arena);
+    arena = to_link(FarObject{names.node, arena.entry, arena.generation, arena.bytes});
+}
+
+std::string Forwarding::row_out(std::string body) {
+    const bool is_whole = walk_row_names(
+        body.data(), body.size(), [this](ProcessId& id) { id = to_link(names.far(id)); },
+        [this](ArenaRef& arena) { name_outside(arena); });
+    if (!is_whole) throw std::invalid_argument("a row is cut short");
+    return body;
+}
+
+std::string Forwarding::row_in(std::string body, const FarProcess& dead, Delivery& out) {
+    const bool is_whole = walk_row_names(
+        body.data(), body.size(),
+        [&](ProcessId& id) {
+            const FarProcess who = process_from_link(id);
+            if (who.node == dead.node && who.id.slot != 0 && (dead.id.slot == 0 || who.id == dead.id))
+                id = {kDaemonSlot, 0};  // what it owned is adopted, too
+            else if (const auto local = names.local(who))
+                id = *local;
+            else
+                out.processes.push_back(who);
+        },
+        [&](ArenaRef& arena) {
+            const FarObject what = object_from_link(arena);
+            if (const auto local = names.local(what))
+                arena = {local->entry, local->generation, what.bytes};
+            else
+                out.objects.push_back(what);
+        });
+    if (!is_whole) throw std::invalid_argument("a row is cut short");
+    return body;
 }
 
 bool Forwarding::pass_on(uint32_t node, ProcessId from, ProcessId to, Kind kind, const char* data,

@@ -68,6 +68,10 @@ class Forwarding {
 
     /// One batch of that node. std::invalid_argument when it is none.
     Delivery deliver(uint32_t node, const char* data, size_t bytes);
+    /// The body of a row of a ledger, in the link's names; and in this node's, where what the dead process
+    /// (of slot 0: any of that node) owned has no owner. `out` has the names that are not known here.
+    std::string row_out(std::string body);
+    std::string row_in(std::string body, const FarProcess& dead, Delivery& out);
     /// Records of other nodes to that process are dropped from now on: it is about to end.
     void refuse(ProcessId dying) { refused_[dying.slot] = dying.generation; }
     /// Tell the nodes of proxies whose readers here have enough, or go on.
@@ -79,6 +83,7 @@ class Forwarding {
         Buffer staged;  ///< follows the batch at commit()
         bool is_held = false;
     };
+    void name_outside(ArenaRef& arena);
     bool append(Buffer& batch, const LinkRecord& record, const char* data);
     bool is_here(ProcessId process) const;
     bool translate_in(Delivery& out, Kind kind, const char* data, size_t bytes);

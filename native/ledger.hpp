@@ -16,7 +16,7 @@ namespace weft {
 /// What the daemon must know of a row besides its body.
 struct RowHead {
     Id id;
-    uint64_t function = 0;  ///< the task's, when the object is not made yet
+    uint64_t function = 0;  ///< of the task that makes it, when that may have to be run
     uint32_t shape = 0;
     uint32_t needs = 0;  ///< ids of other rows that follow
     ArenaRef arena;      ///< the object's, when `in_arena`
@@ -24,6 +24,24 @@ struct RowHead {
     uint32_t reserved = 0;
 };
 static_assert(sizeof(RowHead) == 56);
+
+/// How a row's body begins. A value: the kind, whether its task follows (as a TaskRow that may be run again),
+/// then a PackedValue. A task that was not done, or that only tells how to make a value which is gone: a
+/// TaskRow.
+enum RowKind : uint32_t { kValueRow = 0, kTaskRow = 1, kLineageRow = 2 };
+
+/// Before a task's record: what else it takes to submit it. Then the record, the name, and PackedRefs.
+struct TaskRow {
+    uint32_t kind = kTaskRow;
+    uint32_t return_index;
+    int32_t retries;
+    uint32_t flags;
+    uint32_t record_bytes;
+    uint32_t name_bytes;
+    uint32_t deps;  ///< PackedRefs behind the name
+    uint32_t reserved = 0;
+};
+static_assert(sizeof(TaskRow) == 32);
 
 /// A row as the daemon finds it.
 struct FoundRow {

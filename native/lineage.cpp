@@ -50,7 +50,7 @@ void Core::keep(Task* task) {
         Entry* entry = returns[i];
         if (entry == nullptr) continue;
         entry->cookie = 0;
-        if (entry->where == Where::arena) {
+        if (entry->where == Where::arena || !entry->is_done()) {
             entry->lineage = task;
             ++task->kept_for;
         } else {

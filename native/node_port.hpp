@@ -46,6 +46,7 @@ class NodePort {
     /// A slot that stands for a process of another node.
     ProcessId reserve_proxy();
     bool is_proxy(uint32_t slot) const { return proxies_.has(slot); }
+    bool is_alive(ProcessId process) const { return segment_->is_alive(process); }
     /// Records between nodes; what was sent to proxies is in its batches after each drain().
     Forwarding& forwarding() { return forwarding_; }
     bool send_as(uint32_t proxy, ProcessId to, Kind kind, const void* data, size_t bytes) {

@@ -96,6 +96,7 @@ void Core::release_entry(Entry* entry) {
 
 void Core::finish_entry(Entry* entry) {
     if (entry->in_table) table_.erase(entry->id);
+    if (entry->extra && !entry->extra->deposits.empty()) withdraw(entry);
     std::unique_ptr<EntryExtra> extra = std::move(entry->extra);
     entry->holds.store(0);
     entry->state.store(uint8_t(ObjectState::pending));
@@ -147,6 +148,7 @@ void Core::complete(Entry* entry, Where where, const char* data, size_t bytes, c
     if (!entry->extra) return;
     if (entry->extra->row != 0 || entry->extra->needed != 0 || !entry->extra->borrowers.empty())
         renew_row(entry);
+    if (!entry->extra->deposits.empty()) deposit_again(entry);
     std::vector<Task*> dependents = std::move(entry->extra->dependents);
     std::vector<ProcessId> wanters = std::move(entry->extra->wanters);
     std::vector<PyObject*> callbacks = std::move(entry->extra->callbacks);
@@ -192,6 +194,8 @@ void Core::add_borrower(Entry* entry, ProcessId borrower, int64_t count) {
         // Whoever shares a ring with it hears of its death; of one that is dead already nobody would.
         if (!channels_.knows(borrower) && !channels_.send(borrower, Kind::ACQUAINT, nullptr, 0)) return;
         list.emplace_back(borrower.key(), count);
+        const uint32_t node = segment_->slot(borrower.slot).node.load(std::memory_order_acquire);
+        if (node != 0 && !entry->is_actor) deposit(entry, node - 1);
         if (list.size() == 1) became_lent(entry);
         return;
     }

@@ -17,7 +17,8 @@ nb::list drain(NodePort& port) {
     return out;
 }
 
-/// (id, is it lent, function, shape, ids that it needs, (entry, generation) or None, body) for each row.
+/// (id, is it lent, function, shape, ids that it needs, (entry, generation, bytes) or None, body) for each
+/// row.
 nb::list take_ledger(NodePort& port, uint32_t slot, uint32_t generation) {
     nb::list out;
     for (const FoundRow& row : port.take_ledger({slot, generation})) {
@@ -25,7 +26,8 @@ nb::list take_ledger(NodePort& port, uint32_t slot, uint32_t generation) {
         for (const Id& id : row.needs)
             needs.append(as_bytes(id));
         nb::object arena = nb::none();
-        if (row.head.in_arena != 0) arena = nb::make_tuple(row.head.arena.entry, row.head.arena.generation);
+        if (row.head.in_arena != 0)
+            arena = nb::make_tuple(row.head.arena.entry, row.head.arena.generation, row.head.arena.bytes);
         out.append(nb::make_tuple(as_bytes(row.head.id), row.is_lent, row.head.function, row.head.shape,
                                   needs, arena, nb::bytes(row.body.data(), row.body.size())));
     }
@@ -95,6 +97,19 @@ nb::tuple deliver(NodePort& port, uint32_t node, nb::handle batch, size_t at) {
     return nb::make_tuple(consumed, nb::make_tuple(processes, objects, to, int(d.kind)));
 }
 
+/// (body, processes, objects): the last two are not known here, and then the body is of no use.
+nb::tuple row_from_link(NodePort& port, nb::bytes body, std::tuple<uint32_t, uint32_t, uint32_t> dead) {
+    Delivery out;
+    const std::string row = port.forwarding().row_in(
+        {body.c_str(), body.size()}, {std::get<0>(dead), {std::get<1>(dead), std::get<2>(dead)}}, out);
+    nb::list processes, objects;
+    for (const FarProcess& p : out.processes)
+        processes.append(nb::make_tuple(p.node, p.id.slot, p.id.generation));
+    for (const FarObject& o : out.objects)
+        objects.append(nb::make_tuple(o.node, o.entry, o.generation, o.bytes));
+    return nb::make_tuple(nb::bytes(row.data(), row.size()), processes, objects);
+}
+
 nb::object begin_receiving(NodePort& port, uint32_t entry, uint32_t generation, uint64_t bytes) {
     char* data = port.begin_receiving(entry, generation);
     if (data == nullptr) return nb::none();
@@ -147,6 +162,8 @@ void add_node_port(nb::module_& m) {
                  return nb::make_tuple(id.slot, id.generation);
              })
         .def("is_proxy", &NodePort::is_proxy)
+        .def("is_alive",
+             [](NodePort& p, uint32_t slot, uint32_t generation) { return p.is_alive({slot, generation}); })
         .def("set_node", [](NodePort& p, uint32_t node) { p.forwarding().names.node = node; })
         .def("name_proxy",
              [](NodePort& p, uint32_t slot, uint32_t generation, uint32_t node, uint32_t far_slot,
@@ -190,6 +207,12 @@ void add_node_port(nb::module_& m) {
         .def("deliver", &deliver)
         .def("refuse_records", [](NodePort& p, uint32_t slot,
                                   uint32_t generation) { p.forwarding().refuse({slot, generation}); })
+        .def("row_to_link",
+             [](NodePort& p, nb::bytes body) {
+                 const std::string row = p.forwarding().row_out({body.c_str(), body.size()});
+                 return nb::bytes(row.data(), row.size());
+             })
+        .def("row_from_link", &row_from_link)
         .def("take_detached",
              [](NodePort& p) {
                  nb::list out;

@@ -2,6 +2,7 @@
 /// to another node: there, other numbers stand for the same processes and objects.
 #pragma once
 
+#include "ledger.hpp"
 #include "wire.hpp"
 
 namespace weft {
@@ -78,6 +79,26 @@ class Walk {
         return skip(sizeof id);
     }
 
+    /// The body of a row of a ledger.
+    bool row() {
+        uint32_t about[2];
+        if (!peek(about)) return false;
+        if (about[0] != kValueRow) return task_row();
+        return skip(sizeof about) && value() && (about[1] == 0 || task_row());
+    }
+
+    bool task_row() {
+        TaskRow about;
+        TaskHeader header;
+        if (!peek(about) || !skip(sizeof about) || !peek(header)) return false;
+        const size_t nested = header.nested * sizeof(PackedRef);
+        if (header.static_bytes < nested || about.record_bytes < sizeof header + header.static_bytes)
+            return false;
+        return skip(sizeof header + header.static_bytes - nested) && refs(header.nested) &&
+               skip(about.record_bytes - sizeof header - header.static_bytes) && skip(about.name_bytes) &&
+               refs(about.deps);
+    }
+
     bool creation() {
         uint32_t spec = 0;
         return peek(spec) && skip(sizeof spec) && skip(spec) && task();
@@ -110,6 +131,7 @@ bool walk_names(Kind kind, char* data, size_t bytes, OnProcess&& on_process, OnA
         case Kind::STREAM_ITEM:
             return walk.skip(kItemPrefix) && walk.value();
         case Kind::BORROW_ADD:
+        case Kind::MOVED:
         case Kind::ACTOR_UP:
         case Kind::ACTOR_WATCH:
             return walk.skip(sizeof(Id)) && walk.process();
@@ -118,6 +140,12 @@ bool walk_names(Kind kind, char* data, size_t bytes, OnProcess&& on_process, OnA
         default:
             return true;
     }
+}
+
+/// The same for the body of a row of a ledger (`ledger.hpp`).
+template <class OnProcess, class OnArena>
+bool walk_row_names(char* data, size_t bytes, OnProcess&& on_process, OnArena&& on_arena) {
+    return detail::Walk<OnProcess, OnArena>(data, bytes, on_process, on_arena).row();
 }
 
 }  // namespace weft

@@ -47,6 +47,8 @@ enum class Kind : uint16_t {
     SETTLED = 30,
     ORPHAN_ASKED = 31,
     ORPHAN_ANSWERED = 32,
+    DEPOSIT = 33,
+    WITHDRAW = 34,
     // Between drivers and workers only:
     REPLY = 64,           ///< ReplyHeader, then for each return a PackedValue
     HANDBACK = 65,        ///< u64 cookies of tasks that were not started

@@ -141,3 +141,66 @@ TEST("counts that promise more than there is do no harm") {
         }
     }
 }
+
+namespace {
+
+void add_task_row(Buffer& out, uint32_t kind) {
+    TaskHeader header{};
+    header.nested = 2;
+    header.deps = 1;
+    header.static_bytes = 7 + 2 * sizeof(PackedRef);
+    out.add(TaskRow{kind, 0, 3, 0, uint32_t(sizeof header + header.static_bytes), 3, 1});
+    out.add(header);
+    out.append("argumen", 7);
+    add_ref(out, 2);
+    add_ref(out, 3);
+    out.append("fun", 3);
+    add_ref(out, 4);
+}
+
+/// Rows of a ledger, and how many processes and objects each names.
+std::vector<std::pair<std::string, std::pair<size_t, size_t>>> rows() {
+    std::vector<std::pair<std::string, std::pair<size_t, size_t>>> all;
+    const auto add = [&](size_t processes, size_t objects, auto&& build) {
+        Buffer out;
+        build(out);
+        all.push_back({std::string(out.data(), out.size()), {processes, objects}});
+    };
+    const auto add_value_row = [](Buffer& out, bool has_lineage) {
+        out.add(uint32_t(kValueRow));
+        out.add(uint32_t(has_lineage));
+        add_value(out, 1, 1, true);
+        if (has_lineage) add_task_row(out, kTaskRow);
+    };
+    add(1, 1, [&](Buffer& out) { add_value_row(out, false); });
+    add(4, 1, [&](Buffer& out) { add_value_row(out, true); });
+    add(3, 0, [](Buffer& out) { add_task_row(out, kTaskRow); });
+    add(3, 0, [](Buffer& out) { add_task_row(out, kLineageRow); });
+    return all;
+}
+
+}  // namespace
+
+TEST("all names in a row of a ledger are found, and none beyond its end") {
+    for (auto [whole, expected] : rows()) {
+        size_t processes = 0, objects = 0;
+        const auto walk = [&](char* data, size_t bytes) {
+            return walk_row_names(
+                data, bytes, [&](ProcessId&) { ++processes; }, [&](ArenaRef&) { ++objects; });
+        };
+        CHECK(walk(whole.data(), whole.size()));
+        CHECK_EQ(processes, expected.first);
+        CHECK_EQ(objects, expected.second);
+        for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
+            auto cut = std::make_unique<char[]>(bytes);
+            std::copy_n(whole.data(), bytes, cut.get());
+            CHECK(!walk(cut.get(), bytes));
+        }
+        for (size_t at = 0; at < whole.size(); ++at) {
+            auto bent = std::make_unique<char[]>(whole.size());
+            std::copy_n(whole.data(), whole.size(), bent.get());
+            bent[at] = char(0xff);
+            walk(bent.get(), whole.size());
+        }
+    }
+}

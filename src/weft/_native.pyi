@@ -29,8 +29,10 @@ class NodePort:
         """False when that process is dead."""
     def take_ledger(
         self, slot: int, generation: int
-    ) -> list[tuple[bytes, bool, int, int, list[bytes], tuple[int, int] | None, bytes]]:
-        """What a dead process had lent: (id, is it lent, function, shape, ids it needs, arena entry, body).
+    ) -> list[tuple[bytes, bool, int, int, list[bytes], tuple[int, int, int] | None, bytes]]:
+        """What a dead process had lent: (id, is it lent, function, shape, ids it needs, entry, body).
+
+        An entry of the arena has its generation and its bytes with it.
 
         Before `mark_dead`."""
 
@@ -68,6 +70,8 @@ class NodePort:
     def reserve_proxy(self) -> tuple[int, int]:
         """A (slot, generation) that stands for a process of another node."""
     def is_proxy(self, slot: int) -> bool: ...
+    def is_alive(self, slot: int, generation: int) -> bool:
+        """Of a process of this node, or of one that a proxy stands for."""
     def set_node(self, node: int) -> None:
         """This node's own number."""
     def name_proxy(self, slot: int, generation: int, node: int, far_slot: int, far_generation: int) -> None:
@@ -108,6 +112,14 @@ class NodePort:
         from or to a daemon: sender, receiver, kind, payload."""
     def refuse_records(self, slot: int, generation: int) -> None:
         """That process is about to end: drop what other nodes send to it."""
+    def row_to_link(self, body: bytes) -> bytes:
+        """The body of a row of a ledger, in the link's names. ValueError when it is cut short."""
+    def row_from_link(
+        self, body: bytes, dead: tuple[int, int, int]
+    ) -> tuple[bytes, list[tuple[int, int, int]], list[tuple[int, int, int, int]]]:
+        """The same in this node's names: (body, processes, objects); of no use while there are names that are new here.
+
+        What that dead process, or any of its node where its slot is 0, owned has no owner in it."""
     def take_detached(self) -> list[tuple[int, int]]:
         """Dead local processes whose rings with a proxy are gone (as PEER_DETACHED says), since the last call."""
     def import_object(self, size: int, slot: int, generation: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ FIRST, SECOND, THIRD = (1, 1), (2, 1), (3, 1)
 LIVING: list[Process] = [FIRST, SECOND, THIRD]
 
 
-def row(name: bytes, *needs: bytes, owner: Process = DEAD, arena: tuple[int, int] | None = None) -> Row:
+def row(name: bytes, *needs: bytes, owner: Process = DEAD, arena: tuple[int, int, int] | None = None) -> Row:
     return Row(name, owner, True, 0, 0, needs, arena, b"")
 
 
@@ -49,7 +49,7 @@ def test_everybody_is_asked_twice_before_anything_moves() -> None:
 
 def test_what_nobody_refers_to_is_released() -> None:
     custodian = Custodian()
-    rows = [row(b"a", arena=(4, 2))]
+    rows = [row(b"a", arena=(4, 2, 9))]
     assert answer_all(custodian, custodian.died(DEAD, rows, LIVING), {}, LIVING) == [Settle((DEAD,), tuple(rows))]
     assert not custodian.is_open(DEAD)
 

@@ -265,6 +265,7 @@ class Heading:
         shell.following.register()
         link.send(lm.Registered(message.epoch, "" if self.store is None else self.store.address))
         shell.following.ask_again()
+        shell.estates.tell_again()
         shell.reporting.report()
 
     # ---- taking over ----
@@ -345,6 +346,7 @@ class Heading:
             call()
         self._daemon.feed(ev.HeadReady())
         self._shell.following.ask_again()
+        self._shell.estates.tell_again()
         self._shell.reporting.report()
         self._enlist()
 

@@ -188,6 +188,11 @@ class Objects:
         entry = self._by_origin.get(origin)
         return entry if entry in self.imports else None
 
+    def own(self, entry: Entry) -> None:
+        """A process of this node is its owner from now on."""
+        if (known := self.imports.get(entry)) is not None:
+            known.is_owned = True
+
     def adopt(self, entry: Entry) -> GlobalObject:
         """An import whose bytes are here is an object of this node's own from now on; its new name."""
         known = self.imports.pop(entry)

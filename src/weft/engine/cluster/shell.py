@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.cluster.calls import Calls
+from weft.engine.cluster.estates import EstatesShell
 from weft.engine.cluster.flushing import Flushing
 from weft.engine.cluster.following import FOR_HEAD, Following, for_head
 from weft.engine.cluster.handover import Handover
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 LEASE_SHIFT = 40
 JOB_SHIFT = 16
 WATCH_AGAIN_S = 0.2
-_LOOKED_AT = FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL}
+_LEFT = frozenset((kinds.DEPOSIT, kinds.WITHDRAW))
+_LOOKED_AT = FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL} | _LEFT
 
 
 class ClusterShell:
@@ -91,11 +93,12 @@ class ClusterShell:
         self.keeping = Keeping(daemon, self, store)
         self.following = Following(daemon, self)
         self.heading = Heading(daemon, self, store)
+        self.estates = EstatesShell(daemon, self)
         self._handlers = self._make_handlers()
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
         """What becomes of each message."""
-        objects, places = self.objects, self.places
+        objects, places, estates = self.objects, self.places, self.estates
         return {
             lm.Report: self.reporting.came,
             lm.WatchProcess: self._watch_came,
@@ -132,6 +135,15 @@ class ClusterShell:
             lm.StoreUp: self.heading.store_came,
             lm.Mark: self._mark_came,
             lm.Marked: self.following.marked,
+            lm.Deposit: estates.deposit_came,
+            lm.Withdraw: estates.withdraw_came,
+            lm.RowsLeft: estates.rows_came,
+            lm.NameOrphans: estates.name_came,
+            lm.OrphansNamed: estates.named_came,
+            lm.AdoptEstate: estates.adopt_came,
+            lm.EstateAdopted: estates.adopted_came,
+            lm.Rehomed: estates.rehomed,
+            lm.EstateSettled: estates.settled_came,
         }
 
     @property
@@ -169,6 +181,7 @@ class ClusterShell:
             return
         view = NodeView(member.number, member.node_id, member.labels, dict(to_amounts(member.total)))
         remember(self.folder, self.cluster_address, self.members.alive())
+        self.estates.linked(member.number)
         view.is_alive = False  # until it reports, which it does once it has links to all others
         cluster.nodes[member.number] = view
         self.reporting.report(to=member.number)
@@ -197,6 +210,7 @@ class ClusterShell:
         kept = (number, *DAEMON) if number == self.members.lost_head else None
         for process in [proxy for proxy in self.names.proxies if proxy[0] == number and proxy != kept]:
             self.proxy_died(process, f"{name} died: {reason}", NODE_LOST)
+        self.estates.node_gone(number)
         self._daemon.feed(ev.NodeLeft(number))
         if self._daemon.submitted is not None and self.is_head:
             self._daemon.submitted.node_left(number, reason)
@@ -238,6 +252,8 @@ class ClusterShell:
         """Whether a record to this daemon is another node's affair, and has been passed on."""
         if kind not in _LOOKED_AT or self.names.is_proxy(process):
             return False
+        if kind in _LEFT:
+            return self.estates.takes(process, kind, payload)
         if kind == kinds.RESTORE:
             return self.objects.restore(process, payload)
         if kind == kinds.LEASE_RETURN:
@@ -246,6 +262,8 @@ class ClusterShell:
                 return False
             self.send_to_daemon(node, process, kind, payload)
             return True
+        if kind == kinds.FUNCTION and (job := self._state.job_of(process)) is not None:
+            self._daemon.functions.keep(job.id, payload)  # for who takes over from that process
         is_theirs, message = for_head(kind, payload)
         if isinstance(message, Request) and message.method == "flush_output":
             return self._flushing.begin(process, message.id)
@@ -355,10 +373,14 @@ class ClusterShell:
             self._watchers.setdefault(process, set()).add(link.peer)
         else:
             link.send(lm.ProcessGone(*process, "it had died before it was reached", -9))
+            self.estates.late_watch(link, process)
 
     def process_died(self, process: Process, reason: str, status: int) -> None:
         """A process of this node, or a proxy, is dead."""
-        for node in self._watchers.pop(process, ()):
+        watchers = self._watchers.pop(process, ())
+        if watchers:
+            self.estates.was_watched(process)
+        for node in watchers:
             self.members.send(node, lm.ProcessGone(*process, reason, status))
         self.asking.process_gone(process)
         self.asking.worker_gone(process)
@@ -376,6 +398,7 @@ class ClusterShell:
         process = self.names.proxies[name]
         self._daemon.drain()  # what was sent to it goes nowhere, but names it
         self.names.gone(name)
+        self.estates.proxy_dies(name, process)
         self._daemon.died(process, reason, status)
 
     def _mark_came(self, link: NodeLink, message: lm.Mark) -> None:
@@ -391,7 +414,7 @@ class ClusterShell:
         return self._last_ping
 
     def _pong_came(self, link: NodeLink, message: lm.Pong) -> None:
-        if not self._flushing.answered(link, message.number):
+        if not self._flushing.answered(link, message.number) and not self.estates.answered(link, message.number):
             self.places.arrived(message.number)
 
     def _ping_came(self, link: NodeLink, message: lm.Ping) -> None:

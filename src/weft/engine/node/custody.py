@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from weft import _native
 from weft.engine.node.functions import FunctionTable
 from weft.engine.state import custody
-from weft.engine.state.custody import Adopt, Ask, Custodian, Row, Settle
+from weft.engine.state.custody import Adopt, Ask, Custodian, Row, Settle, Told
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState, Shape
 from weft.engine.wire import kinds
+
+if TYPE_CHECKING:
+    from weft.engine.cluster.estates import EstatesShell
 
 _ASK = struct.Struct("<QII")
 _ANSWER = struct.Struct("<QII")
@@ -26,6 +30,8 @@ _FOUND = struct.Struct("<16sIIII")
 _ID_BYTES = 16
 MOVES_KEPT = 1 << 16
 """So many moved objects are remembered, for refs that name a dead owner and arrive late."""
+_FAR_ADOPTIONS = 1 << 32
+"""Adoptions that another node has decided on are numbered from here on."""
 FIRST_SHAPE = 4096
 """Shapes that a process gets with what it adopts are numbered from here on; its own are far below."""
 
@@ -51,7 +57,13 @@ class CustodyShell:
         self._last_shape = FIRST_SHAPE
         self._moved: dict[bytes, Process] = {}
         self._dying: set[Process] = set()
-        """Marked dead, and their custody is about to begin: who asks now hears of its end."""
+        """Marked dead, and their custody is about to begin, or is decided elsewhere: who asks now hears of its end."""
+        self.estates: EstatesShell | None = None
+        """In a cluster: what passes on between nodes."""
+        self._collections: dict[int, Callable[[dict[bytes, tuple[Process, ...]]], None]] = {}
+        self._adoptions: dict[int, tuple[Process, Callable[[bool], None]]] = {}
+        """Of estates: the adopter, and whom to tell whether it has confirmed."""
+        self._last_adoption = 0
 
     def take(self, process: Process) -> list[Row]:
         """What a dead process had lent; before its slot is marked dead. `died` must follow."""
@@ -66,8 +78,16 @@ class CustodyShell:
 
     def died(self, process: Process, rows: list[Row]) -> None:
         """After everybody was told of the death."""
-        self._dying.discard(process)
-        self._carry(self._state.died(process, rows, self._living()))
+        for number in [number for number, (adopter, _) in self._adoptions.items() if adopter == process]:
+            self._adoptions.pop(number)[1](False)
+        if self.estates is None or not self.estates.decides(process):
+            self._dying.discard(process)
+            self._carry(self._state.died(process, rows, self._living()))
+            return
+        dead, left, out = self._state.left(process, rows, list(self._living()))
+        self._dying.update(dead)
+        self._carry(out)
+        self.estates.left(process, dead, list(left.values()))
 
     def answered(self, process: Process, payload: bytes) -> None:
         number, round_, _ = _ANSWER.unpack_from(payload)
@@ -75,7 +95,60 @@ class CustodyShell:
         self._carry(self._state.named(process, number, round_, ids, self._living()))
 
     def adopted(self, process: Process, payload: bytes) -> None:
-        self._carry(self._state.adopted(process, *_NUMBER.unpack(payload)))
+        (number,) = _NUMBER.unpack(payload)
+        if number in self._adoptions:
+            self._adoptions.pop(number)[1](True)
+        else:
+            self._carry(self._state.adopted(process, number))
+
+    # ---- estates: what another node may decide over ----
+
+    def collect(self, dead: Iterable[Process], then: Callable[[dict[bytes, tuple[Process, ...]]], None]) -> None:
+        """Which objects of these dead the processes of this node refer to."""
+        number, out = self._state.collect(dead, self._living())
+        self._collections[number] = then
+        self._carry(out)
+
+    def shape_of(self, process: Process, number: int) -> Shape | None:
+        """What a process, living or just dead, calls by that number."""
+        return self._shapes.get((process, number)) or self._node.shape_of(process, number)
+
+    def give(
+        self,
+        adopter: Process,
+        rows: Iterable[tuple[bytes, tuple[Process, ...], Shape | None, bytes]],
+        functions: Iterable[bytes],
+        then: Callable[[bool], None],
+    ) -> None:
+        """Have a process of this node own these: (id, who else refers to it, shape, body); `then` hears if it did."""
+        if adopter not in set(self._living()):
+            then(False)
+            return
+        self._last_adoption += 1
+        number = _FAR_ADOPTIONS + self._last_adoption
+        self._adoptions[number] = (adopter, then)
+        listed, records = list(rows), list(functions)
+        shapes: dict[int, int] = {}
+        parts = [_ADOPT.pack(number, len(listed), len(records))]
+        for record in records:
+            parts += [_PAIR.pack(len(record), 0), record]
+        for identity, claimants, shape, body in listed:
+            if shape is not None and id(shape) not in shapes:
+                self._last_shape += 1
+                shapes[id(shape)] = self._last_shape
+                self._node.give_shape(adopter, self._last_shape, shape)
+            named = 0 if shape is None else shapes[id(shape)]
+            parts += [_ADOPTED_ROW.pack(identity, len(claimants), len(body), named, 0), _processes(claimants), body]
+        self._port.send(*adopter, kinds.ADOPT, b"".join(parts))
+
+    def settle_estate(self, dead: tuple[Process, ...], adopter: Process | None, moved: Iterable[bytes]) -> None:
+        """Nothing more will move from these; of `moved` the adopter is the owner now."""
+        self._dying.difference_update(dead)
+        self._settle(Settle(dead, (), adopter, tuple(moved)), may_have_moved=True)
+
+    def owner_of(self, identity: bytes) -> Process | None:
+        """Who has taken it over."""
+        return self._moved.get(identity)
 
     def asked(self, process: Process, payload: bytes) -> None:
         """Something of that dead process is wanted. Before it is settled there is no answer: then it is asked again."""
@@ -84,7 +157,13 @@ class CustodyShell:
         if dead in self._dying or self._state.is_open(dead):
             return
         owner = self._moved.get(identity)
-        is_found = owner is not None and owner != dead and owner in set(self._living())
+        is_found = owner is not None and owner != dead and self._port.is_alive(*owner)
+        if not is_found and self.estates is not None and self.estates.ask_home(process, dead, identity):
+            return
+        self.answer(process, identity, owner if is_found else None)
+
+    def answer(self, process: Process, identity: bytes, owner: Process | None) -> None:
+        is_found = owner is not None
         answer = _FOUND.pack(identity, int(is_found), 0, *(owner if owner is not None else (0, 0)))
         self._port.send(*process, kinds.ORPHAN_ANSWERED, answer)
 
@@ -95,6 +174,8 @@ class CustodyShell:
                 self._port.send(*one.process, kinds.FIND_ORPHANS, body)
             elif isinstance(one, Adopt):
                 self._port.send(*one.process, kinds.ADOPT, self._adoption(one))
+            elif isinstance(one, Told):
+                self._collections.pop(one.collection)(one.claims)
             else:
                 self._settle(one)
 
@@ -118,17 +199,17 @@ class CustodyShell:
             parts += [_processes(claimants), row.body]
         return b"".join(parts)
 
-    def _settle(self, one: Settle) -> None:
+    def _settle(self, one: Settle, may_have_moved: bool = False) -> None:
         for row in one.released:
-            if row.arena is not None and self._port.exists(*row.arena):
-                self._port.remove(*row.arena)
+            if row.arena is not None and self._port.exists(*row.arena[:2]):
+                self._port.remove(*row.arena[:2])
         for key in [key for key in self._shapes if key[0] in one.dead]:
             del self._shapes[key]
         if one.adopter is not None:
             self._moved.update(dict.fromkeys(one.moved, one.adopter))
             for oldest in list(self._moved)[: max(0, len(self._moved) - MOVES_KEPT)]:
                 del self._moved[oldest]
-        body = _PAIR.pack(len(one.dead), int(bool(one.moved))) + _processes(one.dead)
+        body = _PAIR.pack(len(one.dead), int(bool(one.moved) or may_have_moved)) + _processes(one.dead)
         for process in self._living():
             self._port.send(*process, kinds.SETTLED, body)
 

@@ -109,7 +109,7 @@ class NodeDaemon:
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
         )
-        self._custody = CustodyShell(port, self.functions, self._local_processes, self.state)
+        self.custody = CustodyShell(port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.operations.offer_more = self._offer_more
         self._deadlocks = Deadlocks(self)
@@ -244,11 +244,11 @@ class NodeDaemon:
         elif kind == kinds.PEER_DETACHED:
             self.release(kinds.PROCESS_BODY.unpack(payload))
         elif kind == kinds.ORPHANS:
-            self._custody.answered(process, payload)
+            self.custody.answered(process, payload)
         elif kind == kinds.ADOPTED:
-            self._custody.adopted(process, payload)
+            self.custody.adopted(process, payload)
         elif kind == kinds.ORPHAN_ASKED:
-            self._custody.asked(process, payload)
+            self.custody.asked(process, payload)
         elif kind == kinds.NEED_SPACE:
             self._room.need_space(process, payload)
         elif kind == kinds.RESTORE:
@@ -411,7 +411,7 @@ class NodeDaemon:
 
     def died(self, process: Process, reason: str, status: int) -> None:
         self.drain()
-        lent = self._custody.take(process)
+        lent = self.custody.take(process)
         peers = tuple(peer for peer in self.port.mark_dead(*process) if peer[0] != 0)
         self.drain()
         self._output.close(process)
@@ -422,7 +422,7 @@ class NodeDaemon:
         if self.cluster is not None:
             self.cluster.process_died(process, reason, status)
         self.feed(ev.ProcessDied(process, reason, peers, status))
-        self._custody.died(process, lent)
+        self.custody.died(process, lent)
         if not peers:
             self.release(process)
 

@@ -34,8 +34,8 @@ class Row:
     shape: int
     """Of its task, as its owner numbered it."""
     needs: tuple[bytes, ...]
-    arena: tuple[int, int] | None
-    """Its entry in the arena, if it lies there."""
+    arena: tuple[int, int, int] | None
+    """Its entry in the arena, generation and bytes, if it lies there."""
     body: bytes
 
 
@@ -70,7 +70,15 @@ class Settle:
     """What the adopter owns now."""
 
 
-Instruction = Ask | Adopt | Settle
+@dataclass(frozen=True)
+class Told:
+    """All processes have said which objects of the dead of an estate (`state.estates`) they refer to."""
+
+    collection: int
+    claims: dict[bytes, tuple[Process, ...]]
+
+
+Instruction = Ask | Adopt | Settle | Told
 
 
 @dataclass
@@ -82,6 +90,8 @@ class _Custody:
     waits_for: set[Process] = field(default_factory=set)
     claims: dict[bytes, dict[Process, None]] = field(default_factory=dict)
     adopter: Process | None = None
+    is_collection: bool = False
+    """It only asks; who adopts is decided elsewhere."""
 
 
 class Custodian:
@@ -93,11 +103,32 @@ class Custodian:
 
     def is_open(self, dead: Process) -> bool:
         """Whether its objects may still move."""
-        return any(dead in custody.dead for custody in self._open.values())
+        return any(dead in custody.dead and not custody.is_collection for custody in self._open.values())
 
     def died(self, process: Process, rows: Iterable[Row], others: Iterable[Process]) -> list[Instruction]:
         """A process is dead; `others` are all that live on this node."""
         everybody = list(others)
+        dead, inherited, out = self.left(process, rows, everybody)
+        if not inherited:
+            out.append(Settle(dead, ()))
+            return out
+        custody = _Custody(next(self._numbers), dead, inherited)
+        self._open[custody.number] = custody
+        self._go_on(custody, everybody, out)
+        return out
+
+    def collect(self, dead: Iterable[Process], others: Iterable[Process]) -> tuple[int, list[Instruction]]:
+        """Ask everybody once which objects of these dead he refers to; `Told` of that number answers."""
+        custody = _Custody(next(self._numbers), tuple(dead), {}, round=ROUNDS - 1, is_collection=True)
+        self._open[custody.number] = custody
+        out: list[Instruction] = []
+        self._go_on(custody, others, out)
+        return custody.number, out
+
+    def left(
+        self, process: Process, rows: Iterable[Row], everybody: list[Process]
+    ) -> tuple[tuple[Process, ...], dict[bytes, Row], list[Instruction]]:
+        """A process is dead: it and those whose objects it was about to adopt; all that is to pass on from them."""
         inherited: dict[bytes, Row] = {}
         dead: tuple[Process, ...] = (process,)
         out: list[Instruction] = []
@@ -113,13 +144,7 @@ class Custodian:
                 custody.waits_for.discard(process)
                 self._go_on(custody, everybody, out)
         inherited.update({row.id: row for row in rows})
-        if not inherited:
-            out.append(Settle(dead, ()))
-            return out
-        custody = _Custody(next(self._numbers), dead, inherited)
-        self._open[custody.number] = custody
-        self._go_on(custody, everybody, out)
-        return out
+        return dead, inherited, out
 
     def named(
         self, process: Process, number: int, round_: int, ids: Iterable[bytes], others: Iterable[Process]
@@ -153,6 +178,11 @@ class Custodian:
             custody.round += 1
             custody.waits_for = set(living)
             out.extend(Ask(process, custody.number, custody.round, custody.dead) for process in living)
+            return
+        if custody.is_collection:
+            del self._open[custody.number]
+            found = {named: tuple(claimants) for named, claimants in custody.claims.items() if claimants}
+            out.append(Told(custody.number, found))
             return
         claims = {
             named: tuple(claimants)

@@ -78,6 +78,13 @@ ORPHAN_ASKED = 31
 ORPHAN_ANSWERED = 32
 """From the daemon, once it is settled: object id, u32 found, u32 zero, u32 slot, u32 generation of its new owner."""
 
+DEPOSIT = 33
+"""To the daemon: u32 n, u32 zero, n node numbers, RowHead, ids that it needs, body. Those nodes get a copy of it."""
+WITHDRAW = 34
+"""To the daemon: object id, then u32 numbers of the nodes that have a copy of its row. The object is gone."""
+
+ROW_HEAD = struct.Struct("<16sQIIIIQII")
+"""Id, function, shape, needs, the arena's entry and generation, bytes, whether it lies there, zero."""
 LEASE_REQUEST_BODY = struct.Struct("<II")
 NEAR_BODY = struct.Struct("<I")
 LEASE_GRANT_BODY = struct.Struct("<QIIII")

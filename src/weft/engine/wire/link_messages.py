@@ -35,6 +35,36 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
     death: str = ""
 
 
+class LeftRow(msgspec.Struct, array_like=True, frozen=True):
+    """What the owner of an object leaves, so that another can own it: a row of its ledger, in the link's names."""
+
+    id: bytes
+    owner: GlobalProcess
+    function: int
+    """The key of the function that makes it, where that may have to be run; or 0."""
+    shape: int
+    """Of that task, as its owner numbered it."""
+    needs: list[bytes]
+    arena: GlobalObject | None
+    body: bytes
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the value was not there when it was written."""
+        return self.body[:4] != b"\0\0\0\0"
+
+
+class LeftShape(msgspec.Struct, array_like=True, frozen=True):
+    """What a task of a row needs to run."""
+
+    owner: GlobalProcess
+    number: int
+    amounts: list[tuple[str, int]]
+    runtime_env: str
+    refusal: str
+    strategy: dict[str, str | int | bool]
+
+
 # ---- membership ------------------------------------------------------------------------------------
 
 
@@ -352,6 +382,84 @@ class PullFailed(LinkMessage, frozen=True):
     reason: str
 
 
+# ---- what passes on from the dead -------------------------------------------------------------------
+
+
+class Deposit(LinkMessage, frozen=True):
+    """A process of the sender's node has lent this object to one of the receiver's."""
+
+    row: LeftRow
+    function: bytes = b""
+    """The FUNCTION record, once for each function, process and receiver."""
+    shape: LeftShape | None = None
+
+
+class Withdraw(LinkMessage, frozen=True):
+    """The object of that process of the sender's node is gone."""
+
+    slot: int
+    generation: int
+    id: bytes
+
+
+class RowsLeft(LinkMessage, frozen=True):
+    """To the head: that node is dead, and this is what the sender has of it. EstateSettled answers, at last."""
+
+    estate: GlobalProcess
+    rows: list[LeftRow]
+    copies: list[tuple[tuple[int, int, int], GlobalObject]]
+    functions: dict[int, bytes]
+    shapes: list[LeftShape]
+
+
+class NameOrphans(LinkMessage, frozen=True):
+    """Who decides to all nodes: which of your processes refer to objects of these dead? OrphansNamed answers."""
+
+    estate: GlobalProcess
+    round: int
+    dead: list[GlobalProcess]
+
+
+class OrphansNamed(LinkMessage, frozen=True):
+    estate: GlobalProcess
+    round: int
+    claims: dict[bytes, list[GlobalProcess]]
+
+
+class AdoptEstate(LinkMessage, frozen=True):
+    """To the adopter's node: have it own these. EstateAdopted answers."""
+
+    estate: GlobalProcess
+    adopter: GlobalProcess
+    rows: list[LeftRow]
+    claims: dict[bytes, list[GlobalProcess]]
+    functions: dict[int, bytes]
+    shapes: list[LeftShape]
+
+
+class EstateAdopted(LinkMessage, frozen=True):
+    """`ok` false: the adopter is dead, and had not confirmed."""
+
+    estate: GlobalProcess
+    adopter: GlobalProcess
+    ok: bool
+
+
+class Rehomed(LinkMessage, frozen=True):
+    """To all: objects of a dead node of which there is a copy are that node's own from now on: (old, new) names."""
+
+    homes: list[tuple[tuple[int, int, int], GlobalObject]]
+
+
+class EstateSettled(LinkMessage, frozen=True):
+    """To all: nothing more will move from these dead."""
+
+    estate: GlobalProcess
+    dead: list[GlobalProcess]
+    adopter: GlobalProcess | None = None
+    moved: list[bytes] = []
+
+
 AnyMessage: TypeAlias = (
     JoinCluster
     | Members
@@ -394,6 +502,15 @@ AnyMessage: TypeAlias = (
     | Pull
     | Copied
     | PullFailed
+    | Deposit
+    | Withdraw
+    | RowsLeft
+    | NameOrphans
+    | OrphansNamed
+    | AdoptEstate
+    | EstateAdopted
+    | Rehomed
+    | EstateSettled
 )
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(AnyMessage).decode

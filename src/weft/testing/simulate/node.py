@@ -119,7 +119,7 @@ class SimDaemon(NodeDaemon):
         self.spilling = cast(Any, None)
         self._zygote = cast(Any, SimZygote(node))
         self.requests = self._deadlocks = self._memory = cast(Any, NoRequests())
-        self._custody = CustodyShell(self.port, self.functions, self._local_processes, self.state)
+        self.custody = CustodyShell(self.port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.failures = deque(maxlen=1)
         self.submitted = None
