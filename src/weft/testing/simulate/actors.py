@@ -64,7 +64,10 @@ class ActorCalls(Executor):
         return bunch
 
     def _flush(self, link: ActorLink) -> None:
-        if link.state != "up" or link.where is None:
+        if link.state != "up" or link.where is None or not link.queue:
+            return
+        if not self.node.knows(link.where):  # it died before anything was sent to it, and nobody has told
+            self._out_of_reach(link)
             return
         queue, link.queue = link.queue, []
         for run in queue:
@@ -124,8 +127,11 @@ class ActorCalls(Executor):
         """The actor's process is dead, or only the link to its node: the daemon is asked which."""
         for link in self._actors.values():
             if link.state == "up" and link.where is not None and link.where.global_name == dead:
-                link.state, link.where, link.is_out_of_reach = "unknown", None, True
-                self.tell_daemon(kinds.ACTOR_WATCH, link.id + kinds.PROCESS_BODY.pack(0, 0))
+                self._out_of_reach(link)
+
+    def _out_of_reach(self, link: ActorLink) -> None:
+        link.state, link.where, link.is_out_of_reach = "unknown", None, True
+        self.tell_daemon(kinds.ACTOR_WATCH, link.id + kinds.PROCESS_BODY.pack(0, 0))
 
     def _retry(self, run: Run) -> bool:
         """Whether the run's first task may be tried once more."""

@@ -195,6 +195,10 @@ class SimNode:
         """The living process that a slot of this node stands for."""
         return self.cluster.process(self.global_of(process))
 
+    def knows(self, process: ProcessBase) -> bool:
+        """Whether it is one of this node's own, or has a proxy here."""
+        return process.node is self or process.global_name in self.shell.names.proxies
+
     def global_of(self, process: Name) -> GlobalProcess:
         return self.shell.names.to_global(process)
 

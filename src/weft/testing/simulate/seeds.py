@@ -13,8 +13,8 @@ from weft.testing.simulate.faults import ALL_FAULTS, FAULTS, HEAD_FAULTS, STORE_
 from weft.testing.simulate.simulation import Plan, Simulation
 from weft.testing.simulate.workloads import WORKLOADS, Scale
 
-LIMIT_S = 120.0
-"""Of virtual time; the longest fault is over after 48."""
+LIMIT_S = 180.0
+"""Of virtual time; the longest fault is over after 48, and who was cut off from the head ends 75 later."""
 LARGEST = 6
 """Nodes of a short run."""
 
