@@ -23,7 +23,7 @@ from weft.engine.wire.auth import Refused
 
 __all__ = ["Cluster", "ClusterNode"]
 
-_KNOWN = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory", "labels"))
+_KNOWN = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory", "labels", "storage"))
 
 
 class ClusterNode:
@@ -104,10 +104,10 @@ class Cluster:
     def add_node(self, wait: bool = True, **given: Any) -> ClusterNode:
         """Start a node and wait until it is in the cluster; the first one is the head.
 
-        Takes num_cpus (1 by default), num_gpus, resources, labels and object_store_memory; Ray's other options have
-        no effect. `host` is the address to listen on (loopback by default); `place`, of `weft.testing.Network`, lets
-        it run in a network namespace and listen there. `store`, of the head, is the redis://… for the control store's
-        rows."""
+        Takes num_cpus (1 by default), num_gpus, resources, labels, object_store_memory and storage; Ray's other
+        options have no effect. `host` is the address to listen on (loopback by default); `place`, of
+        `weft.testing.Network`, lets it run in a network namespace and listen there. `store`, of the head, is the
+        redis://… for the control store's rows."""
         place = given.pop("place", None)
         host = given.pop("host", "127.0.0.1") if place is None else place.address
         wanted = {name: value for name, value in given.items() if name in _KNOWN and value is not None}
@@ -118,6 +118,7 @@ class Cluster:
             resources={name: float(amount) for name, amount in (wanted.get("resources") or {}).items()},
             object_store_bytes=None if memory is None else int(memory),
             labels=dict(wanted.get("labels") or {}),
+            storage=str(wanted.get("storage", "")),
         )
         entry = self._entry()
         is_head = entry is None

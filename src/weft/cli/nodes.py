@@ -48,6 +48,7 @@ def add(commands: Commands) -> None:
     start.add_argument("--resources", type=_json_object, default={}, metavar="JSON", help="such as '{\"disk\": 2}'")
     start.add_argument("--labels", type=_json_object, default={}, metavar="JSON", help='such as \'{"zone": "a"}\'')
     start.add_argument("--object-store-memory", type=int, metavar="BYTES", help="for objects (default: 30%% of memory)")
+    start.add_argument("--storage", metavar="PATH", help="where put(durable=True) writes; all nodes must see it")
     start.add_argument("--token-file", metavar="PATH", help=f"holds the cluster's token (or set {tokens.VARIABLE})")
     start.add_argument("--fingerprint", default="", metavar="HEX", help="of the head's certificate; `--head` prints it")
     start.add_argument("--no-successor", action="store_true", help="of a head: when it dies, the cluster ends")
@@ -107,6 +108,7 @@ def _start(options: argparse.Namespace) -> int:
         {name: float(amount) for name, amount in options.resources.items()},
         options.object_store_memory,
         {name: str(value) for name, value in options.labels.items()},
+        storage=os.path.abspath(options.storage) if options.storage else "",
     )
     log = tokens.folder() / f"node-{os.getpid()}.log"
     log_fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -56,6 +56,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     cluster: ClusterConfig | None = None
     founder_fd: int = -1
     """The inherited socket of the driver that starts it and that it ends with; -1 for none."""
+    storage: str = ""
+    """Where the cluster's storage folder is made; empty: below TMPDIR."""
 
 
 class NodeOffer(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ from weft.engine.node.output import WorkerOutput
 from weft.engine.node.requests import Requests
 from weft.engine.node.room import RoomRequests
 from weft.engine.node.spilling import Spilling
+from weft.engine.node.storage import Storage
 from weft.engine.node.zygote_link import ZygoteLink
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
@@ -112,6 +113,8 @@ class NodeDaemon:
         self.custody = CustodyShell(port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.operations.offer_more = self._offer_more
+        self._storage = Storage(self, config.storage)
+        self.requests.storage_folder = self._storage.folder
         self._deadlocks = Deadlocks(self)
         self._memory = MemoryMonitor(self, self._stop_for_memory)
         self._stopped: dict[Process, str] = {}
@@ -179,6 +182,7 @@ class NodeDaemon:
         self._doors.close()
         self._output.close_all()
         self.spilling.close()
+        self._storage.close()
         self._let_folders_go()
         self.loop.close()
 

@@ -124,9 +124,13 @@ def begin_node(
     resources: Mapping[str, float] | None = None,
     object_store_bytes: int | None = None,
     labels: Mapping[str, str] | None = None,
+    storage: str = "",
 ) -> StartingNode:
     """Start a node of this driver's own without waiting for it; it must be joined."""
-    return StartingNode(NodeConfig(num_cpus, num_gpus, dict(resources or {}), object_store_bytes, dict(labels or {})))
+    config = NodeConfig(
+        num_cpus, num_gpus, dict(resources or {}), object_store_bytes, dict(labels or {}), storage=storage
+    )
+    return StartingNode(config)
 
 
 def start_node(
@@ -136,6 +140,7 @@ def start_node(
     resources: Mapping[str, float] | None = None,
     object_store_bytes: int | None = None,
     labels: Mapping[str, str] | None = None,
+    storage: str = "",
 ) -> Attachment:
     """Start a node of this driver's own and join it. RuntimeError when it does not come up."""
     return begin_node(
@@ -144,6 +149,7 @@ def start_node(
         resources=resources,
         object_store_bytes=object_store_bytes,
         labels=labels,
+        storage=storage,
     ).join()
 
 

@@ -78,6 +78,8 @@ class Requests:
             lambda prefix: tables.scan(ACTOR_LOGS, prefix),
         )
         self.key_values = KeyValues(tables, call_later)
+        self.storage_folder: Callable[[], str] = str
+        """The daemon's (`node.storage`)."""
         self._started_s = time.time()
         self.user_metrics = Merged()
         self.errors: deque[dict[str, Any]] = deque(maxlen=ERRORS_KEPT)
@@ -104,6 +106,10 @@ class Requests:
             return Reply(request.id, method(process, request.params))
         except Exception as error:
             return Reply(request.id, error=str(error) or repr(error), error_kind=type(error).__name__)
+
+    def _do_storage_folder(self, process: Process, params: dict[str, Any]) -> str:
+        """Where this cluster keeps durable values."""
+        return self.storage_folder()
 
     # ---- what only the processes know ----
 

@@ -99,8 +99,18 @@ def _timeout(timeout: float) -> float:
     return -1.0 if timeout == -1 else float(timeout)
 
 
-def put(value: T, *, _owner: Any = None, _tensor_transport: str = "object_store") -> ObjectRef[T]:
+def put(
+    value: T,
+    *,
+    replicas: int = 1,
+    durable: bool = False,
+    _owner: Any = None,
+    _tensor_transport: str = "object_store",
+) -> ObjectRef[T]:
     """Store a value in the node's object memory; its ref. TypeError for a ref: that is one already.
+
+    With `replicas` so many nodes have a copy when it returns, and with `durable` there is one in the cluster's storage
+    folder (`weft start --storage`): then the value outlives the node. ValueError when there are fewer nodes than that.
 
     >>> weft.get(weft.put("hello"))
     'hello'
@@ -109,6 +119,10 @@ def put(value: T, *, _owner: Any = None, _tensor_transport: str = "object_store"
         raise TypeError(
             "Calling 'put' on an ObjectRef is not allowed. Pass the ref itself, or put it in a list: put([ref])."
         )
+    if durable or replicas != 1:
+        from weft.engine.process import lasting
+
+        return lasting.put(value, replicas, durable)
     try:
         ref = _native.put(value)
     except RuntimeError as error:

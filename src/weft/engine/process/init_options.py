@@ -21,6 +21,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "resources": (dict,),
     "labels": (dict,),
     "object_store_memory": (int, float),
+    "storage": (str,),
     "namespace": (str,),
     "runtime_env": (dict,),
     "log_to_driver": (bool,),
@@ -29,7 +30,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 SMALLEST_STORE_BYTES = 1 << 20
 """Less holds next to no object that is large enough to go there."""
-OF_A_NODE = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory", "labels"))
+OF_A_NODE = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory", "labels", "storage"))
 """What describes a node that is to be started."""
 _MOST_OF_A_RESOURCE = 1e9
 ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
@@ -37,7 +38,7 @@ JOB_ENVIRONMENT = "WEFT_JOB_RUNTIME_ENV"
 """What a submitted job's runtime environment has for workers, in JSON (see engine/jobs)."""
 _WITHOUT_EFFECT = frozenset(
     "include_dashboard dashboard_host dashboard_port job_config configure_logging logging_level logging_format "
-    "storage enable_object_reconstruction enable_resource_isolation system_reserved_cpu "
+    "enable_object_reconstruction enable_resource_isolation system_reserved_cpu "
     "system_reserved_memory proxy_server_url allow_multiple cluster_metadata".split()
 )
 
@@ -52,6 +53,8 @@ class InitOptions:
     resources: dict[str, float] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     object_store_bytes: int | None = None
+    storage: str = ""
+    """Where values of put(durable=True) are kept; empty: below TMPDIR."""
     namespace: str = ""
     runtime_env: str = ""
     log_to_driver: bool = True
@@ -79,8 +82,8 @@ class InitOptions:
         chosen = _address(address)
         if chosen and set(values) & OF_A_NODE:
             raise ValueError(
-                "When connecting to an existing node, num_cpus, num_gpus, resources, labels and object_store_memory "
-                f"must not be provided, but got {sorted(values)}."
+                "When connecting to an existing node, num_cpus, num_gpus, resources, labels, object_store_memory and "
+                f"storage must not be provided, but got {sorted(values)}."
             )
         if chosen and values.get("local_mode"):
             raise ValueError(f"local_mode runs all in this process, so leave address out, but got {address!r}")
@@ -92,6 +95,7 @@ class InitOptions:
             resources={name: float(amount) for name, amount in values.get("resources", {}).items()},
             labels=values.get("labels", {}),
             object_store_bytes=None if memory is None else int(memory),
+            storage=values.get("storage", ""),
             namespace=values.get("namespace", ""),
             runtime_env=canonical_env(settled(values, of_job=True).get("runtime_env")),
             log_to_driver=values.get("log_to_driver", True),

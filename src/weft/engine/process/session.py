@@ -195,6 +195,7 @@ def _find_or_start(options: InitOptions) -> Any:
         resources=options.resources,
         object_store_bytes=options.object_store_bytes,
         labels=options.labels,
+        storage=options.storage,
     )
 
 
