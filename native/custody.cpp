@@ -74,9 +74,12 @@ bool Core::describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry
     head.id = entry->id;
     Task* task = nullptr;
     if (entry->is_done()) {
-        // On this node the value outlives its owner; another node may need to make it again.
-        const bool travels = entry->extra && !entry->extra->deposits.empty();
-        if (travels && can_be_told(entry->lineage)) task = entry->lineage;
+        // On this node the value outlives its owner; another node may need to make it again. A task that has
+        // just made it is not its lineage yet.
+        const bool travels = entry->extra && !entry->extra->deposits.empty() && entry->where == Where::arena;
+        Task* maker =
+            entry->lineage == nullptr && entry->cookie != 0 ? task_at(entry->cookie) : entry->lineage;
+        if (travels && can_be_told(maker)) task = maker;
         const auto nested = entry->extra ? uint32_t(entry->extra->nested.size()) : 0u;
         head.in_arena = entry->where == Where::arena;
         if (head.in_arena) head.arena = entry->arena;

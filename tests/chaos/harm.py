@@ -1,4 +1,7 @@
-"""Real programs on a cluster of real nodes, while workers and node daemons are killed and stalled at random.
+"""Real programs on a cluster of real nodes, while all that they run on is killed, stalled and cut at random.
+
+Workers, node daemons, servers of the control store, the acting head; only the drivers and the node that they are
+attached to are spared, because a driver ends with its node.
 
 `make chaos`, or python tests/chaos/harm.py --seconds 120 --seed 7. Prints what was done and what came of it; the exit
 status is 0 when every program ended with the right answers.
@@ -19,10 +22,12 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 from programs import PROGRAMS
 
+from weft.engine.cluster.client import Client
 from weft.testing import Cluster
 from weft.testing.cluster import ClusterNode
 
@@ -30,8 +35,10 @@ NODES = 3
 END_S = 120.0
 """So long after its time a program may still need to recover from the last faults; a guard, not a measure."""
 STALL_S = (0.2, 2.0)
-KINDS = ("worker", "worker", "worker", "node", "stall")
+KINDS = ("worker", "worker", "worker", "node", "stall", "store", "head")
 """As often as they are named."""
+SAFE_REPLICAS = 3
+"""So many servers must have the head's rows before it, or one of them, is killed."""
 
 
 @dataclass
@@ -85,6 +92,7 @@ class Chaos:
             try:
                 for _ in range(NODES):
                     self._add_node()
+                self._drivers = self._cluster.add_node(num_cpus=0)
                 self._programs = [self._start(name, number, Path(folder)) for number, name in enumerate(self._names)]
                 self._work()
             finally:
@@ -102,7 +110,7 @@ class Chaos:
     def _start(self, name: str, number: int, folder: Path) -> Program:
         errors = folder / name
         program = Path(__file__).with_name("programs.py")
-        command = [sys.executable, str(program), name, self._cluster.address]
+        command = [sys.executable, str(program), name, self._drivers.local_address]
         with errors.open("w") as stderr:
             process = subprocess.Popen(
                 [*command, str(self._seed + number), str(self._seconds)],
@@ -167,7 +175,7 @@ class Chaos:
 
     def _do_harm(self) -> None:
         kind = self._rng.choice(KINDS)
-        nodes = list(self._cluster.worker_nodes)
+        nodes = [node for node in self._cluster.worker_nodes if node is not self._drivers]
         node = self._rng.choice(nodes)
         done = getattr(self, f"_harm_{kind}")(node)
         if done:
@@ -191,6 +199,38 @@ class Chaos:
         node.kill(allow_graceful=False)
         self._add_node()
         return True
+
+    def _harm_head(self, node: ClusterNode) -> bool:
+        """The node that acts as head, once another could follow it; a new node comes in its place."""
+        status = self._head_status()
+        head = next((one for one in self._cluster.list_all_nodes() if one.node_id == status.get("node_id")), None)
+        if head is None or head is self._drivers or not self._is_safe(status):
+            return False
+        if head is self._cluster.head_node:
+            self._cluster.remove_node(head, allow_graceful=False)
+            self._add_node()
+            return True
+        return self._harm_node(head)
+
+    def _harm_store(self, node: ClusterNode) -> bool:
+        """A server of the control store; its daemon lives on."""
+        if not self._is_safe(self._head_status()):
+            return False
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(node.pid).children():
+                if child.name() == "weft-control":
+                    child.kill()
+                    return True
+        return False
+
+    def _head_status(self) -> dict[str, Any]:
+        with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+            status: dict[str, Any] = Client(self._drivers.local_address).ask("head")
+            return status
+        return {}
+
+    def _is_safe(self, status: dict[str, Any]) -> bool:
+        return bool(status) and status["store"].get("replicas", 0) >= SAFE_REPLICAS
 
     def _harm_stall(self, node: ClusterNode) -> bool:
         """Its daemon, and so its links, are silent for a while."""
