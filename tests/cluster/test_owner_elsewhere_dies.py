@@ -39,6 +39,13 @@ def wait_for_file(folder: str) -> int:
 
 
 @weft.remote
+def make_on_demand(folder: str) -> Any:
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+    return np.full(SIZE, 4)
+
+
+@weft.remote
 class Owner:
     """A process of its own, which owns what it makes."""
 
@@ -53,6 +60,9 @@ class Owner:
 
     def submit(self, folder: str, retries: int = 3) -> list[Any]:
         return [wait_for_file.options(max_retries=retries).remote(folder)]
+
+    def begin(self, folder: str) -> list[Any]:
+        return [make_on_demand.remote(folder)]
 
     def make(self, where: dict[str, Any]) -> list[Any]:
         ref = double.options(**where).remote(double.options(**where).remote(make.options(**where).remote(1)))
@@ -126,6 +136,15 @@ def test_a_large_value_is_made_again_from_the_lineage_that_its_owner_left(two_no
     lose_node(two_nodes)
     assert weft.get(ref, timeout=30).sum() == 4 * SIZE
     assert _native.statistics()["tasks_rebuilt"] <= 3
+
+
+def test_a_large_value_that_came_after_it_was_lent_is_made_again(two_nodes: TwoNodes, tmp_path: Path) -> None:
+    owner = Owner.options(**THERE).remote()
+    [ref] = weft.get(owner.begin.remote(str(tmp_path)))
+    (tmp_path / "go").touch()
+    weft.wait([ref], fetch_local=False)
+    lose_node(two_nodes)
+    assert weft.get(ref, timeout=30).sum() == 4 * SIZE
 
 
 def test_a_large_value_of_put_is_lost_with_its_only_copy(two_nodes: TwoNodes) -> None:
