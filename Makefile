@@ -20,6 +20,8 @@ RL_SEEDS ?= 5
 MODIN_TESTS ?= 20
 PAPER ?=
 PAPER_SHORT ?=
+SECTIONS ?=
+SHORT ?=
 RAY_VERSION := 2.60.0
 
 venv := .venv
@@ -131,6 +133,18 @@ paper: build  ## the Ray paper's figures and tables again, and docs/paper.md of 
 		$(abspath $(python)) $$script.py $(if $(PAPER_SHORT),--short) || echo "$$script failed"; done
 	@$(python) benchmarks/paper/page.py
 
+# Everything that Weft is measured beside; none of it is a dependency.
+$(venv)-peers/.installed: Makefile pyproject.toml
+	@test -x $(venv)-peers/bin/python || $(PYTHON) -m venv $(venv)-peers
+	@$(venv)-peers/bin/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(venv)-peers/bin/python -m pip install -qq --disable-pip-version-check ray==$(RAY_VERSION) --group peers
+	@touch $@
+
+.PHONY: scoreboard
+scoreboard: build $(venv)-peers/.installed  ## Weft beside its peers, and docs/scoreboard.md; SECTIONS='engine,pools' SHORT=1
+	@$(python) benchmarks/scoreboard.py --peers-python $(abspath $(venv)-peers/bin/python) \
+		$(if $(SECTIONS),--sections $(SECTIONS)) $(if $(SHORT),--short)
+
 .PHONY: fuzz
 fuzz: build  ## all that reads bytes of other nodes; FUZZ_SECONDS=60
 	@$(pip) --group fuzz
@@ -167,5 +181,5 @@ endef
 
 .PHONY: clean
 clean:  ## remove environments, builds and caches
-	@rm -rf build dist $(venv) $(venv)-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist $(venv) $(venv)-ray $(venv)-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,7 @@
 
 A figure is calls per second: all calls are submitted, then all results are collected; workers are up before the
 clock starts. A contender too slow for the whole count within --limit-s runs fewer calls, and its figure says so (*).
-Dask takes part when an interpreter that has `distributed` is named.
+Dask takes part when an interpreter that has `distributed` is named, MPI for Python where that one or this has it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 COUNTS = (1, 1_000, 100_000)
 SHORTEST_ROUND_S = 0.3
 ROUNDS = 3
+LONGEST_S = 300.0
 MARK = "figures: "
 
 RunMany = Callable[[int], Any]
@@ -85,12 +88,33 @@ def dask(cpus: int) -> Iterator[RunMany]:
         yield lambda count: client.gather([client.submit(nothing, pure=False) for _ in range(count)])
 
 
+@contextmanager
+def loky(cpus: int) -> Iterator[RunMany]:
+    """What joblib runs on."""
+    from joblib.externals.loky import get_reusable_executor
+
+    pool = get_reusable_executor(cpus)
+    yield lambda count: [future.result() for future in [pool.submit(nothing) for _ in range(count)]]
+    pool.shutdown()
+
+
+@contextmanager
+def mpi(cpus: int) -> Iterator[RunMany]:
+    """The executor of MPI for Python: its workers are ranks, started by `mpiexec -n N python -m mpi4py.futures`."""
+    from mpi4py.futures import MPIPoolExecutor
+
+    with MPIPoolExecutor(cpus) as pool:
+        yield lambda count: [future.result() for future in [pool.submit(nothing) for _ in range(count)]]
+
+
 CONTENDERS = {
     "weft": weft_tasks,
     "weft_actor": weft_actor,
     "executor": executor,
     "pool_apply_async": pool_apply_async,
     "dask": dask,
+    "loky": loky,
+    "mpi": mpi,
 }
 
 
@@ -124,12 +148,23 @@ def measure(name: str, counts: list[int], cpus: int, limit_s: float) -> dict[str
 
 def measure_elsewhere(name: str, python: str, args: argparse.Namespace) -> dict[str, list[float]] | None:
     command = [python, __file__, "--measure", name, "--counts", args.counts, "--cpus", str(args.cpus)]
+    if name == "mpi":
+        started = [str(Path(python).with_name("mpiexec")), "-n", str(args.cpus + 1), python, "-m", "mpi4py.futures"]
+        command = [*started, *command[1:]]
     command += ["--limit-s", str(args.limit_s)]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    for line in finished.stdout.splitlines():
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
+        try:
+            output, _ = child.communicate(timeout=LONGEST_S)
+        except BaseException as error:
+            os.killpg(child.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            print(f"{name} took longer than {LONGEST_S} s", file=sys.stderr)
+            return None
+    for line in output.splitlines():
         if line.startswith(MARK):
             return json.loads(line.removeprefix(MARK))
-    print(f"{name} gave no figures (exit status {finished.returncode})", file=sys.stderr)
+    print(f"{name} gave no figures (exit status {child.returncode})", file=sys.stderr)
     return None
 
 
@@ -137,7 +172,7 @@ def compare(args: argparse.Namespace, counts: list[int]) -> None:
     wanted = [name for name in args.only.split(",") if name] or list(CONTENDERS)
     print(f"{'calls per second at':22}" + "".join(f"{count:>14,}" for count in counts))
     for name in wanted:
-        python = args.dask_python if name == "dask" else sys.executable
+        python = args.dask_python if name in ("dask", "mpi") else sys.executable
         figures = measure_elsewhere(name, python, args) if python else None
         if not figures:
             print(f"{name:22}" + f"{'not measured':>14}" * len(counts))

@@ -11,6 +11,7 @@ bare uvicorn take turns, and the medians of all rounds are shown, with the CPU t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import re
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -164,17 +165,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def ray_serve(python: str, seconds: float) -> None:
+@contextlib.contextmanager
+def ray_serving(python: str) -> Iterator[str]:
+    """Ray Serve with a no-op, and its address."""
     port = free_port()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([python, "-c", RAY, str(port)], text=True, **pipes)
     assert process.stdout is not None
     while "serving" not in process.stdout.readline():
         assert process.poll() is None, "Ray Serve did not start"
-    for connections in (1, 32):
-        measured = wrk(f"http://127.0.0.1:{port}/", connections, seconds)
-        print(f"no-op, {connections:3} connections: {shown('Ray Serve', [measured])}")
-    process.communicate("")
+    try:
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.communicate("")
+
+
+def ray_serve(python: str, seconds: float) -> None:
+    with ray_serving(python) as address:
+        for connections in (1, 32):
+            measured = wrk(address, connections, seconds)
+            print(f"no-op, {connections:3} connections: {shown('Ray Serve', [measured])}")
 
 
 def bare_uvicorn() -> tuple[subprocess.Popen[bytes], str]:
