@@ -3,6 +3,7 @@
     python benchmarks/observe.py                        on beside off (WEFT_EVENTS=0)
     python benchmarks/observe.py --before OLD_PYTHON    also beside another build of Weft
     python benchmarks/observe.py --million              memory and dropped events of 1,000,000 tasks
+    python benchmarks/observe.py --day                  memory of the dashboard's process after a simulated day
 
 Each side is a process of its own with a session of its own, and one runs at a time. The best of all turns counts: on a
 machine with other work it is the turn that was disturbed least. `submit_cpu` is the rate at which the driver's thread
@@ -12,8 +13,10 @@ submits, by the CPU time that it took: the figure that other work disturbs least
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -138,11 +141,77 @@ def million() -> None:
     weft.shutdown()
 
 
+class BusyCluster:
+    """A cluster as the dashboard asks it: each second 20 more events in each of two nodes, and now and then a node that
+    goes and another that comes, with tasks of ever new names."""
+
+    def __init__(self) -> None:
+        self.second = 0
+
+    def ask(self, method: str, timeout_s: float | None = None, **params: Any) -> Any:
+        if method == "events":
+            return [self._events(number) for number in (0, 1)]
+        if method == "errors":
+            row = {
+                "task_id": "00" * 12,
+                "traceback": "x" * 10_000,
+                "name": "f",
+                "time_s": 0.0,
+                "error_type": "ValueError",
+            }
+            return [{"node_id": "n", "errors": [row] * 200, "left_out": 0, "failures": []}]
+        return []
+
+    def _events(self, number: int) -> dict[str, Any]:
+        node = f"{number}{self.second // 600:031}"  # another one every ten minutes
+        first = 20 * (self.second % 600)
+        name = f"task_{self.second}".ljust(56, "x").encode()
+        rows = [
+            struct.pack("<qq16s16sQIBBHII56s", self.second * 10**9 + at, 10**6,
+                        struct.pack("<QQ", 20 * self.second + at, number), bytes(16), 100, self.second % 5000,
+                        3 if at % 2 else 1, 0, 0, 1, len(name), name)
+            for at in range(20)
+        ]  # fmt: skip
+        slots = [(self.second % 250, 0, first, first + 20, b"".join(rows))]
+        return {
+            "node_id": node,
+            "time_ns": 0,
+            "clock_ns": 0,
+            "slots": slots,
+            "titles": {str(self.second % 5000): "worker"},
+        }
+
+
+def day(seconds: int) -> None:
+    """The dashboard's own collector and pages, looked at each second, without the wait between two looks."""
+    import psutil
+
+    from weft.dashboard.collector import Collector
+    from weft.dashboard.pages import Pages
+
+    cluster = BusyCluster()
+    collector = Collector(cluster)
+    pages = Pages(cluster, collector)
+    asked = ("stream", "graph", "graph?by=task", "summary", "errors")
+    for cluster.second in range(seconds):
+        collector._read_s = 0.0
+        collector.look()
+        if cluster.second % 600 == 0:
+            for path in asked:
+                name, _, query = path.partition("?")
+                json.dumps(pages.answer(name, dict([query.split("=")]) if query else {}))
+        if cluster.second % (seconds // 4) == 0 or cluster.second == seconds - 1:
+            memory = psutil.Process().memory_info().rss >> 20
+            print(f"{cluster.second / 3600:5.1f} h: {collector.recorded:9,} events read, {memory} MiB", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--before", metavar="PYTHON", help="a Python that has another build of Weft")
     parser.add_argument("--million", action="store_true")
+    parser.add_argument("--day", action="store_true")
+    parser.add_argument("--seconds", type=int, default=86_400, help="of the simulated day")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--turns", type=int, default=60)
     given = parser.parse_args()
@@ -150,6 +219,8 @@ def main() -> None:
         serve_turns()
     elif given.million:
         million()
+    elif given.day:
+        day(given.seconds)
     else:
         sides = {"before": Side(given.before)} if given.before else {}
         sides.update(off=Side(sys.executable, WEFT_EVENTS="0"), on=Side(sys.executable))

@@ -137,6 +137,7 @@ def test_what_never_failed_or_can_not_be_pickled_says_so() -> None:
     ref = makes.remote(1)
     weft.get(ref)
     assert "it may not have failed" in replay(ref.hex()[:24]).stderr
+    assert "at least four letters" in replay("").stderr
     holder = Holder.remote()
     told = replay(failed(holder.fails.remote()))
     assert told.returncode == 1 and "can not be pickled" in told.stderr and "lock" in told.stderr

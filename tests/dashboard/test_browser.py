@@ -35,6 +35,7 @@ SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 UNNAMED = """return [...document.querySelectorAll("button, a, input, select")].filter((one) =>
     !(one.innerText || one.ariaLabel || one.labels?.length || one.title)).length"""
+CELLS = "[...document.querySelectorAll('td')].map((one) => one.innerText)"
 COLOURS = """const behind = (one) => getComputedStyle(one).backgroundColor;
     const places = [document.body, document.documentElement].map(behind);
     return [getComputedStyle(document.querySelector("main")).color, places.find((one) => one !== "rgba(0, 0, 0, 0)")]"""
@@ -223,6 +224,12 @@ def test_the_numbers_are_right_and_renew_themselves(browser: Browser, work: list
     before = browser.number("tasks-run")
     weft.get([double.remote(number) for number in range(50)])
     browser.wait(lambda: browser.number("tasks-run") == before + 50, "50 more tasks")
+
+
+def test_a_driver_is_listed_once_however_many_nodes_know_it(browser: Browser, work: list[Any]) -> None:
+    browser.open("jobs")
+    browser.wait(lambda: browser.run(f"return {CELLS}.filter((one) => one === 'worker').length"), "workers")
+    assert browser.run(f"return {CELLS}.filter((one) => one === 'driver').length") == 1
 
 
 def test_the_stream_and_the_graph_have_the_tasks(browser: Browser, work: list[Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from weft.dashboard.collector import MOST_TASKS, Collector, Task
 from weft.dashboard.profile import folded
 from weft.engine.node.log_store import FILE_BYTES, MOST_BYTES, LogStore, read_files
 from weft.engine.observe import events as ev
+from weft.engine.observe.collect import MOST_GONE, Reader
 from weft.engine.observe.user_metrics import COUNTER, GAUGE, HISTOGRAM, Merged, Series, exposition, user_exposition
 
 # ---- the graph ----
@@ -80,6 +83,34 @@ def test_the_collector_stays_bounded_and_counts_what_it_did_not_see() -> None:
     assert (len(collector.tasks), len(collector.runs)) == (MOST_TASKS, 10_000)
     assert collector.recorded == 20_000
     assert collector.dropped > 0
+
+
+def test_nodes_that_are_gone_are_forgotten_in_time() -> None:
+    class Changing:
+        number = 0
+
+        def ask(self, method: str, timeout_s: float | None = None, **params: object) -> object:
+            self.number += 1
+            rows = [(node, [(1, 0, 0, self.number, b"")]) for node in ("stays", f"n{self.number}")]
+            return [
+                {"node_id": node, "time_ns": 0, "clock_ns": 0, "slots": slots, "titles": {}} for node, slots in rows
+            ]
+
+    reader = Reader(Changing())
+    for _ in range(100):
+        reader.read()
+    assert set(reader._since) == {"stays", *(f"n{number}" for number in range(100 - MOST_GONE, 101))}
+    assert reader._since["stays"] == {1: 100}
+
+
+def test_half_an_hour_of_looking_leaves_the_process_small() -> None:
+    """`--day` without an end of its own is the whole day; see benchmarks/README.md."""
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "observe.py"
+    command = [sys.executable, str(script), "--day", "--seconds", "1800"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout.splitlines()
+    words = told[-1].replace(",", "").split()  # 0.5 h: 72000 events read 36 MiB
+    assert int(words[2]) >= 72_000
+    assert int(words[-2]) < 150, told
 
 
 # ---- flame graphs ----

@@ -45,6 +45,8 @@ def add(commands: Commands) -> None:
 def _replay(options: argparse.Namespace) -> int:
     client = Client(options.address, options.token_file)
     wanted = options.task.lower()
+    if len(wanted) < 4:
+        raise ValueError(f"a task's id, or at least four letters of it, is wanted, but got {options.task!r}")
     found = [(task, size) for node in client.ask("inputs", task=wanted) for task, size in node]
     if not found:
         raise LookupError(f"no inputs of a failed task {options.task} are kept: {_why_not(client, wanted)}")

@@ -244,6 +244,11 @@ def _explain(options: argparse.Namespace) -> int:
         return 0
     for what, row in found:
         print(_story(client, what, row))
+    if not failed and any(row.get("task_status") == "FAILED" for _, row in found):
+        print(
+            "No error of it is kept here: it was not raised by code, or is too long ago. weft.explain(ref) in its owner"
+        )
+        print("tells why it failed.")
     for row in failed:
         print(f"Task {printable(row['name'])} (attempt {row['attempt'] + 1}) raised in process {row['pid']}:")
         print("".join(f"  {printable(line, 500)}\n" for line in row["traceback"].splitlines()))

@@ -18,6 +18,7 @@ from weft.engine.control.tables import KV
 from weft.engine.node import machine
 from weft.engine.node.gpus import GpuReader
 from weft.engine.node.operations import Outcome, Pending, gather
+from weft.engine.node.requests import worker_id_of
 from weft.engine.node.survey import MOST_ROWS
 from weft.engine.observe.events import TALLIES
 from weft.engine.state.resources import to_floats
@@ -194,7 +195,11 @@ class Observation:
         assert reply is not None
         if reply.error_kind:
             raise RuntimeError(reply.error)
-        return reply.value
+        rows: Any = reply.value
+        if what == "workers":  # a driver of another node is told of there
+            away = {worker_id_of(one) for one in self._daemon.state.drivers if not self._daemon.is_local(one)}
+            return [row for row in rows if row["worker_id"] not in away]
+        return rows
 
     def rows(self, params: dict[str, Any]) -> Pending:
         """Of all nodes, each thing once."""

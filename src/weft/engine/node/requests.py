@@ -158,7 +158,7 @@ class Requests:
         row["owner_type"] = "DRIVER" if process in self._state.drivers else "WORKER"
         if (worker := row.pop("worker", None)) is not None:
             row["worker_pid"] = self._pid_of((worker[0], worker[1])) or None
-            row["worker_id"] = _worker_id((worker[0], worker[1])) if worker[0] else None
+            row["worker_id"] = worker_id_of((worker[0], worker[1])) if worker[0] else None
         return row
 
     def _pid_of(self, process: Process) -> int:
@@ -235,12 +235,12 @@ class Requests:
     def _do_list_workers(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
         """Drivers first."""
         rows: list[dict[str, object]] = [
-            {"worker_id": _worker_id(driver), "worker_type": "DRIVER", "pid": job.pid, "job_id": job.id,
+            {"worker_id": worker_id_of(driver), "worker_type": "DRIVER", "pid": job.pid, "job_id": job.id,
              "is_alive": job.is_driver_alive, "state": "ALIVE", "node_id": self._node_id, "ip": IP}
             for driver, job in self._state.drivers.items()
         ]  # fmt: skip
         rows += [
-            {"worker_id": _worker_id(worker.process), "worker_type": "WORKER", "pid": worker.pid,
+            {"worker_id": worker_id_of(worker.process), "worker_type": "WORKER", "pid": worker.pid,
              "job_id": worker.binding.job if worker.binding is not None else 0, "is_alive": True,
              "state": worker.place.value, "node_id": self._node_id, "ip": IP}
             for worker in self._state.workers
@@ -394,7 +394,7 @@ class Requests:
         return self.key_values.keys(params)
 
 
-def _worker_id(process: Process) -> str:
+def worker_id_of(process: Process) -> str:
     return f"{process[0]:08x}{process[1]:08x}"
 
 

@@ -9,6 +9,7 @@ from weft.engine.observe.events import Event, decode
 from weft.engine.observe.timeline import NodeEvents
 
 MOST_OF_A_PROCESS = 1 << 20
+MOST_GONE = 16
 
 
 class Asks(Protocol):
@@ -28,7 +29,15 @@ class Reader:
     def read(self, most: int = MOST_OF_A_PROCESS) -> list[NodeEvents]:
         """What has come since the last time, at most `most` of each process."""
         answers = self._client.ask("events", since=self._since, most=most)
-        return [self._of_node(answer) for answer in answers]
+        found = [self._of_node(answer) for answer in answers]
+        self._forget_the_gone({one.node_id for one in found})
+        return found
+
+    def _forget_the_gone(self, answered: set[str]) -> None:
+        """Of nodes that answer no more the newest are kept: they may only be slow."""
+        gone = [node for node in self._since if node not in answered]
+        for node in gone[: max(0, len(gone) - MOST_GONE)]:
+            del self._since[node], self._skipped[node]
 
     def _of_node(self, answer: Mapping[str, Any]) -> NodeEvents:
         since = self._since.setdefault(answer["node_id"], {})
