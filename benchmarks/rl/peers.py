@@ -136,28 +136,36 @@ def run_sb3(case: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def run_rllib(case: dict[str, Any], seed: int) -> dict[str, Any]:
-    """PPO alone; two environment runners as our two workers."""
+    """PPO alone; two environment runners as our two workers. Its own mean forgets episodes, so we keep the returns."""
+    import collections
     import logging
 
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
     logging.disable(logging.WARNING)
+
+    def keep_return(*, episode: Any, metrics_logger: Any, **_: Any) -> None:
+        metrics_logger.log_value("returns", episode.get_return(), reduce="item_series")
+
     began = time.perf_counter()
     config = (
         PPOConfig()
         .environment(case["env"])
         .env_runners(num_env_runners=2, num_envs_per_env_runner=8)
-        .reporting(metrics_num_episodes_for_smoothing=case["window"])
+        .callbacks(on_episode_end=keep_return)
         .training(gamma=0.99, **case["rllib"])
         .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64], vf_share_layers=False))
         .debugging(seed=seed, log_level="ERROR")
     )
     algorithm = config.build_algo()
+    recent: collections.deque[float] = collections.deque(maxlen=case["window"])
     steps, reward = 0, float("-inf")
     while steps < case["limit"] and not reward >= case["bar"]:
         found = algorithm.train()["env_runners"]
-        steps, reward = int(found["num_env_steps_sampled_lifetime"]), found.get("episode_return_mean", float("-inf"))
+        steps = int(found["num_env_steps_sampled_lifetime"])
+        recent.extend(found.get("returns", ()))
+        reward = statistics.fmean(recent) if recent else float("-inf")
     seconds = time.perf_counter() - began
     algorithm.stop()
     return {"seconds": seconds, "steps": steps, "reached": bool(reward >= case["bar"])}

@@ -212,23 +212,27 @@ class RolloutWorker:
         finals: dict[tuple[int, int], NDArray[Any]] = {}
         observations = self._observations
         assert observations is not None
+        all_observations, all_actions, all_rewards = arrays["observations"], arrays["actions"], arrays["rewards"]
         for time in range(steps):
             actions = behaviour.act(params, observations, time)
             step = envs.step(actions)
-            arrays["observations"][time] = observations
-            arrays["actions"][time] = actions
-            arrays["rewards"][time] = step.rewards
+            all_observations[time] = observations
+            all_actions[time] = actions
+            all_rewards[time] = step.rewards
             observations = step.observations
             if step.all_valid and not step.finals:
                 continue
             arrays["terminated"][time] = step.terminated
             arrays["truncated"][time] = step.truncated
-            arrays["valid"][time] = step.valid
             for index, final in step.finals.items():
                 finals[time, index] = final
                 if step.truncated[index] and "bootstrap" in arrays:
                     arrays["bootstrap"][time, index] = behaviour.value(params, final, index) or 0.0
-            behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
+            if step.all_valid:
+                behaviour.ended([*step.finals])
+            else:
+                arrays["valid"][time] = step.valid
+                behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
         arrays["observations"][steps] = observations
         self._observations = observations
         if behaviour.keeps_next_observations:

@@ -41,6 +41,7 @@ class ObservationEncoder:
         else:
             self.shape = (_encoded_size(self._features) + self.mask_size,)
         self.feature_size = int(np.prod(self.shape)) - self.mask_size
+        self.is_identity = (self._plain_box or self.is_image) and self._box_dtype == self.dtype
 
     def encode(self, observation: Any, is_last: bool = False) -> NDArray[Any]:
         """One observation as an array of `shape`; raises SpaceMismatch where it is not of the space.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
 SEED_BOUND = 2**31 - 1
-RESEED_STEPS = 256  # seeding takes longer than a step of a small environment
+RESEED_STEPS = 4096  # seeding takes longer than many steps of a small environment
 
 
 class EnvironmentFailed(RuntimeError):
@@ -40,7 +40,7 @@ class Episode:
     agent: str = ""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Step:
     """What one step of all environments gave."""
 
@@ -113,31 +113,32 @@ class EnvironmentList:
 
     def reset(self) -> NDArray[Any]:
         """Begin a new episode everywhere."""
+        self._observations = self._observations.copy()  # the last step gave the old ones away
         for index in range(self.count):
             self._begin_episode(index, self._new_seed())
         return self._observations.copy()
 
     def begin(self, index: int, seed: int) -> NDArray[Any]:
         """Begin a new episode in one environment, with this seed."""
+        self._observations = self._observations.copy()
         self._begin_episode(index, seed)
         return self._observations.copy()
 
     def step(self, chosen: NDArray[Any]) -> Step:
         actions = self.decoder.decode(chosen)
-        rewards, ended = [], []
-        encode, observations = self.encoder.encode, self._observations
+        seen, rewards, ended = [], [], []
         self._doing = "step"
         for index, env in enumerate(self._envs):
             self._index = index
             try:
                 observation, reward, has_terminated, has_truncated, _ = env.step(actions[index])
-                is_last = has_terminated or has_truncated
-                observations[index] = encode(observation, is_last)
                 rewards.append(float(reward))
             except Exception as error:
                 self._fail(error)
-            if is_last:
+            seen.append(observation)
+            if has_terminated or has_truncated:
                 ended.append((index, bool(has_terminated)))
+        observations = self._observations = self._encoded(seen, [index for index, _ in ended])
         self._history.append(actions)
         earned = np.array(rewards)
         self._rewards += earned
@@ -148,7 +149,28 @@ class EnvironmentList:
                 terminated[index], truncated[index] = has_terminated, not has_terminated
                 finals[index] = observations[index].copy()
                 self._end_episode(index)
-        return Step(observations.copy(), earned, terminated, truncated, self._always, finals, all_valid=True)
+        return Step(observations, earned, terminated, truncated, self._always, finals, all_valid=True)
+
+    def _encoded(self, seen: list[Any], last: list[int]) -> NDArray[Any]:
+        """What the environments showed, in a new array: at once where it is already as networks take it.
+
+        `last` are those whose episode ended.
+        """
+        if self.encoder.is_identity:
+            try:
+                together = np.array(seen)
+            except ValueError:  # of different shapes: the loop below says whose is wrong
+                pass
+            else:
+                if together.shape == self._observations.shape and together.dtype == self.encoder.dtype:
+                    return together
+        encoded = np.empty_like(self._observations)
+        for self._index, observation in enumerate(seen):
+            try:
+                encoded[self._index] = self.encoder.encode(observation, self._index in last)
+            except Exception as error:
+                self._fail(error)
+        return encoded
 
     def where(self) -> str:
         """What is being done, for messages."""
