@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
         "Tasks, calls, waits, transfers and spills, in the format of https://ui.perfetto.dev and chrome://tracing.",
         "weft timeline trace.json",
     )
-    timeline.add_argument("file", metavar="FILE")
+    timeline.add_argument("file", metavar="FILE", help="to write; one that is there is replaced")
     add_address(timeline)
 
 

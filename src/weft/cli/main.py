@@ -7,11 +7,12 @@ status of its job.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import sys
 from collections.abc import Sequence
 
-from weft.cli import dashboard, debug, demo, doctor, drain, jobs, nodes, processes, replay, state, status
+from weft.cli import completion, dashboard, debug, demo, doctor, drain, jobs, nodes, processes, replay, state, status
 
 _LIBRARIES = frozenset(("rl", "serve"))
 """Those with commands of their own; each is loaded by its name, when asked for."""
@@ -23,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given and given[0] in _LIBRARIES:
             return int(importlib.import_module(f"weft.{given[0]}.cli").main(given[1:]))
+        if not given:
+            parser().print_help(sys.stderr)
+            return 2
         options = parser().parse_args(given)
         return int(options.command(options))
     except KeyboardInterrupt:
@@ -41,7 +45,8 @@ def parser() -> argparse.ArgumentParser:
         description="Weft runs Python programs on one machine or many. These commands start and end the nodes of a "
         "cluster, submit programs to it and show what it does. `weft COMMAND --help` says more.",
     )
-    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    made.add_argument("--version", action=_Version, help="print the version and end")
+    commands = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
     nodes.add(commands)
     status.add(commands)
     state.add(commands)
@@ -53,6 +58,32 @@ def parser() -> argparse.ArgumentParser:
     jobs.add(commands)
     doctor.add(commands)
     demo.add(commands)
-    commands.add_parser("rl", help="train policies and watch them; `weft rl --help`")
-    commands.add_parser("serve", help="run an application over HTTP and show what is served; `weft serve --help`")
+    completion.add(commands, _whole_parser)
+    commands.add_parser("rl", help="train policies and watch them")
+    commands.add_parser("serve", help="run an application over HTTP and show what is served")
     return made
+
+
+def _whole_parser() -> argparse.ArgumentParser:
+    """With the commands of the libraries, for completion."""
+    whole = parser()
+    commands = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    for name in sorted(_LIBRARIES):
+        with contextlib.suppress(ModuleNotFoundError):  # a library whose extra is not installed has no commands here
+            commands.choices[name] = importlib.import_module(f"weft.{name}.cli").parser()
+    return whole
+
+
+class _Version(argparse.Action):
+    """Looked up only when it is asked for: that takes longer than most commands."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import platform
+
+        import weft
+
+        print(f"weft {weft.__version__} on Python {platform.python_version()}")
+        parser.exit()

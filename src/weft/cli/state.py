@@ -47,7 +47,12 @@ def add(commands: Commands) -> None:
         "environment of the program, also the line that put them.",
         "weft memory\nweft memory --group-by site",
     )
-    memory.add_argument("--group-by", choices=("owner", "site", "none"), default="owner")
+    memory.add_argument(
+        "--group-by",
+        choices=("owner", "site", "none"),
+        default="owner",
+        help="put them together by the process that owns them, by the line that put them, or not (default: owner)",
+    )
     memory.add_argument("--limit", type=int, default=20, help="show so many objects (default: 20)")
     explain = add_command(
         commands,

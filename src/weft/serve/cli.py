@@ -26,24 +26,48 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="weft serve", description="Serve applications, and look at what is served.")
-    commands = made.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="serve an application over HTTP until interrupted")
+    commands = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    run = commands.add_parser(
+        "run",
+        help="serve an application over HTTP until interrupted",
+        description="Starts a node (or attaches to a cluster), runs the application that MODULE:APP names and answers "
+        "HTTP until it is interrupted, as in `weft serve run shop:app --port 8000`.",
+    )
     run.add_argument("app", metavar="MODULE:APP", help="what bind() returned, or a deployment without arguments")
     run.add_argument("--name", default="default", help="of the application (default: default)")
-    run.add_argument("--route-prefix", default="/", help="the paths that it answers (default: /)")
+    run.add_argument("--route-prefix", metavar="PATH", default="/", help="the paths that it answers (default: /)")
     run.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
     run.add_argument("--port", type=int, default=8000, help="0 for any free one (default: 8000)")
-    run.add_argument("--address", help="of the cluster to run in (default: start a node)")
+    run.add_argument("--address", metavar="HOST:PORT", help="of the cluster to run in (default: start a node)")
     run.set_defaults(command=_run)
-    deploy = commands.add_parser("deploy", help="have a cluster serve what a file says, and nothing else")
+    deploy = commands.add_parser(
+        "deploy",
+        help="have a cluster serve what a file says, and nothing else",
+        description="Reads a YAML file (docs/serve has an example) and has a running cluster serve the applications in "
+        "it. Applications that are not in the file end; those that changed are updated without a failed request.",
+    )
     deploy.add_argument("file", metavar="FILE.yaml", help="see docs/serve")
-    deploy.add_argument("--address", default="auto", help="of the cluster (default: the newest on this machine)")
+    deploy.add_argument(
+        "--address", metavar="HOST:PORT", default="auto", help="of the cluster (default: the newest on this machine)"
+    )
     deploy.set_defaults(command=_deploy)
-    shutdown = commands.add_parser("shutdown", help="end all applications of a cluster")
-    shutdown.add_argument("--address", default="auto", help="of the cluster (default: the newest on this machine)")
+    shutdown = commands.add_parser(
+        "shutdown",
+        help="end all applications of a cluster",
+        description="Ends all applications of a cluster and its HTTP fronts. The cluster goes on.",
+    )
+    shutdown.add_argument(
+        "--address", metavar="HOST:PORT", default="auto", help="of the cluster (default: the newest on this machine)"
+    )
     shutdown.set_defaults(command=_shutdown)
-    status = commands.add_parser("status", help="the applications of a cluster, as JSON")
-    status.add_argument("--address", default="auto", help="of the cluster (default: the newest on this machine)")
+    status = commands.add_parser(
+        "status",
+        help="the applications of a cluster, as JSON",
+        description="Prints the applications, deployments and replicas of a cluster and how they are, as JSON.",
+    )
+    status.add_argument(
+        "--address", metavar="HOST:PORT", default="auto", help="of the cluster (default: the newest on this machine)"
+    )
     status.set_defaults(command=_status)
     return made
 

@@ -1,0 +1,100 @@
+"""Every command says what it does, and shells complete what there is."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.cli import completion, main
+
+
+def every_parser(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [parser, *(made for action in below for one in action.choices.values() for made in every_parser(one))]
+
+
+WHOLE = main._whole_parser()
+PARSERS = {parser.prog: parser for parser in every_parser(WHOLE)}
+
+
+@pytest.mark.parametrize("command", sorted(PARSERS))
+def test_a_command_and_all_its_options_are_explained(command: str) -> None:
+    parser = PARSERS[command]
+    assert parser.description
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            assert action.help, f"{command} {action.option_strings or action.dest}"
+        else:
+            assert len(action._choices_actions) == len(action.choices)
+            assert all(choice.help for choice in action._choices_actions)
+
+
+@pytest.mark.parametrize("command", sorted(PARSERS))
+def test_help_fits_a_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    examples = PARSERS[command].epilog or ""
+    shown = [line for line in PARSERS[command].format_help().splitlines() if line.strip() not in examples]
+    assert [line for line in shown if len(line) > 80] == []
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"weft {weft.__version__} on Python 3.")
+
+
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([]) == 2
+    assert "start a node" in capsys.readouterr().err
+
+
+def script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main.main(["completion", shell]) == 0
+    path = tmp_path / f"weft.{shell}"
+    path.write_text(capsys.readouterr().out)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("weft st", {"start", "stop", "status", "stack"}),
+        ("weft job su", {"submit"}),
+        ("weft job submit --working", {"--working-dir"}),
+        ("weft memory --group-by ", {"owner", "site", "none"}),
+        ("weft serve d", {"deploy"}),
+        ("weft completion z", {"zsh"}),
+    ],
+)
+def test_bash_completes(line: str, offered: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = " ".join(f'"{word}"' for word in line.split(" "))
+    program = (
+        f"source {script('bash', tmp_path, capsys)}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
+        '_weft; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", program], check=True, stdout=subprocess.PIPE, text=True)
+    assert set(done.stdout.split()) == offered
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here")
+def test_fish_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = (
+        f"source {script('fish', tmp_path, capsys)}; complete -C 'weft job su'; complete -C 'weft memory --group-by '"
+    )
+    done = subprocess.run(["fish", "-c", program], check=True, stdout=subprocess.PIPE, text=True)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["submit", "none", "owner", "site"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh here")
+def test_zsh_reads_its_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    subprocess.run(["zsh", "-n", str(script("zsh", tmp_path, capsys))], check=True)
+
+
+def test_every_command_is_a_place() -> None:
+    assert {place.path for place in completion.places(WHOLE)} == set(PARSERS)
