@@ -38,7 +38,14 @@ void pack_encoded(Core& core, Buffer& out, const Buffer& data, const Returned& v
 bool take_returns(const Frame& frame, PyObject* result, std::vector<Owned>& items, std::string& error) {
     const size_t count = frame.header.returns;
     Owned iterator(PyObject_GetIter(result));
-    if (!iterator) return false;
+    if (!iterator) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(
+                PyExc_TypeError,
+                "task %s has num_returns=%d but returned one value, of type %s: return a tuple of %d values",
+                frame.name.c_str(), int(count), Py_TYPE(result)->tp_name, int(count));
+        return false;
+    }
     const bool is_generator = PyGen_Check(result);
     while (items.size() <= count) {
         Owned item(PyIter_Next(iterator.get()));

@@ -17,6 +17,7 @@ NAMED_HOLDERS = 5
 VARIABLE = "WEFT_SPILL_LIMIT"
 _BLOCK_BYTES = 512
 """What `st_blocks` counts in."""
+_LARGER = "cut it into parts, or start with a larger one, as in weft.init(object_store_memory=8 * 2**30)."
 
 
 def temporary_folder() -> str:
@@ -41,6 +42,9 @@ class Spilling:
     def need_space(self, payload: bytes) -> tuple[bool, bytes]:
         """Whether more can not be hoped for, and the body of the SPACE record that answers a NEED_SPACE."""
         (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
+        if wanted > (arena := self._port.statistics()["arena_bytes"]):
+            text = f"It is larger than the whole store ({_size(arena)}): {_LARGER}"
+            return kinds.SPACE_BODY.pack(0) + text.encode()
         why = ""
         try:
             if (freed := self._spill(wanted)) == 0 and self._port.has_room(wanted):

@@ -100,6 +100,9 @@ class ActorClassVariant(Generic[T]):
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[T]:
         return self._creation.create(args, kwargs)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("Actors cannot be instantiated directly: write Class.options(...).remote(...).")
+
     def bind(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("lazy graphs (.bind) are not supported; call .remote()")
 

@@ -75,8 +75,9 @@ class ActorDescription(NamedTuple):
         if known is None:
             import difflib
 
-            near = [] if name.startswith("__") else difflib.get_close_matches(name, [*self.methods], n=3)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            own = [] if name.startswith("__") else [known for known in self.methods if not known.startswith("__")]
+            near = difflib.get_close_matches(name, own, n=3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else f" It has {', '.join(own[:10])}." if own else ""
             raise AttributeError(f"The actor class {self.class_name!r} has no method {name!r}.{hint}")
         return known
 

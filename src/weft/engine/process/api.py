@@ -70,9 +70,10 @@ def _get_slowly(object_refs: Any, timeout: float | None, error: Exception) -> An
         return _native_get(refs, -1.0 if timeout is None else _timeout(timeout))
     if isinstance(object_refs, list):
         wrong = next(entry for entry in object_refs if not isinstance(entry, ObjectRef))
+        hint = " A list of lists: get each of them." if isinstance(wrong, list) else ""
         raise ValueError(
             f"Invalid type of object refs, {type(wrong)}, is given in the list. All elements must be refs, "
-            f"but got {wrong!r}."
+            f"but got {wrong!r}.{hint}"
         ) from None
     raise ValueError(
         f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef or "

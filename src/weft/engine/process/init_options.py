@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.engine.process.option_checks import resource_amount
-from weft.engine.process.options import canonical_env, settled
+from weft.engine.process.options import canonical_env, near, settled
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "num_cpus": (int, float),
@@ -70,7 +70,8 @@ class InitOptions:
         known = {*_TYPES, *_WITHOUT_EFFECT, "logging_config"}
         unknown = [name for name in given if name not in known and name[0] != "_"]
         if unknown:
-            raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
+            hint = near(unknown[0], [*_TYPES, "address"])
+            raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}.{hint}")
         values = {name: given[name] for name in _TYPES if given.get(name) is not None}
         if (of_job := os.environ.get(JOB_ENVIRONMENT)) and "runtime_env" not in values:
             values["runtime_env"] = json.loads(of_job)

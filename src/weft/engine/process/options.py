@@ -11,7 +11,7 @@ dataclass that the rest of the process package reads. Pure: no engine.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
@@ -94,6 +94,19 @@ OPTIONS: dict[str, Option] = {
     "tensor_transport": Option((str, NONE), tasks=False, actors=False, methods=True),
 }
 
+
+def near(name: str, known: Iterable[str]) -> str:
+    """What was probably meant, as the end of a message.
+
+    >>> near("num_cpu", ["num_cpus", "name"]), near("x", ["num_cpus"])
+    (' Did you mean num_cpus?', '')
+    """
+    import difflib  # costs milliseconds, and only a mistake needs it
+
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
 _FOR = {
     "tasks": "remote functions",
     "actors": "actors",
@@ -107,7 +120,8 @@ def validate(given: Mapping[str, Any], kind: str, in_options: bool = False) -> N
         option = OPTIONS.get(name)
         if option is None or not getattr(option, kind):
             valid = [known for known, entry in OPTIONS.items() if getattr(entry, kind)]
-            raise ValueError(f"Invalid option keyword {name} for {_FOR[kind]}. Valid ones are {valid}.")
+            hint = near(name, valid)
+            raise ValueError(f"Invalid option keyword {name} for {_FOR[kind]}.{hint} Valid ones are {valid}.")
         if not isinstance(value, option.types) or (isinstance(value, bool) and bool not in option.types):
             raise TypeError(
                 f"The type of keyword '{name}' must be {type_name_of(option.types)}, "

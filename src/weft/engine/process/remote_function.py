@@ -172,6 +172,9 @@ class RemoteFunctionVariant(Generic[P, R]):
             return call
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("Remote functions cannot be called directly: write f.options(...).remote(...).")
+
     def bind(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("lazy graphs (.bind) are not supported; call .remote()")
 

@@ -1,0 +1,151 @@
+"""The mistakes that people make most: each is told where it is made, with what happened and what to write instead."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+
+pytestmark = pytest.mark.usefixtures("shared_weft_session")
+
+
+@weft.remote
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@weft.remote(num_cpus=0)
+class Counter:
+    def __init__(self, start: int = 0) -> None:
+        self.value = start
+
+    def increase(self, amount: int) -> int:
+        self.value += amount
+        return self.value
+
+    def fail(self) -> None:
+        raise ValueError("the tank is empty")
+
+    def die(self) -> None:
+        os._exit(3)
+
+    def wait_for_itself(self, me: Any) -> int:
+        return weft.get(me.increase.remote(1))
+
+
+def _dead_actor() -> Any:
+    counter = Counter.remote()
+    with pytest.raises(weft.exceptions.ActorDiedError):
+        weft.get(counter.die.remote())
+    return weft.get(counter.increase.remote(1))
+
+
+def _taken_name() -> Any:
+    held = Counter.options(name="taken").remote()
+    return held, Counter.options(name="taken").remote()
+
+
+def _waits_for_itself() -> Any:
+    counter = Counter.remote()
+    return weft.get(counter.wait_for_itself.remote(counter))
+
+
+def _captured_lock() -> Any:
+    lock = threading.Lock()
+    return weft.remote(lambda: lock.locked()).remote()
+
+
+TypeOrValue = (TypeError, ValueError)
+MISTAKES: dict[str, tuple[Callable[[], Any], Any, list[str]]] = {
+    "a remote function is called": (lambda: add(1), TypeError, ["cannot be called directly", r"add.remote\(\)"]),
+    "so is one with options": (lambda: add.options(num_cpus=1)(1), TypeError, [r"options\(...\).remote\(...\)"]),
+    "an actor class is called": (lambda: Counter(), TypeError, [r"Counter.remote\(\)"]),
+    "a method is called": (lambda: Counter.remote().increase(1), TypeError, [r"increase.remote\(\)"]),
+    "an argument is missing": (lambda: add.remote(), TypeError, [r"add\(\) missing 1 required", "'a'"]),
+    "an argument is too much": (
+        lambda: Counter.remote().increase.remote(1, 2),
+        TypeError,
+        [r"increase\(\)", "were given"],
+    ),
+    "a method is misspelt": (lambda: Counter.remote().increse, AttributeError, ["Counter", "Did you mean increase"]),
+    "state is read from outside": (
+        lambda: Counter.remote().value,
+        AttributeError,
+        ["no method 'value'", "It has increase, fail"],
+    ),
+    "an option is misspelt": (lambda: add.options(num_cpu=2), ValueError, ["num_cpu", r"Did you mean num_cpus\?"]),
+    "an option has a wrong value": (lambda: add.options(num_cpus=-1), ValueError, ["num_cpus", "negative", "got -1"]),
+    "a value is got that is no ref": (lambda: weft.get(5), ValueError, ["ObjectRef", "but got 5"]),
+    "lists of refs are nested": (lambda: weft.get([[add.remote(1)]]), ValueError, ["A list of lists: get each"]),
+    "one ref is waited for": (lambda: weft.wait(add.remote(1)), TypeError, [r"wait\(\[ref\]\)"]),
+    "a ref is put": (lambda: weft.put(add.remote(1)), TypeError, [r"put\(\[ref\]\)"]),
+    "a ref is added to": (lambda: add.remote(1) + 1, TypeError, ["weft.ObjectRef"]),
+    "a lock is an argument": (
+        lambda: add.remote({"x": threading.Lock()}),
+        TypeError,
+        [r"args\[0\]", "lock", "task add", "Create it inside"],
+    ),
+    "a lock is captured": (_captured_lock, TypeError, ["lock", "captured by the remote function"]),
+    "more CPUs than there are": (
+        lambda: weft.get(add.options(num_cpus=64).remote(1)),
+        weft.exceptions.TaskUnschedulableError,
+        ["64 CPU is asked for, but the node has 2", "Ask for less"],
+    ),
+    "fewer values than promised": (
+        lambda: weft.get(weft.remote(num_returns=2)(lambda: 1).remote()),
+        TypeError,
+        ["num_returns=2 but returned one value, of type int", "return a tuple of 2"],
+    ),
+    "a value larger than the store": (
+        lambda: weft.put(np.zeros(int(weft.cluster_resources()["object_store_memory"]) // 8 + 2**20)),
+        weft.exceptions.ObjectStoreFullError,
+        ["larger than the whole store", "object_store_memory="],
+    ),
+    "it is initialised twice": (lambda: weft.init(), RuntimeError, ["already attached", "weft.shutdown"]),
+    "an option of init is misspelt": (
+        lambda: weft.init(num_cpu=1),
+        RuntimeError,
+        ["Unknown keyword argument", "Did you mean num_cpus"],
+    ),
+    "a name that nobody has": (lambda: weft.get_actor("nobody"), ValueError, ["'nobody'", "never created, has died"]),
+    "a name that is taken": (_taken_name, ValueError, ["'taken' is already taken", "get_if_exists"]),
+    "a dead actor is called": (
+        _dead_actor,
+        weft.exceptions.ActorDiedError,
+        ["Counter", "exited with status 3", "max_restarts=0"],
+    ),
+    "an actor waits for itself": (_waits_for_itself, weft.exceptions.DeadlockError, ["wait"]),
+    "a method raises": (
+        lambda: weft.get(Counter.remote().fail.remote()),
+        ValueError,
+        [r"Counter.fail\(\)", "the tank is empty"],
+    ),
+    "patience is too short": (
+        lambda: weft.get(weft.remote(time.sleep).remote(0.3), timeout=0.01),
+        TimeoutError,
+        ["1 of 1 objects", r"weft.explain\(ref\)"],
+    ),
+    "what is shared is written to": (
+        lambda: weft.get(weft.put(np.zeros(100_000))).__setitem__(0, 1),
+        ValueError,
+        ["read-only"],
+    ),
+    "a task is killed as if it were an actor": (lambda: weft.kill(add.remote(1)), TypeOrValue, ["weft.cancel"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_likely_mistake_is_told_with_its_remedy(mistake: str) -> None:
+    make, kind, said = MISTAKES[mistake]
+    with pytest.raises(kind) as raised:
+        make()
+    for pattern in said:
+        assert re.search(pattern, str(raised.value)), f"{pattern!r} is not in: {raised.value}"
