@@ -104,6 +104,12 @@ check: build  ## ruff, mypy, clang-format
 	@$(python) -m mypy
 	@$(if $(native),$(venv)/bin/clang-format --dry-run -Werror $(native))
 
+.PHONY: docs
+docs: build  ## the documentation's site, in build/docs; a dead link or a warning is an error
+	@$(pip) --group docs
+	@$(python) -m sphinx -q -W --keep-going -c docs -b html . build/docs
+	@echo "build/docs/docs/index.html"
+
 .PHONY: format
 format: $(venv)/.tools  ## write everything in the house's format
 	@$(venv)/bin/ruff check -q --fix . || true
