@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 _PIECES = re.compile(
     r"^<!-- run:\n(?P<hidden>.*?)^-->$"
-    r"|^<!-- not run: (?P<reason>.+) -->\n```python\n(?P<unrun>.*?)^```$"
+    r"|^<!-- not run: [^\n]+ -->\n```python\n(?P<unrun>.*?)^```$"
     r"|^```python\n(?P<code>.*?)^```$(?:\n\n```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )

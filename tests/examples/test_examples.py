@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-ALL = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "demo.py")
+ALL = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
 def main_of(name: str) -> Any:

@@ -17,7 +17,7 @@ NAMED_HOLDERS = 5
 VARIABLE = "WEFT_SPILL_LIMIT"
 _BLOCK_BYTES = 512
 """What `st_blocks` counts in."""
-_LARGER = "cut it into parts, or start with a larger one, as in weft.init(object_store_memory=8 * 2**30)."
+_LARGER = "Cut it into parts, or start with a larger one, as in weft.init(object_store_memory=8 * 2**30)."
 
 
 def temporary_folder() -> str:
@@ -43,8 +43,8 @@ class Spilling:
         """Whether more can not be hoped for, and the body of the SPACE record that answers a NEED_SPACE."""
         (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
         if wanted > (arena := self._port.statistics()["arena_bytes"]):
-            text = f"It is larger than the whole store ({_size(arena)}): {_LARGER}"
-            return kinds.SPACE_BODY.pack(0) + text.encode()
+            text = f"{_size(wanted)} do not fit: larger than the whole store ({_size(arena)}). {_LARGER}"
+            return True, kinds.SPACE_BODY.pack(0) + text.encode()
         why = ""
         try:
             if (freed := self._spill(wanted)) == 0 and self._port.has_room(wanted):
@@ -55,9 +55,8 @@ class Spilling:
                 why = f"{VARIABLE} lets no more than {self._limit} bytes be spilled"
         except OSError as error:
             why = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
-        is_hopeless = bool(why) or wanted > self._port.statistics()["arena_bytes"]
         story = self._story(f"{_size(wanted)} do not fit", why or self._why_nothing_was_freed())
-        return is_hopeless, kinds.SPACE_BODY.pack(0) + story.encode()
+        return bool(why), kinds.SPACE_BODY.pack(0) + story.encode()
 
     def make_room(self, wanted: int) -> bool:
         """Whether something was freed."""
