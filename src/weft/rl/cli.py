@@ -41,7 +41,11 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
     _add_watch(commands)
-    settings = commands.add_parser("settings", help="what an algorithm can be told, with defaults")
+    settings = commands.add_parser(
+        "settings",
+        help="what an algorithm can be told, with defaults",
+        description="Prints every setting of an algorithm: its type, its default and what it does.",
+    )
     settings.add_argument("algo", metavar="ALGO", help="its name, such as PPO; `weft rl settings all` lists them")
     settings.set_defaults(command=_settings)
     return made
@@ -51,7 +55,7 @@ def _add_train(commands: Any) -> None:
     train = commands.add_parser(
         "train",
         help="train an algorithm in an environment, with its curve at the terminal",
-        description="Train until a reward, a number of steps or Ctrl-C; then say where the checkpoint is.",
+        description="Train until a reward, a number of steps or Ctrl-C, and save.",
         epilog=TRAIN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
