@@ -1,9 +1,10 @@
-"""How long the head's death is felt: from `kill -9` to answers, on a cluster of real nodes on this machine.
+"""How long the head's end is felt: from its death, or from when it is asked to end, to answers, on real nodes here.
 
     python benchmarks/take_over.py --rounds 5
 
-Each round starts a head and three nodes, waits for the control store's replicas, and kills the head while the driver,
-on another node, works. Prints the slowest answer of each kind after the kill.
+Each round starts a head and other nodes, waits for the control store's replicas, and ends the head while the driver, on
+another node, works. `kill -9` and SIGTERM (it hands over), three other nodes and one, take turns. Prints the slowest
+answer of each kind after that.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ class Counter:
         return self.count
 
 
-def one_round() -> dict[str, float]:
+def one_round(others_count: int, is_asked: bool) -> dict[str, float]:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
-        others = [cluster.add_node(num_cpus=1, resources={"away": 4}) for _ in range(3)]
+        others = [cluster.add_node(num_cpus=1, resources={"away": 4}) for _ in range(others_count)]
         weft.init(address=others[-1].local_address)
         asked = Client(others[-1].local_address)
-        while asked.ask("head")["store"]["replicas"] < 3:
+        while asked.ask("head")["store"]["replicas"] < min(3, 1 + others_count):
             time.sleep(0.05)
         counter = Counter.options(**AWAY).remote()
         weft.get(counter.add.remote())
         assert cluster.head_node is not None
-        killer = threading.Thread(target=cluster.remove_node, args=(cluster.head_node, False))
+        killer = threading.Thread(target=cluster.remove_node, args=(cluster.head_node, is_asked))
         killer.start()
         slowest_call = 0.0
         begin = time.perf_counter()
@@ -63,10 +64,13 @@ def one_round() -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = [one_round() for _ in range(parser.parse_args().rounds)]
-    for name in rounds[0]:
-        times = sorted(one[name] for one in rounds)
-        print(f"{name}: median {statistics.median(times) * 1000:.0f} ms, longest {times[-1] * 1000:.0f} ms")
+    cases = [(3, False), (3, True), (1, False), (1, True)]
+    rounds = [{case: one_round(*case) for case in cases} for _ in range(parser.parse_args().rounds)]
+    for others_count, is_asked in cases:
+        print(f"{others_count} other nodes, the head is {'asked to end' if is_asked else 'killed'}")
+        for name in rounds[0][others_count, is_asked]:
+            times = sorted(one[others_count, is_asked][name] for one in rounds)
+            print(f"  {name}: median {statistics.median(times) * 1000:.0f} ms, longest {times[-1] * 1000:.0f} ms")
 
 
 if __name__ == "__main__":

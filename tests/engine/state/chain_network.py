@@ -98,6 +98,8 @@ class Network:
         self.chosen: dict[int, Configuration] = {}
         self.groups: dict[str, int] = {}
         """The side of the partition that everyone is on; the same without one."""
+        self.broken: set[frozenset[str]] = set()
+        """Pairs that do not reach each other, whoever reaches both."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._tickets = itertools.count(1)
@@ -178,13 +180,20 @@ class Network:
             self.later(self.random.uniform(0.0, 0.05), lambda a=a, b=b: self._lost(a, b, False))
         self.later(duration, lambda: self._heal(cut))
 
+    def break_link(self, one: str, other: str) -> None:
+        """Nothing passes between the two any more."""
+        self.broken.add(frozenset((one, other)))
+        for at, peer in ((one, other), (other, one)):
+            self.later(self.random.uniform(0.0, 0.05), lambda at=at, peer=peer: self._lost(at, peer, False))
+
     def _heal(self, cut: list[tuple[str, str]]) -> None:
         self.groups = dict.fromkeys(self.groups, 0)
         for a, b in cut:
             self._connected(a, b)
 
     def _lost(self, at: str, peer: str, is_certain: bool) -> None:
-        if is_certain or self.groups[at] != self.groups[peer] or not self._is_up(peer):
+        is_broken = frozenset((at, peer)) in self.broken
+        if is_certain or is_broken or self.groups[at] != self.groups[peer] or not self._is_up(peer):
             self._feed(at, ev.PeerLost(peer, is_certain, self._clock(at)))
 
     def _is_up(self, name: str) -> bool:
@@ -192,6 +201,8 @@ class Network:
         return server is None or (server.is_alive and server.paused_until <= self.now)
 
     def _connected(self, a: str, b: str) -> None:
+        if frozenset((a, b)) in self.broken:
+            return
         for at, peer in ((a, b), (b, a)):
             if self.groups[a] == self.groups[b] and all(n in self.clients or self.servers[n].is_alive for n in (a, b)):
                 self._feed(at, ev.PeerConnected(peer, self._clock(at)))
@@ -303,6 +314,8 @@ class Network:
             self.later(self.random.uniform(0.0002, self.faults.slowest_s), lambda: self._deliver(sender, to, message))
 
     def _deliver(self, sender: str, to: str, message: object) -> None:
+        if frozenset((sender, to)) in self.broken:
+            return
         if to in self.groups and self.groups[sender] == self.groups[to]:
             self._feed(to, ev.Received(sender, message, self._clock(to)))
 

@@ -83,6 +83,28 @@ def test_a_replica_whose_disk_is_full_is_cut_out_and_joins_again_when_there_is_r
     assert len(set(final)) == 1 and final[0] is not None
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_two_servers_that_lost_only_the_link_between_them_do_not_cut_each_other_out_for_ever(seed: int) -> None:
+    network = Network(seed, Faults(loss=0.0, repeats=0.0), servers=3)
+    network.run_until(2.0)
+    newest = network.chosen[max(network.chosen)]
+    assert all(len(chain.members) == 3 for chain in newest.chains)
+    clients, listener = [network.add_client() for _ in range(3)], network.add_client(subscribes=True)
+    one, other = network.random.sample(sorted(network.servers), 2)
+    network.break_link(one, other)
+    rows = [b"k0", b"k1"]
+    network.run_until(network.now + 3.0)
+    for name in clients:
+        network._work(name, rows, network.now + 2.0, 0.005)
+    first = max(network.chosen)
+    network.run_until(network.now + 3.0)
+    answered = sum(operation.answered is not None for history in network.history.values() for operation in history)
+    assert answered > 200, f"only {answered} calls were answered"
+    assert max(network.chosen) - first < 20, "the configuration does not come to rest"
+    network.broken.clear()
+    network.calm_down(rows, listener)
+
+
 def two_servers(seed: int) -> tuple[Network, str, str]:
     """A store whose council is one server, and the other one, which has all rows."""
     network = Network(seed, Faults(loss=0.01, repeats=0.01), servers=2)

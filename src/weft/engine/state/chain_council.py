@@ -14,7 +14,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from weft.engine.state.chain_events import Instruction, KeepVotes, Send
 from weft.engine.state.chain_layout import Configuration
@@ -31,6 +32,8 @@ from weft.engine.state.chain_messages import (
     Promise,
 )
 
+Propose: TypeAlias = Callable[[frozenset[str]], tuple[Configuration, list[str]] | None]
+"""By the servers that those who vote hear."""
 LEASE_S = 2.0
 HOLDER_SHARE = 0.8
 """Of a lease, that its holder uses: the rest is for clocks that run differently."""
@@ -66,7 +69,7 @@ class Council:
         self._round = 0
         self._ballot: Ballot | None = None
         """Of the proposal that is under way."""
-        self._value: Callable[[], tuple[Configuration, list[str]] | None] | None = None
+        self._value: Propose | None = None
         self._promises: dict[str, Promise] = {}
         self._proposed: Configuration | None = None
         self._accepts: set[str] = set()
@@ -104,7 +107,7 @@ class Council:
 
     # ---- votes ----
 
-    def vote(self, sender: str, message: Prepare | Accept, now: float) -> list[Instruction]:
+    def vote(self, sender: str, message: Prepare | Accept, now: float, hears: Sequence[str] = ()) -> list[Instruction]:
         current = self.configuration
         if current is None or message.number > current.number + 1:
             return [Send(sender, AskConfiguration(0 if current is None else current.number))]
@@ -118,7 +121,7 @@ class Council:
             return [Send(sender, Denied(message.number, message.ballot, self.promised))]
         if isinstance(message, Prepare):
             self.promised = message.ballot
-            promise = Promise(message.number, message.ballot, self.accepted_ballot, self.accepted)
+            promise = Promise(message.number, message.ballot, self.accepted_ballot, self.accepted, hears)
             return [self._kept(), Send(sender, promise)]
         tails = cut_tails(current, message.value) - set(message.certain)
         if self._may_be_read_from(tails, now):
@@ -138,7 +141,7 @@ class Council:
 
     # ---- proposals ----
 
-    def propose(self, value: Callable[[], tuple[Configuration, list[str]] | None]) -> list[Instruction]:
+    def propose(self, value: Propose) -> list[Instruction]:
         """Begin. `value` says what to propose, should it be free to choose, and whose death is certain."""
         assert self.configuration is not None
         self._round = max(self._round, self.promised[0] if self.promised is not None else 0) + 1
@@ -163,7 +166,10 @@ class Council:
             return []
         certain: list[str] = []
         voted = [one for one in self._promises.values() if one.accepted_ballot is not None]
-        chosen = self._value() if self._value is not None else None
+        heard = frozenset(
+            name for one, promise in self._promises.items() if one != self.server for name in promise.hears
+        )
+        chosen = self._value(heard) if self._value is not None else None
         if chosen is not None:
             certain = chosen[1]
         if voted:

@@ -226,6 +226,8 @@ class Promise(StoreMessage, frozen=True):
     ballot: Ballot
     accepted_ballot: Ballot | None
     accepted: Configuration | None
+    hears: Sequence[str] = ()
+    """The servers that the voter is connected to."""
 
 
 class Accept(StoreMessage, frozen=True):

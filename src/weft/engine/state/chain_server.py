@@ -9,6 +9,11 @@ storage instructions are answered at once (see `chain_events`).
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Set
+
+import msgspec
+
 from weft.engine.state.chain import NOTHING, Replica
 from weft.engine.state.chain_council import LEASE_S, Council
 from weft.engine.state.chain_events import (
@@ -59,8 +64,30 @@ LEAP = 1 << 20
 """A lone survivor's numbers are ahead of all that the dead can have decided without its knowing."""
 _SHARD_EVENTS = (WriteDecided, WriteRejected, EntriesApplied, ApplyFailed, RowsRead)
 _OF_CLIENTS = (WriteRequest, ReadRequest, Subscribe, Unsubscribe)
+LONGEST_WAIT_S = 60.0
 RENEWALS = 3
 """How often a lease is renewed while it lasts."""
+
+
+def _cut_places(now: Configuration, value: Configuration) -> list[tuple[int, bool, Place]]:
+    """(shard, whether it is joining, place) of all that have a place now and none in `value`."""
+    return [
+        (shard, place == chain.joining, place)
+        for shard, chain in enumerate(now.chains)
+        for place in chain.places()
+        if shard >= len(value.chains) or place not in value.chains[shard].places()
+    ]
+
+
+def _neighbours(configuration: Configuration, server: str) -> set[str]:
+    """Those before and after it in some chain."""
+    found: set[str] = set()
+    for chain in configuration.chains:
+        names = [place.server for place in chain.places()]
+        for one, other in itertools.pairwise(names):
+            if server in (one, other):
+                found |= {one, other}
+    return found
 
 
 class ServerSettings:
@@ -106,6 +133,11 @@ class StoreServer:
         self._caught_up: set[tuple[int, Place]] = set()
         self._complete: set[tuple[int, Place]] = set()
         self._failed: dict[tuple[int, Place], float] = {}
+        self._heard: set[str] = set()
+        """Who is connected now."""
+        self._waits: dict[tuple[int, str], float] = {}
+        self._again_at: dict[tuple[int, str], float] = {}
+        """When a server whose joining came to nothing may try again, and how long that was put off."""
         self._wished_at: float | None = None
         self._proposed_at = float("-inf")
         self._asked_lease_at = float("-inf")
@@ -156,6 +188,7 @@ class StoreServer:
             return self._tick(event)
         if isinstance(event, PeerConnected):
             self._lost.pop(event.peer, None)
+            self._heard.add(event.peer)
             self._certain.discard(event.peer)  # it was restarted under its name
             return [one for replica in self.replicas.values() for one in replica.handle(event)]
         if isinstance(event, PeerLost):
@@ -171,7 +204,7 @@ class StoreServer:
         if (shard := getattr(message, "shard", None)) is not None and not isinstance(message, Wish):
             return self._to_replica(event, shard)
         if isinstance(message, Prepare | Accept):
-            return self.council.vote(sender, message, now)
+            return self.council.vote(sender, message, now, sorted(self._heard))
         if isinstance(message, Promise):
             return self.council.promise_came(sender, message)
         if isinstance(message, Accepted):
@@ -244,8 +277,14 @@ class StoreServer:
         return [*out, *(Send(name, Decided(chosen)) for name in sorted(names))]
 
     def _learn(self, configuration: Configuration, now: float) -> list[Instruction]:
+        before = self.configuration
         if not self.council.learn(configuration, now):
             return []
+        for shard, is_joining, cut in _cut_places(before, configuration) if before is not None else ():
+            if is_joining:
+                wait_s = min(2 * self._waits.get((shard, cut.server), self.settings.unfit_s / 2), LONGEST_WAIT_S)
+                self._waits[shard, cut.server] = wait_s
+                self._again_at[shard, cut.server] = now + wait_s
         out: list[Instruction] = [KeepConfiguration(configuration)]
         for shard, chain in enumerate(configuration.chains):
             place = next((place for place in chain.places() if place.server == self.name), None)
@@ -284,6 +323,7 @@ class StoreServer:
     def _peer_lost(self, event: PeerLost) -> list[Instruction]:
         out = [one for replica in self.replicas.values() for one in replica.handle(event)]
         current = self.configuration
+        self._heard.discard(event.peer)
         if event.is_certain:
             self._certain.add(event.peer)
             self._enlisted.pop(event.peer, None)
@@ -304,14 +344,20 @@ class StoreServer:
             enlisted,
             frozenset(self._caught_up),
             frozenset(self._complete),
-            frozenset(self._failed),
+            frozenset(self._failed)
+            | {(shard, Place(name, 0)) for (shard, name), at in self._again_at.items() if at > now},
         )
 
-    def _next(self, now: float) -> tuple[Configuration, list[str]] | None:
+    def _next(self, now: float, heard: Set[str] = frozenset()) -> tuple[Configuration, list[str]] | None:
+        """`heard`: by the others who vote. Of these only such can be cut out that this server must pass entries to or
+        take them from: two that lost only the link between them would otherwise cut each other out for ever."""
         current = self.configuration
         if current is None:
             return None
-        following = next_configuration(current, self._wishes(now), self.settings.length)
+        wishes = self._wishes(now)
+        spared = heard - self._certain - _neighbours(current, self.name)
+        wishes = msgspec.structs.replace(wishes, dead=wishes.dead - spared)
+        following = next_configuration(current, wishes, self.settings.length)
         return None if following is None else (following, sorted(self._certain & set(current.servers)))
 
     def _consider(self, now: float) -> list[Instruction]:
@@ -332,7 +378,7 @@ class StoreServer:
         if now < max(self._wished_at + turn * patience, self._proposed_at + (1 + 2 * rank) * patience):
             return []
         self._proposed_at = now
-        return self.council.propose(lambda: self._next(now))
+        return self.council.propose(lambda heard: self._next(now, heard))
 
     def _survive(self, now: float) -> list[Instruction]:
         """Decide alone, where the council was one other server and that is certainly dead.
