@@ -32,6 +32,7 @@ FIGURES = HERE / "scoreboard.json"
 DOCS = HERE.parent / "docs"
 IMAGES = DOCS / "images" / "scoreboard"
 PEER_TIMEOUT_S = 1800
+STEPS = 1_200  # of a search, all workers together
 WEFT = "Weft"
 
 
@@ -156,11 +157,15 @@ def tune_quality(seeds: int) -> Iterator[Case]:
     import tune_quality as quality
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    ours, theirs, _ = quality.contenders()["ASHA, random"]
+    ours, theirs, _ = quality.contenders()["ASHA"]
     for problem in (quality.Crossing, quality.Hartmann):
-        case = Case(f"loss after equal work, ASHA, {problem.__name__}, median of {seeds}", "loss", less_is_better=True)
+        name = f"loss after {STEPS:,} steps, ASHA, {problem.__name__}, median of {seeds}"
+        case = Case(name, "loss", less_is_better=True)
         for contender, search in ((WEFT, ours), ("Optuna", theirs)):
-            case.add(contender, lambda: statistics.median(search(problem, seed, 300) for seed in range(seeds)))  # noqa: B023
+            case.add(
+                contender,
+                lambda: statistics.median(search(problem, seed, STEPS).at(STEPS) for seed in range(seeds)),  # noqa: B023
+            )
         yield case
 
 

@@ -67,3 +67,11 @@ def test_the_page_in_the_docs_is_made_of_the_figures_that_are_there(
     monkeypatch.setattr(scoreboard, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(scoreboard, "DOCS", tmp_path)
     assert scoreboard.write_page().read_text() == kept
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_search_is_compared_with_optunas(scoreboard: ModuleType) -> None:
+    """The cases are those of another benchmark, so this notices when that one changes."""
+    cases = list(scoreboard.tune_quality(seeds=1))
+    assert [sorted(case.figures) for case in cases] == [["Optuna", "Weft"]] * 2
+    assert not any(case.failed for case in cases)
