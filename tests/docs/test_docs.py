@@ -32,7 +32,12 @@ PAGES = _pages_module()
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in PAGES.pages()])
 def test_the_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "WEFT_TUNE_RESULTS": str(tmp_path / "results"), "PYTHONPATH": str(tmp_path)}
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "WEFT_TUNE_RESULTS": str(tmp_path / "results"),
+        "PYTHONPATH": str(tmp_path),
+    }
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/docs/pages.py"), str(ROOT / page)],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280,
