@@ -146,7 +146,7 @@ def run_rllib(case: dict[str, Any], seed: int) -> dict[str, Any]:
     logging.disable(logging.WARNING)
 
     def keep_return(*, episode: Any, metrics_logger: Any, **_: Any) -> None:
-        metrics_logger.log_value("returns", episode.get_return(), reduce="item_series")
+        metrics_logger.log_value("returns", float(episode.get_return()), reduce="item_series", window=10_000)
 
     began = time.perf_counter()
     config = (
@@ -164,7 +164,8 @@ def run_rllib(case: dict[str, Any], seed: int) -> dict[str, Any]:
     while steps < case["limit"] and not reward >= case["bar"]:
         found = algorithm.train()["env_runners"]
         steps = int(found["num_env_steps_sampled_lifetime"])
-        recent.extend(found.get("returns", ()))
+        returns = found.get("returns", ())
+        recent.extend(returns if isinstance(returns, list | tuple) else [returns])  # a single one comes bare
         reward = statistics.fmean(recent) if recent else float("-inf")
     seconds = time.perf_counter() - began
     algorithm.stop()
