@@ -458,7 +458,7 @@ class Core {
     void deposit(Entry* first, uint32_t node);
     void deposit_again(Entry* entry);
     std::vector<Entry*> send_deposit(Entry* entry, const std::vector<uint32_t>& nodes);
-    void withdraw(Entry* entry);
+    void withdraw(Id id, const std::vector<uint32_t>& nodes);
     void erase_rows(Entry* first);
     void renew_row(Entry* entry);
     void drain_all();

@@ -189,10 +189,9 @@ std::vector<Entry*> Core::send_deposit(Entry* entry, const std::vector<uint32_t>
 }
 
 /// The object is gone.
-void Core::withdraw(Entry* entry) {
-    const std::vector<uint32_t>& nodes = entry->extra->deposits;
+void Core::withdraw(Id id, const std::vector<uint32_t>& nodes) {
     Buffer out;
-    out.add(entry->id);
+    out.add(id);
     out.append(nodes.data(), nodes.size() * sizeof(uint32_t));
     send(daemon_, Kind::WITHDRAW, out.data(), out.size());
 }

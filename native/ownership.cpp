@@ -96,7 +96,6 @@ void Core::release_entry(Entry* entry) {
 
 void Core::finish_entry(Entry* entry) {
     if (entry->in_table) table_.erase(entry->id);
-    if (entry->extra && !entry->extra->deposits.empty()) withdraw(entry);
     std::unique_ptr<EntryExtra> extra = std::move(entry->extra);
     entry->holds.store(0);
     entry->state.store(uint8_t(ObjectState::pending));
@@ -109,6 +108,7 @@ void Core::finish_entry(Entry* entry) {
     entry->value.reset();
     free_entries_.push_back(entry);
     if (!extra) return drop_rest();
+    if (!extra->deposits.empty()) withdraw(entry->id, extra->deposits);
     for (PyObject* callback : extra->callbacks)
         push_event({0xffff, {}, callback});
     dropped_.insert(dropped_.end(), extra->nested.begin(), extra->nested.end());

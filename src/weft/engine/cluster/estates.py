@@ -423,9 +423,10 @@ class EstatesShell:
         owner = self._shell.names.to_local(adopter) if adopter is not None and kept else None
         if estate[1] == 0:
             self._unsettled.pop(estate[0], None)
-            if estate[0] not in self._shell.members.links:
+            gone = {name for name in self._far if name[0] == estate[0]}
+            if estate[0] not in self._shell.members.links:  # else only the link was lost, and its processes live
                 self._settled.add(estate[0])
-            gone = {name for name in (*self._far, *self._deposits) if name[0] == estate[0]}
+                gone |= {name for name in self._deposits if name[0] == estate[0]}
         else:
             gone = set(dead)
         for name in gone:
