@@ -55,8 +55,13 @@ class Draining:
             state.nodes[member.number].is_draining = True  # its own word comes with its next report
         asked = {"deadline_s": deadline_s, "reason": str(params.get("reason", ""))}
         row = {"node_id": member.node_id, "address": member.address}
-        self._move_actors(member.number)
-        return self._daemon.ask_node(member.number, "node_drain", asked).map(lambda _: row)
+
+        def begun(_: Any) -> dict[str, str]:
+            """Reports that the node sent before have come: none makes it look like a place for its own actors."""
+            self._move_actors(member.number)
+            return row
+
+        return self._daemon.ask_node(member.number, "node_drain", asked).map(begun)
 
     def drain_state(self, params: dict[str, Any]) -> dict[str, Any] | Pending:
         """{"state": "alive", "draining" or "dead", "why": of its death, "holds": what it waits for}."""
