@@ -91,7 +91,12 @@ def __getattr__(name: str) -> object:
 
     if name not in _HOME_OF:
         raise AttributeError(f"module 'weft.rl' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    try:
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name in ("gymnasium", "jax", "optax", "safetensors"):
+            raise ModuleNotFoundError(f"weft.rl needs {error.name}: pip install 'weft[rl]'", name=error.name) from None
+        raise
     globals()[name] = value
     return value
 
