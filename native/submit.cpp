@@ -460,7 +460,7 @@ void Core::leave_flight(Task* task) {
     lease->blocked = false;
     if (lease->revoked)
         return_lease(lease);
-    else if (lease->shape->queue.empty())
+    else if (lease->shape->queue.empty() || lease->shape->is_far)
         lease->idle_since_ns = now_ns();
 }
 

@@ -53,3 +53,14 @@ def test_a_full_node_does_not_keep_its_objects_readers_waiting(shared_two_nodes:
     finally:
         for blocker in blockers:
             weft.kill(blocker)
+
+
+def test_a_task_that_can_not_follow_its_inputs_runs_where_it_must(shared_two_nodes: TwoNodes) -> None:
+    """Its kind's worker there is free, and holds the CPU that another one would need."""
+    here = weft.get_runtime_context().get_node_id()
+    large = make.options(**THERE).remote(8 * MIB)
+    weft.wait([large], fetch_local=False)
+    must = where.options(scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False))
+    for _ in range(3):
+        assert weft.get(must.remote(), timeout=30) == here
+        assert weft.get(must.remote(large), timeout=30) == here
