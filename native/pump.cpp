@@ -420,7 +420,8 @@ int64_t Core::tick_work() {
         const int64_t now = now_ns();
         std::vector<Lease*> idle;
         for (auto& [id, lease] : leases_) {
-            // Tasks that would rather run elsewhere leave it idle, and it may hold the only CPU that they can have.
+            // Tasks that would rather run elsewhere leave it idle, and it may hold the only CPU that they can
+            // have.
             if (!lease->flight.empty() || (!lease->shape->queue.empty() && !lease->shape->is_far)) continue;
             const int64_t left = lease->idle_since_ns + kIdleLeaseNs - now;
             if (left <= 0)
