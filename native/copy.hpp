@@ -18,11 +18,12 @@ namespace weft {
 /// memcpy with stores that go past the caches: nothing is read from memory only to be overwritten.
 inline void copy_past_caches(char* to, const char* from, size_t bytes) {
 #if defined(__SSE2__)
-    constexpr size_t kLine = 64;
+    constexpr size_t kLine = 64, kAhead = 1024;
     const size_t head = std::min(bytes, size_t(-reinterpret_cast<uintptr_t>(to) & (kLine - 1)));
     memcpy(to, from, head);
     size_t at = head;
     for (; at + kLine <= bytes; at += kLine) {
+        _mm_prefetch(from + at + kAhead, _MM_HINT_NTA);
         const auto* source = reinterpret_cast<const __m128i*>(from + at);
         auto* target = reinterpret_cast<__m128i*>(to + at);
         const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
