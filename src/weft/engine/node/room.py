@@ -28,19 +28,26 @@ class RoomRequests:
         self._spilling = spilling
 
     def need_space(self, process: Process, payload: bytes) -> None:
-        self._attempt(process, kinds.SPACE, lambda: self._spilling.need_space(payload))
+        self._attempt(process, kinds.SPACE, payload, self._spilling.need_space, self._spilling.refuse_space)
 
     def restore(self, process: Process, payload: bytes) -> None:
-        self._attempt(process, kinds.RESTORED, lambda: self._spilling.restore(payload))
+        self._attempt(process, kinds.RESTORED, payload, self._spilling.restore, self._spilling.refuse_restore)
 
-    def _attempt(self, process: Process, kind: int, attempt: Callable[[], tuple[bool, bytes]]) -> None:
+    def _attempt(
+        self,
+        process: Process,
+        kind: int,
+        payload: bytes,
+        attempt: Callable[[bytes], bytes | None],
+        refuse: Callable[[bytes], bytes],
+    ) -> None:
         deadline = self._loop.now() + WAIT_S
 
         def try_it() -> None:
-            is_final, answer = attempt()
-            if is_final or not self._port.is_read_by_others(process[0]) or self._loop.now() > deadline:
-                self._port.send(*process, kind, answer)
-            else:
+            answer = attempt(payload)
+            if answer is None and self._port.is_read_by_others(process[0]) and self._loop.now() < deadline:
                 self._loop.call_later(RETRY_S, try_it)
+            else:
+                self._port.send(*process, kind, answer or refuse(payload))
 
         try_it()

@@ -39,24 +39,28 @@ class Spilling:
             raise ValueError(f"{VARIABLE} must be a number of bytes, but got {text!r}")
         self._limit = int(text) if text else None
 
-    def need_space(self, payload: bytes) -> tuple[bool, bytes]:
-        """Whether more can not be hoped for, and the body of the SPACE record that answers a NEED_SPACE."""
+    def need_space(self, payload: bytes) -> bytes | None:
+        """The body of the SPACE record that answers a NEED_SPACE; None when there is no room now."""
         (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
-        if wanted > (arena := self._port.statistics()["arena_bytes"]):
-            text = f"{_size(wanted)} do not fit: larger than the whole store ({_size(arena)}). {_LARGER}"
-            return True, kinds.SPACE_BODY.pack(0) + text.encode()
         why = ""
         try:
             if (freed := self._spill(wanted)) == 0 and self._port.has_room(wanted):
                 freed = wanted  # somebody else has freed it meanwhile
             if freed:
-                return True, kinds.SPACE_BODY.pack(freed)
+                return kinds.SPACE_BODY.pack(freed)
             if not self._has_room(wanted):
                 why = f"{VARIABLE} lets no more than {self._limit} bytes be spilled"
         except OSError as error:
             why = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
+        if not why and wanted <= self._port.statistics()["arena_bytes"]:
+            return None
+        return self.refuse_space(payload, why)
+
+    def refuse_space(self, payload: bytes, why: str = "") -> bytes:
+        """The body of the SPACE record that says why there is none."""
+        (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
         story = self._story(f"{_size(wanted)} do not fit", why or self._why_nothing_was_freed())
-        return bool(why), kinds.SPACE_BODY.pack(0) + story.encode()
+        return kinds.SPACE_BODY.pack(0) + story.encode()
 
     def make_room(self, wanted: int) -> bool:
         """Whether something was freed."""
@@ -65,8 +69,8 @@ class Spilling:
         except OSError:
             return False
 
-    def restore(self, payload: bytes) -> tuple[bool, bytes]:
-        """Whether more can not be hoped for, and the body of the RESTORED record that answers a RESTORE."""
+    def restore(self, payload: bytes) -> bytes | None:
+        """The body of the RESTORED record that answers a RESTORE; None when there is no room now."""
         entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
         try:
             ok, why = self._port.restore(entry, generation, self._file())
@@ -74,13 +78,16 @@ class Spilling:
                 ok, why = self._port.restore(entry, generation, self._file())
         except OSError as error:
             ok, why = False, f"reading it back failed: {error.strerror or error}"
-        text = ""
-        has_room = ok or "room" not in why
-        if not has_room:
-            text = self._story("a spilled object does not fit back", self._why_nothing_was_freed())
-        elif not ok:
-            text = f"a spilled object can not be brought back: {why}"
-        return has_room, kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode()
+        if not ok and "room" in why:
+            return None
+        text = "" if ok else f"a spilled object can not be brought back: {why}"
+        return kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode()
+
+    def refuse_restore(self, payload: bytes) -> bytes:
+        """The body of the RESTORED record that says why it stays on disk."""
+        entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
+        story = self._story("a spilled object does not fit back", self._why_nothing_was_freed())
+        return kinds.RESTORED_BODY.pack(entry, generation, 0, 0) + story.encode()
 
     def _spill(self, wanted: int) -> int:
         """So many bytes were freed."""

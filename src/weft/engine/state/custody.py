@@ -14,12 +14,25 @@ Invariants:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from weft.engine.state.events import Process
 
 ROUNDS = 2
+
+
+class NeedingRow(Protocol):
+    """What `needed_rows` looks at."""
+
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def needs(self) -> Sequence[bytes]: ...
+
+
+AnyRow = TypeVar("AnyRow", bound=NeedingRow)
 
 
 @dataclass(frozen=True)
@@ -166,7 +179,7 @@ class Custodian:
         if custody is None or custody.adopter != process:
             return []
         del self._open[number]
-        kept = {row.id for row in _needed(custody)}
+        kept = {row.id for row in needed_rows(custody.claims, custody.rows)}
         released = tuple(row for row in custody.rows.values() if row.id not in kept)
         return [Settle(custody.dead, released, process, tuple(kept))]
 
@@ -199,15 +212,15 @@ class Custodian:
                 counts[process] = counts.get(process, 0) + 1
         custody.adopter = max(counts, key=lambda process: (counts[process], -process[0]))
         custody.claims = {named: dict.fromkeys(claimants) for named, claimants in claims.items()}
-        out.append(Adopt(custody.adopter, custody.number, tuple(_needed(custody)), claims))
+        out.append(Adopt(custody.adopter, custody.number, tuple(needed_rows(custody.claims, custody.rows)), claims))
 
 
-def _needed(custody: _Custody) -> list[Row]:
+def needed_rows(claimed: Iterable[bytes], rows: Mapping[bytes, AnyRow]) -> list[AnyRow]:
     """The rows that somebody refers to, and all that these need."""
-    found: dict[bytes, Row] = {}
-    missing = list(custody.claims)
+    found: dict[bytes, AnyRow] = {}
+    missing = list(claimed)
     while missing:
-        row = custody.rows.get(missing.pop())
+        row = rows.get(missing.pop())
         if row is not None and row.id not in found:
             found[row.id] = row
             missing.extend(row.needs)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from weft.engine.state.custody import needed_rows
 from weft.engine.wire.link_messages import GlobalObject, GlobalProcess, LeftRow
 
 Estate: TypeAlias = GlobalProcess
@@ -138,7 +139,7 @@ class Estates:
             return []
         if not ok:
             return self._ask_anew(one, nodes)
-        return [self._settle(one, tuple(row.id for row in _needed(one)))]
+        return [self._settle(one, tuple(row.id for row in needed_rows(one.claims, one.rows)))]
 
     def node_gone(self, node: int, nodes: Iterable[int]) -> list[Instruction]:
         everybody = list(nodes)
@@ -175,7 +176,7 @@ class Estates:
             for process in claimants:
                 counts[process] = counts.get(process, 0) + 1
         one.adopter = max(counts, key=lambda process: (counts[process], process))
-        rows = _needed(one)
+        rows = needed_rows(one.claims, one.rows)
         origins = [row.arena[:3] for row in rows if row.arena is not None]
         homes = tuple((origin, one.copies[origin]) for origin in origins if origin in one.copies)
         claims = {named: tuple(who) for named, who in one.claims.items()}
@@ -187,15 +188,3 @@ class Estates:
         for oldest in list(self._settled)[: max(0, len(self._settled) - SETTLED_KEPT)]:
             del self._settled[oldest]
         return settled
-
-
-def _needed(one: _Open) -> list[LeftRow]:
-    """The rows that somebody refers to, and all that these need."""
-    found: dict[bytes, LeftRow] = {}
-    missing = list(one.claims)
-    while missing:
-        row = one.rows.get(missing.pop())
-        if row is not None and row.id not in found:
-            found[row.id] = row
-            missing.extend(row.needs)
-    return list(found.values())

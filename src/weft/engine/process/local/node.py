@@ -123,9 +123,11 @@ class LocalNode:
 
     def _handle(self, process: ev.Process, kind: int, payload: bytes) -> None:
         if kind == kinds.NEED_SPACE:
-            self._port.send(*process, kinds.SPACE, self._spilling.need_space(payload)[1])
+            answer = self._spilling.need_space(payload) or self._spilling.refuse_space(payload)
+            self._port.send(*process, kinds.SPACE, answer)
         elif kind == kinds.RESTORE:
-            self._port.send(*process, kinds.RESTORED, self._spilling.restore(payload)[1])
+            answer = self._spilling.restore(payload) or self._spilling.refuse_restore(payload)
+            self._port.send(*process, kinds.RESTORED, answer)
         elif kind == kinds.ACTOR_DROP:
             self.actors.dropped(payload[:16])
         else:
