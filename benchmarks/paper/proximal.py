@@ -35,8 +35,7 @@ def rank_program(rank: int, seed: int, most_steps: int, mean_of_all: AllReduce) 
     from jax.flatten_util import ravel_pytree
 
     from weft.rl import PPO
-    from weft.rl.advantages import generalized_advantages
-    from weft.rl.algorithms.ppo import make_loss, make_optimizer
+    from weft.rl.algorithms.ppo import make_loss, make_optimizer, make_prepare
 
     began = time.perf_counter()
     algorithm = PPO(
@@ -53,20 +52,7 @@ def rank_program(rank: int, seed: int, most_steps: int, mean_of_all: AllReduce) 
 
     loss = make_loss(model, config, evaluate)
 
-    @jax.jit
-    def prepare(params: Any, batch: Any) -> dict[str, Any]:
-        inputs, values = model.action_inputs_and_value(jnp, params, batch["observations"])
-        ends = (batch["terminated"], batch["truncated"], batch["bootstrap"])
-        advantages = generalized_advantages(batch["rewards"], values, *ends, config.gamma, config.gae_lambda)
-        steps = {
-            "observations": batch["observations"][:-1],
-            "actions": batch["actions"],
-            "valid": batch["valid"],
-            "log_probs": model.distribution(jnp, inputs[:-1]).log_prob(batch["actions"]),
-            "advantages": advantages,
-            "returns": advantages + values[:-1],
-        }
-        return {name: array.reshape(-1, *array.shape[2:]) for name, array in steps.items()}
+    prepare = jax.jit(make_prepare(model, config))
 
     @jax.jit
     def gradient(params: Any, steps: Any, order: Any) -> Any:

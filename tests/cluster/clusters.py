@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 import weft
 from weft.cluster_utils import Cluster, ClusterNode
 
 THERE = {"resources": {"there": 1}}
 """Options of work that only the second node can hold."""
+SIZE = 300_000
+"""Numbers in an array that is too large to go with a record."""
+
+
+@weft.remote
+def make(value: int) -> Any:
+    return np.full(SIZE, value)
+
+
+@weft.remote
+def double(array: Any) -> Any:
+    return array * 2
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:

@@ -6,23 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import THERE, TwoNodes
+from clusters import SIZE, THERE, TwoNodes, double, make
 
 import weft
 from weft import _native
 
 pytestmark = pytest.mark.timeout(60)
-SIZE = 300_000
-
-
-@weft.remote
-def make(value: int) -> Any:
-    return np.full(SIZE, value)
-
-
-@weft.remote
-def double(array: Any) -> Any:
-    return array * 2
 
 
 @weft.remote

@@ -10,24 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import THERE, TwoNodes, wait_until
+from clusters import SIZE, THERE, TwoNodes, double, make, wait_until
 
 import weft
 from weft import _native
 from weft.cluster_utils import Cluster
 
 pytestmark = pytest.mark.timeout(90)
-SIZE = 300_000
-
-
-@weft.remote
-def make(value: int) -> Any:
-    return np.full(SIZE, value)
-
-
-@weft.remote
-def double(array: Any) -> Any:
-    return array * 2
 
 
 @weft.remote

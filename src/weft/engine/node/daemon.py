@@ -94,19 +94,7 @@ class NodeDaemon:
         self._output = WorkerOutput(self.loop, self._deliver_output)
         self.spilling = Spilling(port, self._name_of_slot)
         self._room = RoomRequests(port, self.loop, self.spilling)
-        self.requests = Requests(
-            self.state,
-            port,
-            self.tables,
-            config.labels,
-            self.node_id,
-            self.address,
-            self.feed,
-            self._output.flush,
-            lambda: [] if self.cluster is None else self.cluster.rows(),
-            self.loop.call_later,
-            self.dashboard,
-        )
+        self.requests = self._make_requests(config)
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
         )
@@ -141,6 +129,21 @@ class NodeDaemon:
         self._carriers = self._make_carriers()
         self.loop.watch(port.event_fd, self._rung)
         self.tables.put(NODES, self.node_id.encode(), _encode({"address": self.address, "resources": offer.total}))
+
+    def _make_requests(self, config: NodeConfig) -> Requests:
+        return Requests(
+            self.state,
+            self.port,
+            self.tables,
+            config.labels,
+            self.node_id,
+            self.address,
+            self.feed,
+            self._output.flush,
+            lambda: [] if self.cluster is None else self.cluster.rows(),
+            self.loop.call_later,
+            self.dashboard,
+        )
 
     def _make_carriers(self) -> dict[type[do.Instruction], Callable[..., None]]:
         """How each instruction is carried out."""

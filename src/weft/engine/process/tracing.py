@@ -15,7 +15,7 @@ import contextlib
 import functools
 import importlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -46,6 +46,18 @@ def _tracer() -> Any:
     return trace.get_tracer("weft")
 
 
+@contextlib.contextmanager
+def _submission(name: str) -> Iterator[dict[str, str]]:
+    """A span of it, and the context to send along."""
+    from opentelemetry import propagate
+    from opentelemetry.trace import SpanKind
+
+    carrier: dict[str, str] = {}
+    with _tracer().start_as_current_span(f"submit {name}", kind=SpanKind.PRODUCER):
+        propagate.inject(carrier)
+        yield carrier
+
+
 class TracedCall:
     """A submitter that makes a span of each submission and sends its context along."""
 
@@ -55,36 +67,24 @@ class TracedCall:
         self._call, self._name, self._check = call, name, check
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from opentelemetry import propagate
-        from opentelemetry.trace import SpanKind
-
         if self._check is not None:
             self._check[0](*args, **kwargs)
-        carrier: dict[str, str] = {}
-        with _tracer().start_as_current_span(f"submit {self._name}", kind=SpanKind.PRODUCER):
-            propagate.inject(carrier)
+        return self._submit(args, kwargs)
+
+    def _submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with _submission(self._name) as carrier:
             return self._call(carrier, *args, **kwargs)
 
 
-class TracedMethodCall:
+class TracedMethodCall(TracedCall):
     """The same for an actor's method; in a process that traces nothing the context is empty."""
 
-    __slots__ = ("_call", "_check", "_name")
+    __slots__ = ()
 
-    def __init__(self, call: Callable[..., Any], name: str, check: Check) -> None:
-        self._call, self._name, self._check = call, name, check
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._check is not None:
-            self._check[0](*args, **kwargs)
-        carrier: dict[str, str] = {}
+    def _submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not is_on():
-            return self._call(*args, **kwargs, **{CARRIER: carrier})
-        from opentelemetry import propagate
-        from opentelemetry.trace import SpanKind
-
-        with _tracer().start_as_current_span(f"submit {self._name}", kind=SpanKind.PRODUCER):
-            propagate.inject(carrier)
+            return self._call(*args, **kwargs, **{CARRIER: {}})
+        with _submission(self._name) as carrier:
             return self._call(*args, **kwargs, **{CARRIER: carrier})
 
 

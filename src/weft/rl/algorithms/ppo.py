@@ -167,16 +167,8 @@ def make_loss(
     return loss
 
 
-def make_update(
-    model: ActorCritic, optimizer: optax.GradientTransformation, config: PPOConfig
-) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any]]]:
-    """One PPO update: (learner, arrays [steps, N, ...], orders [epochs, minibatches, steps]) -> (learner, metrics)."""
-
-    def evaluate(params: Any, minibatch: Mapping[str, Any]) -> tuple[Any, Any]:
-        return model.action_inputs_and_value(jnp, params, minibatch["observations"])
-
-    loss = config.loss_maker(make_loss)(model, config, evaluate)
-    devices = Devices(config.devices)
+def make_prepare(model: ActorCritic, config: PPOConfig) -> Callable[[Any, Mapping[str, Any]], dict[str, Any]]:
+    """(params, arrays [steps, N, ...]) -> what minibatches are made from."""
 
     def prepare(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as single steps, with the advantages and old log-probabilities that its minibatches need."""
@@ -199,6 +191,21 @@ def make_update(
             "returns": advantages + values[:-1],
         }
         return {name: array.reshape(-1, *array.shape[2:]) for name, array in steps.items()}
+
+    return prepare
+
+
+def make_update(
+    model: ActorCritic, optimizer: optax.GradientTransformation, config: PPOConfig
+) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any]]]:
+    """One PPO update: (learner, arrays [steps, N, ...], orders [epochs, minibatches, steps]) -> (learner, metrics)."""
+
+    def evaluate(params: Any, minibatch: Mapping[str, Any]) -> tuple[Any, Any]:
+        return model.action_inputs_and_value(jnp, params, minibatch["observations"])
+
+    loss = config.loss_maker(make_loss)(model, config, evaluate)
+    prepare = make_prepare(model, config)
+    devices = Devices(config.devices)
 
     def update(learner: Any, batch: Mapping[str, Any], shuffles: Any) -> tuple[Any, dict[str, Any]]:
         steps = devices.whole(prepare(learner["params"], devices.split(batch, axis=1)))
