@@ -42,6 +42,9 @@ class Spilling:
     def need_space(self, payload: bytes) -> bytes | None:
         """The body of the SPACE record that answers a NEED_SPACE; None when there is no room now."""
         (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
+        if wanted > (arena := self._port.statistics()["arena_bytes"]):
+            text = f"{_size(wanted)} do not fit: larger than the whole store ({_size(arena)}). {_LARGER}"
+            return kinds.SPACE_BODY.pack(0) + text.encode()
         why = ""
         try:
             if (freed := self._spill(wanted)) == 0 and self._port.has_room(wanted):
@@ -52,9 +55,7 @@ class Spilling:
                 why = f"{VARIABLE} lets no more than {self._limit} bytes be spilled"
         except OSError as error:
             why = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
-        if not why and wanted <= self._port.statistics()["arena_bytes"]:
-            return None
-        return self.refuse_space(payload, why)
+        return self.refuse_space(payload, why) if why else None
 
     def refuse_space(self, payload: bytes, why: str = "") -> bytes:
         """The body of the SPACE record that says why there is none."""
