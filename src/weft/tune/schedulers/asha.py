@@ -2,7 +2,7 @@
 https://arxiv.org/abs/1810.05934).
 
 Rungs lie at grace_period * reduction_factor**k. A trial that reaches a rung is compared with all that were there before
-it; the best 1/reduction_factor go on. Nobody waits for anybody.
+it; the best 1/reduction_factor, and at least one, go on. Nobody waits for anybody.
 
 `variant="stopping"`: the rest stop at once. `variant="promotion"`, the paper's algorithm 2: the rest pause, and go on
 when later arrivals make them part of the best; so no trial is lost to an early crowd of good ones, but trials must
@@ -125,9 +125,7 @@ class ASHAScheduler(TrialScheduler):
         return PAUSE
 
     def _is_in_top(self, rung: Rung, score: float) -> bool:
-        places = int(len(rung) / self.reduction_factor)
-        if self.variant == "stopping":
-            places = max(places, 1)  # somebody must be first
+        places = max(int(len(rung) / self.reduction_factor), 1)  # somebody must be first
         return score > -float("inf") and rung.better_than(score) < places
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> None:
