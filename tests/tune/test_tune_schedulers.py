@@ -195,6 +195,21 @@ def test_pbt_moves_the_slow_to_where_the_fast_are(synch: bool, slots: int) -> No
     assert scheduler.perturbations >= 1
 
 
+def test_a_clone_begins_where_its_donor_last_saved() -> None:
+    def steps(**options: Any) -> float:
+        scheduler = PopulationBasedTraining(
+            perturbation_interval=5, hyperparam_mutations={"speed": [1.0, 2.0, 3.0, 4.0]}, resample_probability=0
+        )
+        return walk(scheduler, slots=4, **options).spent
+
+    assert steps(checkpoint_frequency=1) < steps(), "what a donor has done since it saved is not done again"
+
+
+def test_the_best_of_a_young_rung_goes_on_by_promotion() -> None:
+    scheduler = ASHAScheduler(max_t=9, reduction_factor=3, variant="promotion")
+    assert max(lengths(run(scheduler, num_samples=2, slots=1))) > 1, "a rung of two has its best one promoted"
+
+
 def test_pbt_perturbs_by_the_factors_and_within_the_domain() -> None:
     import random
 

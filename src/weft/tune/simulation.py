@@ -74,8 +74,11 @@ class Simulation:
         scheduler: TrialScheduler,
         metric: str,
         mode: Mode,
+        checkpoint_frequency: int = 0,
     ) -> None:
+        """`checkpoint_frequency`: in steps; 0: a trial saves when its scheduler wants it to."""
         self._model, self._space = model, space
+        self._checkpoint_frequency = checkpoint_frequency
         self._searcher, self._scheduler = searcher, scheduler
         self._metric, self._mode = metric, mode
         self._entries: list[tuple[Any, ...]] = []
@@ -198,10 +201,10 @@ class Simulation:
             self._add("paused", trial.trial_id)
             state.paused(trial)
             return None
-        if decision == SAVE:
-            self._save(state, trial)
-        elif isinstance(decision, Exploit):
+        if isinstance(decision, Exploit):
             self._load(trial)
+        elif decision == SAVE or (self._checkpoint_frequency and iteration % self._checkpoint_frequency == 0):
+            self._save(state, trial)
         return CONTINUE
 
     def _save(self, state: ExperimentState, trial: Trial) -> None:
@@ -232,10 +235,12 @@ def simulate(
     budget: float = math.inf,
     max_steps: int | None = None,
     seed: int = 0,
+    checkpoint_frequency: int = 0,
 ) -> Outcome:
     """Run it. Give `num_samples` or `budget`, or it never ends."""
     if num_samples < 0 and budget == math.inf:
         raise ValueError("give num_samples or budget: the simulation would have no end")
     searcher = searcher if searcher is not None else GridRandomSearch()
     scheduler = scheduler if scheduler is not None else FIFOScheduler()
-    return Simulation(model, space, searcher, scheduler, metric, mode).run(slots, num_samples, budget, max_steps, seed)
+    simulation = Simulation(model, space, searcher, scheduler, metric, mode, checkpoint_frequency)
+    return simulation.run(slots, num_samples, budget, max_steps, seed)
