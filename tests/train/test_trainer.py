@@ -131,11 +131,34 @@ def test_a_run_that_failed_is_resumed_where_it_was(weft_session: Any, tmp_path: 
     with pytest.raises(ZeroDivisionError):
         trainer.fit()
     assert (tmp_path / "run" / "checkpoint_000002").is_dir()
-    with pytest.raises(ValueError, match="resume it, or take another name"):
-        trainer.fit()
     result = train.Trainer(loop, workers=1, storage_path=tmp_path, name="run").fit(resume=True)
     assert_same_curve(result)
     assert [metrics["size"] for metrics in result.history] == [2] * 7 + [1] * 5
+
+
+def test_a_name_that_was_used_goes_on_and_says_so(weft_session: Any, tmp_path: Path, capfd: Any) -> None:
+    def hook(context: Any, step: int, state: Any) -> None:
+        if step == 7:
+            raise ZeroDivisionError("in the loop")
+
+    trainer = train.Trainer(loop, workers=1, storage_path=tmp_path, name="run", config={"hook": hook, "every": 3})
+    with pytest.raises(ZeroDivisionError):
+        trainer.fit()
+    assert "goes on" not in capfd.readouterr().err
+    result = train.Trainer(loop, workers=1, storage_path=tmp_path, name="run").fit()
+    assert_same_curve(result)
+    assert "goes on after report 7, from checkpoint_000002" in capfd.readouterr().err
+
+
+def test_a_name_that_was_used_begins_anew_if_it_is_told(weft_session: Any, tmp_path: Path, capfd: Any) -> None:
+    trainer = train.Trainer(loop, workers=1, storage_path=tmp_path, name="run", keep_checkpoints=None)
+    first = trainer.fit()
+    (tmp_path / "run" / "checkpoint_000000" / "of the first").touch()
+    again = trainer.fit(resume=False)
+    assert_same_curve(again)
+    assert len(again.history) == len(first.history)
+    assert not (tmp_path / "run" / "checkpoint_000000" / "of the first").exists()
+    assert "is deleted and begins anew" in capfd.readouterr().err
 
 
 def test_workers_that_keep_dying_end_the_training(weft_session: Any, tmp_path: Path) -> None:

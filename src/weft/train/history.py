@@ -52,6 +52,13 @@ class History:
         """A checkpoint from elsewhere, before the first report."""
         self.checkpoints.append((0, checkpoint))
 
+    def delete(self) -> None:
+        """Forget all of it, here and in the storage."""
+        for _, checkpoint in self.checkpoints:
+            self._storage.delete_folder(checkpoint)
+        self._storage.cut_log(LOG, 0)
+        self.metrics, self.checkpoints, self.checkpoints_made = [], [], 0
+
     def rewind(self) -> None:
         """Drop what was reported after the last checkpoint."""
         kept = self.checkpoints[-1][0] if self.checkpoints else 0

@@ -17,6 +17,7 @@ can be had, the loop starts anew in all of them from the last checkpoint, with o
 from __future__ import annotations
 
 import os
+import sys
 import time
 import uuid
 from collections import Counter
@@ -91,11 +92,14 @@ class Trainer:
     def fit(
         self,
         *,
-        resume: bool = False,
+        resume: bool | None = None,
         checkpoint: Checkpoint | None = None,
         on_report: Callable[[dict[str, Any], Checkpoint | None], None] | None = None,
     ) -> Result:
-        """Train until the loop ends. With `resume` it goes on where the run of this name was, else from `checkpoint`.
+        """Train until the loop ends, from `checkpoint` if one is given.
+
+        Where the storage has a run of this name already, that run goes on from its last checkpoint, and says so. With
+        `resume=False` it is deleted and begins anew; `resume=True` wants a name.
 
         Raises what a loop raised, and WorkersLostError when workers are lost too often."""
         if not weft.is_initialized():
@@ -105,12 +109,9 @@ class Trainer:
         name = self.name or f"train_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{uuid.uuid4().hex[:6]}"
         base = os.fspath(self.storage_path) if self.storage_path is not None else os.path.expanduser(RESULTS)
         storage = open_storage(f"{base.rstrip('/')}/{name}")
-        if not resume and storage.read_log(LOG) is not None:
-            raise ValueError(f"{storage.root} has the results of a run already: resume it, or take another name")
         history = History(storage, self.keep_checkpoints)
         try:
-            if resume:
-                history.load()
+            _take_over(history, storage, resume)
             if checkpoint is not None and history.checkpoint is None:
                 history.begin_with(_stored(checkpoint, storage))
             _Fit(self, name, storage, history, on_report).run()
@@ -268,6 +269,24 @@ class _Fit:
             )
             seen[place.node_id] += 1
         return made
+
+
+def _take_over(history: History, storage: Storage, resume: bool | None) -> None:
+    """What to do with a run of the same name."""
+    if storage.read_log(LOG) is None:
+        return
+    history.load()
+    if resume is False:
+        count = len(history.metrics)
+        history.delete()
+        _say(f"the run with {count} reports in {storage.root} is deleted and begins anew (resume=False)")
+    elif resume is None:
+        where = f"after report {len(history.metrics)}, from {history.checkpoint}" if history.checkpoint else "anew"
+        _say(f"the run in {storage.root} goes on {where}; fit(resume=False) or another name begins one of its own")
+
+
+def _say(text: str) -> None:
+    print(f"weft.train: {text}", file=sys.stderr, flush=True)
 
 
 def _checkpoint(storage: Storage, name: str | None) -> Checkpoint | None:
