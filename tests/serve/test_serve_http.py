@@ -244,7 +244,7 @@ def test_fronts_share_a_port_and_one_that_is_killed_comes_back(client: httpx.Cli
     serve.shutdown()
     address = serve.start(http_options=serve.HTTPOptions(port=0, workers=2))
     serve.run(echo.bind(), name="echo", route_prefix="/echo")
-    fronts = weft.get(weft.get_actor(NAME, namespace=NAMESPACE).http_fronts.remote())
+    fronts = weft.get(weft.get_actor(NAME, namespace=NAMESPACE).fronts.remote("http"))
     pids = weft.get([one.pid.remote() for one in fronts])
     assert len(set(pids)) == 2 and len(set(weft.get([one.address.remote() for one in fronts]))) == 1
     os.kill(pids[0], signal.SIGKILL)

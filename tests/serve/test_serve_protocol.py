@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.serve.http.exchange import Exchange
+from weft.serve.http.heads import Heads
 from weft.serve.http.messages import HttpAnswer, HTTPOptions
 from weft.serve.http.protocol import HttpProtocol
 
@@ -70,6 +71,8 @@ class App:
         self.now_s = 0.0
         self.began = 0
         self.refusals: list[int] = []
+        self.heads = Heads()
+        self.date_line = b""
 
     def begin(self, exchange: Exchange) -> None:
         self.began += 1
@@ -93,12 +96,9 @@ class App:
     def count_refusal(self, status: int) -> None:
         self.refusals.append(status)
 
-    def date(self, state: Any) -> bytes:
-        return b""
 
-
-async def fed(pieces: list[bytes]) -> tuple[bytes, App]:
-    app, transport = App(), Transport()
+async def fed(pieces: list[bytes], app: App | None = None) -> tuple[bytes, App]:
+    app, transport = app or App(), Transport()
     state = SimpleNamespace(connections=set(), default_headers=[], total_requests=0)
     protocol = HttpProtocol(app, SimpleNamespace(ws_protocol_class=None), state)  # type: ignore[arg-type]
     protocol.connection_made(transport)
@@ -140,3 +140,31 @@ def test_no_bytes_bring_the_protocol_down(pieces: list[bytes]) -> None:
     heads = re.findall(rb"HTTP/1\.1 (\d+) ", written)
     assert len([one for one in heads if one != b"100"]) >= app.began - 1
     assert set(app.refusals) <= {400, 408, 413, 431}
+
+
+def test_a_head_that_came_before_is_answered_from_memory_and_alike() -> None:
+    for request in GOOD[:2]:
+        once, _ = asyncio.run(fed([request]))
+        thrice, app = asyncio.run(fed([request] * 3))
+        assert app.began == 3 and thrice == 3 * once
+    assert len(asyncio.run(fed([GOOD[1], GOOD[1][:-1], b"x"]))[1].heads._known) == 1
+
+
+def test_what_looks_like_a_known_head_inside_another_is_not_taken_for_one() -> None:
+    known = GOOD[0]
+    written, app = asyncio.run(fed([known, known + b"GET /hidden HTTP/1.1\r\nx: ", known]))
+    assert app.began == 3 and b"/hidden" in written and written.count(b"\r\n\r\n/a") == 2
+
+
+def test_heads_that_belong_to_one_request_are_not_remembered() -> None:
+    _, app = asyncio.run(fed([GOOD[4], GOOD[2], b"GET / HTTP/1.0\r\n\r\n"]))
+    assert not app.heads._known
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(GOOD), max_size=6), st.lists(st.integers(0, 1000), max_size=8))
+def test_what_is_remembered_changes_no_answer(requests: list[bytes], places: list[int]) -> None:
+    pieces = cut(b"".join(requests), places)
+    _, warm = asyncio.run(fed(list(GOOD)))
+    assert len(warm.heads._known) == 2
+    assert asyncio.run(fed(pieces, warm))[0] == asyncio.run(fed(pieces))[0]

@@ -233,6 +233,43 @@ def test_a_rolling_update_fails_no_request(serving: None) -> None:
     assert handle.remote(0).result() == 3
 
 
+def test_run_waits_until_every_replica_uses_the_new_user_config(serving: None) -> None:
+    @serve.deployment(num_replicas=2, user_config=0)
+    class Tunable:
+        def reconfigure(self, config: int) -> None:
+            threading.Event().wait(0.2)  # as long as loading weights may take
+            self.amount = config
+
+        async def __call__(self) -> int:
+            return self.amount
+
+        async def pid(self) -> int:
+            return os.getpid()
+
+    handle = serve.run(Tunable.bind())
+    for amount in (1, 2):
+        os.kill(handle.pid.remote().result(), signal.SIGKILL)
+        serve.run(Tunable.options(user_config=amount).bind())
+        assert {handle.remote().result() for _ in range(20)} == {amount}
+
+
+def test_run_says_what_it_waits_for_and_ends_in_time(
+    serving: None, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setattr("weft.serve.api.TELL_S", 0.1)
+    app = Adder.options(num_replicas=3, actor_options={"num_cpus": 1}).bind(1)
+    with pytest.raises(
+        TimeoutError, match=r"of 3 replicas ready, . starting; a replica needs 1 CPU, but 0 of 2 is free"
+    ):
+        serve.run(app, timeout_s=4)
+    assert "waits: deployment default:Adder has" in capfd.readouterr().err
+    assert serve.get_app_handle().remote(1).result() == 2
+    serve.delete()
+    never = Adder.options(actor_options={"resources": {"no-such": 1}}).bind(1)
+    with pytest.raises(serve.DeploymentFailedError, match="can never be placed: 1 no-such is asked for"):
+        serve.run(never)
+
+
 def test_a_user_config_reloads_without_a_restart(serving: None) -> None:
     @serve.deployment(user_config={"amount": 1})
     class Tunable:

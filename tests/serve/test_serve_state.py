@@ -53,6 +53,41 @@ def test_a_new_user_config_restarts_nothing() -> None:
     assert state.ticked(2.0) == []
 
 
+def test_a_deployment_is_healthy_only_when_every_replica_uses_the_newest_user_config() -> None:
+    state = started(2)
+    first, second = state.deployed(1.0, "1", DeploymentConfig(num_replicas=2, user_config="a"))
+    assert isinstance(first, ReconfigureReplica) and isinstance(second, ReconfigureReplica)
+    assert state.status is DeploymentStatus.UPDATING
+    assert state.replica_reconfigured(1.0, first.replica, first.config_number) == []
+    assert state.status is DeploymentStatus.UPDATING
+    assert [one.replica for one in state.deployed(2.0, "1", DeploymentConfig(num_replicas=2, user_config="b"))] == [
+        first.replica
+    ], "the other is asked once it has answered"
+    (again,) = state.replica_reconfigured(2.0, second.replica, second.config_number)
+    state.replica_reconfigured(2.0, first.replica, again.config_number)
+    assert state.status is DeploymentStatus.UPDATING
+    state.replica_reconfigured(2.0, second.replica, again.config_number)
+    assert state.status is DeploymentStatus.HEALTHY
+
+
+def test_a_replica_that_was_starting_is_given_the_newer_user_config_before_all_is_healthy() -> None:
+    state = started(2)
+    (start,) = state.replica_ended(1.0, state.routed[0], "killed")
+    (running,) = state.deployed(1.0, "1", DeploymentConfig(num_replicas=2, user_config="a"))
+    state.replica_reconfigured(1.0, running.replica, running.config_number)
+    (late,) = state.replica_started(1.0, start.replica)
+    assert isinstance(late, ReconfigureReplica) and late.replica == start.replica
+    assert state.status is DeploymentStatus.UPDATING
+    state.replica_reconfigured(1.0, late.replica, late.config_number)
+    assert state.status is DeploymentStatus.HEALTHY
+
+
+def test_a_restarted_controller_asks_again_whether_replicas_use_the_config() -> None:
+    state = started(1)
+    (asked,) = state.deployed(1.0, "1", DeploymentConfig(user_config="a"))
+    assert state.recovered(2.0, frozenset(state.replicas)) == [asked]
+
+
 def test_a_dead_replica_is_replaced_and_leaves_the_table() -> None:
     state = started(2)
     name = state.routed[0]

@@ -9,7 +9,7 @@
 42
 >>> serve.shutdown()
 
-Every name is loaded at its first use; uvicorn and Starlette when HTTP is first used.
+Every name is loaded at its first use; uvicorn and Starlette when HTTP is first used, grpcio when gRPC is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.serve.api import run as run
     from weft.serve.api import shutdown as shutdown
     from weft.serve.api import start as start
+    from weft.serve.api import start_grpc as start_grpc
     from weft.serve.api import status as status
     from weft.serve.batching import batch as batch
     from weft.serve.config import AutoscalingConfig as AutoscalingConfig
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
     from weft.serve.errors import BackPressureError as BackPressureError
     from weft.serve.errors import DeploymentFailedError as DeploymentFailedError
     from weft.serve.errors import DeploymentGoneError as DeploymentGoneError
+    from weft.serve.errors import GrpcError as GrpcError
     from weft.serve.errors import ReplicaDiedError as ReplicaDiedError
     from weft.serve.errors import ServeError as ServeError
+    from weft.serve.grpc.options import GRPCOptions as GRPCOptions
     from weft.serve.handle import DeploymentHandle as DeploymentHandle
     from weft.serve.handle import DeploymentResponse as DeploymentResponse
     from weft.serve.handle import DeploymentResponseGenerator as DeploymentResponseGenerator
@@ -49,12 +52,13 @@ if TYPE_CHECKING:
     from weft.serve.policies import policy_app as policy_app
 
 _HOMES = {
-    "api": "delete get_app_handle get_deployment_handle promote rollback run shutdown start status",
+    "api": "delete get_app_handle get_deployment_handle promote rollback run shutdown start start_grpc status",
     "batching": "batch",
     "config": "AutoscalingConfig DeploymentConfig",
     "context": "get_multiplexed_model_id get_replica_context get_request_id",
     "deployments": "Application Deployment deployment",
-    "errors": "BackPressureError DeploymentFailedError DeploymentGoneError ReplicaDiedError ServeError",
+    "errors": "BackPressureError DeploymentFailedError DeploymentGoneError GrpcError ReplicaDiedError ServeError",
+    "grpc.options": "GRPCOptions",
     "http.ingress": "ingress",
     "multiplexing": "multiplexed",
     "policies": "policy_app",

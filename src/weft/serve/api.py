@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,7 @@ import weft
 from weft.serve.build import build
 from weft.serve.controller import NAME, NAMESPACE, Controller
 from weft.serve.deployments import Application, Deployment
+from weft.serve.grpc.options import GRPCOptions
 from weft.serve.handle import DeploymentHandle
 from weft.serve.http.messages import HTTPOptions
 from weft.serve.policies import ActsInBatches, policy_app
@@ -19,6 +22,8 @@ from weft.serve.vault import open_vault
 DEFAULT_APP = "default"
 MOST_CONTROLLER_CALLS = 10_000
 """Each router has one under way all the time."""
+TELL_S = 5.0
+"""How long `run` waits in silence."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ def run(
     route_prefix: str | None = "/",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     canary_share: float = 0.0,
+    timeout_s: float | None = None,
 ) -> DeploymentHandle:
     """Start an application, or update the one of this name, and wait until it is healthy. Its handle. A policy, of
     `weft.rl` or anything with an `act_batch`, is one too: see `policy_app`.
@@ -61,6 +67,9 @@ def run(
 
     With a `canary_share` between 0 and 1 the running application stays, and what is new in `app` runs beside it and
     gets that share of the requests, until `promote` or `rollback`.
+
+    When it takes long, what it waits for is told at the terminal; TimeoutError, with that, after `timeout_s`. What was
+    begun goes on all the same: `delete` ends it.
 
     >>> from weft import serve
     >>> @serve.deployment
@@ -82,12 +91,34 @@ def run(
     controller = _controller(start=True)
     built = build(app, lambda deployment: DeploymentHandle(controller, name, deployment), settings)
     if canary_share:
-        weft.get(controller.deploy_canary.remote(name, route_prefix, built, canary_share))
+        _until_ready(
+            controller, name, controller.deploy_canary.remote(name, route_prefix, built, canary_share), timeout_s
+        )
         return DeploymentHandle(controller, name, built[-1].name)
     weft.get(controller.deploy.remote(name, route_prefix, built))
-    weft.get(controller.wait_ready.remote(name))
-    weft.get([front.learn.remote() for front in weft.get(controller.http_fronts.remote())])
+    _until_ready(controller, name, controller.wait_ready.remote(name), timeout_s)
+    weft.get([front.learn.remote() for front in weft.get(controller.all_fronts.remote())])
     return DeploymentHandle(controller, name, built[-1].name)
+
+
+def _until_ready(controller: Any, name: str, ready: Any, timeout_s: float | None) -> None:
+    """Wait for the ref, and say now and then what holds it up."""
+    began_s = time.monotonic()
+    told = ""
+    while True:
+        left_s = TELL_S if timeout_s is None else began_s + timeout_s - time.monotonic()
+        if weft.wait([ready], timeout=max(0.0, min(left_s, TELL_S)))[0]:
+            weft.get(ready)
+            return
+        pending = weft.get(controller.pending.remote(name))
+        if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
+            raise TimeoutError(
+                f"application {name!r} is not ready after {timeout_s} s: {pending.rstrip('.')}. It goes on starting: "
+                f"serve.delete({name!r}) ends it."
+            )
+        if pending and pending != told:
+            told = pending
+            print(f"weft.serve: application {name!r} waits: {pending}", file=sys.stderr, flush=True)
 
 
 def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
@@ -98,15 +129,34 @@ def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
     if importlib.util.find_spec("uvicorn") is None:
         raise ImportError("serving HTTP needs uvicorn: pip install 'weft[serve]'")
     controller = _controller(start=True)
-    fronts = weft.get(controller.http_fronts.remote())
-    if not fronts:
-        from weft.serve.http.front import HttpFront
+    from weft.serve.http.front import HttpFront
 
+    return _front_address(controller, "http", HttpFront, options, options.workers)
+
+
+def start_grpc(grpc_options: GRPCOptions | dict[str, Any]) -> str:
+    """Serve gRPC, once a cluster, and return HOST:PORT. A call goes to the application that its metadata names as
+    `application`, or to the only one there is, and there to the method of the RPC's name.
+
+    Needs `pip install 'weft[serve-grpc]'`. If gRPC is served already, the options are ignored."""
+    options = GRPCOptions(**grpc_options) if isinstance(grpc_options, dict) else grpc_options
+    if importlib.util.find_spec("grpc") is None:
+        raise ImportError("serving gRPC needs grpcio: pip install 'weft[serve-grpc]'")
+    controller = _controller(start=True)
+    from weft.serve.grpc.front import GrpcFront
+
+    return _front_address(controller, "grpc", GrpcFront, options, 1)
+
+
+def _front_address(controller: Any, kind: str, front: type, options: Any, count: int) -> str:
+    """Of the fronts of this kind, which are started if there are none."""
+    fronts = weft.get(controller.fronts.remote(kind))
+    if not fronts:
         lasting = {"num_cpus": 0, "lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
-        for _ in range(options.workers):
-            fronts.append(weft.remote(HttpFront).options(**lasting).remote(controller, options))
+        for _ in range(count):
+            fronts.append(weft.remote(front).options(**lasting).remote(controller, options))
             weft.get(fronts[-1].address.remote())  # the first decides about the port
-        weft.get(controller.http_fronts.remote(fronts))
+        weft.get(controller.fronts.remote(kind, fronts))
     address: str = weft.get(fronts[0].address.remote())
     return address
 
@@ -133,7 +183,7 @@ def shutdown() -> None:
     except LookupError:
         return
     weft.get(controller.shut_down.remote())
-    fronts = weft.get(controller.http_fronts.remote())
+    fronts = weft.get(controller.all_fronts.remote())
     weft.get([front.stop.remote() for front in fronts])
     for front in fronts:
         weft.kill(front)

@@ -62,8 +62,8 @@ class Bundler:
             self._numbers += 1
             request.number, request.bundler = self._numbers, self
             self._open[request.number] = request
-            context = (request.context.request_id, request.context.multiplexed_model_id)
-            parcels.append((request.number, context, request.method, request.args))
+            request_id, model = request.context
+            parcels.append((request.number, request_id, model, request.method, request.args))
         if parcels:
             self._call(parcels)
 

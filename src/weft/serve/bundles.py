@@ -14,8 +14,8 @@ from typing import Any
 
 from weft.serve.context import RequestContext
 
-Parcel = tuple[int, tuple[str, str], str, tuple[Any, ...]]
-"""(number at its caller, context, method, arguments)"""
+Parcel = tuple[int, str, str, str, tuple[Any, ...]]
+"""(number at its caller, request id, model, method, arguments)"""
 Outcome = tuple[int, int, int, Any]
 """(number, TAKEN or REFUSED or FAILED, requests under way, value)"""
 TAKEN = 0
@@ -52,8 +52,8 @@ class Bundles:
 
     async def exchange(self, packed: bytes) -> bytes:
         """Begins what is given; returns what has ended since, at least one."""
-        for number, context, method, args in unpacked(packed):
-            work = self._run(number, RequestContext(*context), method, args)
+        for number, request_id, model, method, args in unpacked(packed):
+            work = self._run(number, RequestContext(request_id, model), method, args)
             self._running[number] = self._loop.create_task(work)
         call: asyncio.Future[list[Outcome]] = self._loop.create_future()
         self._calls.append(call)

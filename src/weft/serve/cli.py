@@ -38,6 +38,16 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--route-prefix", metavar="PATH", default="/", help="the paths that it answers (default: /)")
     run.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
     run.add_argument("--port", type=int, default=8000, help="0 for any free one (default: 8000)")
+    run.add_argument(
+        "--grpc-port", type=int, default=9000, help="with --grpc-servicer; 0 for any free one (default: 9000)"
+    )
+    run.add_argument(
+        "--grpc-servicer",
+        metavar="MODULE:FUNCTION",
+        action="append",
+        default=[],
+        help="serve gRPC too: a generated function such as shop_pb2_grpc:add_ShopServicer_to_server; may be repeated",
+    )
     run.add_argument("--address", metavar="HOST:PORT", help="of the cluster to run in (default: start a node)")
     run.set_defaults(command=_run)
     deploy = commands.add_parser(
@@ -99,6 +109,9 @@ def _run(options: argparse.Namespace) -> int:
         serve.run(app, name=options.name, route_prefix=options.route_prefix)
         url = serve.start(http_options=serve.HTTPOptions(host=options.host, port=options.port))
         print(f"serving {options.name} at {url}{options.route_prefix}", flush=True)
+        if options.grpc_servicer:
+            served = serve.GRPCOptions(tuple(options.grpc_servicer), options.host, options.grpc_port)
+            print(f"serving gRPC at {serve.start_grpc(served)}", flush=True)
         print(f"weft serve status --address {context['address']}", flush=True)
         interrupted.wait()
         _end(options)
@@ -130,6 +143,8 @@ def _deploy(options: argparse.Namespace) -> int:
         for one, app in apps:
             serve.run(app, name=one.name, route_prefix=one.route_prefix, settings=one.deployments)
         url = serve.start(http_options=wanted.http)
+        if wanted.grpc is not None:
+            print(f"serving gRPC at {serve.start_grpc(wanted.grpc)}", flush=True)
         for one in wanted.applications:
             print(f"serving {one.name}" + (f" at {url}{one.route_prefix}" if one.route_prefix else ""), flush=True)
     finally:

@@ -1,6 +1,7 @@
 """What `weft serve deploy` reads: a file that says all that a cluster should serve. Pure.
 
     http: {port: 8000}
+    grpc: {port: 9000, servicers: ["shop_pb2_grpc:add_ShopServicer_to_server"]}
     applications:
       - import_path: shop:app
         name: shop
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.serve.config import DeploymentConfig
+from weft.serve.grpc.options import GRPCOptions
 from weft.serve.http.messages import HTTPOptions
 
 
@@ -41,6 +43,7 @@ class WantedApplication:
 class WantedServing:
     applications: tuple[WantedApplication, ...]
     http: HTTPOptions = field(default_factory=HTTPOptions)
+    grpc: GRPCOptions | None = None
 
 
 def parse(document: Any) -> WantedServing:
@@ -48,7 +51,7 @@ def parse(document: Any) -> WantedServing:
     >>> parse({"applications": [{"import_path": "shop:app"}]}).applications[0].name
     'default'
     """
-    found = _mapping(document, "the file", ("applications", "http"))
+    found = _mapping(document, "the file", ("applications", "grpc", "http"))
     listed = found.get("applications")
     if not isinstance(listed, list) or not listed:
         raise BadConfig("the file must have a list of applications, with at least one")
@@ -59,7 +62,15 @@ def parse(document: Any) -> WantedServing:
         if twice is not None:
             raise BadConfig(f"two applications have the {what} {twice!r}: give each its own")
     http = _mapping(found.get("http") or {}, "http", tuple(HTTPOptions.__dataclass_fields__))
-    return WantedServing(applications, _checked("http", HTTPOptions, http))
+    return WantedServing(applications, _checked("http", HTTPOptions, http), _grpc(found.get("grpc")))
+
+
+def _grpc(document: Any) -> GRPCOptions | None:
+    if document is None:
+        return None
+    found = _mapping(document, "grpc", tuple(GRPCOptions.__dataclass_fields__))
+    options: GRPCOptions = _checked("grpc", GRPCOptions, found)
+    return options
 
 
 def _application(document: Any, where: str) -> WantedApplication:

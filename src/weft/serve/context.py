@@ -14,6 +14,18 @@ class RequestContext(NamedTuple):
     multiplexed_model_id: str = ""
 
 
+LONGEST_REQUEST_ID = 128
+
+
+def sane_request_id(given: str) -> str:
+    """The client's request id, if it is one that can be logged and sent back; else nothing.
+
+    >>> sane_request_id("a-1"), sane_request_id("a\\n")
+    ('a-1', '')
+    """
+    return given if len(given) <= LONGEST_REQUEST_ID and given.isascii() and given.isprintable() else ""
+
+
 request_context: ContextVar[RequestContext] = ContextVar("weft_serve_request", default=RequestContext())  # noqa: B039
 
 

@@ -28,6 +28,7 @@ from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext
 from weft.serve.errors import DeploymentFailedError, DeploymentGoneError
 from weft.serve.http.messages import Kind
+from weft.serve.pending import why_not_healthy
 from weft.serve.running import CanaryApplication, Running, RunningApplication, Snapshot
 from weft.serve.state import (
     DeploymentState,
@@ -59,8 +60,9 @@ class Controller:
         self._canaries: dict[str, CanaryApplication] = {}
         self._routes_changed = asyncio.Event()
         self._routes_revision = 0
-        self._fronts: list[Any] = []
-        self._port = 0
+        self._fronts: dict[str, list[Any]] = {}
+        self._ports: dict[str, int] = {}
+        """Both by "http" or "grpc"."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._epoch = uuid.uuid4().hex[:8]
         """Part of the actors' names: another controller's replicas of the same names may still be leaving."""
@@ -167,6 +169,13 @@ class Controller:
             await running.changed.wait()
         await self._saved()
 
+    async def pending(self, app: str) -> str:
+        """What keeps an application from being ready, in words; empty if nothing does."""
+        keys = [key for key in self._deployments if key.partition(":")[0] == app]
+        waiting = [self._deployments[key] for key in keys]
+        found = [await why_not_healthy(one) for one in waiting if one.state.status is not DeploymentStatus.HEALTHY]
+        return "; ".join(found)
+
     async def delete(self, app: str) -> None:
         """Returns when its replicas have finished what they had and ended."""
         application = self._applications.pop(app, None)
@@ -207,15 +216,23 @@ class Controller:
 
     async def listen_routes(self, revision: int) -> tuple[int, dict[str, tuple[str, str, Kind]]]:
         """(revision, (application, its deployment, how that answers) by route prefix), once it is newer."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            while self._routes_revision <= revision:
-                await asyncio.wait_for(self._routes_changed.wait(), LISTEN_S)
+        await self._newer_routes(revision)
         routes = {
             one.route_prefix: (one.name, one.ingress, one.kind)
             for one in self._applications.values()
             if one.route_prefix
         }
         return self._routes_revision, routes
+
+    async def listen_applications(self, revision: int) -> tuple[int, dict[str, str]]:
+        """(revision, the ingress deployment by application), once it is newer."""
+        await self._newer_routes(revision)
+        return self._routes_revision, {one.name: one.ingress for one in self._applications.values()}
+
+    async def _newer_routes(self, revision: int) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            while self._routes_revision <= revision:
+                await asyncio.wait_for(self._routes_changed.wait(), LISTEN_S)
 
     async def replica_lost(self, key: str, replica: str, reason: str) -> None:
         """A router could not reach it. It is looked at once more here before it is given up."""
@@ -233,20 +250,23 @@ class Controller:
         if running is not None:
             self._follow(running, running.state.waiting_reported(time.monotonic(), caller, waiting))
 
-    async def http_fronts(self, fronts: list[Any] | None = None) -> list[Any]:
-        """Those that serve HTTP; with an argument, from now on."""
+    async def fronts(self, kind: str, fronts: list[Any] | None = None) -> list[Any]:
+        """Those that serve HTTP or gRPC; with an argument, from now on."""
         if fronts is not None:
-            self._fronts = fronts
+            self._fronts[kind] = fronts
             await self._saved()
-        return self._fronts
+        return self._fronts.get(kind, [])
 
-    async def http_port(self, port: int = 0) -> int:
+    async def all_fronts(self) -> list[Any]:
+        return [front for fronts in self._fronts.values() for front in fronts]
+
+    async def port(self, kind: str, port: int = 0) -> int:
         """Where the fronts listen, 0 if that is not decided; with an argument, from now on. A front that is restarted
         must find the port of the first."""
         if port:
-            self._port = port
+            self._ports[kind] = port
             await self._saved()
-        return self._port
+        return self._ports.get(kind, 0)
 
     # ---- doing -----------------------------------------------------------------------------------------
 
@@ -257,7 +277,7 @@ class Controller:
             elif isinstance(instruction, DrainReplica):
                 self._spawn(self._drain(running, instruction.replica))
             else:
-                self._spawn(self._reconfigure(running, instruction.replica))
+                self._spawn(self._reconfigure(running, instruction.replica, instruction.config_number))
         if running.state.is_gone and self._deployments.pop(running.state.key, None) is not None:
             self._vault.save_code.remote(running.state.key, None)
             beside = self._deployments.get(running.state.key.removesuffix(CANARY))
@@ -294,8 +314,8 @@ class Controller:
         self._follow(running, state.replica_started(time.monotonic(), replica))
 
     async def _drain(self, running: Running, replica: str) -> None:
-        actor = running.actors.get(replica)
-        if actor is not None:
+        actor, record = running.actors.get(replica), running.state.replicas.get(replica)
+        if actor is not None and record is not None and record.has_run:
             try:
                 await asyncio.wait_for(actor.drain.remote(), running.state.config.graceful_shutdown_timeout_s)
                 running.drained.append(replica)
@@ -305,7 +325,7 @@ class Controller:
                 print(f"weft.serve: replica {replica} was ended before it had finished: {error!r}")
         self._end(running, replica, "drained")
 
-    async def _reconfigure(self, running: Running, replica: str) -> None:
+    async def _reconfigure(self, running: Running, replica: str, config_number: int) -> None:
         actor = running.actors.get(replica)
         if actor is None:
             return
@@ -313,6 +333,8 @@ class Controller:
             await actor.reconfigure.remote(running.state.config)
         except Exception as error:
             self._end(running, replica, f"reconfigure() failed: {error}")
+        else:
+            self._follow(running, running.state.replica_reconfigured(time.monotonic(), replica, config_number))
 
     async def _check(self, running: Running, replica: str) -> None:
         actor = running.actors.get(replica)
@@ -377,14 +399,14 @@ class Controller:
             self._is_dirty = False
             states = {key: running.state for key, running in self._deployments.items()}
             drained = {key: list(running.drained) for key, running in self._deployments.items()}
-            known = (self._applications, self._canaries, self._routes_revision, self._fronts, self._port)
+            known = (self._applications, self._canaries, self._routes_revision, self._fronts, self._ports)
             snapshot = Snapshot(self._epoch, states, drained, *known)
             await self._vault.save.remote(cloudpickle.dumps(snapshot))
 
     def _recover(self, saved: Snapshot, codes: dict[str, bytes]) -> None:
         """Take over what another process of this controller left."""
         self._epoch, self._applications = saved.epoch, saved.applications
-        self._fronts, self._port = saved.fronts, saved.port
+        self._fronts, self._ports = saved.fronts, saved.ports
         self._canaries = saved.canaries
         self._routes_revision = saved.routes_revision + 1
         for key, state in saved.states.items():

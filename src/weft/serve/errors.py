@@ -73,3 +73,19 @@ class RequestFailedError(ServeError):
 
     def __str__(self) -> str:
         return f"deployment {self.deployment} failed with the request: {self.reason}"
+
+
+class MethodMissingError(ServeError, AttributeError):
+    """The deployment has no such method."""
+
+
+class GrpcError(ServeError):
+    """Raised by a deployment to have a gRPC client told this status: `GrpcError("INVALID_ARGUMENT", "no image")`."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.reason}"

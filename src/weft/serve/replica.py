@@ -39,8 +39,8 @@ class Replica:
         self._bundles: dict[str, Bundles] = {}
         """By caller."""
         self._latencies = Latencies()
-        self._changed = asyncio.Event()
-        """Set, and replaced, when a request has ended."""
+        self._changed: asyncio.Event | None = None
+        """Set, and forgotten, when a request has ended; made by whoever waits for that."""
 
     async def construct(self, code: bytes, config: DeploymentConfig) -> None:
         """The user's constructor; a call of its own so that what it raises comes back whole.
@@ -68,7 +68,11 @@ class Replica:
             return REFUSED, self._ongoing, None
         began_s = self._begin(context)
         try:
-            value = await self._code.call(method, args, kwargs)
+            found = self._code.async_method(method)
+            if found is not None:
+                value = await found(*args, **kwargs)
+            else:
+                value = await self._code.call(method, args, kwargs)
         finally:
             self._end(began_s)
         return TAKEN, self._ongoing, value
@@ -109,7 +113,7 @@ class Replica:
     async def room(self) -> int:
         """Returns once a request would be taken, or never will be; how many are under way."""
         while not self._is_draining and self._ongoing >= self._limit:
-            await self._changed.wait()
+            await self._change()
         return self._ongoing
 
     async def check_health(self) -> int:
@@ -128,7 +132,7 @@ class Replica:
         self._is_draining = True
         self._wake()
         while self._ongoing:
-            await self._changed.wait()
+            await self._change()
         for bundles in self._bundles.values():
             bundles.close()
         await self._code.close()
@@ -148,9 +152,16 @@ class Replica:
         self._latencies.add(time.perf_counter() - began_s)
         self._wake()
 
+    async def _change(self) -> None:
+        """Returns when a request has ended, or the limit is another."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
+
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
 
 def make(identity: ReplicaContext, config: DeploymentConfig, name: str, namespace: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -54,21 +53,18 @@ class AwaitedRequest(Request):
 
 
 class BundledRequest(Request):
-    """One of many from one event loop: travels with others in one call, and ends by `on_end`, in any thread."""
+    """One of many from one event loop: travels with others in one call. Its value comes on the loop."""
 
-    __slots__ = ("_on_end", "bundler", "is_given_up", "loop", "number")
+    __slots__ = ("bundler", "is_given_up", "loop", "number")
 
-    def __init__(
-        self,
-        loop: AbstractEventLoop,
-        context: RequestContext,
-        method: str,
-        args: tuple[Any, ...],
-        on_end: Callable[[Any, BaseException | None], None],
-    ) -> None:
-        super().__init__(context, method, args, {})
+    def __init__(self, loop: AbstractEventLoop, context: RequestContext, method: str, args: tuple[Any, ...]) -> None:
+        self.context = context
+        self.method = method
+        self.args = args
+        self.kwargs = {}
+        self.ref = None
+        self.peer = None
         self.loop = loop
-        self._on_end = on_end
         self.is_given_up = False
         self.number = 0
         """In its bundler, while a replica has it."""
@@ -77,9 +73,6 @@ class BundledRequest(Request):
     @property
     def is_abandoned(self) -> bool:
         return self.is_given_up
-
-    def end(self, value: Any, error: BaseException | None) -> None:
-        self._on_end(value, error)
 
     def give_up(self) -> None:
         """On the loop: nobody waits any more. What runs already is cancelled."""

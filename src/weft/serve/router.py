@@ -70,6 +70,12 @@ class Router:
     def _take(self, request: Request, table: Table) -> Peer | None:
         """A place for the request at a replica, if there is one. With the lock held."""
         model = request.context.multiplexed_model_id
+        if len(self._peers) == 1 and not model:
+            (only,) = self._peers.values()
+            if only.load >= table.max_ongoing_requests:
+                return None
+            only.mine += 1
+            return only
         peer = choose(self._peers.values(), table.max_ongoing_requests, model, self._pick, table.canary_share)
         if peer is not None:
             peer.mine += 1

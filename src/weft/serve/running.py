@@ -61,5 +61,5 @@ class Snapshot:
     applications: dict[str, RunningApplication]
     canaries: dict[str, CanaryApplication]
     routes_revision: int
-    fronts: list[Any]
-    port: int
+    fronts: dict[str, list[Any]]
+    ports: dict[str, int]

@@ -5,6 +5,7 @@
    routing table.
 3. SRV-3: whenever the routing table or the deployment's end changes, its `revision` grows.
 4. SRV-4: a constructor that keeps failing is tried ever less often, and the deployment says why.
+5. SRV-5: a deployment is healthy only when every replica has said that it uses the newest user config.
 """
 
 from __future__ import annotations
@@ -48,8 +49,11 @@ class DrainReplica:
 
 @dataclass(frozen=True)
 class ReconfigureReplica:
+    """Give it the user config, and say when it has it."""
+
     key: str
     replica: str
+    config_number: int
 
 
 Instruction = StartReplica | DrainReplica | ReconfigureReplica
@@ -61,7 +65,10 @@ class ReplicaRecord:
     state: ReplicaState = ReplicaState.STARTING
     ongoing: int = 0
     config_number: int = 0
-    """Which user config it was last given."""
+    """Which user config it has said to use."""
+    is_reconfiguring: bool = False
+    has_run: bool = False
+    """Whether it was ever in the routing table: then it may have requests."""
 
 
 @dataclass
@@ -106,8 +113,15 @@ class DeploymentState:
     def replica_started(self, now_s: float, replica: str) -> list[Instruction]:
         record = self.replicas.get(replica)
         if record is not None and record.state is ReplicaState.STARTING:
-            record.state = ReplicaState.RUNNING
+            record.state, record.has_run = ReplicaState.RUNNING, True
             self._failures, self.message = 0, ""
+            self.revision += 1
+        return self._reconcile(now_s)
+
+    def replica_reconfigured(self, now_s: float, replica: str, config_number: int) -> list[Instruction]:
+        record = self.replicas.get(replica)
+        if record is not None:
+            record.config_number, record.is_reconfiguring = config_number, False
             self.revision += 1
         return self._reconcile(now_s)
 
@@ -132,6 +146,8 @@ class DeploymentState:
         """The controller was restarted and found these replicas. Whoever had begun to leave is told again."""
         self._start_not_before_s, self._scale_since_s = 0.0, None
         self.replicas = {name: one for name, one in self.replicas.items() if name in alive}
+        for record in self.replicas.values():
+            record.is_reconfiguring = False
         self.revision += 1
         again = [DrainReplica(self.key, name) for name in self.draining]
         return [*again, *self._reconcile(now_s)]
@@ -158,11 +174,14 @@ class DeploymentState:
         if self.is_deleted:
             return DeploymentStatus.DELETING
         current = [record for record in self.replicas.values() if record.version == self.version]
-        running = sum(record.state is ReplicaState.RUNNING for record in current)
+        running = sum(self.is_up_to_date(record) for record in current)
         others = len(self.replicas) - len(current)
         if self._failures >= FAILURES_TO_GIVE_UP:
             return DeploymentStatus.UNHEALTHY
         return DeploymentStatus.HEALTHY if running == self.target and not others else DeploymentStatus.UPDATING
+
+    def is_up_to_date(self, record: ReplicaRecord) -> bool:
+        return record.state is ReplicaState.RUNNING and record.config_number == self._config_number
 
     @property
     def is_gone(self) -> bool:
@@ -243,10 +262,11 @@ class DeploymentState:
         return [DrainReplica(self.key, name) for name in chosen]
 
     def _reconfigure(self) -> list[Instruction]:
+        """One after another for each replica, so that the newest config is the last that it is given."""
         made: list[Instruction] = []
         for name, record in self.replicas.items():
-            stale = record.config_number != self._config_number and record.version == self.version
-            if stale and record.state is ReplicaState.RUNNING:
-                record.config_number = self._config_number
-                made.append(ReconfigureReplica(self.key, name))
+            is_stale = record.config_number != self._config_number and record.version == self.version
+            if is_stale and record.state is ReplicaState.RUNNING and not record.is_reconfiguring:
+                record.is_reconfiguring = True
+                made.append(ReconfigureReplica(self.key, name, self._config_number))
         return made

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from weft.serve.errors import MethodMissingError
 from weft.serve.http.answering import HttpCalls
 from weft.serve.http.messages import HTTP_METHODS
 from weft.serve.inboxes import Inboxes
@@ -56,14 +57,19 @@ class UserCode:
         if method is not None:
             await self._run(self._side_lane, method, (), {})
 
-    async def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def async_method(self, method: str) -> Callable[..., Any] | None:
+        """The method, if it is async and runs on this loop; None if it must go through `call`."""
         known = self._found.get(method)
         if known is None:
             found = self._find(method)
             known = self._found[method] = (found, _is_async(found))
-        if known[1]:
-            return await known[0](*args, **kwargs)
-        value = await self._run(self._lane, known[0], args, kwargs)
+        return known[0] if known[1] else None
+
+    async def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = self.async_method(method)
+        if found is not None:
+            return await found(*args, **kwargs)
+        value = await self._run(self._lane, self._found[method][0], args, kwargs)
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             raise TypeError(f"{method} is a generator: call it with handle.options(stream=True)")
         return value
@@ -99,15 +105,16 @@ class UserCode:
         if method in HTTP_METHODS:
             if self._http is None:
                 self._http = HttpCalls(self)
-            return self._http.methods[method]
+            answers: Callable[..., Any] = self._http.methods[method]
+            return answers
         if self._is_function:
             if method != "__call__":
-                raise AttributeError(f"the deployment is a function and has no method {method!r}")
+                raise MethodMissingError(f"the deployment is a function and has no method {method!r}")
             found: Callable[..., Any] = self.instance
             return found
         found = getattr(self.instance, method, None)  # type: ignore[assignment]
         if not callable(found):
-            raise AttributeError(f"{type(self.instance).__name__} has no method {method!r}")
+            raise MethodMissingError(f"{type(self.instance).__name__} has no method {method!r}")
         return found
 
     async def _run(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.serve.context import get_request_id
 from weft.serve.http import asgi, bodies
-from weft.serve.http.messages import CALL, SOCKET, STREAM, HttpAnswer, HttpHead, HttpRequest
+from weft.serve.http.messages import CALL, SOCKET, STREAM, Headers, HttpAnswer, HttpHead, HttpRequest, header_of
 
 if TYPE_CHECKING:
     from weft.serve.user_code import UserCode
@@ -29,21 +29,23 @@ class HttpCalls:
         self._app: Any = make(target) if make is not None else None
         self._fits = [self._does_fit((), {}), self._does_fit((None,), {})]
         """Whether it can be called with so many arguments and no keyword."""
-        self.methods = {CALL: self.call, STREAM: self.stream, SOCKET: self.socket}
+        self.methods: dict[str, Any] = {CALL: self.call, STREAM: self.stream, SOCKET: self.socket}
 
-    async def call(self, fields: tuple[Any, ...]) -> tuple[Any, ...]:
-        """With the fields of an `HttpRequest`; those of an `HttpAnswer`."""
-        return tuple(await self._answer(HttpRequest(*fields)))
-
-    async def _answer(self, request: HttpRequest) -> HttpAnswer:
+    async def call(self, head: tuple[str, str, bytes, Headers], body: bytes) -> tuple[Any, ...]:
+        """With the fields of a `Head`; gives those of an `HttpAnswer`."""
+        method, path, query, headers = head
         try:
-            args, kwargs = self._arguments(request)
-            value = await self._code.call("__call__", args, kwargs)
-            return bodies.encoded(value, request.header(b"accept"))
+            args, kwargs = self._arguments(query, headers, body)
+            found = self._code.async_method("__call__")
+            if found is not None:
+                value = await found(*args, **kwargs)
+            else:
+                value = await self._code.call("__call__", args, kwargs)
+            return tuple(bodies.encoded(value, header_of(headers, b"accept")))
         except bodies.BadRequest as error:
-            return bodies.refusal(error.status, error.reason)
+            return tuple(bodies.refusal(error.status, error.reason))
         except Exception:
-            return _failed(request)
+            return tuple(_failed(method, path))
 
     async def stream(self, fields: tuple[Any, ...]) -> AsyncIterator[HttpHead | bytes]:
         """An `HttpHead`, then pieces of the body."""
@@ -56,14 +58,14 @@ class HttpCalls:
                 yield piece
         except Exception as error:
             is_clients = isinstance(error, bodies.BadRequest)
-            failed = bodies.refusal(error.status, error.reason) if is_clients else _failed(request)  # type: ignore[attr-defined]
+            failed = bodies.refusal(error.status, error.reason) if is_clients else _failed(request.method, request.path)  # type: ignore[attr-defined]
             if has_begun:
                 raise
             yield HttpHead(failed.status, failed.headers)
             yield failed.body
 
     async def _pieces(self, request: HttpRequest) -> AsyncIterator[HttpHead | bytes]:
-        args, kwargs = self._arguments(request)
+        args, kwargs = self._arguments(request.query, request.headers, request.body)
         has_begun = False
         async for item in self._code.stream("__call__", args, kwargs):
             if not has_begun:
@@ -89,13 +91,13 @@ class HttpCalls:
             async for message in asgi.answer_websocket(self._app, request, inbox):
                 yield message
         except Exception:
-            _failed(request)
+            _failed(request.method, request.path)
             yield {"type": "websocket.close", "code": 1011}
         finally:
             self._code.inboxes.close(request.inbox)
 
-    def _arguments(self, request: HttpRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args, kwargs = bodies.arguments(request)
+    def _arguments(self, query: bytes, headers: Headers, body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = bodies.arguments(query, headers, body)
         if not kwargs and self._fits[len(args)]:
             return args, kwargs
         if self._function is None:
@@ -116,7 +118,7 @@ class HttpCalls:
         return True
 
 
-def _failed(request: HttpRequest) -> HttpAnswer:
+def _failed(method: str, path: str) -> HttpAnswer:
     """The trace is for the log; the client is not told what the code looks like inside."""
-    print(f"weft.serve: request {get_request_id()} {request.method} {request.path} failed\n{traceback.format_exc()}")
+    print(f"weft.serve: request {get_request_id()} {method} {path} failed\n{traceback.format_exc()}")
     return bodies.refusal(500, "the deployment failed with this request; its log says how")

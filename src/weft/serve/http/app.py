@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from weft.serve.bundler import run_on
-from weft.serve.context import RequestContext, request_context
+from weft.serve.context import RequestContext, request_context, sane_request_id
 from weft.serve.errors import BackPressureError, DeploymentGoneError, RequestFailedError, ServeError
 from weft.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 from weft.serve.http import sockets
@@ -26,11 +26,11 @@ from weft.serve.http.access_log import LEFT as CLIENT_LEFT
 from weft.serve.http.access_log import AccessLog
 from weft.serve.http.bodies import content_type, refusal
 from weft.serve.http.exchange import ClientLeft, Exchange
+from weft.serve.http.heads import Heads
 from weft.serve.http.messages import (
     CALL,
     SOCKET,
     STREAM,
-    Headers,
     HttpAnswer,
     HttpHead,
     HTTPOptions,
@@ -45,7 +45,6 @@ from weft.serve.inboxes import LEFT
 from weft.serve.requests import BundledRequest
 from weft.serve.router import Router, router_of
 
-LONGEST_REQUEST_ID = 128
 LARGE_BODY_BYTES = 64 * 1024
 """Travels alone: others should not wait until it is copied."""
 SWEEP_S = 0.25
@@ -70,6 +69,25 @@ class Route:
         return self.router
 
 
+class HttpCall(BundledRequest):
+    """The request of an exchange whose answer comes whole."""
+
+    __slots__ = ("_app", "_exchange")
+
+    def __init__(
+        self, app: HttpApp, exchange: Exchange, loop: asyncio.AbstractEventLoop, context: RequestContext
+    ) -> None:
+        super().__init__(loop, context, CALL, (exchange.head.fields, exchange.body))
+        self._app = app
+        self._exchange = exchange
+
+    def end(self, value: Any, error: BaseException | None) -> None:
+        if error is None:  # from its bundle, on the loop
+            self._exchange.respond(value)
+        else:
+            self._app.fail_from_anywhere(self._exchange, error)
+
+
 class HttpApp:
     """One a front."""
 
@@ -88,21 +106,25 @@ class HttpApp:
         self._numbers = itertools.count(1)
         self._traffic = Traffic()
         self._access_log = AccessLog(options.access_log) if options.access_log else None
-        self._date: tuple[Any, bytes] = (None, b"")
+        self.heads = Heads()
+        self.date_line = b""
+        """A header, as of the last sweep."""
 
-    def start(self, connections: set[Any]) -> None:
+    def start(self, server_state: Any) -> None:
         """On the loop, before the first connection."""
         self._loop = asyncio.get_running_loop()
-        self.now_s = self._loop.time()
+        self._tell_time(server_state)
         self._spawn(self._listen())
-        self._spawn(self._sweep(connections))
+        self._spawn(self._sweep(server_state))
 
     # ---- requests ------------------------------------------------------------------------------------------
 
     def begin(self, exchange: Exchange) -> None:
         """Have a request answered, now or later."""
-        exchange.request_id, model = self._identify(exchange.headers)
-        found = None if exchange.path.startswith("/-/") else find_route(self._routes, exchange.path)
+        head = exchange.head
+        exchange.request_id, model = self._identify(head.noted)
+        path = head.path
+        found = None if path.startswith("/-/") else find_route(self._routes, path)
         if found is None:
             exchange.respond(self._answer_itself(exchange))
             return
@@ -118,26 +140,23 @@ class HttpApp:
         else:
             self._call(exchange, route, context)
 
-    def _identify(self, headers: Headers) -> tuple[str, str]:
+    def _identify(self, noted: Mapping[bytes, bytes]) -> tuple[str, str]:
         """(request id, model)"""
-        given_id, model = b"", ""
-        for name, value in headers:
-            if name == b"x-request-id":
-                given_id = value
-            elif name == b"serve-model-id":
-                model = value.decode("latin-1")
-        return _sane_id(given_id) or self._new_id(), model
+        if not noted:
+            return self._new_id(), ""
+        given_id = sane_request_id(noted.get(b"x-request-id", b"").decode("latin-1"))
+        return given_id or self._new_id(), noted.get(b"serve-model-id", b"").decode("latin-1")
 
     def _new_id(self) -> str:
         return f"{self._id_prefix}{next(self._numbers):016x}"
 
     def reads_pieces(self, exchange: Exchange) -> bool:
         """Whether the exchange is to begin before its body has come."""
-        for name, value in exchange.headers:
-            if name == b"transfer-encoding" or (name == b"content-length" and int(value) > LARGE_BODY_BYTES):
-                found = find_route(self._routes, exchange.path)
-                return found is not None and found[1].kind is Kind.APP
-        return False
+        head = exchange.head
+        if b"transfer-encoding" not in head.noted and head.body_bytes <= LARGE_BODY_BYTES:
+            return False
+        found = find_route(self._routes, head.path)
+        return found is not None and found[1].kind is Kind.APP
 
     def has_websockets(self, path: str) -> bool:
         found = find_route(self._routes, path)
@@ -145,31 +164,22 @@ class HttpApp:
 
     def _call(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
         assert self._loop is not None
-        ended = partial(self._call_ended, exchange)
-        request = BundledRequest(self._loop, context, CALL, (_fields(exchange, route),), ended)
+        request = HttpCall(self, exchange, self._loop, context)
         exchange.work = request.give_up
         try:
             route.current_router().submit(request)
         except ServeError as error:
-            self._fail(exchange, error)
+            self.fail(exchange, error)
 
-    def _call_ended(self, exchange: Exchange, value: Any, error: BaseException | None) -> None:
+    def fail_from_anywhere(self, exchange: Exchange, error: BaseException) -> None:
         """In any thread."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            assert self._loop is not None
-            run_on(self._loop, partial(self._call_ended, exchange, value, error))
-            return
-        if error is None:
-            exchange.respond(value)
-        else:
-            self._fail(exchange, error)
+        assert self._loop is not None
+        run_on(self._loop, partial(self.fail, exchange, error))
 
     async def _call_alone(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
         request_context.set(context)
         handle = route.handle.options(multiplexed_model_id=context.multiplexed_model_id)
-        response = handle.remote(_fields(exchange, route))
+        response = handle.remote(exchange.head.fields, exchange.body)
         try:
             exchange.respond(await response)
         except asyncio.CancelledError:
@@ -208,7 +218,7 @@ class HttpApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """ASGI, called for WebSockets only."""
         headers = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
-        request_id, model = self._identify(headers)
+        request_id, model = self._identify(dict(headers))
         found = find_route(self._routes, scope["path"])
         if found is None or found[1].kind is not Kind.APP:
             await sockets.refuse(refusal(404, "no application has a WebSocket at this path"), receive, send)
@@ -246,9 +256,9 @@ class HttpApp:
         try:
             await work
         except Exception as error:
-            self._fail(exchange, error)
+            self.fail(exchange, error)
 
-    def _fail(self, exchange: Exchange, error: BaseException) -> None:
+    def fail(self, exchange: Exchange, error: BaseException) -> None:
         if exchange.has_started:
             if not isinstance(error, ClientLeft):
                 print(f"weft.serve: the answer to request {exchange.request_id} broke off: {error!r}")
@@ -295,16 +305,16 @@ class HttpApp:
 
     # ---- time ----------------------------------------------------------------------------------------------
 
-    async def _sweep(self, connections: set[Any]) -> None:
+    async def _sweep(self, server_state: Any) -> None:
         """End what has taken too long, again and again."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            self.now_s = asyncio.get_running_loop().time()
+            self._tell_time(server_state)
             while self._under_way and (oldest := next(iter(self._under_way))).deadline_s <= self.now_s:
                 self._expire(oldest)
             if self._access_log is not None:
                 self._access_log.flush()
-            for connection in list(connections):
+            for connection in list(server_state.connections):
                 sweep = getattr(connection, "sweep", None)  # a WebSocket's has none: it is uvicorn's
                 if sweep is not None:
                     sweep(self.now_s)
@@ -325,12 +335,9 @@ class HttpApp:
             exchange.deadline_s = self.now_s + self.options.request_timeout_s
             self._under_way[exchange] = None
 
-    def date(self, server_state: Any) -> bytes:
-        """The date's line, which uvicorn makes anew each second."""
-        found = server_state.default_headers
-        if self._date[0] is not found:
-            self._date = (found, b"".join(b"%b: %b\r\n" % one for one in found))
-        return self._date[1]
+    def _tell_time(self, server_state: Any) -> None:
+        self.now_s = asyncio.get_running_loop().time()
+        self.date_line = b"".join(b"%b: %b\r\n" % one for one in server_state.default_headers)
 
     # ---- routes --------------------------------------------------------------------------------------------
 
@@ -382,17 +389,17 @@ async def _tell_left(items: DeploymentResponseGenerator, inbox: str) -> None:
     await items.aclose()
 
 
-def _fields(exchange: Exchange, route: Route, inbox: str = "") -> tuple[Any, ...]:
+def _fields(exchange: Exchange, route: Route, inbox: str) -> tuple[Any, ...]:
     """Those of an `HttpRequest`: plain values travel faster."""
-    connection = exchange.connection
+    connection, head = exchange.connection, exchange.head
     return (
-        exchange.method,
-        exchange.path,
+        head.method,
+        head.path,
         route.root_path,
-        exchange.query,
-        exchange.headers,
+        head.query,
+        head.headers,
         exchange.body,
-        exchange.http_version,
+        head.http_version,
         "http",
         connection.client,
         connection.server,
@@ -408,11 +415,3 @@ def _gauges(route: Route) -> list[tuple[str, str, float]]:
         ("weft_serve_ongoing", router.key, router.ongoing),
         ("weft_serve_replicas", router.key, router.replicas),
     ]
-
-
-def _sane_id(given: bytes) -> str:
-    """The client's request id, if it is one that can be logged and sent back."""
-    if not 0 < len(given) <= LONGEST_REQUEST_ID:
-        return ""
-    text = given.decode("latin-1")
-    return text if text.isascii() and text.isprintable() else ""

@@ -13,10 +13,11 @@ from urllib.parse import parse_qsl
 import msgspec
 import numpy as np
 
-from weft.serve.http.messages import Headers, HttpAnswer, HttpHead, HttpRequest
+from weft.serve.http.messages import Headers, HttpAnswer, HttpHead, header_of
 
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
+_TEXT: Headers = ((b"content-type", b"text/plain; charset=utf-8"),)
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -29,18 +30,15 @@ class BadRequest(Exception):
         self.reason = reason
 
 
-def arguments(request: HttpRequest) -> tuple[tuple[Any, ...], dict[str, str]]:
+def arguments(query: bytes, headers: Headers, body: bytes) -> tuple[tuple[Any, ...], dict[str, str]]:
     """What the deployment is called with; BadRequest."""
-    if not request.query:
-        kwargs: dict[str, str] = {}
-        return ((decoded(request.body, request.header(b"content-type")),) if request.body else ()), kwargs
-    try:
-        kwargs = dict(parse_qsl(request.query.decode("ascii"), keep_blank_values=True, max_num_fields=1000))
-    except ValueError:
-        raise BadRequest(400, "the query is malformed") from None
-    if not request.body:
-        return (), kwargs
-    return (decoded(request.body, request.header(b"content-type")),), kwargs
+    kwargs: dict[str, str] = {}
+    if query:
+        try:
+            kwargs = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=1000))
+        except ValueError:
+            raise BadRequest(400, "the query is malformed") from None
+    return ((decoded(body, header_of(headers, b"content-type")),) if body else ()), kwargs
 
 
 def decoded(body: bytes, content_type: str) -> Any:
@@ -63,6 +61,8 @@ def decoded(body: bytes, content_type: str) -> Any:
 
 def encoded(value: Any, accept: str) -> HttpAnswer:
     """The answer to a request. A Starlette response is taken as it is."""
+    if type(value) is str:
+        return HttpAnswer(200, _TEXT, value.encode())
     if hasattr(value, "status_code") and hasattr(value, "raw_headers") and hasattr(value, "body"):
         return HttpAnswer(value.status_code, tuple(value.raw_headers), bytes(value.body))
     kind, body = payload(value, accept)
@@ -74,7 +74,7 @@ def payload(value: Any, accept: str = "") -> tuple[bytes, bytes]:
     if isinstance(value, bytes | bytearray | memoryview):
         return b"application/octet-stream", bytes(value)
     if isinstance(value, str):
-        return b"text/plain; charset=utf-8", value.encode()
+        return _TEXT[0][1], value.encode()
     if isinstance(value, np.ndarray) and NPY in accept:
         buffer = io.BytesIO()
         np.save(buffer, value, allow_pickle=False)

@@ -10,6 +10,7 @@ from weft.serve.http.bodies import refusal
 from weft.serve.http.messages import Headers, HttpHead
 
 if TYPE_CHECKING:
+    from weft.serve.http.heads import Head
     from weft.serve.http.protocol import HttpProtocol
     from weft.serve.http.upload import Upload
 
@@ -29,13 +30,9 @@ class Exchange:
         "connection",
         "deadline_s",
         "has_started",
-        "headers",
-        "http_version",
+        "head",
         "is_over",
         "keeps_alive",
-        "method",
-        "path",
-        "query",
         "request_id",
         "route",
         "status",
@@ -44,23 +41,10 @@ class Exchange:
         "wrote_bytes",
     )
 
-    def __init__(
-        self,
-        connection: HttpProtocol,
-        method: str,
-        path: str,
-        query: bytes,
-        headers: Headers,
-        http_version: str,
-        keeps_alive: bool,
-    ) -> None:
+    def __init__(self, connection: HttpProtocol, head: Head) -> None:
         self.connection = connection
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.http_version = http_version
-        self.keeps_alive = keeps_alive
+        self.head = head
+        self.keeps_alive = head.keeps_alive
         self.body: bytes = b""
         self.upload: Upload | None = None
         """Instead of the body, if that comes in pieces."""
@@ -77,6 +61,10 @@ class Exchange:
         self._chunks = False
         self._left: int | None = None
 
+    @property
+    def path(self) -> str:
+        return self.head.path
+
     def respond(self, answer: tuple[int, Headers, bytes]) -> None:
         """The whole answer in one write."""
         if self.is_over:
@@ -90,9 +78,10 @@ class Exchange:
             first = written.head(status, headers)
         self.status = status
         length = b"content-length: %d\r\n" % len(body) if written.has_body("", status) else b""
-        sent = body if written.has_body(self.method, status) else b""
-        self.wrote_bytes = len(sent)
-        self.connection.write(b"".join((first, self._last_headers(), length, b"\r\n", sent)))
+        if not written.has_body(self.head.method, status):
+            body = b""
+        self.wrote_bytes = len(body)
+        self.connection.write(b"".join((first, self._last_headers(), length, b"\r\n", body)))
         self._end()
 
     def start(self, head: HttpHead) -> None:
@@ -103,11 +92,11 @@ class Exchange:
         self.status = head.status
         self.has_started = True
         parts = [first, self._last_headers()]
-        if written.has_body(self.method, head.status):
+        if written.has_body(self.head.method, head.status):
             self._left = written.announced_length(head.headers)
             if self._left is not None:
                 parts.append(b"content-length: %d\r\n" % self._left)
-            elif self.http_version == "1.1":
+            elif self.head.http_version == "1.1":
                 self._chunks = True
                 parts.append(b"transfer-encoding: chunked\r\n")
             else:
@@ -130,7 +119,7 @@ class Exchange:
             return
         if self._chunks:
             self.connection.write(written.LAST_CHUNK)
-        elif self._left and self.method != "HEAD":
+        elif self._left and self.head.method != "HEAD":
             self.keeps_alive = False  # fewer bytes than announced: only the end of the connection says so
         self._end()
 
@@ -150,8 +139,8 @@ class Exchange:
         self.connection.app.exchange_ended(self)
 
     def _last_headers(self) -> bytes:
-        keep = b"" if self.keeps_alive and self.http_version == "1.1" else _CONNECTION[self.keeps_alive]
-        return b"x-request-id: %b\r\n%b%b" % (self.request_id.encode("latin-1"), self.connection.date(), keep)
+        keep = b"" if self.keeps_alive and self.head.http_version == "1.1" else _CONNECTION[self.keeps_alive]
+        return b"x-request-id: %b\r\n%b%b" % (self.request_id.encode("latin-1"), self.connection.app.date_line, keep)
 
     def _end(self) -> None:
         self.is_over = True

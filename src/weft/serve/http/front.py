@@ -27,7 +27,7 @@ class Server(uvicorn.Server):
         self._serve_app = app
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._serve_app.start(self.server_state.connections)
+        self._serve_app.start(self.server_state)
         await super().startup(sockets)
 
 
@@ -43,9 +43,9 @@ class HttpFront:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if options.workers > 1:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._socket.bind((options.host, weft.get(controller.http_port.remote()) or options.port))
+        self._socket.bind((options.host, weft.get(controller.port.remote("http")) or options.port))
         self._socket.listen(BACKLOG)
-        weft.get(controller.http_port.remote(self._socket.getsockname()[1]))
+        weft.get(controller.port.remote("http", self._socket.getsockname()[1]))
         config = uvicorn.Config(
             self._app.__call__,
             http=partial(HttpProtocol, self._app),  # type: ignore[arg-type]

@@ -28,6 +28,14 @@ class Kind(Enum):
     """An ASGI app: in pieces, and it may read in pieces and talk over WebSockets."""
 
 
+def header_of(headers: Headers, name: bytes) -> str:
+    """The first of the name, in lower case; empty if there is none."""
+    for key, value in headers:
+        if key == name:
+            return value.decode("latin-1")
+    return ""
+
+
 class HttpRequest(NamedTuple):
     method: str
     path: str
@@ -46,7 +54,7 @@ class HttpRequest(NamedTuple):
 
     def header(self, name: bytes) -> str:
         """The first of the name, in lower case; empty if there is none."""
-        return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
+        return header_of(self.headers, name)
 
 
 class HttpHead(NamedTuple):

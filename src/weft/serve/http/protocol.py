@@ -19,6 +19,7 @@ import httptools
 from weft.serve.http import written
 from weft.serve.http.bodies import refusal
 from weft.serve.http.exchange import ClientLeft, Exchange
+from weft.serve.http.heads import Head
 from weft.serve.http.upload import Upload
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class HttpProtocol(asyncio.Protocol):
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
+        self._first_piece = b""
+        """What is parsed now, if a request begins with it."""
+        self._is_at_boundary = True
+        """Whether the parser is between two requests."""
         self._pieces: list[bytes] = []
         self._body_bytes = 0
         self._arriving: Exchange | None = None
@@ -91,11 +96,19 @@ class HttpProtocol(asyncio.Protocol):
         if self._is_closing:
             return
         if self._phase is Phase.IDLE:
+            known = self.app.heads.find(data) if self._is_at_boundary else None
+            if known is not None:
+                exchange = Exchange(self, known[0])
+                exchange.body = known[1]
+                self._begin(exchange)
+                return
             self._enter(Phase.HEAD)
+            self._first_piece = data
         if self._phase is not Phase.BODY:
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
+            self._first_piece = b""
         except httptools.HttpParserUpgrade:
             if self._is_websocket:
                 self._upgrade()
@@ -122,6 +135,7 @@ class HttpProtocol(asyncio.Protocol):
     # ---- the parser's calls ----------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        self._is_at_boundary = False
         self._url = b""
         self._headers = []
         self._pieces = []
@@ -139,25 +153,26 @@ class HttpProtocol(asyncio.Protocol):
         parser = self._parser
         self._phase = Phase.BODY
         self._head_bytes = 0
-        path, query = self._target(parser.get_method())
-        exchange = Exchange(
-            self,
-            parser.get_method().decode("ascii"),
+        method = parser.get_method()
+        path, query = self._target(method)
+        is_upgrade = parser.should_upgrade()
+        head = Head(
+            method.decode("ascii"),
             path,
             query,
             tuple(self._headers),
             parser.get_http_version(),
-            parser.should_keep_alive() and not parser.should_upgrade(),
+            parser.should_keep_alive() and not is_upgrade,
         )
-        self._arriving = exchange
-        if parser.should_upgrade():
-            wanted = next((value.lower() for name, value in self._headers if name == b"upgrade"), b"")
+        exchange = self._arriving = Exchange(self, head)
+        noted = head.noted
+        if is_upgrade:
+            wanted = noted.get(b"upgrade", b"").lower()
             self._is_websocket = wanted == b"websocket" and self._config.ws_protocol_class is not None
-        for name, value in self._headers:
-            if name == b"content-length" and len(value) < 20 and int(value) > self._options.max_body_bytes:
-                self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
-            elif name == b"expect" and value.lower() == b"100-continue" and self._current is None:
-                self.write(written.CONTINUE)
+        if head.body_bytes > self._options.max_body_bytes:
+            self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
+        if noted.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
+            self.write(written.CONTINUE)
         if self._current is None and not self._ahead and not self._is_websocket and self.app.reads_pieces(exchange):
             exchange.upload = Upload(self.transport)
             self._current = exchange
@@ -173,6 +188,7 @@ class HttpProtocol(asyncio.Protocol):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
+        self._is_at_boundary = True
         exchange = self._arriving
         if exchange is None or self._is_websocket:
             return
@@ -184,6 +200,8 @@ class HttpProtocol(asyncio.Protocol):
         pieces, self._pieces = self._pieces, []
         exchange.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._current is None and not self._ahead:
+            if self._first_piece:
+                self.app.heads.remember(self._first_piece, exchange.head, exchange.body)
             self._begin(exchange)
         else:
             self._phase = Phase.ANSWER
@@ -259,9 +277,6 @@ class HttpProtocol(asyncio.Protocol):
         elif self._phase is Phase.BODY and now_s - self._since_s > self._options.body_timeout_s:
             self._refuse(408, "the body of the request did not come in time")
 
-    def date(self) -> bytes:
-        return self.app.date(self._server_state)
-
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
         self._since_s = self.app.now_s
@@ -297,7 +312,7 @@ class HttpProtocol(asyncio.Protocol):
         answer = refusal(status, reason)
         self.app.count_refusal(status)
         length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body)
-        self.write(written.head(answer.status, answer.headers) + self.date() + length + answer.body)
+        self.write(written.head(answer.status, answer.headers) + self.app.date_line + length + answer.body)
         self._linger()
 
     def _linger(self) -> None:

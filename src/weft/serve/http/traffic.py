@@ -54,7 +54,8 @@ class Traffic:
         if histogram is None:
             histogram = self._durations[route] = Histogram()
         histogram.record(duration_s)
-        self.count(route, status)
+        key = (route, status)
+        self._statuses[key] = self._statuses.get(key, 0) + 1
 
     def count(self, route: str, status: int) -> None:
         key = (route, status)

@@ -1,0 +1,186 @@
+"""Sends gRPC calls to replicas and their answers back. Runs on the gRPC server's loop.
+
+Messages are decoded here, so that one that can not be read reaches no replica. What a deployment raises is told to its
+log, not to the client; `serve.GrpcError` is what it raises to tell the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from weft.serve.context import RequestContext, request_context, sane_request_id
+from weft.serve.errors import (
+    BackPressureError,
+    DeploymentGoneError,
+    GrpcError,
+    MethodMissingError,
+    RequestFailedError,
+    ServeError,
+)
+from weft.serve.grpc.options import GRPCOptions
+from weft.serve.grpc.services import HEALTH, SERVING, Method, Services, asked_service
+from weft.serve.handle import DeploymentHandle
+
+Code = grpc.StatusCode
+
+
+class _Refused(Exception):
+    """The call ends with this status."""
+
+    def __init__(self, code: Any, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+
+class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Answers the methods of all services, for one front."""
+
+    def __init__(self, controller: Any, options: GRPCOptions, services: Services) -> None:
+        self._controller = controller
+        self._options = options
+        self._services = services
+        self._known: dict[str, Any] = {HEALTH: grpc.unary_unary_rpc_method_handler(self._check_health)}
+        self._ingresses: dict[str, str] = {}
+        self._revision = -1
+        self._id_prefix = os.urandom(8).hex()
+        self._numbers = itertools.count(1)
+
+    def take(self, revision: int, ingresses: dict[str, str]) -> None:
+        """From any thread: the ingress deployments by application; what is older than what is known is dropped."""
+        if revision > self._revision:
+            self._revision, self._ingresses = revision, ingresses
+
+    async def listen(self) -> None:
+        """Learn which applications there are, until the controller is gone."""
+        while True:
+            self.take(*await self._controller.listen_applications.remote(self._revision))
+
+    def service(self, details: Any) -> Any:
+        """Called by the server for each call. Only methods that exist are remembered."""
+        handler = self._known.get(details.method)
+        if handler is None and (method := self._services.method(details)) is not None:
+            handler = self._known[details.method] = self._handler(method)
+        return handler
+
+    def _handler(self, method: Method) -> Any:
+        async def answer(body: bytes, context: Any) -> bytes:
+            try:
+                return await self._answer(method, body, context)
+            except _Refused as refused:
+                await context.abort(refused.code, refused.reason)
+                raise AssertionError("abort() raises") from None
+
+        async def stream(body: bytes, context: Any) -> AsyncIterator[bytes]:
+            try:
+                async for message in self._stream(method, body, context):
+                    yield message
+            except _Refused as refused:
+                await context.abort(refused.code, refused.reason)
+
+        async def refuse(_: Any, context: Any) -> None:
+            await context.abort(Code.UNIMPLEMENTED, f"{method.name} takes a stream of messages, which is not served")
+
+        if method.takes_stream:
+            return grpc.stream_unary_rpc_method_handler(refuse)
+        if method.gives_stream:
+            return grpc.unary_stream_rpc_method_handler(stream)
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    async def _answer(self, method: Method, body: bytes, context: Any) -> bytes:
+        handle, message = self._prepared(method, body, context)
+        response = None
+        try:
+            response = handle.remote(message)
+            value = await asyncio.wait_for(response, self._options.request_timeout_s)
+        except BaseException as error:
+            if response is not None:
+                response.cancel()
+            raise self._refusal(method, error) from None
+        return self._encoded(method, value)
+
+    async def _stream(self, method: Method, body: bytes, context: Any) -> AsyncIterator[bytes]:
+        handle, message = self._prepared(method, body, context)
+        items = None
+        try:
+            items = handle.options(stream=True).remote(message)
+            await asyncio.wait_for(items.taken(), self._options.request_timeout_s)
+            while True:
+                try:
+                    item = await asyncio.wait_for(items.__anext__(), self._options.request_timeout_s)
+                except StopAsyncIteration:
+                    return
+                yield self._encoded(method, item)
+        except (GeneratorExit, _Refused):
+            raise
+        except BaseException as error:
+            raise self._refusal(method, error) from None
+        finally:
+            if items is not None:
+                await items.aclose()
+
+    def _prepared(self, method: Method, body: bytes, context: Any) -> tuple[DeploymentHandle, Any]:
+        """The handle to call, and with what; the request's context is set."""
+        given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        request_id = sane_request_id(given.get("request_id") or given.get("x-request-id") or "") or self._new_id()
+        model = given.get("multiplexed_model_id") or given.get("serve-model-id") or ""
+        context.set_trailing_metadata((("request_id", request_id),))
+        app = self._application(given.get("application", ""))
+        try:
+            message = method.decode(body)
+        except Exception:
+            raise _Refused(Code.INVALID_ARGUMENT, f"the message is not what {method.name} takes") from None
+        request_context.set(RequestContext(request_id, model))
+        handle = DeploymentHandle(self._controller, app, self._ingresses[app], method.name, False, model)
+        return handle, message
+
+    def _application(self, wanted: str) -> str:
+        known = self._ingresses
+        if wanted in known:
+            return wanted
+        if not wanted and len(known) == 1:
+            return next(iter(known))
+        if wanted:
+            raise _Refused(Code.NOT_FOUND, "there is no application of this name")
+        raise _Refused(Code.NOT_FOUND, "name one of the applications in the call's metadata: application")
+
+    def _encoded(self, method: Method, value: Any) -> bytes:
+        try:
+            return bytes(method.encode(value))
+        except Exception as error:
+            print(f"weft.serve: {method.name} gave a {type(value).__name__}, which is not its message: {error!r}")
+            raise _Refused(Code.INTERNAL, "the deployment's answer is malformed") from None
+
+    def _refusal(self, method: Method, error: BaseException) -> BaseException:
+        """What to raise for it."""
+        if isinstance(error, GrpcError):
+            return _Refused(Code.__members__.get(error.code, Code.UNKNOWN), error.reason)
+        if isinstance(error, asyncio.TimeoutError):
+            return _Refused(Code.DEADLINE_EXCEEDED, "the deployment did not answer in time")
+        if isinstance(error, MethodMissingError):
+            return _Refused(Code.UNIMPLEMENTED, f"the application has no method {method.name}")
+        if isinstance(error, BackPressureError):
+            return _Refused(Code.RESOURCE_EXHAUSTED, "all replicas are busy: try again later")
+        if isinstance(error, DeploymentGoneError):
+            return _Refused(Code.NOT_FOUND, "the application is gone")
+        if isinstance(error, ServeError) and not isinstance(error, RequestFailedError):
+            return _Refused(Code.ABORTED, "the replica died with the request, which may have run in part")
+        if not isinstance(error, Exception):
+            return error
+        print(f"weft.serve: request {request_context.get().request_id} of {method.name} failed: {error!r}")
+        return _Refused(Code.INTERNAL, "the deployment failed with this request; its log says how")
+
+    def _new_id(self) -> str:
+        return f"{self._id_prefix}{next(self._numbers):016x}"
+
+    async def _check_health(self, body: bytes, context: Any) -> bytes:
+        asked = asked_service(body)
+        if asked is None or (asked and asked not in self._services.names):
+            await context.abort(Code.NOT_FOUND, "there is no such service")
+        return SERVING
