@@ -48,6 +48,37 @@ def test_a_file_is_read_as_pandas_reads_it(name: str, tmp_path: Path) -> None:
     assert_same(read(pd, path), read(pandas, path))
 
 
+CSV_OPTIONS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "some columns": {"usecols": ["word", "key"]},
+    "an index": {"index_col": "key"},
+    "types": {"dtype": {"key": "float32"}},
+    "no header": {"header": None},
+    "names": {"names": ["a", "b", "c"], "header": 0},
+    "rows skipped": {"skiprows": 3},
+    "a few rows": {"nrows": 700},
+    "no quotes": {"quoting": 3},
+    "an encoding": {"encoding": "utf-8"},
+}
+
+
+@pytest.mark.parametrize("name", CSV_OPTIONS)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_csv_in_stretches_is_read_as_pandas_reads_it(name: str, line_end: str, tmp_path: Path) -> None:
+    simple().to_csv(tmp_path / "table.csv", index=False, lineterminator=line_end)
+    options = CSV_OPTIONS[name]
+    ours = pd.read_csv(tmp_path / "table.csv", **options)
+    assert_same(ours, pandas.read_csv(tmp_path / "table.csv", low_memory=False, **options))
+
+
+def test_rows_with_quoted_line_ends_are_not_cut(tmp_path: Path) -> None:
+    theirs = pandas.DataFrame({"n": range(2000), "text": ['several\nlines, "quoted"\n\n', "one"] * 1000})
+    theirs.to_csv(tmp_path / "table.csv", index=False)
+    ours = pd.read_csv(tmp_path / "table.csv")
+    assert ours._query_compiler._modin_frame._partitions.shape[0] == 3
+    assert_same(ours, theirs)
+
+
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 def test_a_csv_file_is_written_as_pandas_writes_it(ending: str, tmp_path: Path) -> None:
     theirs = made()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import modin.config
 import numpy as np
 import pandas
 import pytest
-from frames import assert_same, made, plain
+from frames import ROWS, assert_same, made, plain
 
 import weft
 import weft.pandas as pd
@@ -27,6 +28,21 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "nunique": lambda _, f: f.nunique(),
     "a grouped aggregation": lambda _, f: f.groupby("key").agg({"price": ["mean", "max"], "word": "count"}),
     "a grouped sum by two keys": lambda _, f: f.groupby(["key", "word"]).price.sum(),
+    "grouped sums of all": lambda _, f: f[["key", "price"]].groupby("key").sum(),
+    "grouped means without an index": lambda _, f: f.groupby(["key", "word"], as_index=False).price.mean(),
+    "grouped sizes": lambda _, f: f.groupby("word").size(),
+    "a grouped count by a category": lambda _, f: f.groupby("kind", observed=True).price.count(),
+    "groups by an index that has a column's name": lambda _, f: f.set_index("word").groupby("key").price.max(),
+    "a merge that is indexed": lambda m, f: f.merge(m.DataFrame({"key": [3, 1]}), on="key").iloc[10:30],
+    "a merge that is grouped": lambda m, f: f.merge(m.DataFrame({"key": [3, 1]}), on="key").groupby("key").price.sum(),
+    "labels of a filter reset": lambda _, f: f[f.price > 0].reset_index(drop=True),
+    "columns that are renamed": lambda _, f: f.rename(columns={"key": "k"}).set_axis(range(len(f)), axis=0).tail(7),
+    "means": lambda _, f: f[["key", "price"]].mean(),
+    "comparisons": lambda _, f: (f.price > 0) & ~(f.key == 3) | f.word.isin(["warp"]),
+    "arithmetic of columns": lambda _, f: 1 / (f.price.abs() + 1) - f.key % 7,
+    "dropped columns": lambda _, f: (
+        f.drop(columns=["word"]).dropna().drop_duplicates().sort_values(["key", "price"]).head(3)
+    ),
     "a grouped apply": lambda _, f: f.groupby("key")[["price"]].apply(lambda group: group.price.max()),
     "a grouped transform": lambda _, f: f.groupby("key").price.transform("cumsum"),
     "a sort": lambda _, f: f.sort_values(["price", "key"], kind="stable").reset_index(drop=True),
@@ -53,7 +69,17 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.fixture(params=["cut both ways", "whole rows", "small"])
+def _arranged(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Blocks of some rows and columns, blocks of some whole rows, or no blocks: in this process."""
+    pd.set_small_rows(ROWS * 10 if request.param == "small" else None)
+    with modin.config.context(MinColumnPartitionSize=2 if request.param == "cut both ways" else 64):
+        yield
+    pd.set_small_rows(None)
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.usefixtures("_arranged")
 @pytest.mark.filterwarnings("default::UserWarning:modin", "ignore::FutureWarning", "ignore:.*efaulting to pandas")
 def test_an_operation_gives_what_pandas_gives(name: str) -> None:
     operation = OPERATIONS[name]
@@ -137,8 +163,6 @@ def test_frames_of_other_backends_meet_those_of_weft() -> None:
 
 
 def test_a_progress_bar_counts_the_blocks(capsys: pytest.CaptureFixture[str]) -> None:
-    import modin.config
-
     frame = pd.DataFrame({"x": np.arange(300.0)})
     with modin.config.context(ProgressBar=True):
         plain(frame + 1)

@@ -67,7 +67,10 @@ def test_a_frame_moves_to_weft_when_it_grows() -> None:
 def test_a_function_for_each_row_goes_to_weft_earlier() -> None:
     frame = pd.DataFrame(made(100))[["key", "price"]]
     assert frame.sum().get_backend() == "Pandas"
-    assert frame.apply(lambda row: row.key * 2, axis=1).get_backend() == "Weft"
+    doubled = frame.apply(lambda row: row.key * 2, axis=1)
+    assert isinstance(doubled, pd.Series)
+    assert doubled.get_backend() == "Weft"
+    assert_same(doubled, made(100)[["key", "price"]].apply(lambda row: row.key * 2, axis=1))
 
 
 @pytest.mark.usefixtures("weft_session")
@@ -108,3 +111,45 @@ def test_strict_mode_refuses_to_fall_back() -> None:
 
 def test_explain_tells_of_a_small_frame() -> None:
     assert "10 rows, 5 columns, in backend Pandas" in pd.explain(pd.DataFrame(made(10)))
+
+
+def test_what_is_written_into_a_column_of_a_small_frame_is_in_the_frame() -> None:
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": [4.0, 5.0, 6.0]})
+    before = frame.copy()
+    frame["c"] = frame["a"] + frame["b"]
+    frame.loc[frame["a"] == 2, "b"] = 0.0
+    frame["a"].replace(3, 30, inplace=True)
+    frame.sort_values("a", ascending=False, inplace=True)
+    assert frame.to_dict("list") == {"a": [30, 2, 1], "b": [6.0, 0.0, 4.0], "c": [9.0, 7.0, 5.0]}
+    assert before.to_dict("list") == {"a": [1, 2, 3], "b": [4.0, 5.0, 6.0]}
+
+
+def test_labels_of_a_small_result_are_its_own() -> None:
+    frame = pd.DataFrame({"a": [1, 2, 3]}, index=[7, 8, 9])
+    column = frame["a"]
+    column.index = ["x", "y", "z"]
+    column.name = "other"
+    kept = frame.abs()
+    kept.columns = ["b"]
+    assert list(frame.index) == [7, 8, 9]
+    assert (list(frame.columns), list(kept.columns), column.name) == (["a"], ["b"], "other")
+    assert (frame["a"].name, frame["a"].sum()) == ("a", 6)
+
+
+def test_errors_of_small_frames_are_those_of_pandas() -> None:
+    frame = pd.DataFrame(made(10))
+    with pytest.raises(KeyError, match="no such column"):
+        frame["no such column"]
+    with pytest.raises(KeyError):
+        frame.sort_values("no such column")
+    with pytest.raises(TypeError):
+        frame.fillna(1, no_such_keyword=True)
+
+
+def test_a_small_frame_stays_one_after_many_steps() -> None:
+    frame = pd.DataFrame(made(LIMIT))
+    chained = frame.dropna().sort_values("price").groupby("word").price.mean().reset_index()
+    assert chained.get_backend() == "Pandas"
+    assert isinstance(chained, pd.DataFrame)
+    assert isinstance(chained["price"], pd.Series)
+    assert frame.pin_backend()["key"].is_backend_pinned()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from modin.core.dataframe.pandas.partitioning.axis_partition import PandasDataframeAxisPartition
@@ -11,6 +14,19 @@ from weft.pandas.calls import SentFunction, axis_task, lift, lift_step, send_fun
 from weft.pandas.partition import WeftPartition
 from weft.pandas.wrapper import WeftWrapper
 
+_shares_columns: ContextVar[bool] = ContextVar("_shares_columns", default=False)
+
+
+@contextmanager
+def sharing_columns() -> Iterator[None]:
+    """Tasks submitted meanwhile may have pandas share columns between what they read and what they make. For functions
+    of pandas and Modin alone: a function of the user's would see other rules of copying."""
+    token = _shares_columns.set(True)
+    try:
+        yield
+    finally:
+        _shares_columns.reset(token)
+
 
 class WeftAxisPartition(PandasDataframeAxisPartition):
     """Joins its blocks in one task, runs the function on the whole, and splits the result into blocks again."""
@@ -18,6 +34,10 @@ class WeftAxisPartition(PandasDataframeAxisPartition):
     _PARTITIONS_METADATA_LEN = 2
     partition_type = WeftPartition
     axis: int
+
+    @property
+    def list_of_blocks(self) -> list[Any]:
+        return [block.for_task() for block in self.list_of_block_partitions]
 
     @classmethod
     def deploy_axis_func(
@@ -82,7 +102,7 @@ class WeftAxisPartition(PandasDataframeAxisPartition):
 
     def wait(self) -> None:
         self.drain_call_queue()
-        WeftWrapper.wait(self.list_of_blocks)
+        WeftWrapper.wait([block._data for block in self.list_of_block_partitions])
 
 
 class WeftColumnPartition(WeftAxisPartition):
@@ -110,7 +130,6 @@ def _deploy(
     lifted = lift_step((function, args, function_keywords), refs)
     axis, before, blocks, keywords = arguments
     task = axis_task(returns * 3 if with_shapes else returns, max_retries)
-    made = task.remote(
-        send_function(deployer), lifted, with_shapes, (axis, before, lift(blocks, refs), keywords), *refs
-    )
+    manner = (with_shapes, _shares_columns.get())
+    made = task.remote(send_function(deployer), lifted, manner, (axis, before, lift(blocks, refs), keywords), *refs)
     return made if isinstance(made, list) else [made]

@@ -12,6 +12,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import pandas
 
 import weft
 from weft import cloudpickle
+from weft.pandas.packing import packed
 
 LARGEST_INLINE_BYTES = 16 * 1024
 MOST_LOADED = 256
@@ -75,18 +77,29 @@ def send_function(function: Callable[..., Any]) -> Any:
 
 
 class Lifted(NamedTuple):
-    """In the place of a ref: the value is this one of those that the task was given."""
+    """In the place of a ref: the value is this one of those that the task was given, with labels of its own if any."""
 
     position: int
+    rows: Any = None
+    columns: Any = None
+
+
+class Labelled(NamedTuple):
+    """A block whose labels are others than those in object memory. To write it again for their sake is not worth it."""
+
+    ref: Any
+    rows: Any
+    columns: Any
 
 
 def lift(value: Any, refs: list[Any]) -> Any:
     """The value with a Lifted in the place of each ref, also of those one level down; the refs are appended."""
-    if isinstance(value, weft.ObjectRef):
-        refs.append(value)
-        return Lifted(len(refs) - 1)
-    if type(value) in (list, tuple) and any(isinstance(entry, weft.ObjectRef) for entry in value):
-        return type(value)(lift(entry, refs) if isinstance(entry, weft.ObjectRef) else entry for entry in value)
+    if isinstance(value, weft.ObjectRef | Labelled):
+        labels = (value.rows, value.columns) if isinstance(value, Labelled) else ()
+        refs.append(value.ref if isinstance(value, Labelled) else value)
+        return Lifted(len(refs) - 1, *labels)
+    if type(value) in (list, tuple) and any(isinstance(entry, weft.ObjectRef | Labelled) for entry in value):
+        return type(value)(lift(entry, refs) for entry in value)
     return value
 
 
@@ -101,7 +114,8 @@ def lift_step(step: Sequence[Any], refs: list[Any]) -> Step:
 
 def _settle(value: Any, values: Sequence[Any]) -> Any:
     if type(value) is Lifted:
-        return values[value.position]
+        block = values[value.position]
+        return block if value.rows is None and value.columns is None else labelled(block, value.rows, value.columns)
     if type(value) in (list, tuple) and any(type(entry) is Lifted for entry in value):
         return type(value)(_settle(entry, values) for entry in value)
     return value
@@ -119,6 +133,16 @@ def _settle_step(step: Step, values: Sequence[Any]) -> Step:
 # ---- in a worker -----------------------------------------------------------------------------------
 
 
+def labelled(block: pandas.DataFrame, rows: Any, columns: Any) -> pandas.DataFrame:
+    """The same data under these labels; None leaves those of an axis as they are."""
+    block = block.copy(deep=False)
+    if rows is not None:
+        block.index = rows
+    if columns is not None:
+        block.columns = columns
+    return block
+
+
 def run_on_block(steps: Iterable[Step], block: Any, *values: Any) -> tuple[Any, int, int]:
     """The steps one after another on a block of a frame: what comes out, its rows and its columns."""
     with warnings.catch_warnings():
@@ -126,7 +150,7 @@ def run_on_block(steps: Iterable[Step], block: Any, *values: Any) -> tuple[Any, 
         for step in steps:
             function, args, keywords = _settle_step(step, values)
             block = _run_writable(function, block, args, keywords)
-    return contiguous(block), *shape_of(block)
+    return storable(block), *shape_of(block)
 
 
 def _run_writable(function: Any, block: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
@@ -139,18 +163,21 @@ def _run_writable(function: Any, block: Any, args: Sequence[Any], keywords: dict
     return function(block.copy(), *args, **keywords)
 
 
-def run_on_axis(deployer: Any, step: Step, with_shapes: bool, arguments: Sequence[Any], *values: Any) -> Any:
+def run_on_axis(deployer: Any, step: Step, manner: tuple[bool, bool], arguments: Sequence[Any], *values: Any) -> Any:
     """One of Modin's deployers of a function over the joined blocks of an axis; `arguments` are its keywords, the
-    axis, and how it splits. The parts that it makes, each followed by its rows and columns `with_shapes`."""
+    axis, and how it splits. The parts that it makes, each followed by its rows and columns where the first of `manner`
+    says so; the second: whether pandas may share columns instead of copying them."""
+    with_shapes, shares_columns = manner
     axis, before, blocks, keywords = arguments
     function, args, function_keywords = _settle_step(step, values)
-    with warnings.catch_warnings():
+    sharing = pandas.option_context("mode.copy_on_write", True) if shares_columns else nullcontext()
+    with warnings.catch_warnings(), sharing:
         warnings.filterwarnings("ignore", category=FutureWarning)
         made = deployer(axis, function, args, function_keywords, *before, *_settle(blocks, values), **keywords)
     parts = [made] if isinstance(made, pandas.DataFrame) else list(made)
     if with_shapes:
-        return _unpacked([entry for part in parts for entry in (contiguous(part), *shape_of(part))])
-    return _unpacked([contiguous(part) for part in parts])
+        return _unpacked([entry for part in parts for entry in (storable(part), *shape_of(part))])
+    return _unpacked([storable(part) for part in parts])
 
 
 def run_function(step: Step, as_frame: bool, *values: Any) -> Any:
@@ -159,7 +186,7 @@ def run_function(step: Step, as_frame: bool, *values: Any) -> Any:
     result = function(*args, **keywords)
     if as_frame and not isinstance(result, pandas.DataFrame):
         result = pandas.DataFrame(result)
-    return [contiguous(entry) for entry in result] if isinstance(result, list | tuple) else contiguous(result)
+    return [storable(entry) for entry in result] if isinstance(result, list | tuple) else storable(result)
 
 
 def _unpacked(values: list[Any]) -> Any:
@@ -170,14 +197,15 @@ def shape_of(block: Any) -> tuple[int, int]:
     return len(block) if hasattr(block, "__len__") else 0, len(getattr(block, "columns", ()))
 
 
-def contiguous(value: Any) -> Any:
-    """The same frame with arrays that can be stored as they are; a cut through rows is pickled element by element."""
+def storable(value: Any) -> Any:
+    """The same frame with arrays that can be stored as they are (a cut through rows is pickled element by element),
+    and with columns of objects packed."""
     if not isinstance(value, pandas.DataFrame):
         return value
     arrays = (array for array in value._mgr.arrays if type(array) is np.ndarray and array.dtype != object)
     if all(array.flags.c_contiguous or array.flags.f_contiguous for array in arrays):
-        return value
-    return value.copy()
+        return packed(value)
+    return packed(value.copy())
 
 
 shape_task = weft.remote(num_returns=2)(shape_of)

@@ -24,6 +24,7 @@ from weft.pandas.journal import journal
 from weft.pandas.partition import WeftPartition
 from weft.pandas.query_compiler import WeftQueryCompiler
 from weft.pandas.small import SmallQueryCompiler, is_small, is_small_file
+from weft.pandas.text_stretches import StretchDispatcher, StretchParser
 from weft.pandas.wrapper import WeftWrapper
 
 _PARTS = {
@@ -70,9 +71,7 @@ class WeftIO(readers.BaseIO):
     frame_partition_cls = WeftPartition
     query_compiler_cls = WeftQueryCompiler
 
-    read_csv = _read_small(
-        _dispatcher(parsers.PandasCSVParser, readers.CSVDispatcher), pandas.read_csv, "filepath_or_buffer"
-    )
+    read_csv = _read_small(_dispatcher(StretchParser, StretchDispatcher), pandas.read_csv, "filepath_or_buffer")
     read_fwf = _dispatcher(parsers.PandasFWFParser, readers.FWFDispatcher).read
     read_json = _dispatcher(parsers.PandasJSONParser, readers.JSONDispatcher).read
     read_parquet = _parquet.read

@@ -13,7 +13,17 @@ from modin.core.dataframe.pandas.partitioning.partition import PandasDataframePa
 from modin.pandas.indexing import compute_sliced_len
 
 import weft
-from weft.pandas.calls import SentFunction, block_task, contiguous, lift_step, send_function, shape_of, shape_task
+from weft.pandas.calls import (
+    Labelled,
+    SentFunction,
+    block_task,
+    labelled,
+    lift_step,
+    send_function,
+    shape_of,
+    shape_task,
+    storable,
+)
 from weft.pandas.wrapper import WeftWrapper
 
 _slice_task = weft.remote(compute_sliced_len)
@@ -33,7 +43,7 @@ class WeftPartition(PandasDataframePartition):
 
     @classmethod
     def put(cls, obj: Any) -> WeftPartition:
-        return cls(weft.put(contiguous(obj)), *shape_of(obj))
+        return cls(weft.put(storable(obj)), *shape_of(obj))
 
     @classmethod
     def empty(cls) -> WeftPartition:
@@ -46,6 +56,15 @@ class WeftPartition(PandasDataframePartition):
     def apply(self, func: Any, *args: Any, **kwargs: Any) -> WeftPartition:
         """The block that a function makes of this one, after the calls that are queued."""
         return type(self)(*self._submit([*self.call_queue, [func, args, kwargs]]))
+
+    def for_task(self) -> Any:
+        """What a task is given for this block: its ref, and its labels beside it where those are all that is queued."""
+        if len(self.call_queue) == 1 and self.call_queue[0][0] is labelled:
+            rows, columns = self.call_queue[0][1]
+            if rows is None or isinstance(rows, pandas.RangeIndex):
+                return Labelled(self._data, rows, columns)
+        self.drain_call_queue()
+        return self._data
 
     def drain_call_queue(self) -> None:
         if not self.call_queue:

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import pandas
+from modin.core.dataframe.pandas.metadata import ModinIndex
 from modin.core.storage_formats.base.query_compiler import BaseQueryCompiler, QCCoercionCost
 from modin.core.storage_formats.pandas.query_compiler import PandasQueryCompiler
+from modin.utils import try_cast_to_pandas
 
+from weft.pandas.axis_partition import sharing_columns
+from weft.pandas.grouping import REDUCTIONS, by_own_labels, own_labels
 from weft.pandas.journal import journal
+from weft.pandas.registration import NAME
+
+_PLAIN_RESULTS = frozenset((float, int, bool, str, type(None), np.float64, np.int64, np.bool_, pandas.Series))
 
 
 class WeftQueryCompiler(PandasQueryCompiler):
     _MAX_SIZE_THIS_ENGINE_CAN_HANDLE = 1 << 62
+
+    def get_backend(self) -> str:
+        return NAME
 
     @classmethod
     def _maybe_warn_on_default(cls, *, message: str = "", reason: str = "") -> None:
@@ -32,3 +44,66 @@ class WeftQueryCompiler(PandasQueryCompiler):
     ) -> int:
         """Where a frame of Weft meets one of pandas, that of pandas moves."""
         return int(QCCoercionCost.COST_ZERO if isinstance(self, other_qc_type) else QCCoercionCost.COST_HIGH)
+
+    def reset_index(self, **kwargs: Any) -> WeftQueryCompiler:
+        """Numbers in the place of labels that nobody has looked at: no block is touched. Modin's own way, also at the
+        end of every merge, makes each block anew."""
+        if not kwargs.get("drop") or kwargs.get("level") is not None or not self.lazy_row_labels:
+            reset: WeftQueryCompiler = super().reset_index(**kwargs)
+            return reset
+        frame = self._modin_frame.copy()
+        frame.set_index_cache(ModinIndex(lambda: _numbered(frame.row_lengths), axis=0))
+        frame.synchronize_labels(axis=0)
+        return type(self)(frame)
+
+    def merge(self, right: Any, **kwargs: Any) -> WeftQueryCompiler:
+        """As Modin does it, by rows of blocks, but pandas shares the columns of a block with the result instead of
+        copying them twice: the result is stored at once."""
+        with sharing_columns():
+            merged: WeftQueryCompiler = super().merge(right, **kwargs)
+        return merged
+
+    def _groupby_dict_reduce(
+        self,
+        by: Any,
+        agg_func: Any,
+        axis: int,
+        groupby_kwargs: Any,
+        agg_args: Any,
+        agg_kwargs: Any,
+        drop: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        by = own_labels(self, by, groupby_kwargs) if drop and axis == 0 else by
+        return super()._groupby_dict_reduce(
+            by, agg_func, axis, groupby_kwargs, agg_args, agg_kwargs, drop=drop, **kwargs
+        )
+
+    def _callable_func(self, func: Any, axis: int, *args: Any, **kwargs: Any) -> WeftQueryCompiler:
+        """A function for each row or column."""
+        function = _returning_pandas(func) if callable(func) else func
+        made = self._modin_frame.apply_full_axis(
+            axis,
+            lambda block: block.apply(function, axis=axis, *args, **kwargs),  # noqa: B026
+        )
+        return type(self)(made)
+
+
+def _returning_pandas(function: Any) -> Any:
+    """The user's function; a frame of Modin that it returns becomes one of pandas. To ask whether it is one costs more
+    than most functions, so it is not asked of what is plainly none."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return result if type(result) in _PLAIN_RESULTS else try_cast_to_pandas(result)
+
+    call.__name__ = getattr(function, "__name__", type(function).__name__)
+    return call
+
+
+def _numbered(lengths: list[int]) -> tuple[pandas.Index, list[int]]:
+    return pandas.RangeIndex(sum(lengths)), lengths
+
+
+for _name in REDUCTIONS:
+    setattr(WeftQueryCompiler, _name, by_own_labels(getattr(PandasQueryCompiler, _name)))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from weft.pandas import modin_costs
+
 NAME = "Weft"
 STORAGE_FORMAT = "Pandas"
 EXECUTION = f"{STORAGE_FORMAT}On{NAME}"
@@ -47,6 +49,10 @@ def use() -> None:
             ShowBackendSwitchProgress.disable()
         set_default_limit()
         journal.warns_once = True
+        from weft.pandas import direct
+
+        direct.register()
+        modin_costs.switch_metrics_off()
 
 
 def add_factory() -> None:
@@ -57,6 +63,7 @@ def add_factory() -> None:
         from weft.pandas.files import WeftIO
 
         cls.io_cls = WeftIO
+        modin_costs.keep_classes()
         _cut_for_cluster()
 
     # Modin finds a factory by its name in this module.

@@ -12,8 +12,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pandas
 from modin.core.storage_formats.base.query_compiler import QCCoercionCost
 from modin.core.storage_formats.pandas.native_query_compiler import NativeQueryCompiler
+from modin.utils import MODIN_UNNAMED_SERIES_LABEL
 
 __all__ = ["SmallQueryCompiler", "set_small_rows"]
 
@@ -65,20 +67,60 @@ def is_small_file(path: Any) -> bool:
 
 
 class SmallQueryCompiler(NativeQueryCompiler):
-    def apply(self, func: Any, axis: Any, *args: Any, **kwargs: Any) -> Any:
-        """On Weft where a function of Python is called for many rows."""
-        if callable(func) and axis == 1 and self._is_large_for_python():
-            return _on_weft(self).apply(func, axis, *args, **kwargs)
-        return super().apply(func, axis, *args, **kwargs)
+    """A frame or series of pandas. A series becomes a frame of one column, Modin's form of it, when Modin asks."""
+
+    _frame: pandas.DataFrame
+    _series: pandas.Series[Any] | None = None
+
+    @classmethod
+    def around(cls, data: pandas.DataFrame | pandas.Series[Any]) -> SmallQueryCompiler:
+        """Of data that nobody else changes: without the copy that the constructor makes."""
+        compiler = cls.__new__(cls)
+        if isinstance(data, pandas.Series):
+            compiler._series = data
+            compiler._shape_hint = "column"
+        else:
+            compiler._frame = data
+        return compiler
+
+    def as_series(self) -> pandas.Series[Any]:
+        """Of a compiler of one column; not a copy."""
+        if self._series is not None:
+            return self._series
+        name = self._frame.columns[0]
+        column = self._frame.iloc[:, 0]
+        return column.rename(None) if name == MODIN_UNNAMED_SERIES_LABEL else column
+
+    def as_frame(self) -> pandas.DataFrame:
+        """Not a copy."""
+        return self._modin_frame
+
+    @property
+    def _modin_frame(self) -> pandas.DataFrame:
+        if self._series is not None:
+            name = self._series.name
+            self._frame = self._series.to_frame(MODIN_UNNAMED_SERIES_LABEL if name is None else name)
+            self._series = None
+        return self._frame
+
+    @_modin_frame.setter
+    def _modin_frame(self, frame: pandas.DataFrame) -> None:
+        self._frame, self._series = frame, None
+
+    def get_backend(self) -> str:
+        return "Pandas"
 
     def map(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """The same for a function that is called for each element."""
-        if callable(func) and self._is_large_for_python():
-            return _on_weft(self).map(func, *args, **kwargs)
+        """On Weft where a function of Python is called for many elements."""
+        if callable(func) and self.is_large_for_python():
+            return on_weft(self).map(func, *args, **kwargs)
         return super().map(func, *args, **kwargs)
 
-    def _is_large_for_python(self) -> bool:
-        return _Limit.rows is not None and not is_small(len(self._modin_frame) * PYTHON_SHARE)
+    def row_count(self) -> int:
+        return len(self._frame if self._series is None else self._series)
+
+    def is_large_for_python(self) -> bool:
+        return _Limit.rows is not None and not is_small(self.row_count() * PYTHON_SHARE)
 
     def move_to_cost(
         self, other_qc_type: type, api_cls_name: str | None, operation: str, arguments: Mapping[str, Any]
@@ -87,17 +129,21 @@ class SmallQueryCompiler(NativeQueryCompiler):
         return int(QCCoercionCost.COST_ZERO if isinstance(self, other_qc_type) else QCCoercionCost.COST_LOW)
 
 
-def _on_weft(compiler: NativeQueryCompiler) -> Any:
+def on_weft(compiler: NativeQueryCompiler) -> Any:
     from weft.pandas.query_compiler import WeftQueryCompiler
 
     return WeftQueryCompiler.move_from(compiler)
 
 
+def moved_when_grown(compiler: SmallQueryCompiler) -> Any:
+    """It, or one on Weft where it has too many rows by now."""
+    return compiler if _Limit.rows is None or is_small(compiler.row_count()) else on_weft(compiler)
+
+
 def _that_may_grow(method: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: SmallQueryCompiler, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        grew = isinstance(result, SmallQueryCompiler) and len(result._modin_frame) > (_Limit.rows or 0)
-        return _on_weft(result) if grew and _Limit.rows is not None else result
+        return moved_when_grown(result) if isinstance(result, SmallQueryCompiler) else result
 
     run.__name__, run.__doc__ = method.__name__, method.__doc__
     return run

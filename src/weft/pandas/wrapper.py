@@ -7,7 +7,7 @@ from typing import Any
 
 import weft
 from weft.exceptions import TaskError
-from weft.pandas.calls import SentFunction, contiguous, function_task, lift_step, send_function
+from weft.pandas.calls import SentFunction, function_task, lift_step, send_function, storable
 
 
 class WeftWrapper:
@@ -51,7 +51,7 @@ class WeftWrapper:
         """A function becomes what workers load once; anything else goes into object memory."""
         if isinstance(data, weft.ObjectRef | SentFunction):
             return data
-        return send_function(data) if callable(data) else weft.put(contiguous(data))
+        return send_function(data) if callable(data) else weft.put(storable(data))
 
     @classmethod
     def wait(cls, obj_ids: Any, num_returns: int | None = None) -> None:
