@@ -365,6 +365,23 @@ def test_batches_form_under_load_and_errors_stay_with_their_request(serving: Non
     assert sum(sizes) == 32 and max(sizes) > 1
 
 
+def test_a_batch_of_arrays_is_stacked_and_one_that_does_not_fit_fails_alone(serving: None) -> None:
+    @serve.deployment
+    class Stacked:
+        @serve.batch(max_batch_size=8, wait_s=0.05, stack=True)
+        async def __call__(self, rows: np.ndarray) -> np.ndarray:
+            assert rows.ndim == 2 and rows.dtype == np.float32
+            return rows.sum(axis=1)
+
+    handle = serve.run(Stacked.bind())
+    assert handle.remote(np.ones(3, np.float32)).result() == 3
+    shapes = [3, 3, 4, 3]
+    outcomes = [_outcome(one) for one in [handle.remote(np.ones(size, np.float32)) for size in shapes]]
+    fits = [one for one in outcomes if not isinstance(one, BaseException)]
+    assert set(fits) <= {3.0, 4.0} and len(fits) >= 3
+    assert all("a value of a batch must be float32" in str(one) for one in outcomes if isinstance(one, BaseException))
+
+
 def test_a_response_can_be_waited_for_so_long_and_cancelled(serving: None) -> None:
     handle = serve.run(Gate.options(max_ongoing_requests=1).bind())
     response = handle.remote()

@@ -178,6 +178,17 @@ def test_of_two_random_replicas_the_less_loaded_one_is_chosen() -> None:
     assert choose(peers, 1, "", pick) is None
 
 
+def test_a_replica_of_this_node_is_preferred_until_it_has_more_to_do() -> None:
+    here, away = Peer("a", None, is_local=True, mine=2), Peer("b", None)
+    pick = random.Random(1)
+    assert {choose([away, here], 10, "", pick).name for _ in range(20)} == {"a"}  # type: ignore[union-attr]
+    here.mine = 3
+    assert choose([away, here], 10, "", pick) is away
+    assert choose([away, here], 10, "", pick, canary_share=0.0) is away
+    away.mine = 10
+    assert choose([away, here], 10, "", pick) is here
+
+
 def test_a_replica_that_has_the_model_is_preferred() -> None:
     peers = [Peer("a", None), Peer("b", None, mine=3, models={"m"})]
     assert choose(peers, 10, "m", random.Random(1)) is peers[1]

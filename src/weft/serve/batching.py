@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, overload
 
+import numpy as np
+
 _ATTRIBUTE = "_weft_serve_batches"
 
 
@@ -23,7 +25,11 @@ _ATTRIBUTE = "_weft_serve_batches"
 def batch(function: Callable[..., Any], /) -> Callable[..., Any]: ...
 @overload
 def batch(
-    *, max_batch_size: int = ..., batch_wait_timeout_s: float | None = ..., wait_s: float | None = ...
+    *,
+    max_batch_size: int = ...,
+    batch_wait_timeout_s: float | None = ...,
+    wait_s: float | None = ...,
+    stack: bool = ...,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def batch(
     function: Callable[..., Any] | None = None,
@@ -32,11 +38,15 @@ def batch(
     max_batch_size: int = 10,
     batch_wait_timeout_s: float | None = None,
     wait_s: float | None = None,
+    stack: bool = False,
 ) -> Any:
     """Have an async caller's single values answered together.
 
     The function takes a list of values and returns as many results, in their order. `wait_s` (or
     `batch_wait_timeout_s`, default 0.01) is how long a request waits for others when the function is idle.
+
+    With `stack`, values are arrays and the function takes one array with a row for each, copied together straight from
+    where they arrived. A value of another shape or type than the batch's first is refused, alone.
 
     >>> @batch(max_batch_size=8)
     ... async def double(values: list[int]) -> list[int]: return [2 * one for one in values]
@@ -66,7 +76,7 @@ def batch(
             key = (made.__qualname__, asyncio.get_running_loop())
             if key not in held:
                 call = functools.partial(made, owner) if is_method else made
-                held[key] = Batches(call, max_batch_size, patience_s)
+                held[key] = Batches(call, max_batch_size, patience_s, stack)
             return await held[key].submit(values[0])
 
         return submit
@@ -77,10 +87,11 @@ def batch(
 class Batches:
     """The requests of one batched function that wait, and the batch under way."""
 
-    def __init__(self, call: Callable[[list[Any]], Any], size: int, patience_s: float) -> None:
+    def __init__(self, call: Callable[[Any], Any], size: int, patience_s: float, stacks: bool = False) -> None:
         self._call = call
         self._size = size
         self._patience_s = patience_s
+        self._stacks = stacks
         self._waiting: deque[tuple[Any, asyncio.Future[Any]]] = deque()
         self._runner: asyncio.Task[None] | None = None
         self._arrived = asyncio.Event()
@@ -116,8 +127,12 @@ class Batches:
                 return
 
     async def _answer(self, taken: list[tuple[Any, asyncio.Future[Any]]]) -> None:
-        values = [value for value, _ in taken]
+        if self._stacks:
+            taken = _alike(taken)
+        values: Any = [value for value, _ in taken]
         try:
+            if self._stacks:
+                values = np.stack(values)
             if inspect.iscoroutinefunction(getattr(self._call, "func", self._call)):
                 results = await self._call(values)
             else:
@@ -133,3 +148,21 @@ class Batches:
                 answer.set_exception(result)
             else:
                 answer.set_result(result)
+
+
+def _alike(taken: list[tuple[Any, asyncio.Future[Any]]]) -> list[tuple[Any, asyncio.Future[Any]]]:
+    """As arrays, without those that do not fit the first, whose requests fail."""
+    arrays = [(np.asarray(value), answer) for value, answer in taken]
+    first = arrays[0][0]
+    kept = []
+    for array, answer in arrays:
+        if (array.shape, array.dtype) == (first.shape, first.dtype):
+            kept.append((array, answer))
+        elif not answer.done():
+            answer.set_exception(
+                ValueError(
+                    f"a value of a batch must be {first.dtype} {first.shape}, as its first, but got {array.dtype} "
+                    f"{array.shape}"
+                )
+            )
+    return kept

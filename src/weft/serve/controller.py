@@ -305,13 +305,13 @@ class Controller:
         try:
             actor = replicas.make(ReplicaContext(app, name, replica), state.config, self._name_of(replica), NAMESPACE)
             running.actors[replica] = actor
-            await actor.construct.remote(running.code, state.config)
+            node = await actor.construct.remote(running.code, state.config)
         except Exception as error:
             self._kill(running, replica)
             self._follow(running, state.replica_start_failed(time.monotonic(), replica, str(error)))
             return
         running.checked_s[replica] = time.monotonic()
-        self._follow(running, state.replica_started(time.monotonic(), replica))
+        self._follow(running, state.replica_started(time.monotonic(), replica, node))
 
     async def _drain(self, running: Running, replica: str) -> None:
         actor, record = running.actors.get(replica), running.state.replicas.get(replica)
@@ -423,11 +423,11 @@ class Controller:
     async def _resume(self, running: Running, replica: str) -> None:
         """How far it had come was not written down: perhaps it has requests already."""
         try:
-            is_ready = await asyncio.wait_for(running.actors[replica].is_ready.remote(), RESUME_S)
+            node = await asyncio.wait_for(running.actors[replica].is_ready.remote(), RESUME_S)
         except Exception:
-            is_ready = False
-        if is_ready:
-            self._follow(running, running.state.replica_started(time.monotonic(), replica))
+            node = ""
+        if node:
+            self._follow(running, running.state.replica_started(time.monotonic(), replica, node))
         else:
             self._end(running, replica, "its controller was restarted before it was ready")
 
@@ -457,6 +457,7 @@ class Controller:
             config.max_ongoing_requests,
             config.max_queued_requests,
             config.retry_on_death,
+            {name: record.node for one in both for name, record in one.state.replicas.items()},
             frozenset(canaries),
             share.share if share is not None and canaries else 0.0,
         )

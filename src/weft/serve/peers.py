@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_REMEMBERED_MODELS = 1000
+AWAY_COSTS = 2
+"""As many requests more may be under way at a replica of this node before another node's is taken instead."""
 
 
 @dataclass
@@ -17,6 +19,8 @@ class Peer:
     name: str
     actor: Any
     is_canary: bool = False
+    is_local: bool = False
+    """Whether it is on this process's node."""
     mine: int = 0
     said: int = 0
     asked_for_room: bool = False
@@ -38,7 +42,7 @@ def choose(
     peers: Iterable[Peer], limit: int, model: str, pick: random.Random, canary_share: float = 0.0
 ) -> Peer | None:
     """The replica for a request; None when all are full. Canaries get their share of the requests, as far as those that
-    should take it are not full. One that has the request's model is preferred."""
+    should take it are not full. One that has the request's model is preferred, then one of this node."""
     free = [peer for peer in peers if peer.load < limit]
     if canary_share:
         wants_canary = pick.random() < canary_share
@@ -47,7 +51,18 @@ def choose(
         free = [peer for peer in free if model in peer.models] or free
     if len(free) < 2:
         return free[0] if free else None
-    first = int(pick.random() * len(free))
-    second = int(pick.random() * (len(free) - 1))
-    one, other = free[first], free[second + (second >= first)]
+    near = [peer for peer in free if peer.is_local]
+    if near and len(near) < len(free):
+        here, away = _less_loaded(near, pick), _less_loaded([peer for peer in free if not peer.is_local], pick)
+        return here if here.load <= away.load + AWAY_COSTS else away
+    return _less_loaded(free, pick)
+
+
+def _less_loaded(peers: list[Peer], pick: random.Random) -> Peer:
+    """Of two at random."""
+    if len(peers) == 1:
+        return peers[0]
+    first = int(pick.random() * len(peers))
+    second = int(pick.random() * (len(peers) - 1))
+    one, other = peers[first], peers[second + (second >= first)]
     return one if one.load <= other.load else other

@@ -42,8 +42,8 @@ class Replica:
         self._changed: asyncio.Event | None = None
         """Set, and forgotten, when a request has ended; made by whoever waits for that."""
 
-    async def construct(self, code: bytes, config: DeploymentConfig) -> None:
-        """The user's constructor; a call of its own so that what it raises comes back whole.
+    async def construct(self, code: bytes, config: DeploymentConfig) -> str:
+        """The user's constructor; a call of its own so that what it raises comes back whole. The node that it is on.
 
         The code comes pickled, so that nothing but the replica loads it."""
         replica_context.set(self._identity)
@@ -52,10 +52,11 @@ class Replica:
         await self._code.construct(target, args, kwargs)
         await self._code.reconfigure(config.user_config)
         self._is_ready = True
+        return _own_node()
 
-    async def is_ready(self) -> bool:
-        """Whether `construct` has succeeded."""
-        return self._is_ready
+    async def is_ready(self) -> str:
+        """The node that it is on once `construct` has succeeded, nothing before."""
+        return _own_node() if self._is_ready else ""
 
     async def reconfigure(self, config: DeploymentConfig) -> None:
         replica_context.set(self._identity)
@@ -162,6 +163,10 @@ class Replica:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
+
+
+def _own_node() -> str:
+    return weft.get_runtime_context().get_node_id()
 
 
 def make(identity: ReplicaContext, config: DeploymentConfig, name: str, namespace: str) -> Any:

@@ -3,8 +3,9 @@
 No thread of its own: it runs in whoever submits and in the callbacks of what has ended. It learns of replicas by one
 outstanding call to the controller, of room in full replicas by one outstanding call to each.
 
-1. RTR-1: a request goes to the less loaded of two replicas taken at random. Loaded: what the replica last said to have
-   under way, or what this process has under way there, if that is more.
+1. RTR-1: a request goes to the less loaded of two replicas taken at random, one of them on this node if there is one,
+   which is preferred. Loaded: what the replica last said to have under way, or what this process has under way there,
+   if that is more.
 2. RTR-2: no request is sent to a replica that is known to be full; it waits here, first come first served.
 3. RTR-3: a request is sent again only when it has certainly not begun (refused, or the replica was drained before it
    ended), or when the deployment says retry_on_death.
@@ -37,6 +38,7 @@ class Router:
         self._controller = controller
         self.key = key
         self._caller = uuid.uuid4().hex
+        self._node = weft.get_runtime_context().get_node_id()
         self._lock = threading.Lock()
         self._pick = random.Random()
         self._table: Table | None = None
@@ -259,7 +261,8 @@ class Router:
         with self._lock:
             self._table = table
             self._peers = {
-                name: self._peers.get(name) or Peer(name, actor, name in table.canaries)
+                name: self._peers.get(name)
+                or Peer(name, actor, name in table.canaries, table.nodes.get(name) == self._node)
                 for name, actor in table.replicas.items()
             }
         self._listen(table.revision)

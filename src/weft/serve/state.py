@@ -63,6 +63,8 @@ Instruction = StartReplica | DrainReplica | ReconfigureReplica
 class ReplicaRecord:
     version: str
     state: ReplicaState = ReplicaState.STARTING
+    node: str = ""
+    """Where it runs, once it has started."""
     ongoing: int = 0
     config_number: int = 0
     """Which user config it has said to use."""
@@ -110,10 +112,10 @@ class DeploymentState:
         self.revision += 1
         return self._reconcile(now_s)
 
-    def replica_started(self, now_s: float, replica: str) -> list[Instruction]:
+    def replica_started(self, now_s: float, replica: str, node: str = "") -> list[Instruction]:
         record = self.replicas.get(replica)
         if record is not None and record.state is ReplicaState.STARTING:
-            record.state, record.has_run = ReplicaState.RUNNING, True
+            record.state, record.has_run, record.node = ReplicaState.RUNNING, True, node
             self._failures, self.message = 0, ""
             self.revision += 1
         return self._reconcile(now_s)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -17,6 +18,8 @@ class Table:
     max_ongoing_requests: int
     max_queued_requests: int
     retry_on_death: bool
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """The node of each replica."""
     canaries: frozenset[str] = frozenset()
     """Those of the replicas that run the new version that is tried out."""
     canary_share: float = 0.0

@@ -1,0 +1,82 @@
+"""Deployments on several nodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import weft
+from weft import serve
+from weft.testing import Cluster
+
+DEADLINE_S = 60
+CLIENTS = 4
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        weft.init(address=made.address)
+        yield made
+        serve.shutdown()
+    finally:
+        weft.shutdown()
+        made.shutdown()
+
+
+@serve.deployment(num_replicas=2, actor_options={"num_cpus": 1}, retry_on_death=True)
+class Where:
+    async def __call__(self, x: int) -> tuple[int, str]:
+        return x, weft.get_runtime_context().get_node_id()
+
+
+def test_a_node_that_dies_under_load_loses_no_request(cluster: Cluster) -> None:
+    far = cluster.add_node(num_cpus=1)
+    handle = serve.run(Where.bind())
+    seen: dict[str, int] = {}
+    problems: list[Any] = []
+    counted = threading.Condition()
+    is_over = threading.Event()
+
+    def ask(first: int) -> None:
+        number = first
+        while not is_over.is_set():
+            responses = [handle.remote(number + i) for i in range(8)]
+            for i, response in enumerate(responses):
+                try:
+                    x, node = response.result(DEADLINE_S)
+                    assert x == number + i
+                except Exception as error:
+                    problems.append(error)
+                    return
+                with counted:
+                    seen[node] = seen.get(node, 0) + 1
+                    counted.notify_all()
+            number += 8
+
+    clients = [threading.Thread(target=ask, args=(1_000_000 * i,)) for i in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    try:
+        with counted:
+            assert counted.wait_for(lambda: len(seen) == 2 or problems, DEADLINE_S), seen
+        cluster.remove_node(far, allow_graceful=False)
+        cluster.add_node(num_cpus=1)
+        with counted:
+            assert counted.wait_for(lambda: len(seen) == 3 or problems, DEADLINE_S), seen
+    finally:
+        is_over.set()
+        for client in clients:
+            client.join()
+    assert not problems, problems[:3]
+
+
+def test_the_replica_of_this_node_is_asked_first(cluster: Cluster) -> None:
+    cluster.add_node(num_cpus=1)
+    handle = serve.run(Where.bind())
+    own = weft.get_runtime_context().get_node_id()
+    assert {handle.remote(0).result(DEADLINE_S)[1] for _ in range(20)} == {own}
