@@ -12,6 +12,7 @@ from dashboard_site import eventually
 import weft
 from weft import data, serve, train
 from weft.data import board as data_board
+from weft.data.streams import board as stream_board
 from weft.engine.cluster.client import Client
 from weft.serve import board as serve_board
 from weft.serve.latencies import KEPT, Latencies
@@ -66,6 +67,17 @@ def test_a_short_dataset_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(boards(data_board.PAGE))
     data.range(10).count()
     assert set(boards(data_board.PAGE)) == before
+
+
+def test_a_stream_that_takes_long_shows_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_board, "AFTER_S", 0.0)
+    before = set(boards(data_board.PAGE))
+    keyed = data.stream_from(lambda: iter(range(1000))).map(lambda number: number % 3).key_by(lambda number: number)
+    assert len(keyed.reduce(lambda left, right: right).run()) == 1000
+    (name,) = set(boards(data_board.PAGE)) - before
+    shown = boards(data_board.PAGE)[name]
+    assert (shown["state"], shown["restarts"]) == ("finished", 0)
+    assert [stage["events_in"] for stage in shown["stages"]] == [1000, 1000]
 
 
 def test_what_is_served_shows_its_replicas_queues_and_latencies() -> None:

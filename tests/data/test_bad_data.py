@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -133,6 +134,16 @@ def test_a_missing_column_is_named() -> None:
     assert (caught.value.row, caught.value.column) == (0, "nope")
     with pytest.raises(data.RowError, match="nope"):
         data.range(10).filter(data.col("nope") > 1).take_all()
+
+
+def test_an_expression_that_fails_at_one_row_is_told_with_file_row_and_column(tmp_path: Path) -> None:
+    path = write(tmp_path, a_csv="x\na1\n", b_csv="x\n" + "".join(f"a{i}\n" for i in range(100)) + "ax\na7\n")
+    numbers = data.read_csv(path).with_column("x", data.col("x").str.slice(1).cast(pl.Int64))
+    with pytest.raises(data.RowError) as caught:
+        numbers.filter(data.col("x") >= 0).take_all()
+    error = caught.value
+    assert (error.where, error.row, error.column) == (f"{path}/b.csv", 100, "x")
+    assert '"x"' in error.reason
 
 
 def test_mixed_types_are_told_with_row_and_column() -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from weft.data import plan
 from weft.data.aggregates import Aggregate, combined_frame, partial_frame, whole_frame
-from weft.data.exchange import HashDivide, RangeDivide, boundaries
+from weft.data.exchange import HashDivide, RangeDivide, boundaries, sorted_sample
 from weft.data.expressions import col
 from weft.data.iteration import rebatched, shuffled
 from weft.data.optimize import optimize
 from weft.data.running import Running
-from weft.data.sizing import ENTRY_BYTES, Sizing
+from weft.data.sizing import Sizing
 from weft.data.sources.base import Source
 from weft.data.splitting import Handout
 from weft.data.window import Window
@@ -210,23 +210,44 @@ def test_equal_shares_are_equal_and_overlap_nowhere(rows: list[int], parts: int)
         while (piece := handout.waiting(consumer)) is not None:
             shares[consumer] |= {(piece[0], row) for row in range(piece[1], piece[2])}
     assert len({len(share) for share in shares}) == 1
-    assert len(set().union(*shares)) == sum(map(len, shares)) == sum(count - count % parts for count in rows)
+    assert len(set().union(*shares)) == sum(map(len, shares)) == sum(rows) - sum(rows) % parts
+    assert handout.rows_left_over == sum(rows) % parts
 
 
 # ---- sizes ------------------------------------------------------------------------------------------
 
 
 @given(total=st.integers(0, 2**44), arena=st.integers(2**20, 2**40), cpus=st.integers(1, 128))
-def test_parts_of_an_exchange_fit_into_the_arena_for_all_cpus_at_once(total: int, arena: int, cpus: int) -> None:
+def test_an_exchange_has_as_many_parts_as_fit_and_not_more_pieces_than_the_arena_has_entries(
+    total: int, arena: int, cpus: int
+) -> None:
     sizing = Sizing(cpus, arena)
     parts = sizing.parts(total)
+    blocks = -(-total // sizing.block_bytes)
     assert parts >= cpus
-    assert total / parts <= sizing.largest_part_bytes
+    assert parts == cpus or parts * blocks <= sizing.most_pieces
+    assert total / parts <= sizing.largest_part_bytes or (parts + 1) * blocks > sizing.most_pieces
     assert sizing.block_bytes <= sizing.largest_part_bytes
 
 
-def test_an_exchange_of_five_large_arenas_has_fewer_pieces_than_the_arena_has_entries() -> None:
-    for gigabytes in (2, 8, 64):
-        sizing = Sizing(2, gigabytes * 2**30)
-        total = 5 * sizing.arena_bytes
-        assert sizing.parts(total) * (total // sizing.block_bytes) <= sizing.arena_bytes // ENTRY_BYTES
+@settings(max_examples=60, deadline=None)
+@given(values=st.lists(st.integers(-50, 50), min_size=1, max_size=80), descending=st.booleans())
+def test_a_part_that_is_divided_once_more_stays_between_its_neighbours(values: list[int], descending: bool) -> None:
+    frame = pl.DataFrame({"x": values})
+    sample = sorted_sample([frame["x"].to_arrow()])
+    divide = RangeDivide("x", descending, boundaries([sample], 3), sample)
+    made = []
+    for number, piece in enumerate(divide.divide(frame, Running(0, {}))):
+        finer = divide.finer(number, 4)
+        made += [piece] if finer is None else finer.divide(piece, Running(0, {}))
+    together = pl.concat([piece.sort("x", descending=descending) for piece in made])["x"]
+    assert together.to_list() == frame.sort("x", descending=descending)["x"].to_list()
+
+
+def test_a_finer_division_by_hash_keeps_equal_keys_together_and_divides_the_others() -> None:
+    frame = pl.DataFrame({"k": list(range(4000)) * 2})
+    divide = HashDivide(("k",), 4)
+    for number, piece in enumerate(divide.divide(frame, Running(0, {}))):
+        finer = divide.finer(number, 4).divide(piece, Running(0, {}))
+        assert sorted(key for part in finer for key in set(part["k"])) == sorted(set(piece["k"]))
+        assert max(part.height for part in finer) < 0.4 * piece.height

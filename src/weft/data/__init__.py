@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from weft.data.readers import read_sql as read_sql
     from weft.data.readers import read_text as read_text
     from weft.data.sources.base import Source as Source
-    from weft.data.sources.base import Split as Split
+    from weft.data.sources.split import Split as Split
     from weft.data.splitting import DataIterator as DataIterator
     from weft.data.streams.job import StreamJob as StreamJob
     from weft.data.streams.operators import WindowResult as WindowResult
@@ -74,7 +74,8 @@ _HOMES = {
         "from_arrow from_generator from_items from_numpy from_pandas from_polars from_torch range read_arrow "
         "read_binary_files read_csv read_datasource read_images read_json read_numpy read_parquet read_sql read_text"
     ),
-    "sources.base": "Source Split",
+    "sources.base": "Source",
+    "sources.split": "Split",
     "splitting": "DataIterator",
     "streams.job": "StreamJob",
     "streams.operators": "WindowResult",

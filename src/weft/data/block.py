@@ -6,11 +6,13 @@ reference. Runs in any process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+
+from weft.data.sizing import BlockSizes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,10 +40,42 @@ def block_of(frame: pl.DataFrame) -> pa.Table:
     return frame.to_arrow()
 
 
+def piece_of(frame: pl.DataFrame) -> pa.Table:
+    """A frame as a block that is read by `gathered` only. Short texts stay the views that Polars has of them, which
+    saves making them anew on both ends of an exchange; longer ones would drag along the texts of other rows."""
+    import polars as pl
+
+    if not any(kind == pl.String for kind in frame.dtypes):
+        return block_of(frame)
+    block = frame.to_arrow(compat_level=pl.CompatLevel.newest())
+    other = [field.name for field in block.schema if not _is_whole_in_itself(block.column(field.name))]
+    for name, column in zip(other, block_of(frame.select(other)).columns if other else (), strict=True):
+        block = block.set_column(block.schema.get_field_index(name), name, column)
+    return block
+
+
+def _is_whole_in_itself(column: pa.ChunkedArray) -> bool:
+    """Not of a type that older kernels do not know, but for views of texts that are all in the views."""
+    if column.type == pa.string_view():
+        return all(len(chunk.buffers()) == 2 for chunk in column.chunks)
+    return not (pa.types.is_nested(column.type) or pa.types.is_binary_view(column.type))
+
+
+def gathered(pieces: Sequence[pa.Table]) -> pl.DataFrame:
+    """All rows of pieces of one schema; nulls take the type that another piece has."""
+    filled = [piece for piece in pieces if piece.num_rows]
+    if filled and all(piece.schema.equals(filled[0].schema) for piece in filled):
+        return frame_of(pa.concat_tables(filled))
+    return frame_of(concatenate([block_of(frame_of(piece)) for piece in pieces]))
+
+
 def compact(block: pa.Table) -> pa.Table:
     """The same rows without what a slice still refers to: a pickled slice would carry its whole source."""
-    if block.get_total_buffer_size() <= 2 * block.nbytes + 4096:
-        return block
+    return block if block.get_total_buffer_size() <= 2 * block.nbytes + 4096 else copied(block)
+
+
+def copied(block: pa.Table) -> pa.Table:
+    """The same rows in memory of their own."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, block.schema) as writer:
         writer.write_table(block)
@@ -54,6 +88,32 @@ def concatenate(blocks: Sequence[pa.Table]) -> pa.Table:
     if not filled:  # an empty block may have lost its columns
         return max(blocks, key=lambda block: block.num_columns, default=pa.table({}))
     return pa.concat_tables(filled, promote_options="permissive")
+
+
+def coalesced(blocks: Iterable[pa.Table], sizes: BlockSizes) -> Iterator[pa.Table]:
+    """The same rows in blocks of about that size: small neighbours together, large ones cut. At least one block."""
+    waiting: list[pa.Table] = []
+    size_bytes, given = 0, False
+    for block in blocks:
+        if waiting and size_bytes + block.nbytes > sizes.most_bytes:
+            yield from _cut(concatenate(waiting), sizes)
+            waiting, size_bytes, given = [], 0, True
+        waiting.append(block)
+        size_bytes += block.nbytes
+        if size_bytes >= sizes.target_bytes:
+            yield from _cut(concatenate(waiting), sizes)
+            waiting, size_bytes, given = [], 0, True
+    if not given or any(block.num_rows for block in waiting):
+        yield from _cut(concatenate(waiting), sizes)
+
+
+def _cut(block: pa.Table, sizes: BlockSizes) -> Iterator[pa.Table]:
+    if block.nbytes <= sizes.most_bytes:
+        yield compact(block)
+        return
+    rows = max(1, block.num_rows * sizes.target_bytes // block.nbytes)
+    for at in range(0, block.num_rows, rows):
+        yield compact(block.slice(at, rows))
 
 
 # ---- what users see --------------------------------------------------------------------------------

@@ -55,7 +55,9 @@ class DataBoard:
         self._rate.add(took, max(0, rows - before_rows) / max(took - before_s, 1e-9))
         self._held.add(took, float(statistics.held_bytes))
         with contextlib.suppress(weft.exceptions.WeftError, ValueError):  # a busy node: the next one comes soon
-            self._make_room()
+            if not self._name:
+                self._name = f"dataset {next(_numbers)} (pid {os.getpid()})"
+                make_room(self._name)
             board.publish(PAGE, self._name, self._described(statistics, took, state))
 
     def _described(self, statistics: Statistics, took: float, state: str) -> dict[str, Any]:
@@ -82,10 +84,9 @@ class DataBoard:
             "held": self._held.points,
         }
 
-    def _make_room(self) -> None:
-        if self._name:
-            return
-        self._name = f"dataset {next(_numbers)} (pid {os.getpid()})"
-        _shown.append(self._name)
-        while len(_shown) > MOST_SHOWN:
-            board.withdraw(PAGE, _shown.popleft())
+
+def make_room(name: str) -> None:
+    """For one board more; the oldest go."""
+    _shown.append(name)
+    while len(_shown) > MOST_SHOWN:
+        board.withdraw(PAGE, _shown.popleft())

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from weft.data import plan
 from weft.data.aggregates import Aggregate
-from weft.data.block import concatenate
-from weft.data.execute import Bundle, Execution, get
+from weft.data.block import concatenate, copied
+from weft.data.execute import Bundle, Execution, cluster_sizing, get
 from weft.data.expressions import Expr, expression, named
 from weft.data.functions import Function, Placement
 from weft.data.iteration import Consumable
@@ -241,7 +241,12 @@ class Dataset(Consumable):
             print(row)
 
     def to_arrow(self) -> pa.Table:
-        return concatenate(list(self._blocks()))
+        """All rows in this process; by reference while they are few, so that they can be more than the arena."""
+        held, size_bytes, budget_bytes = [], 0, cluster_sizing().budget_bytes
+        for block in self._blocks():
+            size_bytes += block.nbytes
+            held.append(block if size_bytes <= budget_bytes else copied(block))
+        return concatenate(held)
 
     def to_pandas(self) -> Any:
         return self.to_arrow().to_pandas()
@@ -274,7 +279,8 @@ class Dataset(Consumable):
 
     def streaming_split(self, parts: int, *, equal: bool = False) -> list[DataIterator]:
         """Iterators for so many workers that share one execution, an epoch at a time; they can be passed to tasks and
-        actors. With `equal` all get the same number of rows (a few are left out), otherwise who is faster gets more."""
+        actors. Who is faster gets more rows. With `equal` all get as many: of an epoch the last rows, fewer than
+        `parts`, are left out where the number of rows can not be divided; `stats()` of an iterator says how many."""
         from weft.data.splitting import streaming_split
 
         return streaming_split(self, parts, equal)
@@ -377,7 +383,7 @@ class Dataset(Consumable):
             self._statistics = written._statistics
             return writer.commit(names)
         finally:
-            writer.end()
+            writer.clean_up()
 
     # ---- running ------------------------------------------------------------------------------------
 

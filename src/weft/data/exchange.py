@@ -6,7 +6,7 @@ An exchange has a map side, whose stages end in one of the `…Divide` steps, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weft.data.block import block_of, concatenate, frame_of
+from weft.data.block import block_of, concatenate, frame_of, gathered
 from weft.data.running import Running
 
 _PART = "__weft_part"
@@ -28,6 +28,7 @@ class HashDivide:
 
     keys: tuple[str, ...]
     parts: int
+    seed: int = 0
 
     def __str__(self) -> str:
         return f"divide by hash of {', '.join(self.keys)}"
@@ -36,7 +37,10 @@ class HashDivide:
         if self.parts == 1 or frame.height == 0:
             return [frame, *[frame.clear()] * (self.parts - 1)]
         keys = frame.select([_hashable(name, frame.schema[name]) for name in self.keys])
-        return split_by(frame, keys.hash_rows(seed=0) % self.parts, self.parts)
+        return split_by(frame, keys.hash_rows(seed=self.seed) % self.parts, self.parts)
+
+    def finer(self, number: int, parts: int) -> HashDivide:
+        return HashDivide(self.keys, parts, self.seed + 1)
 
 
 def _hashable(name: str, kind: Any) -> pl.Expr:
@@ -54,13 +58,18 @@ class RandomDivide:
 
     parts: int
     seed: int
+    within: tuple[int, ...] = ()
+    """The part of which this divides the rows once more, one above zero, and the parts that it lies in."""
 
     def __str__(self) -> str:
         return "divide at random"
 
     def divide(self, frame: pl.DataFrame, running: Running) -> list[pl.DataFrame]:
-        random = np.random.default_rng((self.seed, running.index))
-        return split_by(frame, pl.Series(random.integers(0, self.parts, frame.height, dtype=np.uint16)), self.parts)
+        random = np.random.default_rng((self.seed, running.index, *self.within))
+        return split_by(frame, pl.Series(random.integers(0, self.parts, frame.height, dtype=np.uint32)), self.parts)
+
+    def finer(self, number: int, parts: int) -> RandomDivide:
+        return RandomDivide(parts, self.seed, (number + 1, *self.within))
 
 
 @dataclass(frozen=True)
@@ -70,9 +79,14 @@ class RangeDivide:
     key: str
     descending: bool
     boundaries: pa.Array
+    sample: pa.Array | None = None
+    """Of the key, sorted, where the rows may have to be divided once more. It stays where the exchange is run."""
 
     def __str__(self) -> str:
         return f"divide by ranges of {self.key}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "sample": None}
 
     @property
     def parts(self) -> int:
@@ -89,22 +103,40 @@ class RangeDivide:
             place = len(bounds) - place
         return split_by(frame, place.set(values.is_null(), 0), self.parts)
 
+    def finer(self, number: int, parts: int) -> RangeDivide | None:
+        """None where no two values of the part are known to differ."""
+        if self.sample is None:
+            return None
+        bounds, values = pl.Series(self.boundaries), pl.Series(self.sample)
+        place = len(bounds) - number if self.descending else number
+        if place > 0:
+            values = values.filter(values > bounds[place - 1])
+        if place < len(bounds):
+            values = values.filter(values <= bounds[place])
+        if values.n_unique() < 2:
+            return None
+        within = values.to_arrow()
+        return RangeDivide(self.key, self.descending, boundaries([within], parts), within)
+
 
 @dataclass(frozen=True)
-class SampleDivide:
-    """Divides nothing: leaves a sample of the key in the report, for a sort to choose its boundaries by."""
+class Sample:
+    """Leaves a sample of the key in the report, for a sort to choose its boundaries by; the rows stay, or they go."""
 
     key: str
-    parts: int = 1
+    keep: bool
+    moves_rows = False
 
     def __str__(self) -> str:
         return f"sample {self.key}"
 
-    def divide(self, frame: pl.DataFrame, running: Running) -> list[pl.DataFrame]:
-        wanted = min(max(SAMPLE_LEAST, frame.height // SAMPLE_EVERY_ROWS), SAMPLE_MOST, frame.height)
-        sample = frame.select(self.key).sample(wanted, seed=running.index)
-        running.extra["sample"] = block_of(sample).column(0).combine_chunks()
-        return [frame]
+    def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]:
+        rows = block.num_rows
+        if rows:
+            wanted = min(max(SAMPLE_LEAST, rows // SAMPLE_EVERY_ROWS), SAMPLE_MOST, rows)
+            sample = frame_of(block.select([self.key])).sample(wanted, seed=running.index)
+            running.extra.setdefault("samples", []).append(block_of(sample).column(0).combine_chunks())
+        yield block if self.keep else block.slice(0, 0)
 
 
 def split_by(frame: pl.DataFrame, part: pl.Series, parts: int) -> list[pl.DataFrame]:
@@ -115,14 +147,18 @@ def split_by(frame: pl.DataFrame, part: pl.Series, parts: int) -> list[pl.DataFr
     return [found.get((number,), frame.clear()) for number in range(parts)]
 
 
-def boundaries(samples: Sequence[pa.Array], parts: int) -> pa.Array:
-    """At most parts - 1 values that divide the samples evenly."""
+def sorted_sample(samples: Sequence[pa.Array]) -> pa.Array:
+    """All values but nulls, which a sort puts first, and NaN, which come last."""
     filled = [sample for sample in samples if len(sample)]
     if not filled:
         return pa.array([])
     values = pl.concat([pl.Series(sample) for sample in filled], how="vertical").drop_nulls().sort()
-    if values.dtype.is_float():
-        values = values.filter(values.is_not_nan())
+    return (values.filter(values.is_not_nan()) if values.dtype.is_float() else values).to_arrow()
+
+
+def boundaries(samples: Sequence[pa.Array], parts: int) -> pa.Array:
+    """At most parts - 1 values that divide the samples evenly."""
+    values = pl.Series(sorted_sample(samples))
     positions = sorted({len(values) * number // parts for number in range(1, parts)})
     chosen = values.gather([position for position in positions if position < len(values)]).unique().sort()
     return chosen.to_arrow()
@@ -140,10 +176,10 @@ class Gather:
 
     def open(self, inputs: Sequence[pa.Table], running: Running) -> pl.LazyFrame | pa.Table:
         running.rows_moved = True
-        whole = concatenate(inputs)
-        if self.transform is None or whole.num_columns == 0:
-            return whole
-        return self.transform(frame_of(whole).lazy())
+        whole = gathered(inputs)
+        if whole.width == 0:
+            return block_of(whole)
+        return whole.lazy() if self.transform is None else self.transform(whole.lazy())
 
 
 @dataclass(frozen=True)
@@ -155,10 +191,10 @@ class GatherShuffled:
 
     def open(self, inputs: Sequence[pa.Table], running: Running) -> pa.Table:
         running.rows_moved = True
-        whole = concatenate(inputs)
-        if whole.num_rows == 0:
-            return whole
-        frame = frame_of(whole).rechunk()  # gathering from many chunks takes ten times as long
+        whole = gathered(inputs)
+        if whole.height == 0:
+            return block_of(whole)
+        frame = whole.rechunk()  # gathering from many chunks takes ten times as long
         return block_of(frame.sample(fraction=1.0, shuffle=True, seed=self.seed + running.index))
 
 
@@ -175,7 +211,7 @@ class GatherPair:
     def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame:
         running.rows_moved = True
         left, right = inputs[1 : 1 + inputs[0]], inputs[1 + inputs[0] :]
-        return self.combine(frame_of(concatenate(left)).lazy(), frame_of(concatenate(right)).lazy())
+        return self.combine(gathered(left).lazy(), gathered(right).lazy())
 
 
 @dataclass(frozen=True)

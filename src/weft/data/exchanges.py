@@ -17,6 +17,7 @@ import pyarrow as pa
 from weft.data import plan
 from weft.data.aggregates import combined_frame, partial_frame, whole_frame
 from weft.data.block import concatenate, frame_of
+from weft.data.collecting import FrameStep
 from weft.data.exchange import (
     Gather,
     GatherPair,
@@ -25,19 +26,24 @@ from weft.data.exchange import (
     HashDivide,
     RandomDivide,
     RangeDivide,
-    SampleDivide,
+    Sample,
     ZipSlices,
     boundaries,
+    sorted_sample,
 )
 from weft.data.execute import Branch, Bundle, Execution, get
 from weft.data.groups import GroupsStep
+from weft.data.meeting import Side, meet
 from weft.data.optimize import prune
 from weft.data.running import Report, Running
+from weft.data.sizing import BlockSizes
 from weft.data.sources.parquet import ParquetSource
-from weft.data.stage import FrameStep, Stage, TakeBlock
+from weft.data.stage import Stage, TakeBlock
 
 BROADCAST_BYTES = 32 * 2**20
 """A side of a join up to this size is copied to all tasks of the other side."""
+UNCUT = BlockSizes(2**62, 2**62)
+"""For blocks whose number is given."""
 TOP_ROWS = 100_000
 """Up to so many first rows of a sort are found without an exchange."""
 
@@ -70,22 +76,12 @@ class Exchanges:
 
     def _exchange(self, branches: list[Branch], divide: Any, head: Any) -> Branch:
         """What `divide` put into the same part meets in one task, which begins with `head`."""
-        mapped = [branch.divided(divide) for branch in branches]
 
         def inputs() -> Iterator[tuple[Any, ...]]:
-            yield from self._divided(mapped, divide.parts)
+            for (refs,) in meet(self.execution, [Side(branches, divide)]):
+                yield refs
 
         return Branch(inputs, [Stage(head)])
-
-    def _divided(self, branches: list[Branch], parts: int) -> list[tuple[Any, ...]]:
-        """Of each part the refs of its pieces, in the order of the inputs; without those that have no rows, but one,
-        for its columns."""
-        bundles = sorted(self.execution.run(branches, ordered=False), key=lambda bundle: bundle.index)
-        pieces = []
-        for number in range(parts):
-            filled = tuple(bundle.refs[number] for bundle in bundles if bundle.report.part_rows[number])
-            pieces.append(filled or tuple(_for_columns(bundles, number)))
-        return [refs for refs in pieces if refs]
 
     # ---- one input ---------------------------------------------------------------------------------
 
@@ -120,16 +116,18 @@ class Exchanges:
         def inputs() -> Iterator[tuple[Any, ...]]:
             if _is_cheap(child):  # its key alone is read first, so that its rows need not be kept until all are there
                 key_only = prune(plan.Project((child,), (pl.col(key),)), None)
-                sampled = [branch.divided(SampleDivide(key)) for branch in self.below(key_only)]
+                sampled = [branch.then(Sample(key, keep=False)) for branch in self.below(key_only)]
                 reports = [bundle.report for bundle in self.execution.run(sampled, ordered=False)]
                 divide = self._ranges(node, reports, estimated_bytes(child, self.execution))
-                yield from self._divided([branch.divided(divide) for branch in self.below(child)], divide.parts)
-                return
-            bundles = list(self.execution.run([branch.divided(SampleDivide(key)) for branch in self.below(child)]))
-            reports = [bundle.report for bundle in bundles]
-            divide = self._ranges(node, reports, sum(report.size_bytes for report in reports))
-            blocks = Branch(lambda: _taken(bundles), [Stage(TakeBlock(), (), divide)])
-            yield from self._divided([blocks], divide.parts)
+                side = Side(self.below(child), divide)
+            else:
+                sampled = [branch.then(Sample(key, keep=True)) for branch in self.below(child)]
+                bundles = list(self.execution.run(sampled))
+                reports = [bundle.report for bundle in bundles]
+                divide = self._ranges(node, reports, sum(report.size_bytes for report in reports))
+                side = Side([Branch(lambda: _taken(bundles), [Stage(TakeBlock())])], divide)
+            for (refs,) in meet(self.execution, [side]):
+                yield refs
 
         def in_order(frame: pl.LazyFrame) -> pl.LazyFrame:
             whole = frame.collect()  # the streaming engine takes twice as long for a sort of what is in memory
@@ -138,9 +136,9 @@ class Exchanges:
         return [Branch(inputs, [Stage(Gather("sort", in_order))])]
 
     def _ranges(self, node: plan.Sort, reports: Sequence[Report], size_bytes: int) -> RangeDivide:
-        parts = self.execution.sizing.parts(size_bytes)
-        bounds = boundaries([report.extra["sample"] for report in reports if report.rows], parts)
-        return RangeDivide(node.keys[0], node.descending[0], bounds)
+        parts = self.execution.sizing.parts(size_bytes, len(reports))
+        sample = sorted_sample([part for report in reports for part in report.extra.get("samples", ())])
+        return RangeDivide(node.keys[0], node.descending[0], boundaries([sample], parts), sample)
 
     def _limit(self, node: plan.Limit) -> list[Branch]:
         rows, child = node.rows, node.inputs[0]
@@ -187,7 +185,7 @@ class Exchanges:
                 slices, refs = _overlapping(bundles, start, stop)
                 yield (slices, *refs)
 
-        return [Branch(inputs, [Stage(GatherSlices())])]
+        return [Branch(inputs, [Stage(GatherSlices(), sizes=UNCUT)])]
 
     # ---- two inputs --------------------------------------------------------------------------------
 
@@ -238,15 +236,10 @@ class Exchanges:
         parts = self._parts(*node.inputs)
 
         def inputs() -> Iterator[tuple[Any, ...]]:
-            pieces = []
-            for branches, keys in zip(sides, (node.left_on, node.right_on), strict=True):
-                divide = HashDivide(keys, parts)
-                pieces.append(self._divided([branch.divided(divide) for branch in branches], parts))
-            left, right = pieces
-            for number in range(max(len(left), len(right))):
-                of_left = left[number] if number < len(left) else ()
-                of_right = right[number] if number < len(right) else ()
-                yield (len(of_left), *of_left, *of_right)
+            keys = (node.left_on, node.right_on)
+            divided = [Side(side, HashDivide(of_side, parts)) for side, of_side in zip(sides, keys, strict=True)]
+            for left, right in meet(self.execution, divided):
+                yield (len(left), *left, *right)
 
         return Branch(inputs, [Stage(GatherPair("join", joined))])
 
@@ -274,12 +267,6 @@ class Joined:
 
 def _may_broadcast(how: str, small: int) -> bool:
     return how in (("inner", "right") if small == 0 else ("inner", "left", "semi", "anti"))
-
-
-def _for_columns(bundles: Sequence[Bundle], number: int) -> list[Any]:
-    """A piece without rows, if possible one that has kept its columns."""
-    known = [bundle for bundle in bundles if len(bundle.report.schema)] or bundles
-    return [bundle.refs[number] for bundle in known[:1]]
 
 
 def _taken(bundles: list[Bundle]) -> Iterator[tuple[Any, ...]]:

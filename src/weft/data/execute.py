@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import weft
@@ -49,15 +49,19 @@ class Branch:
 
     def then(self, step: Any) -> Branch:
         last = self.stages[-1]
-        grown = Stage(last.head, (*last.steps, step), None, last.placement)
-        return Branch(self.inputs, [*self.stages[:-1], grown])
+        return self._with_last(replace(last, steps=(*last.steps, step)))
 
     def then_stage(self, stage: Stage) -> Branch:
         return Branch(self.inputs, [*self.stages, stage])
 
     def divided(self, divide: Any) -> Branch:
-        last = self.stages[-1]
-        return Branch(self.inputs, [*self.stages[:-1], Stage(last.head, last.steps, divide, last.placement)])
+        return self._with_last(replace(self.stages[-1], divide=divide))
+
+    def ended(self, ending: Any) -> Branch:
+        return self._with_last(replace(self.stages[-1], ending=ending))
+
+    def _with_last(self, stage: Stage) -> Branch:
+        return Branch(self.inputs, [*self.stages[:-1], stage])
 
 
 @dataclass
@@ -69,6 +73,14 @@ class _Run:
     names: list[str]
     index: int
     done: tuple[Report, ...] = ()
+
+
+def cluster_sizing() -> Sizing:
+    """Starts an engine if there is none."""
+    if not weft.is_initialized():
+        weft.init()
+    there = weft.cluster_resources()
+    return Sizing(max(1, int(there.get("CPU", 1))), int(there.get("object_store_memory", 2**30)))
 
 
 @dataclass
@@ -83,10 +95,7 @@ class Execution:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        if not weft.is_initialized():
-            weft.init()
-        there = weft.cluster_resources()
-        self.sizing = Sizing(max(1, int(there.get("CPU", 1))), int(there.get("object_store_memory", 2**30)))
+        self.sizing = cluster_sizing()
         self.board = DataBoard(self.sizing.budget_bytes)
 
     @property
@@ -119,7 +128,7 @@ class Execution:
                 if ready is not None:
                     order.remove(ready)
                     last = ready.done[-1]
-                    yield Bundle(ready.parts, last, ready.index)
+                    yield from _bundles(ready)
                     window.taken(last.size_bytes)
                 elif unfinished:
                     self._await_some(unfinished, window)
@@ -144,7 +153,8 @@ class Execution:
     def _submissions(self, branches: Sequence[Branch], stack: contextlib.ExitStack) -> Iterator[_Run]:
         index = 0
         for branch in branches:
-            runners = [_runner(stage, stack) for stage in branch.stages]
+            sized = [replace(stage, sizes=stage.sizes or self.sizing.block_sizes) for stage in branch.stages]
+            runners = [_runner(stage, stack) for stage in sized]
             for inputs in branch.inputs():
                 run = _Run((), [], [stage.name for stage in branch.stages], index)
                 for runner in runners:
@@ -154,6 +164,17 @@ class Execution:
                 run.parts = inputs
                 index += 1
                 yield run
+
+
+def _bundles(run: _Run) -> Iterator[Bundle]:
+    """What came of one input; of what the last stage cut, a bundle a block."""
+    last = run.done[-1]
+    if len(run.parts) == len(last.part_rows):
+        yield Bundle(run.parts, last, run.index)
+        return
+    for ref, rows, size_bytes in zip(get(run.parts[0]).refs, last.part_rows, last.part_bytes, strict=True):
+        yield Bundle((ref,), replace(last, rows=rows, size_bytes=size_bytes), run.index)
+        last = replace(last, extra={})  # what is told of all of it is told once
 
 
 Runner = Callable[[int, tuple[Any, ...]], Sequence[Any]]

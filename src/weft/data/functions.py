@@ -84,18 +84,18 @@ class FunctionOp:
     def __str__(self) -> str:
         return str(self.function)
 
-    def apply(self, block: pa.Table, running: Running) -> pa.Table:
+    @property
+    def moves_rows(self) -> bool:
+        return self.function.kind != "map"
+
+    def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]:
         if block.num_rows == 0:  # its columns would not be those that the function makes
-            return pa.table({})
+            return
         called = running.instance_of(self.function)
         if self.function.kind == "map_batches":
-            made = list(self._batches(block, called, running))
+            yield from self._batches(block, called, running)
         else:
-            made = [self._rows(block, called, running)]
-        if self.function.kind != "map":
-            running.rows_moved = True
-        filled = [part for part in made if part.num_rows]
-        return blocks.concatenate(filled) if filled else (made[0] if made else pa.table({}))
+            yield self._rows(block, called, running)
 
     def _batches(self, block: pa.Table, called: Callable[..., Any], running: Running) -> Iterator[pa.Table]:
         size = self.function.batch_size or block.num_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -23,16 +24,19 @@ class GroupsStep:
     def __str__(self) -> str:
         return f"map_groups({getattr(self.function.callee, '__name__', self.function.callee)})"
 
-    def apply(self, block: pa.Table, running: Running) -> pa.Table:
+    @property
+    def moves_rows(self) -> bool:
+        return True
+
+    def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]:
         if block.num_rows == 0:
-            return pa.table({})
+            return
         called = running.instance_of(self.function)
-        made = []
         for group in self._groups(blocks.frame_of(block)):
             batch = blocks.to_batch(blocks.block_of(group), self.function.batch_format)
             try:
                 result = called(batch, *self.function.args, **self.function.kwargs)
-                made.append(blocks.from_batch(result, f"what {self} returns"))
+                made = blocks.from_batch(result, f"what {self} returns")
             except DataError:
                 raise
             except Exception as error:
@@ -42,7 +46,7 @@ class GroupsStep:
                 named = ", ".join(f"{key}={group[key][0]!r}" for key in self.keys)
                 where = f"the group {named}" if named else "all rows"
                 raise RowError(str(self), where, None, None, f"{type(error).__name__}: {error}") from error
-        return blocks.concatenate(made) if made else pa.table({})
+            yield made
 
     def _groups(self, frame: pl.DataFrame) -> list[pl.DataFrame]:
         if not self.keys:

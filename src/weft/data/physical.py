@@ -17,12 +17,14 @@ import polars as pl
 import weft
 from weft import cloudpickle
 from weft.data import plan
+from weft.data.collecting import FrameStep
 from weft.data.exchanges import Exchanges
 from weft.data.execute import Branch, Execution
 from weft.data.functions import FunctionOp, Placement
-from weft.data.sources.base import ReadHead, SequentialHead, Split
+from weft.data.sources.base import ReadHead, SequentialHead
 from weft.data.sources.memory import BlockSource, RefHead
-from weft.data.stage import FrameStep, Stage, TakeBlock
+from weft.data.sources.split import Split
+from weft.data.stage import Stage, TakeBlock
 from weft.data.tasks import reading_task
 
 
@@ -42,19 +44,23 @@ class Planner:
     def _read(self, node: plan.Read) -> list[Branch]:
         source = node.source
         if isinstance(source, BlockSource):
-            return [Branch(lambda: ((ref,) for ref in source.refs), [Stage(RefHead(node.wanted, source.what))])]
+            runs = self.execution.sizing.runs(source.sizes)
+            return [
+                Branch(lambda: (tuple(source.refs[run]) for run in runs), [Stage(RefHead(node.wanted, source.what))])
+            ]
         self.execution.statistics.skip(getattr(source, "skipped", dict)())
         splits = list(source.splits(self.execution.cpus, self.execution.sizing.block_bytes))
-        runs = _by_kind(splits)
-        if not runs:  # nothing but empty files
+        kinds = _by_kind(splits)
+        if not kinds:  # nothing but empty files
             empty = pl.DataFrame(schema=getattr(source, "schema", dict)()).to_arrow() if source.columns() else None
             return [Branch(lambda: [(empty,)] if empty is not None else [], [Stage(TakeBlock())])]
-        return [self._reading(source, run, node.wanted) for run in runs]
+        return [self._reading(source, kind, node.wanted) for kind in kinds]
 
     def _reading(self, source: Any, splits: Sequence[Split], wanted: plan.Wanted) -> Branch:
         if splits[0].sequential:
             return Branch(partial(self._sequential, source, splits), [Stage(SequentialHead(wanted))])
-        return Branch(lambda: ((split,) for split in splits), [Stage(ReadHead(source, wanted))])
+        runs = self.execution.sizing.runs([split.size_bytes for split in splits])
+        return Branch(lambda: (tuple(splits[run]) for run in runs), [Stage(ReadHead(source, wanted))])
 
     def _sequential(self, source: Any, splits: Sequence[Split]) -> Iterator[tuple[Any, ...]]:
         """Blocks of one split after the other; tasks of the next splits already read ahead."""
@@ -103,15 +109,15 @@ class Planner:
             return branch.then(step)
         if placement.actors is None and branch.stages[-1].placement == Placement():
             last = branch.stages[-1]  # what comes before it is done where the function runs
-            fused = Stage(last.head, (*last.steps, step), None, placement)
+            fused = Stage(last.head, (*last.steps, step), placement=placement)
             return Branch(branch.inputs, [*branch.stages[:-1], fused])
-        return branch.then_stage(Stage(TakeBlock(), (step,), None, placement))
+        return branch.then_stage(Stage(TakeBlock(), (step,), placement=placement))
 
     def _union(self, node: plan.Union) -> list[Branch]:
         return [branch for child in node.inputs for branch in self.branches(child)]
 
     def _write(self, node: plan.Write) -> list[Branch]:
-        return self._step(node, node.writer)
+        return [branch.ended(node.writer) for branch in self.branches(node.inputs[0])]
 
     def _count(self, node: plan.Count) -> list[Branch]:
         return self._step(node, FrameStep("count", lambda frame: frame.select(pl.len().alias("rows"))))

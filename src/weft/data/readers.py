@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-import weft
 from weft.data import block as blocks
 from weft.data.dataset import Dataset
+from weft.data.execute import cluster_sizing
 from weft.data.plan import Read
 from weft.data.sources.base import Source, check_policies
 from weft.data.sources.files import FileSource
@@ -139,10 +139,8 @@ def from_items(items: Iterable[Any], *, parallelism: int | None = None) -> Datas
 def from_arrow(tables: pa.Table | list[pa.Table], *, parallelism: int | None = None) -> Dataset:
     """Arrow tables, copied into the arena."""
     table = tables if isinstance(tables, pa.Table) else pa.concat_tables(tables, promote_options="permissive")
-    if not weft.is_initialized():
-        weft.init()
-    parts = parallelism or builtins.max(1, 2 * int(weft.cluster_resources().get("CPU", 1)))
-    return _of(put_table(table, parts))
+    sizing = cluster_sizing()
+    return _of(put_table(table, parallelism or 2 * sizing.cpus, sizing.block_bytes))
 
 
 def from_pandas(frame: Any) -> Dataset:

@@ -30,6 +30,8 @@ class Running:
     """Which row of the file the first one is."""
     rows_moved: bool = False
     """Whether rows were left out or added since they were read, so that their numbers are not the file's."""
+    ended: int = 0
+    """How many blocks the ending of the stage has taken."""
     skipped: dict[str, int] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -64,5 +66,6 @@ class Report:
     """Of each step: its name, seconds and rows that it gave."""
     skipped: dict[str, int]
     part_rows: tuple[int, ...]
+    """Of each part of a division, or of each block of a Cut."""
     part_bytes: tuple[int, ...]
     extra: dict[str, Any]

@@ -22,6 +22,8 @@ from weft.data.sources.memory import BlockSource
 if TYPE_CHECKING:
     from weft.data.dataset import Dataset
 
+LEFT_OVER = "streaming_split(equal=True), as the rest of a division"
+
 
 def split(dataset: Dataset, parts: int) -> list[Dataset]:
     if parts < 1:
@@ -53,16 +55,24 @@ def streaming_split(dataset: Dataset, parts: int, equal: bool) -> list[DataItera
     return [DataIterator(coordinator, number) for number in range(parts)]
 
 
+Piece = tuple[Any, int, int]
+"""A block, and which of its rows: [start, stop)."""
+
+
 class Handout:
-    """Who gets which rows of the blocks of an epoch: pure. A piece is (block, start, stop)."""
+    """Who gets which rows of the blocks of an epoch: pure.
+
+    With `equal` all consumers have been given as many rows after each block. What can not be divided waits for the next
+    one, so that in the end fewer rows are left over than there are consumers.
+    """
 
     def __init__(self, parts: int, equal: bool) -> None:
         self._parts = parts
         self._equal = equal
-        self._waiting: list[deque[tuple[Any, int, int]]] = [deque() for _ in range(parts)]
-        self._given = [0] * parts
+        self._waiting: list[deque[Piece]] = [deque() for _ in range(parts)]
+        self._left_over: deque[Piece] = deque()
 
-    def waiting(self, consumer: int) -> tuple[Any, int, int] | None:
+    def waiting(self, consumer: int) -> Piece | None:
         return self._waiting[consumer].popleft() if self._waiting[consumer] else None
 
     def arrived(self, block: Any, rows: int, asker: int) -> None:
@@ -70,10 +80,24 @@ class Handout:
         if not self._equal:
             self._waiting[asker].append((block, 0, rows))
             return
-        share = rows // self._parts  # what is left over of a block is left out, so that all stay equal
-        for consumer in range(self._parts):
-            if share:
-                self._waiting[consumer].append((block, consumer * share, (consumer + 1) * share))
+        if rows:
+            self._left_over.append((block, 0, rows))
+        share = self.rows_left_over // self._parts
+        for waiting in self._waiting:
+            waiting.extend(self._cut(share))
+
+    def _cut(self, rows: int) -> Iterator[Piece]:
+        while rows:
+            block, start, stop = self._left_over.popleft()
+            if stop - start > rows:
+                self._left_over.appendleft((block, start + rows, stop))
+                stop = start + rows
+            rows -= stop - start
+            yield block, start, stop
+
+    @property
+    def rows_left_over(self) -> int:
+        return sum(stop - start for _, start, stop in self._left_over)
 
 
 class Coordinator:
@@ -86,7 +110,7 @@ class Coordinator:
         self._epochs: dict[int, tuple[Iterator[Any], Handout]] = {}
         self._ended: dict[int, set[int]] = {}
 
-    def take(self, consumer: int, epoch: int) -> tuple[Any, int, int] | None:
+    def take(self, consumer: int, epoch: int) -> Piece | None:
         """The next piece for a consumer; None when its epoch is over."""
         if epoch not in self._epochs:
             self._epochs[epoch] = (iter(self._dataset._bundles()), Handout(self._parts, self._equal))
@@ -97,12 +121,14 @@ class Coordinator:
                 return piece
             bundle = next(bundles, None)
             if bundle is None:
-                self._leave(consumer, epoch)
+                self._leave(consumer, epoch, handout.rows_left_over)
                 return None
             handout.arrived(bundle.ref, bundle.report.rows, consumer)
 
-    def _leave(self, consumer: int, epoch: int) -> None:
+    def _leave(self, consumer: int, epoch: int, rows_left_over: int) -> None:
         gone = self._ended.setdefault(epoch, set())
+        if not gone and rows_left_over and self._dataset.statistics is not None:
+            self._dataset.statistics.skip({LEFT_OVER: rows_left_over})
         gone.add(consumer)
         if len(gone) == self._parts:
             del self._epochs[epoch], self._ended[epoch]

@@ -1,24 +1,30 @@
 """A stage: the steps that one task runs on one block, fused. Runs in workers.
 
 Steps are of two kinds. Relational ones take and give a lazy Polars frame, so that neighbours are optimised and run
-together, a reader included: its filter and columns reach the file format. The others take and give a block. A stage
-may end in a step that divides its rows for an exchange; then it gives several blocks.
+together, a reader included: its filter and columns reach the file format. The others take a block and give one, or
+several. A stage may end in a step that divides its rows for an exchange; then it gives several blocks.
+
+What a task is given may be several inputs, each of which goes through the steps by itself; and what comes out is put
+together, or cut, to blocks of about one size. Where they are more than one, the task's value is a `Cut`.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
 
-from weft.data.block import block_of, compact, frame_of
-from weft.data.errors import DataError, RowError
+import weft
+from weft.data.block import block_of, coalesced, concatenate, frame_of, piece_of
+from weft.data.collecting import FrameStep, Query
 from weft.data.functions import Placement
 from weft.data.running import Report, Running
+from weft.data.sizing import BlockSizes
 
 
 class Head(Protocol):
@@ -28,7 +34,10 @@ class Head(Protocol):
 
 
 class BlockStep(Protocol):
-    def apply(self, block: pa.Table, running: Running) -> pa.Table: ...
+    moves_rows: bool
+    """Whether a row that it gives may have another number than the one that it was made of."""
+
+    def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]: ...
 
 
 class Divide(Protocol):
@@ -39,24 +48,28 @@ class Divide(Protocol):
     def divide(self, frame: pl.DataFrame, running: Running) -> list[pl.DataFrame]: ...
 
 
+class Ending(Protocol):
+    """A last step that takes blocks as a task would give them, such as one that writes files."""
+
+    def end(self, block: pa.Table, running: Running) -> pa.Table: ...
+
+
 @dataclass(frozen=True)
-class FrameStep:
-    """A relational step."""
+class Cut:
+    """What a task made, in blocks that it put into the arena one after the other."""
 
-    name: str
-    transform: Callable[[pl.LazyFrame], pl.LazyFrame]
-    moves_rows: bool = False
-
-    def __str__(self) -> str:
-        return self.name
+    refs: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class TakeBlock:
-    """The head of a stage whose input is one block."""
+    """The head of a stage whose input is what another stage made."""
 
     def __str__(self) -> str:
         return "block"
+
+    def inputs(self, given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        yield from ((weft.get(ref),) for ref in given[0].refs) if isinstance(given[0], Cut) else [(given[0],)]
 
     def open(self, inputs: Sequence[Any], running: Running) -> pa.Table:
         return inputs[0]
@@ -68,43 +81,91 @@ class Stage:
     steps: tuple[Any, ...] = ()
     divide: Any = None
     placement: Placement = field(default_factory=Placement)
+    ending: Any = None
+    sizes: BlockSizes | None = None
+    """Of the blocks that it makes; None: as the execution says."""
 
     @property
     def name(self) -> str:
-        parts = [str(part) for part in (self.head, *self.steps, self.divide) if part is not None]
+        parts = [str(part) for part in (self.head, *self.steps, self.divide, self.ending) if part is not None]
         return " → ".join(parts)
 
-    def run(self, index: int, inputs: Sequence[Any], instances: dict[int, Any]) -> tuple[list[pa.Table], Report]:
+    def run(self, index: int, inputs: Sequence[Any], instances: dict[int, Any]) -> tuple[list[Any], Report]:
+        """The values of the task, and what it tells of them."""
         running = Running(index, instances)
         clock = Clock()
-        value = self.head.open(inputs, running)
-        clock.lap(str(self.head), value)
-        waiting: list[str] = [str(self.head)] if isinstance(value, pl.LazyFrame) else []
-        for step in self.steps:
-            if isinstance(value, pa.Table) and value.num_columns == 0:
+        sizes = self.sizes or BlockSizes()
+        values = self._values(inputs, running, clock)
+        if self.divide is not None:
+            frame = together(list(values))
+            parts = [piece_of(part) for part in self.divide.divide(frame, running)]
+            clock.lap(str(self.divide), frame)
+            return list(parts), report(parts[0].schema, [measured(part) for part in parts], running, clock)
+        blocks = coalesced(map(as_block, values), sizes)
+        if self.ending is not None:
+            blocks = iter([concatenate([self.ending.end(block, running) for block in blocks])])
+        first = next(blocks)
+        value, measures = put_together(first, blocks)
+        clock.lap("to blocks", first)
+        return [value], report(first.schema, measures, running, clock)
+
+    def _values(self, inputs: Sequence[Any], running: Running, clock: Clock) -> Iterator[pl.DataFrame | pa.Table]:
+        given = self.head.inputs(inputs) if hasattr(self.head, "inputs") else [inputs]
+        for one in given:
+            running.rows_moved = False
+            value = self.head.open(one, running)
+            clock.lap(str(self.head), value)
+            name = str(self.head) if isinstance(value, pl.LazyFrame) else ""
+            yield from self._through(Query(value, name, running.rows_moved), 0, running, clock)
+
+    def _through(self, query: Query, at: int, running: Running, clock: Clock) -> Iterator[pl.DataFrame | pa.Table]:
+        """What the steps from `at` on make of it."""
+        for number, step in enumerate(self.steps[at:], at):
+            if isinstance(query.value, pa.Table) and query.value.num_columns == 0:
                 break  # nothing came out of a user's function, so its columns are not known either
             if isinstance(step, FrameStep):
-                value = step.transform(value if isinstance(value, pl.LazyFrame) else frame_of(value).lazy())
-                waiting.append(step.name)
+                query = query.then(step)
                 running.rows_moved |= step.moves_rows
                 continue
-            value = collect(value, running, waiting) if isinstance(value, pl.LazyFrame) else value
-            clock.lap(" → ".join(waiting), value)
-            waiting = []
-            value = step.apply(value if isinstance(value, pa.Table) else block_of(value), running)
-            clock.lap(str(step), value)
-        if isinstance(value, pl.LazyFrame):
-            value = collect(value, running, waiting)
-            clock.lap(" → ".join(waiting), value)
-        made = self._parts(value, running)
-        clock.lap(str(self.divide or "to a block"), value)
-        return made, report(made, running, clock)
+            value = query.collect(running)
+            clock.lap(str(query), value)
+            moved = running.rows_moved
+            made = coalesced(step.apply(as_block(value), running), self.sizes or BlockSizes())
+            for count, block in enumerate(made):
+                clock.lap(str(step), block)
+                running.rows_moved = moved or step.moves_rows or count > 0
+                yield from self._through(Query(block, "", running.rows_moved), number + 1, running, clock)
+                running.rows_moved = moved
+            return
+        value = query.collect(running)
+        clock.lap(str(query), value)
+        yield value
 
-    def _parts(self, value: pl.DataFrame | pa.Table, running: Running) -> list[pa.Table]:
-        if self.divide is None:
-            return [compact(block_of(value) if isinstance(value, pl.DataFrame) else value)]
-        frame = value if isinstance(value, pl.DataFrame) else frame_of(value)
-        return [block_of(part) for part in self.divide.divide(frame, running)]
+
+def put_together(first: pa.Table, further: Iterator[pa.Table]) -> tuple[Any, list[tuple[int, int]]]:
+    """The value of a task that made these blocks, and the (rows, bytes) of each. Several are put one by one."""
+    second = next(further, None)
+    if second is None:
+        return first, [measured(first)]
+    refs, sizes = [], []
+    for block in itertools.chain([first, second], further):
+        refs.append(weft.put(block))
+        sizes.append(measured(block))
+    return Cut(tuple(refs)), sizes
+
+
+def measured(block: pa.Table) -> tuple[int, int]:
+    return block.num_rows, block.nbytes
+
+
+def as_block(value: pl.DataFrame | pa.Table) -> pa.Table:
+    return block_of(value) if isinstance(value, pl.DataFrame) else value
+
+
+def together(values: Sequence[pl.DataFrame | pa.Table]) -> pl.DataFrame:
+    if len(values) == 1:
+        return values[0] if isinstance(values[0], pl.DataFrame) else frame_of(values[0])
+    return frame_of(concatenate([as_block(value) for value in values]))
 
 
 class Clock:
@@ -122,38 +183,18 @@ class Clock:
             self._last = now
 
 
-def collect(frame: pl.LazyFrame, running: Running, names: Sequence[str]) -> pl.DataFrame:
-    """Run the relational steps. Their errors name the file and the steps."""
-    try:
-        return frame.collect(engine="streaming")
-    except DataError:
-        raise
-    except pl.exceptions.ColumnNotFoundError as error:
-        column = str(error).partition("\n")[0].strip("\"'` ")
-        raise RowError(names[-1], _where(running), None, column, f"there is no such column: {error}") from None
-    except (pl.exceptions.PolarsError, OSError) as error:
-        explained = getattr(running.extra.pop("source", None), "explain_failure", None)
-        if explained is not None and running.path is not None:
-            raise explained(running.path, error) from None
-        raise RowError(" → ".join(names), _where(running), None, None, f"{type(error).__name__}: {error}") from None
-
-
-def _where(running: Running) -> str:
-    return running.path if running.path is not None else f"block {running.index}"
-
-
-def report(made: Sequence[pa.Table], running: Running, clock: Clock) -> Report:
+def report(schema: pa.Schema, sizes: Sequence[tuple[int, int]], running: Running, clock: Clock) -> Report:
     running.extra.pop("source", None)
-    rows = tuple(block.num_rows for block in made)
-    sizes = tuple(block.nbytes for block in made)
+    rows = tuple(count for count, _ in sizes)
+    size_bytes = tuple(count for _, count in sizes)
     return Report(
         rows=sum(rows),
-        size_bytes=sum(sizes),
-        schema=made[0].schema.remove_metadata(),
+        size_bytes=sum(size_bytes),
+        schema=schema.remove_metadata(),
         seconds=time.perf_counter() - clock.begun,
         steps=tuple(clock.laps),
         skipped=running.skipped,
         part_rows=rows,
-        part_bytes=sizes,
+        part_bytes=size_bytes,
         extra=running.extra,
     )

@@ -35,7 +35,7 @@ def file_system(path: str) -> tuple[Any, str]:
 
 @dataclass
 class Writer:
-    """The last step of a stage that writes. Its blocks say what was written: (path, rows)."""
+    """The ending of a stage that writes. Its blocks say what was written: (path, rows)."""
 
     path: str
     extension: str
@@ -63,16 +63,18 @@ class Writer:
             raise FileExistsError(f"{self.path} is not empty: choose mode='append' or mode='overwrite'")
         system.makedirs(self.staging, exist_ok=True)
 
-    def apply(self, block: pa.Table, running: Running) -> pa.Table:
+    def end(self, block: pa.Table, running: Running) -> pa.Table:
         """In a worker: one block, into the staging folder; a second attempt writes over the first."""
         system, _ = file_system(self.path)
         names, rows = [], []
+        block_number = f"{running.index:06d}" + (f"-{running.ended}" if running.ended else "")
+        running.ended += 1
         pieces = [block.slice(at, 1) for at in range(block.num_rows)] if self.file_a_row else [block]
         for number, piece in enumerate(pieces):
             if piece.num_rows == 0:
                 continue
             suffix = f"-{number:06d}" if self.file_a_row else ""
-            name = f"part-{self.token}-{running.index:06d}{suffix}.{self.extension}"
+            name = f"part-{self.token}-{block_number}{suffix}.{self.extension}"
             try:
                 with system.open(f"{self.staging}/{name}", "wb") as file:
                     self.save(piece, file)
@@ -102,7 +104,7 @@ class Writer:
             system.rm(name)
         return moved
 
-    def end(self) -> None:
+    def clean_up(self) -> None:
         """Whatever happened, the staging folder goes."""
         system, _ = file_system(self.path)
         with contextlib.suppress(FileNotFoundError):

@@ -15,19 +15,7 @@ import pyarrow as pa
 
 from weft.data.block import frame_of
 from weft.data.running import Running
-
-
-@dataclass(frozen=True)
-class Split:
-    """A piece of a source that one task reads."""
-
-    path: str
-    first_row: int = 0
-    rows: int | None = None
-    size_bytes: int = 0
-    """In memory, as far as it is known; 0 if it is not."""
-    sequential: bool = False
-    """Whether it is read as a sequence of blocks, by `Source.blocks`."""
+from weft.data.sources.split import Split
 
 
 class Source:
@@ -62,6 +50,9 @@ class ReadHead:
 
     def __str__(self) -> str:
         return f"read {self.source}"
+
+    def inputs(self, given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        yield from ((split,) for split in given)
 
     def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame | pa.Table:
         split: Split = inputs[0]

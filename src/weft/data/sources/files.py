@@ -13,9 +13,10 @@ from weft.data.block import block_of
 from weft.data.errors import DataError, ReadError, SchemaError
 from weft.data.running import Running
 from weft.data.sizing import TARGET_BLOCK_BYTES
-from weft.data.sources.base import Source, Split, filled, keep_wanted
+from weft.data.sources.base import Source, filled, keep_wanted
 from weft.data.sources.formats import Format
 from weft.data.sources.paths import scannable
+from weft.data.sources.split import Split
 
 
 @dataclass
@@ -57,10 +58,9 @@ class FileSource(Source):
         return list(self.schema())
 
     def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
+        most = min(block_bytes, TARGET_BLOCK_BYTES)
         return [
-            Split(
-                path, size_bytes=size, sequential=self.format.can_stream and size > min(block_bytes, TARGET_BLOCK_BYTES)
-            )
+            Split(path, size_bytes=size, sequential=self.format.can_stream and size > most, block_bytes=most)
             for path, size in self.files
             if size or self.format.allows_empty
         ]
@@ -118,7 +118,7 @@ class FileSource(Source):
 
     def blocks(self, split: Split) -> Iterator[pa.Table]:
         frame = self._scan(split.path)
-        rows = max(1, TARGET_BLOCK_BYTES // max(1, self.format.bytes_a_row(split.path, self.schema())))
+        rows = max(1, split.block_bytes // max(1, self.format.bytes_a_row(split.path, self.schema())))
         try:
             for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
                 yield block_of(batch)

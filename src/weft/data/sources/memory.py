@@ -10,11 +10,12 @@ import polars as pl
 import pyarrow as pa
 
 import weft
-from weft.data.block import MixedTypesError, from_rows
+from weft.data.block import MixedTypesError, coalesced, compact, from_batch, from_rows
 from weft.data.errors import ReadError
 from weft.data.running import Running
-from weft.data.sizing import TARGET_BLOCK_BYTES
-from weft.data.sources.base import Source, Split
+from weft.data.sizing import TARGET_BLOCK_BYTES, BlockSizes
+from weft.data.sources.base import Source
+from weft.data.sources.split import Split
 
 ROWS_A_BLOCK = 65_536
 """Of rows that come one by one from Python, unless they are large."""
@@ -56,6 +57,9 @@ class RefHead:
     def __str__(self) -> str:
         return self.what
 
+    def inputs(self, given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        yield from ((block,) for block in given)
+
     def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame | pa.Table:
         block: pa.Table = inputs[0]
         if self.wanted is None or block.num_columns == 0:
@@ -64,13 +68,11 @@ class RefHead:
         return block.select(kept)
 
 
-def put_table(table: pa.Table, parts: int) -> BlockSource:
+def put_table(table: pa.Table, parts: int, block_bytes: int = TARGET_BLOCK_BYTES) -> BlockSource:
     """A table as blocks in the arena, cut where it is large."""
-    from weft.data.block import compact
-
     rows = max(1, -(-table.num_rows // max(1, parts)), 1)
-    if table.nbytes > parts * TARGET_BLOCK_BYTES:
-        rows = max(1, table.num_rows * TARGET_BLOCK_BYTES // table.nbytes)
+    if table.nbytes > parts * block_bytes:
+        rows = max(1, table.num_rows * block_bytes // table.nbytes)
     cuts = [compact(table.slice(at, rows)) for at in range(0, table.num_rows, rows)] or [table]
     refs = [weft.put(cut) for cut in cuts]
     return BlockSource(refs, [cut.num_rows for cut in cuts], [cut.nbytes for cut in cuts], table.column_names)
@@ -116,29 +118,38 @@ class GeneratorSource(Source):
         return f"{self.what}, {len(self.makers)} parts"
 
     def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
-        return [Split(f"{self.what} {number}", number, sequential=True) for number in range(len(self.makers))]
+        numbers = range(len(self.makers))
+        return [Split(f"{self.what} {number}", number, sequential=True, block_bytes=block_bytes) for number in numbers]
 
     def blocks(self, split: Split) -> Iterator[pa.Table]:
-        yield from blocks_of(self.makers[split.first_row](), split.path)
+        yield from blocks_of(self.makers[split.first_row](), split.path, split.block_bytes)
 
 
-def blocks_of(items: Iterable[Any], where: str) -> Iterator[pa.Table]:
+def blocks_of(items: Iterable[Any], where: str, block_bytes: int = TARGET_BLOCK_BYTES) -> Iterator[pa.Table]:
     """Blocks of bounded size from rows (dicts or single values, in the column `item`) or from batches."""
-    from weft.data.block import from_batch
-
     rows: list[Mapping[str, Any]] = []
-    done = 0
+    done = size_bytes = 0
     for item in items:
         if not isinstance(item, Mapping) and hasattr(item, "columns"):
-            yield from_batch(item, where)
+            yield from coalesced([from_batch(item, where)], BlockSizes(block_bytes, 2 * block_bytes))
             continue
-        rows.append(item if isinstance(item, Mapping) else {"item": item})
-        if len(rows) >= ROWS_A_BLOCK:
+        row = item if isinstance(item, Mapping) else {"item": item}
+        rows.append(row)
+        size_bytes += bytes_of(row)
+        if len(rows) >= ROWS_A_BLOCK or size_bytes >= block_bytes:
             yield rows_to_block(rows, where, done)
             done += len(rows)
-            rows = []
+            rows, size_bytes = [], 0
     if rows:
         yield rows_to_block(rows, where, done)
+
+
+def bytes_of(row: Mapping[str, Any]) -> int:
+    """About what it takes in a block: its arrays and texts, and 8 bytes for any other value."""
+    total = 0
+    for value in row.values():
+        total += len(value) if isinstance(value, bytes | str | list) else getattr(value, "nbytes", 8)
+    return total
 
 
 def rows_to_block(rows: Sequence[Mapping[str, Any]], where: str, first_row: int) -> pa.Table:

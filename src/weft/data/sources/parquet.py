@@ -14,8 +14,9 @@ import weft
 from weft.data.block import frame_of
 from weft.data.errors import ReadError, SchemaError
 from weft.data.running import Running
-from weft.data.sources.base import Source, Split, filled, keep_wanted
+from weft.data.sources.base import Source, filled, keep_wanted
 from weft.data.sources.paths import opened, scannable
+from weft.data.sources.split import Split
 
 FOOTERS_IN_DRIVER = 16
 LEAST_SPLIT_BYTES = 4 * 2**20

@@ -14,6 +14,7 @@ from typing import Any
 
 import weft
 from weft import cloudpickle
+from weft.data.streams.board import StreamBoard
 from weft.data.streams.checkpoints import Checkpoint, Checkpoints
 from weft.data.streams.graph import Graph, channel
 from weft.data.streams.subtask import Subtask, SubtaskReport
@@ -74,6 +75,7 @@ class StreamJob:
         self._failure: BaseException | None = None
         self._subtasks: dict[tuple[int, int], _Subtask] = {}
         self._begun = time.monotonic()
+        self._board = StreamBoard()
         self.restarts = 0
         self.checkpoints_completed = 0
         if self._checkpoints.last is not None and options.sink is not None:
@@ -165,6 +167,8 @@ class StreamJob:
         except BaseException as error:
             self._failure = error
         finally:
+            ended = "failed" if self._failure is not None else "stopped" if self._stopping.is_set() else "finished"
+            self._board.end(time.monotonic() - self._begun, ended, self.progress(), self._figures())
             self._outputs.put(_END)
 
     def _attempt(self) -> None:
@@ -175,6 +179,8 @@ class StreamJob:
             self._ask()
             self._hear()
             now = time.monotonic()
+            if self._board.is_due(now - self._begun):
+                self._board.tell(now - self._begun, "running", self.progress(), self._figures())
             if self._ended():
                 self._commit_rest()
                 return
@@ -205,6 +211,9 @@ class StreamJob:
             connected.append(subtask.actor.connect.remote(below))
         for subtask, pid in zip(self._subtasks.values(), weft.get(connected), strict=True):
             subtask.report.pid = pid
+
+    def _figures(self) -> dict[str, Any]:
+        return {"restarts": self.restarts, "checkpoints": self.checkpoints_completed}
 
     def _finishing(self) -> bool:
         sources = [one for one in self._subtasks.values() if self._graph.stages[one.key[0]].source is not None]

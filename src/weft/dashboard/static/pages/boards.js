@@ -103,6 +103,23 @@ function Dataset({ board }) {
     ${Object.entries(board.skipped).map(([what, count]) => html`<p>${number(count)} skipped by ${what}</p>`)}`;
 }
 
+const StreamStages = ({ board }) => html`<div class="cards">
+      <${Card} title="state" note=${seconds(board.seconds)}><${State} of=${board.state} /><//>
+      <${Card} title="events read" note=${`${number(Math.round(board.events_per_s))} events/s`}>${number(board.stages[0].events_in)}<//>
+      <${Card} title="checkpoints">${number(board.checkpoints)}<//>
+      <${Card} title="restarts" note="from the last checkpoint">${number(board.restarts)}<//>
+    </div>
+    <div class="charts">
+      <article><${Chart} option=${curves([["events/s", board.rate]], "seconds")} says="events per second that the source reads" /></article>
+    </div>
+    <${Table} caption="Stages" rows=${board.stages} columns=${[
+      ["stage", (row) => row.name], ["subtasks", (row) => row.parallelism],
+      ["events in", (row) => number(row.events_in), (row) => row.events_in], ["events out", (row) => number(row.events_out), (row) => row.events_out],
+      ["events/s", (row) => number(Math.round(row.events_per_s)), (row) => row.events_per_s], ["too late", (row) => number(row.late), (row) => row.late],
+      ["busy", (row) => seconds(row.busy_s), (row) => row.busy_s]]} />`;
+
+const DatasetOrStream = ({ board }) => (board.stages ? html`<${StreamStages} board=${board} />` : html`<${Dataset} board=${board} />`);
+
 function Deployment({ row }) {
   const told = row.replicas.filter((one) => one.served !== undefined);
   return html`<h3>${row.name} <${State} of=${row.status} /></h3>
@@ -131,5 +148,5 @@ const Applications = ({ board }) => html`${board.applications.map((app) => html`
 export const Tune = () => html`<${Boards} page="tune" Board=${Experiment} empty="No experiment of weft.tune runs, or has run, in this session." />`;
 export const Rl = () => html`<${Boards} page="rl" Board=${Run} empty="No algorithm of weft.rl runs, or has run, in this session." />`;
 export const Train = () => html`<${Boards} page="train" Board=${Training} empty="No training of weft.train runs, or has run, in this session." />`;
-export const Data = () => html`<${Boards} page="data" Board=${Dataset} empty="No dataset of weft.data has run for more than a second in this session." />`;
+export const Data = () => html`<${Boards} page="data" Board=${DatasetOrStream} empty="No dataset or stream of weft.data has run for more than a second in this session." />`;
 export const Serve = () => html`<${Boards} page="serve" Board=${Applications} empty="No application of weft.serve runs in this session." />`;

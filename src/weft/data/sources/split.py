@@ -1,0 +1,21 @@
+"""A piece of a source that one task reads. Nothing here imports Polars: a task is given splits before it has seen to it
+that Polars takes one thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.data.sizing import TARGET_BLOCK_BYTES
+
+
+@dataclass(frozen=True)
+class Split:
+    path: str
+    first_row: int = 0
+    rows: int | None = None
+    size_bytes: int = 0
+    """In memory, as far as it is known; 0 if it is not."""
+    sequential: bool = False
+    """Whether it is read as a sequence of blocks, by `Source.blocks`."""
+    block_bytes: int = TARGET_BLOCK_BYTES
+    """How large these blocks should be."""
