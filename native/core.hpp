@@ -11,8 +11,10 @@
 /// OWN-3  A borrower returns exactly the counts that it was given.
 /// SUB-1  A task is in exactly one place: waiting for dependencies, in its shape's queue, on a lease, in its
 ///        actor's queue or flight, or kept as lineage.
-/// LIN-1  A task is kept as lineage as long as an object in the arena that it made is owned here.
-/// LIN-2  An entry with a lineage hold stays, without its value when nobody has use for that.
+/// LIN-1  A task is kept as lineage, in memory or in the lineage file, as long as an object in the arena that
+///        it made is owned here.
+/// LIN-2  An entry with a lineage hold stays, without its value when nobody has use for that and it can be
+///        made again.
 #pragma once
 
 #include <pthread.h>
@@ -34,6 +36,7 @@
 #include "doorbell.hpp"
 #include "events.hpp"
 #include "ledger.hpp"
+#include "lineage_file.hpp"
 #include "ring.hpp"
 #include "wire.hpp"
 
@@ -89,12 +92,14 @@ struct Entry {
     bool in_table = false;  ///< findable by id: others may name it
     bool fetching = false;  ///< borrowed, and the owner was asked
     bool is_actor = false;
-    bool marked = false;  ///< somebody waits for any of several
+    bool marked = false;    ///< somebody waits for any of several
+    bool is_input = false;  ///< its value is kept only because lineage needs it
     Where where = Where::none;
     ProcessId owner;
     uint32_t tokens = 0;         ///< counts given to this borrower
     uint32_t lineage_holds = 0;  ///< kept tasks that had it as an argument
     Task* lineage = nullptr;     ///< the kept task that can make it again
+    uint64_t flushed = 0;        ///< where that task is in the lineage file, when it is not in memory
     uint64_t cookie = 0;         ///< of the task that makes it, while it is under way
     Blob value;                  ///< the inline value or the error
     ArenaRef arena;
@@ -185,6 +190,8 @@ struct Incoming {
 
 /// The kind of the event that tells of the first long wait.
 constexpr uint16_t kWaitsLong = 0xfffe;
+/// The kind of the event that tells, in words, that lineage had to be forgotten.
+constexpr uint16_t kLineageForgotten = 0xfffd;
 
 struct CoreEvent {
     uint16_t kind;
@@ -247,6 +254,11 @@ struct Hindrance {
     std::string task;
 };
 
+/// What a kept task takes.
+size_t lineage_bytes(const Task* task);
+/// For threads that Python knows nothing of.
+void block_signals();
+
 class Core {
   public:
     Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker);
@@ -304,8 +316,15 @@ class Core {
     /// A reader found the object's memory gone. True when its value comes again (it is pending then), or has
     /// come already; else the entry has failed, or is as it was.
     bool recover(Entry* entry, const ArenaRef& lost);
-    void limit_lineage(size_t bytes) { most_lineage_bytes_ = bytes; }
     static std::string lost_for_good();
+    /// Why it can not be made again, as an error value.
+    std::string why_lost(const Entry* entry) const;
+
+    // -- flushing.cpp --
+    /// So much lineage stays in memory, so much goes to disk. The mutex is held.
+    void limit_lineage(size_t memory_bytes, uint64_t disk_bytes);
+    /// So many bytes of inputs that nothing can make again stay for the sake of lineage. The mutex is held.
+    void limit_inputs(uint64_t bytes);
 
     // -- submit.cpp --
     Function* define_function(uint64_t key, std::string payload);
@@ -380,6 +399,8 @@ class Core {
     struct Counters {
         uint64_t submitted = 0, run = 0, owned = 0, borrowed = 0, pending = 0, leases = 0;
         uint64_t kept = 0, kept_bytes = 0, rebuilt = 0;
+        uint64_t flushed_bytes = 0;  ///< of lineage on disk
+        uint64_t input_bytes = 0;    ///< kept for the sake of lineage
     };
     Counters counters();
     void set_spin_limit(int64_t ns) { spin_ns_ = ns; }
@@ -436,16 +457,31 @@ class Core {
     void keep(Task* task);
     void forget_return(Entry* entry);
     void forget_kept(Task* task);
-    void forget_oldest();
     void hold_as_lineage(Entry* entry);
     void drop_lineage(Entry* entry);
     void evict(Entry* entry);
+    void let_value_go(Entry* entry);
     bool is_lost_in_arena(const Entry* entry) const;
     void rebuild(Entry* entry);
     void run_again(Task* task, std::vector<Entry*>& missing);
     void wait_for_arguments(Task* task);
     bool has_arguments(Task* task);
     void arguments_lost(Task* task);
+    // flushing.cpp
+    void lineage_has_grown();
+    void flush_loop();
+    LineageFile::Shared flush_oldest();
+    void flush_with_needs(LineageFile::Batch& batch, Task* task);
+    void flush(LineageFile::Batch& batch, Task* task);
+    bool describe_need(LineageFile::Batch& batch, Entry* entry, Buffer& out);
+    void flush_written(const LineageFile::Shared& batch, int error);
+    void forget_flushed(Entry* entry);
+    Task* lineage_of(Entry* entry);
+    Task* lineage_to_tell(Entry* entry);
+    Task* read_back(uint64_t position);
+    Entry* need_again(Cursor& cursor);
+    bool keep_input(Entry* entry);
+    void forget_input(Entry* entry);
     // custody.cpp
     struct Adoption;
     struct AdoptedRow;
@@ -555,6 +591,13 @@ class Core {
         kept_;  ///< cookies of tasks kept as lineage, oldest first; some are forgotten by now
     uint64_t kept_count_ = 0, kept_bytes_ = 0, rebuilt_ = 0;
     size_t most_lineage_bytes_ = 64 << 20;
+    LineageFile lineage_file_;
+    bool is_flushing_ = false;              ///< the thread below is at it, or about to be
+    bool told_forgotten_ = false;           ///< the user
+    std::thread flush_thread_;              ///< begins when memory has no room for lineage
+    std::condition_variable flush_wanted_;  ///< with mutex_
+    std::deque<Entry*> inputs_;             ///< values that are kept for the sake of lineage, oldest first
+    uint64_t input_bytes_ = 0, most_input_bytes_ = 0;
     uint64_t lent_out_ = 0;      ///< owned objects that have a borrower
     bool told_lending_ = false;  ///< what the daemon knows of that
 

@@ -77,9 +77,11 @@ bool Core::describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry
         // On this node the value outlives its owner; another node may need to make it again. A task that has
         // just made it is not its lineage yet.
         const bool travels = entry->extra && !entry->extra->deposits.empty() && entry->where == Where::arena;
-        Task* maker =
-            entry->lineage == nullptr && entry->cookie != 0 ? task_at(entry->cookie) : entry->lineage;
-        if (travels && can_be_told(maker)) task = maker;
+        if (travels) {
+            Task* maker = entry->lineage == nullptr && entry->cookie != 0 ? task_at(entry->cookie)
+                                                                          : lineage_to_tell(entry);
+            if (can_be_told(maker)) task = maker;
+        }
         const auto nested = entry->extra ? uint32_t(entry->extra->nested.size()) : 0u;
         head.in_arena = entry->where == Where::arena;
         if (head.in_arena) head.arena = entry->arena;
@@ -97,7 +99,7 @@ bool Core::describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry
             body.append(entry->value.data(), entry->value.size());
         if (task != nullptr) describe_task(entry, task, kTaskRow, body, needs);
     } else {
-        task = entry->cookie != 0 ? task_at(entry->cookie) : entry->lineage;
+        task = entry->cookie != 0 ? task_at(entry->cookie) : lineage_to_tell(entry);
         if (!can_be_told(task)) return false;
         describe_task(entry, task, entry->cookie != 0 ? kTaskRow : kLineageRow, body, needs);
     }
@@ -127,15 +129,20 @@ void Core::describe_task(Entry* entry, Task* task, RowKind kind, Buffer& body, s
 }
 
 void Core::erase_rows(Entry* first) {
-    std::vector<Entry*> unneeded{first};
+    std::vector<Entry*> unneeded{first}, loose;
     while (!unneeded.empty()) {
         Entry* entry = unneeded.back();
         unneeded.pop_back();
         ledger_.erase(std::exchange(entry->extra->row, 0));
-        for (Entry* need : std::exchange(entry->extra->row_needs, {}))
-            if (--need->extra->needed == 0 && need->extra->row != 0 && need->extra->borrowers.empty())
-                unneeded.push_back(need);
+        for (Entry* need : std::exchange(entry->extra->row_needs, {})) {
+            if (--need->extra->needed != 0) continue;
+            hold(need);
+            loose.push_back(need);
+            if (need->extra->row != 0 && need->extra->borrowers.empty()) unneeded.push_back(need);
+        }
     }
+    for (Entry* entry : loose)
+        drop_locked(entry);  // the row may have been all that it stayed for
     if (ledger_.rows() == 0) ledger_empty_since_ns_ = now_ns();
 }
 
@@ -439,7 +446,8 @@ void Core::adopt_row(Adoption& all, const AdoptedRow& row) {
         complete(entry, value.where, value.where == Where::arena ? nullptr : data,
                  value.where == Where::arena ? 0 : value.bytes, arena);
     }
-    if (has_lineage && entry->where == Where::arena && entry->lineage == nullptr) adopt_task(all, row, body);
+    if (has_lineage && entry->where == Where::arena && entry->lineage == nullptr && entry->flushed == 0)
+        adopt_task(all, row, body);
 }
 
 /// A task that is to be run, or that is kept as the lineage of what it made.

@@ -158,6 +158,8 @@ nb::dict statistics() {
     out["leases"] = c.leases;
     out["lineage_tasks"] = c.kept;
     out["lineage_bytes"] = c.kept_bytes;
+    out["lineage_disk_bytes"] = c.flushed_bytes;
+    out["lineage_input_bytes"] = c.input_bytes;
     out["tasks_rebuilt"] = c.rebuilt;
     return out;
 }

@@ -1,22 +1,19 @@
 /// Lineage: what it takes to make an object again when the node that had its bytes is gone (LIN-1, LIN-2).
 ///
 /// Only values in the arena can be lost while their owner lives: those that are small are in its own memory.
-/// So a task is kept only for returns that are in the arena. It keeps its arguments' entries, not their
-/// values: a value that nobody else needs is freed, and made again from its own lineage if it must be.
+/// So a task is kept only for returns that are in the arena. It keeps its arguments' entries, and not their
+/// values where those can be made again: such a value is freed when nobody else needs it. flushing.cpp takes
+/// what is old to disk.
 #include <algorithm>
 
 #include "core.hpp"
 
 namespace weft {
 
-namespace {
-
 size_t lineage_bytes(const Task* task) {
     return sizeof(Task) + task->record.size() + task->name.size() +
            sizeof(Entry) * (task->deps.size() + task->nested.size() + task->returns.size());
 }
-
-}  // namespace
 
 std::string Core::lost_for_good() {
     return error_value(
@@ -24,6 +21,19 @@ std::string Core::lost_for_good() {
         "its bytes are gone with the node or the process that had them, and what made it can not "
         "be run again: put(), a task with max_retries=0, or a method with max_task_retries=0. Return it from "
         "a task that may be retried, or let the method be.");
+}
+
+std::string Core::why_lost(const Entry* entry) const {
+    if (entry->flushed == 0) return lost_for_good();
+    const std::string why = lineage_file_.trouble().empty()
+                                ? "no more than " + std::to_string(lineage_file_.most_bytes()) +
+                                      " bytes of it may be on disk "
+                                      "(WEFT_LINEAGE_DISK)"
+                                : "it could not be kept on disk (" + lineage_file_.trouble() + ")";
+    return error_value(ErrorCode::reconstruction_failed,
+                       "its bytes are gone with the node or the process that had them, and what made it is "
+                       "forgotten: it was too old to stay in memory, and " +
+                           why + ".");
 }
 
 bool Core::can_make_again(const Task* task) const {
@@ -65,8 +75,7 @@ void Core::keep(Task* task) {
         std::erase_if(kept_, [this](uint64_t cookie) { return task_at(cookie) == nullptr; });
     kept_.push_back(task->cookie());
     if (--task->kept_for == 0) forget_kept(task);
-    while (kept_bytes_ > most_lineage_bytes_)
-        forget_oldest();
+    if (kept_bytes_ > most_lineage_bytes_) lineage_has_grown();
 }
 
 /// The entry of a return is about to go.
@@ -90,18 +99,6 @@ void Core::forget_kept(Task* task) {
     drop_rest();
 }
 
-void Core::forget_oldest() {
-    while (!kept_.empty()) {
-        Task* task = task_at(kept_.front());
-        kept_.pop_front();
-        if (task == nullptr) continue;
-        for (Entry* entry : task->returns)
-            if (entry != nullptr) entry->lineage = nullptr;
-        return forget_kept(task);
-    }
-    kept_bytes_ = 0;
-}
-
 void Core::hold_as_lineage(Entry* entry) {
     ++entry->lineage_holds;
     drop_locked(entry);
@@ -112,9 +109,14 @@ void Core::drop_lineage(Entry* entry) {
         release_entry(entry);
 }
 
-/// Nobody has use for its value, but somebody may for the way it was made.
+/// Nobody has use for its value, but somebody may for the way it was made, or for itself where there is none.
 void Core::evict(Entry* entry) {
     if (entry->owned && entry->where != Where::arena) return;  // small: it is its own lineage
+    if (entry->owned && entry->lineage == nullptr && entry->flushed == 0 && keep_input(entry)) return;
+    let_value_go(entry);
+}
+
+void Core::let_value_go(Entry* entry) {
     if (entry->owned) arena_.remove(entry->arena);
     entry->value.reset();
     entry->where = Where::none;
@@ -137,7 +139,7 @@ bool Core::recover(Entry* entry, const ArenaRef& lost) {
     if (!entry->is_done()) return true;  // it is being made again
     if (entry->where != Where::arena) return entry->where != Where::error;
     if (entry->arena.entry != lost.entry || entry->arena.generation != lost.generation) return true;
-    if (entry->owned && entry->lineage == nullptr) return false;
+    if (entry->owned && lineage_of(entry) == nullptr) return false;
     rebuild(entry);
     return true;
 }
@@ -159,10 +161,10 @@ void Core::rebuild(Entry* first) {
             }
             entry->fetching = false;
             fetch(entry);
-        } else if (entry->lineage != nullptr) {
-            run_again(entry->lineage, missing);
+        } else if (Task* task = lineage_of(entry)) {
+            run_again(task, missing);
         } else {
-            fail(entry, lost_for_good());
+            fail(entry, why_lost(entry));
         }
     }
 }
@@ -180,6 +182,7 @@ void Core::run_again(Task* task, std::vector<Entry*>& missing) {
     for (Entry* entry : task->returns) {
         if (entry == nullptr) continue;
         hold(entry);
+        entry->lineage = nullptr;
         entry->cookie = task->cookie();
         if (is_lost_in_arena(entry)) {
             entry->where = Where::none;

@@ -317,6 +317,11 @@ NB_MODULE(_native, m) {
         return stream != nullptr && stream->available.load(std::memory_order_acquire) != 0;
     });
     m.def("exit_worker", [] { need().request_exit(); });
+    m.def("limit_lineage", [](uint64_t memory_bytes, uint64_t disk_bytes) {
+        Core& core = need();
+        std::lock_guard lock(core.mutex());
+        core.limit_lineage(memory_bytes, disk_bytes);
+    });
     m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
 
     add_inspection(m);

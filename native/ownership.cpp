@@ -76,17 +76,19 @@ void Core::drop_locked(Entry* entry) {
     if (entry->holds.fetch_sub(1, std::memory_order_acq_rel) == 1) release_entry(entry);
 }
 
-/// No hold is left here; free it unless a borrower counts on it.
+/// No hold is left here; free it unless a borrower counts on it, or a row names it.
 void Core::release_entry(Entry* entry) {
     if (entry->owned && entry->extra && !entry->extra->borrowers.empty()) return;
     if (!entry->owned && entry->tokens != 0) {
         return_counts(entry->id, entry->owner, std::exchange(entry->tokens, 0));
     }
-    if (entry->lineage_holds != 0) return evict(entry);
+    if (entry->lineage_holds != 0 || (entry->extra && entry->extra->needed != 0)) return evict(entry);
+    if (entry->is_input) forget_input(entry);
     if (entry->owned) {
         if (entry->is_actor) send(daemon_, Kind::ACTOR_DROP, &entry->id, sizeof entry->id);
         if (entry->where == Where::arena) arena_.remove(entry->arena);
         if (entry->lineage != nullptr) forget_return(entry);
+        if (entry->flushed != 0) forget_flushed(entry);
         --owned_;
     } else {
         --borrowed_;

@@ -24,14 +24,16 @@ constexpr int64_t kShortSpinNs = 3'000;
 /// A long spin gives its core away after so many turns: who is waited for may be waiting for it.
 constexpr uint32_t kYieldEvery = 64;
 constexpr int64_t kOtherWaiterNs = 50'000'000;
+/// One part in so many of the arena may be inputs that stay only for the sake of lineage.
+constexpr uint64_t kShareOfInputs = 4;
+
+}  // namespace
 
 void block_signals() {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
-
-}  // namespace
 
 Core::Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root_id, bool is_worker)
     : root(root_id),
@@ -43,6 +45,7 @@ Core::Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id ro
       channels_(*segment_, self, event_fd),
       ledger_(*segment_, arena_, self),
       log_(*segment_, self.slot) {
+    most_input_bytes_ = segment_->header().arena_bytes / kShareOfInputs;
     background_thread_ = std::thread([this] { background(); });
 }
 
@@ -60,12 +63,14 @@ void Core::close() {
     {
         std::lock_guard lock(mutex_);
         others_.notify_all();
+        flush_wanted_.notify_all();
     }
     {
         std::lock_guard lock(events_mutex_);
         events_ready_.notify_all();
     }
     if (background_thread_.joinable()) background_thread_.join();
+    if (flush_thread_.joinable()) flush_thread_.join();
     if (watch_thread_.joinable()) {
         const uint64_t one = 1;
         [[maybe_unused]] const ssize_t written = ::write(watch_stop_fd_, &one, sizeof one);
@@ -649,7 +654,8 @@ Core::Counters Core::counters() {
     std::lock_guard lock(mutex_);
     const uint64_t pending = tasks_.size() - free_tasks_.size() - kept_count_;
     return {submitted_,     tasks_run,   owned_,      borrowed_, pending,
-            leases_.size(), kept_count_, kept_bytes_, rebuilt_};
+            leases_.size(), kept_count_, kept_bytes_, rebuilt_,  lineage_file_.bytes(),
+            input_bytes_};
 }
 
 }  // namespace weft

@@ -548,6 +548,7 @@ PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns) {
         {
             std::lock_guard lock(core.mutex());
             comes_again = core.recover(entry, arena);
+            if (!comes_again && entry->flushed != 0) lost = core.why_lost(entry);
         }
         if (!comes_again) return raise_error(lost);
     }

@@ -1,4 +1,7 @@
 /// Objects whose bytes are gone are made again from what made them. The test plays the daemon and the worker.
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "fake_node.hpp"
 
 using namespace weft;
@@ -39,6 +42,10 @@ struct Farm {
         worker->send(task.from, Kind::REPLY, out.data(), out.size());
         worker->advance_epoch();
         return task;
+    }
+    void limit(size_t memory_bytes, uint64_t disk_bytes = uint64_t(1) << 30) {
+        std::lock_guard lock(driver->mutex());
+        driver->limit_lineage(memory_bytes, disk_bytes);
     }
     void wait(Entry* entry) {
         wait_until(*driver, [&] { return entry->is_done(); });
@@ -237,14 +244,203 @@ TEST("a borrower that finds the object gone asks its owner, who makes it again")
     EVENTUALLY(owned(*farm.driver) == 0);
 }
 
-TEST("lineage past its limit is forgotten, the oldest first") {
+TEST("lineage past both limits is forgotten, and the error says which") {
     Farm farm;
-    farm.driver->limit_lineage(1);
+    farm.limit(1, 1);
     Entry* entry = farm.submit(retried);
     farm.answer_large('a');
     farm.wait(entry);
     CHECK_EQ(farm.driver->counters().kept, 0u);
+    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
     CHECK(!farm.recover(entry, farm.lose(entry)));
+    {
+        std::lock_guard lock(farm.driver->mutex());
+        CHECK(farm.driver->why_lost(entry).find("WEFT_LINEAGE_DISK") != std::string::npos);
+    }
     farm.driver->drop(entry);
+    CHECK_EQ(owned(*farm.driver), 0u);
+}
+
+TEST("a disk that takes nothing costs the lineage that it was to keep, and says so") {
+    Farm farm;
+    farm.limit(1);
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit none{0, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+    Entry* entry = farm.submit(retried);
+    farm.answer_large('a');
+    farm.wait(entry);
+    setrlimit(RLIMIT_FSIZE, &before);
+    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+    CHECK(!farm.recover(entry, farm.lose(entry)));
+    {
+        std::lock_guard lock(farm.driver->mutex());
+        CHECK(farm.driver->why_lost(entry).find("File too large") != std::string::npos);
+    }
+    CoreEvent event;
+    CHECK(farm.driver->next_event(event));
+    CHECK_EQ(event.kind, kLineageForgotten);
+    Entry* later = farm.submit(retried);  // there is room again
+    farm.answer_large('a');
+    farm.wait(later);
+    CHECK(farm.driver->counters().flushed_bytes > 0);
+    farm.driver->drop(entry);
+    farm.driver->drop(later);
+    CHECK_EQ(owned(*farm.driver), 0u);
+}
+
+TEST("lineage past its share of memory is on disk, and a lost object is made again from there") {
+    Farm farm;
+    farm.limit(1);
+    Entry* entry = farm.submit(retried);
+    const Id task = farm.answer_large('a').header.task;
+    farm.wait(entry);
+    CHECK_EQ(farm.driver->counters().kept, 0u);
+    CHECK(farm.driver->counters().flushed_bytes > 0);
+    CHECK(farm.recover(entry, farm.lose(entry)));
+    const Task_ again = farm.answer_large('b');
+    CHECK(again.header.task == task);
+    farm.wait(entry);
+    CHECK_EQ(farm.letter(entry), 'b');
+    farm.driver->drop(entry);
+    CHECK_EQ(owned(*farm.driver), 0u);
+    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+}
+
+TEST("a long chain on disk takes no memory, and is made again from its beginning") {
+    Farm farm;
+    farm.limit(1);
+    constexpr int kLinks = 300;
+    Entry* small = put(*farm.driver, "small");
+    Entry* last = farm.submit({.deps = {small}, .retries = 3});
+    farm.driver->drop(small);
+    farm.answer_large('a');
+    farm.wait(last);
+    for (int i = 0; i < kLinks; ++i) {
+        Entry* next = farm.submit({.deps = {last}, .retries = 3});
+        farm.driver->drop(last);
+        farm.answer_large('b');
+        farm.wait(next);
+        last = next;
+        CHECK_EQ(owned(*farm.driver), 1u);
+    }
+    CHECK(farm.driver->counters().flushed_bytes > kLinks * sizeof(TaskHeader));
+    CHECK(farm.recover(last, farm.lose(last)));
+    const Task_ first = farm.answer_large('c');
+    CHECK_EQ(first.deps.size(), 1u);
+    for (int i = 0; i < kLinks; ++i)
+        farm.answer_large('c');
+    farm.wait(last);
+    CHECK_EQ(farm.letter(last), 'c');
+    CHECK_EQ(farm.driver->counters().rebuilt, uint64_t(kLinks + 1));
+    farm.driver->drop(last);
+    CHECK_EQ(owned(*farm.driver), 0u);
+    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+}
+
+TEST("what is flushed while it is held names it, and finds it again when it is needed") {
+    Farm farm;
+    farm.limit(1);
+    Entry* first = farm.submit(retried);
+    farm.answer_large('a');
+    farm.wait(first);
+    std::vector<Entry*> pair = submit_many(*farm.driver, {.deps = {first}, .returns = 2, .retries = 3});
+    farm.answer_large('b', 2);
+    farm.wait(pair[1]);
+    CHECK(farm.recover(pair[0], farm.lose(pair[0])));
+    CHECK_EQ(farm.answer_large('c', 2).deps.size(), 1u);
+    farm.wait(pair[0]);
+    CHECK_EQ(farm.driver->counters().rebuilt, 1u);  // the first was there
+    farm.driver->drop(first);
+    CHECK(farm.recover(pair[0], farm.lose(pair[0])));
+    farm.answer_large('d');
+    farm.answer_large('e', 2);
+    farm.wait(pair[0]);
+    CHECK_EQ(farm.letter(pair[0]), 'e');
+    CHECK_EQ(farm.letter(pair[1]), 'b');
+    CHECK_EQ(farm.driver->counters().rebuilt, 3u);
+    farm.driver->drop(pair[0]);
+    farm.driver->drop(pair[1]);
+    CHECK_EQ(owned(*farm.driver), 0u);
+    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+}
+
+TEST("the thread that takes lineage to disk keeps memory at its limit") {
+    Farm farm;
+    constexpr size_t limit = 8 << 10;
+    constexpr int kMade = 50;  // as many as the arena has room for
+    farm.limit(limit);
+    std::vector<Entry*> made;
+    for (int i = 0; i < kMade; ++i) {
+        made.push_back(farm.submit(retried));
+        farm.answer_large('a');
+        farm.wait(made.back());
+        CHECK(farm.driver->counters().kept_bytes <= 2 * limit);
+    }
+    EVENTUALLY(farm.driver->counters().kept_bytes <= limit);
+    CHECK(farm.recover(made[0], farm.lose(made[0])));
+    farm.answer_large('b');
+    farm.wait(made[0]);
+    CHECK_EQ(farm.letter(made[0]), 'b');
+    for (Entry* entry : made)
+        farm.driver->drop(entry);
+    CHECK_EQ(owned(*farm.driver), 0u);
+    CHECK_EQ(farm.driver->counters().kept_bytes, 0u);
+    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+}
+
+TEST("an input that nothing can make again stays as long as lineage needs it") {
+    for (const size_t limit : {size_t(64) << 20, size_t(1)}) {
+        Farm farm;
+        farm.limit(limit);
+        Entry* once = farm.submit({});
+        farm.answer_large('a');
+        farm.wait(once);
+        const ArenaRef memory = farm.where(once);
+        Entry* second = farm.submit({.deps = {once}, .retries = 3});
+        farm.driver->drop(once);
+        farm.answer_large('b');
+        farm.wait(second);
+        CHECK(farm.node.port.exists(memory.entry, memory.generation));
+        CHECK_EQ(farm.driver->counters().input_bytes, memory.bytes);
+        CHECK(farm.recover(second, farm.lose(second)));
+        CHECK_EQ(farm.answer_large('c').deps.size(), 1u);
+        farm.wait(second);
+        farm.driver->drop(second);
+        CHECK_EQ(owned(*farm.driver), 0u);
+        CHECK_EQ(farm.driver->counters().input_bytes, 0u);
+        CHECK(!farm.node.port.exists(memory.entry, memory.generation));
+    }
+}
+
+TEST("inputs past their limit go, the oldest first, and what needs them is lost") {
+    Farm farm;
+    farm.limit(1);
+    {
+        std::lock_guard lock(farm.driver->mutex());
+        farm.driver->limit_inputs(2500);
+    }
+    std::vector<Entry*> made;
+    for (int i = 0; i < 3; ++i) {
+        Entry* once = farm.submit({});
+        farm.answer_large('a');
+        farm.wait(once);
+        made.push_back(farm.submit({.deps = {once}, .retries = 3}));
+        farm.driver->drop(once);
+        farm.answer_large('b');
+        farm.wait(made.back());
+    }
+    CHECK_EQ(farm.driver->counters().input_bytes, 2000u);
+    CHECK_EQ(owned(*farm.driver), 5u);
+    CHECK(farm.recover(made[2], farm.lose(made[2])));
+    farm.answer_large('c');
+    farm.wait(made[2]);
+    CHECK_EQ(farm.letter(made[2]), 'c');
+    CHECK(farm.recover(made[0], farm.lose(made[0])));
+    CHECK(get(*farm.driver, made[0]).find("put()") != std::string::npos);
+    for (Entry* entry : made)
+        farm.driver->drop(entry);
     CHECK_EQ(owned(*farm.driver), 0u);
 }

@@ -381,7 +381,11 @@ def break_wait(number: int, error: bytes) -> bool:
 
 def statistics() -> dict[str, int]:
     """Counters of this process: tasks_submitted, tasks_run, objects_owned, objects_borrowed, pending_tasks,
-    leases."""
+    leases, lineage_tasks and lineage_bytes (in memory), lineage_disk_bytes, lineage_input_bytes (values that are kept
+    only because lineage needs them), tasks_rebuilt."""
+
+def limit_lineage(memory_bytes: int, disk_bytes: int) -> None:
+    """How much lineage this process keeps in memory; what is older goes to disk, up to the second limit."""
 
 def spin_limit_us(limit: int) -> None:
     """How long a waiter spins at most before it sleeps."""

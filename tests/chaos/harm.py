@@ -1,7 +1,7 @@
-"""Real programs on a cluster of real nodes, while all that they run on is killed, stalled and cut at random.
+"""Real programs on a cluster of real nodes, while all that they run on is killed, stalled, cut and filled at random.
 
-Workers, node daemons, servers of the control store, the acting head; only the drivers and the node that they are
-attached to are spared, because a driver ends with its node.
+Workers, node daemons, servers of the control store, the acting head, links between nodes, disks; only the drivers and
+the node that they are attached to are not killed, because a driver ends with its node.
 
 `make chaos`, or python tests/chaos/harm.py --seconds 120 --seed 7. Prints what was done and what came of it; the exit
 status is 0 when every program ended with the right answers.
@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import os
 import random
+import resource
 import selectors
 import signal
 import subprocess
@@ -30,13 +31,18 @@ from programs import PROGRAMS
 from weft.engine.cluster.client import Client
 from weft.testing import Cluster
 from weft.testing.cluster import ClusterNode
+from weft.testing.cutting import cut_between
 
 NODES = 3
 END_S = 120.0
 """So long after its time a program may still need to recover from the last faults; a guard, not a measure."""
 STALL_S = (0.2, 2.0)
-KINDS = ("worker", "worker", "worker", "node", "stall", "store", "head")
+FULL_S = (0.5, 3.0)
+"""So long a disk takes nothing."""
+KINDS = ("worker", "worker", "worker", "node", "stall", "store", "head", "link", "link", "disk")
 """As often as they are named."""
+ARENA_BYTES = 64 << 20
+"""Of each node: less than one of the programs has in use, so that nodes spill."""
 SAFE_REPLICAS = 3
 """So many servers must have the head's rows before it, or one of them, is killed."""
 
@@ -84,6 +90,8 @@ class Chaos:
         self._open_faults: list[tuple[float, str, set[str]]] = []
         self._stalled: dict[int, threading.Timer] = {}
         """By pid: who wakes it. A thread, because a node that joins waits for one that is stalled."""
+        self._full: dict[int, threading.Timer] = {}
+        """By pid of a node's daemon: who gives its disk room again."""
         self.report = Report()
 
     def run(self) -> Report:
@@ -99,13 +107,13 @@ class Chaos:
                 for program in getattr(self, "_programs", []):
                     program.process.kill()
                     program.process.communicate()
-                for timer in self._stalled.values():
+                for timer in (*self._stalled.values(), *self._full.values()):
                     timer.join()
                 self._cluster.shutdown()
         return self.report
 
     def _add_node(self) -> None:
-        self._cluster.add_node(num_cpus=2, resources={"worker": 1}, object_store_memory=256 << 20)
+        self._cluster.add_node(num_cpus=2, resources={"worker": 1}, object_store_memory=ARENA_BYTES)
 
     def _start(self, name: str, number: int, folder: Path) -> Program:
         errors = folder / name
@@ -241,6 +249,34 @@ class Chaos:
         self._stalled[pid] = threading.Timer(self._rng.uniform(*STALL_S), _wake, (pid,))
         self._stalled[pid].start()
         return True
+
+    def _harm_link(self, node: ClusterNode) -> bool:
+        """All connections between its daemon and another's, with what is on its way; both live on."""
+        others = [one for one in self._cluster.list_all_nodes() if one is not node and one.is_alive()]
+        with contextlib.suppress(psutil.Error, OSError):
+            return cut_between(node.pid, self._rng.choice(others).pid) > 0
+        return False
+
+    def _harm_disk(self, node: ClusterNode) -> bool:
+        """For a while no file of its daemon and of its store's server may grow: spilling and logs fail."""
+        if node.pid in self._full and self._full[node.pid].is_alive():
+            return False
+        with contextlib.suppress(psutil.Error, OSError):
+            children = psutil.Process(node.pid).children()
+            pids = [node.pid, *(child.pid for child in children if child.name() == "weft-control")]
+            before = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids}
+            for pid, (_, most) in before.items():
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
+            self._full[node.pid] = threading.Timer(self._rng.uniform(*FULL_S), _give_room, (before,))
+            self._full[node.pid].start()
+            return True
+        return False
+
+
+def _give_room(before: dict[int, tuple[int, int]]) -> None:
+    for pid, limits in before.items():
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
 def _wake(pid: int) -> None:

@@ -49,6 +49,30 @@ def map_reduce(rng: random.Random) -> None:
     assert totals == expected, f"{totals} instead of {expected}"
 
 
+# ---- more than fits into memory --------------------------------------------------------------------
+
+
+@weft.remote(max_retries=FOR_EVER)
+def count_from(start: int, size: int) -> Any:
+    return np.arange(start, start + size)
+
+
+@weft.remote(max_retries=FOR_EVER)
+def add(one: Any, other: Any) -> int:
+    return int(one.sum()) + int(other.sum())
+
+
+def spilling(rng: random.Random) -> None:
+    """The arrays together are more than the nodes' memory for objects, so that most are on disk when they are read."""
+    count, size = 20, 1_000_000
+    starts = [rng.randrange(1000) for _ in range(count)]
+    arrays = [count_from.remote(start, size) for start in starts]
+    weft.wait(arrays, num_returns=count, fetch_local=False)
+    sums = weft.get([add.remote(arrays[n], arrays[-1 - n]) for n in range(count // 2)])
+    expected = [size * (starts[n] + starts[-1 - n] + size - 1) for n in range(count // 2)]
+    assert sums == expected, f"{sums} instead of {expected}"
+
+
 # ---- a parameter server ----------------------------------------------------------------------------
 
 
@@ -163,6 +187,7 @@ def tuning(rng: random.Random) -> None:
 
 PROGRAMS: dict[str, Callable[[random.Random], None]] = {
     "map_reduce": map_reduce,
+    "spilling": spilling,
     "parameter_server": parameter_server,
     "rl_loop": rl_loop,
     "tuning": tuning,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from clusters import SIZE, THERE, TwoNodes, double, make
+from clusters import SIZE, THERE, TwoNodes, double, make, wait_until
 
 import weft
 from weft import _native
@@ -47,6 +48,51 @@ def test_a_chain_is_made_again_from_its_beginning(two_nodes: TwoNodes) -> None:
     lose_node(two_nodes)
     assert weft.get(ref, timeout=30).sum() == 32 * SIZE
     assert _native.statistics()["tasks_rebuilt"] == 6
+
+
+def test_what_is_too_old_for_memory_is_made_again_from_disk(two_nodes: TwoNodes) -> None:
+    _native.limit_lineage(1, 1 << 30)
+    ref = make.options(**THERE).remote(1)
+    for _ in range(5):
+        ref = double.options(**THERE).remote(ref)
+    weft.wait([ref], fetch_local=False)
+    assert _native.statistics()["lineage_tasks"] == 0
+    assert _native.statistics()["lineage_disk_bytes"] > 0
+    lose_node(two_nodes)
+    assert weft.get(ref, timeout=30).sum() == 32 * SIZE
+    assert _native.statistics()["tasks_rebuilt"] == 6
+    del ref
+    assert _native.statistics()["lineage_disk_bytes"] == 0
+
+
+def test_the_error_says_when_the_way_to_make_it_again_could_not_be_kept(
+    two_nodes: TwoNodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "is-not-there"))
+    _native.limit_lineage(1, 1 << 30)
+    ref = make.options(**THERE).remote(1)
+    weft.wait([ref], fetch_local=False)
+    monkeypatch.undo()
+    lose_node(two_nodes)
+    with pytest.raises(weft.exceptions.ObjectReconstructionFailedError, match="No such file or directory"):
+        weft.get(ref, timeout=30)
+    wait_until(lambda: "old lineage can not be written to disk" in capfd.readouterr().err)
+
+
+def test_a_value_of_put_that_was_dropped_is_still_there_for_what_was_made_of_it(two_nodes: TwoNodes) -> None:
+    for limit in (64 << 20, 1):
+        _native.limit_lineage(limit, 1 << 30)
+        value = weft.put(np.full(SIZE, 3))
+        ref = double.options(**THERE).remote(double.options(**THERE).remote(value))
+        by_value = double.options(**THERE).remote(np.full(SIZE, 5))
+        del value
+        weft.wait([ref, by_value], num_returns=2, fetch_local=False)
+        lose_node(two_nodes)
+        two_nodes.other = next(iter(two_nodes.cluster.worker_nodes))
+        assert weft.get(ref, timeout=30).sum() == 12 * SIZE
+        assert weft.get(by_value, timeout=30).sum() == 10 * SIZE
+        del ref, by_value
+        assert _native.statistics()["lineage_input_bytes"] == 0
 
 
 def test_a_task_that_needs_a_lost_object_waits_for_it(two_nodes: TwoNodes) -> None:

@@ -88,6 +88,7 @@ class Node:
         return memoryview(MEMORY)[:size] if transfer == 7 else None
 
     def chunk_came(self, link: Link, transfer: int, offset: int, size: int) -> None: ...
+    def resumed(self, link: Link) -> None: ...
     def closed(self, link: Link, reason: str) -> None:
         self.end = reason
 

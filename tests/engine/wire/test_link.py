@@ -57,6 +57,9 @@ class End:
     def chunk_came(self, link: Link, transfer: int, offset: int, size: int) -> None:
         self.arrived += size
 
+    def resumed(self, link: Link) -> None:
+        raise AssertionError("links without names are not resumed")
+
 
 class Batches:
     """Records for a link: each batch once, none while it is held."""

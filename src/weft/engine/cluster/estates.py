@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
 
 DOUBT_S = 1.0
-DOUBTS = 20
-"""So often the head looks whether a node that another takes for dead is so, before it says that it lives."""
+DOUBTS = 12
+"""So often the head looks whether a node that another takes for dead is so, before it lets one of the two go. Longer
+than it takes to notice a node's silence."""
 _COUNT = struct.Struct("<II")
 _ID_BYTES = 16
 
@@ -243,8 +244,8 @@ class EstatesShell:
         if estate[0] in self._shell.members.links:  # this node has not noticed yet; or only a link is lost
             if doubts:
                 self._daemon.loop.call_later(DOUBT_S, lambda: self._rows_came(node, message, doubts - 1))
-            else:
-                self._shell.members.send(node, lm.EstateSettled(estate, []))
+            elif node in self._shell.members.links:
+                self._part(node, estate[0])
             return
         if (how := self._state.settled(estate)) is not None:
             settled = lm.EstateSettled(estate, [], how.adopter, list(how.moved))
@@ -257,6 +258,16 @@ class EstatesShell:
         functions.update(message.functions)
         shapes.update({(shape.owner, shape.number): shape for shape in message.shapes})
         self._carry(self._state.rows_came(node, estate, message.rows, message.copies, self._nodes()))
+
+    def _part(self, one: int, other: int) -> None:
+        """Two nodes that live have lost each other: one goes, so that what the other had of it passes on.
+
+        The one without drivers, which would end with it; else the younger one."""
+        names, jobs = self._shell.names, self._daemon.state.jobs.values()
+        has_drivers = {names.to_global(job.driver)[0] for job in jobs if job.is_driver_alive}
+        goes = max(one, other, key=lambda node: (node not in has_drivers, node))
+        stays = one + other - goes
+        self._shell.members.links[goes].close(f"it has lost node {stays}, and one of the two had to go")
 
     def _carry(self, instructions: list[Instruction]) -> None:
         for one in instructions:

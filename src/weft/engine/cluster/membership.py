@@ -25,6 +25,7 @@ class Chunks(Protocol):
 
     def chunk_target(self, transfer: int, offset: int, size: int) -> memoryview | None: ...
     def chunk_came(self, transfer: int, offset: int) -> None: ...
+    def resumed(self, node: int) -> None: ...
 
 
 class Owner(Protocol):
@@ -158,6 +159,10 @@ class Membership:
     def chunk_came(self, link: NodeLink, transfer: int, offset: int, size: int) -> None:
         self._chunks.chunk_came(transfer, offset)
 
+    def resumed(self, link: NodeLink) -> None:
+        if self.links.get(link.peer) is link:
+            self._chunks.resumed(link.peer)
+
     def closed(self, link: NodeLink, reason: str) -> None:
         node = self._connecting.pop(link, None)
         number = self._numbers.pop(link, 0)
@@ -198,6 +203,7 @@ class Membership:
             elif isinstance(one, do.Use):
                 link = self.links[one.number] = self._open[one.link]
                 link.peer = one.number
+                link.address = self.state.members[one.number].address
                 link.records = self._owner.records_of(one.number)
             elif isinstance(one, do.Connect):
                 self._connect(one)

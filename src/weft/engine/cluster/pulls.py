@@ -69,8 +69,11 @@ class Pull:
 
     def source_failed(self, node: int) -> None:
         self.failed.add(node)
-        for part in self.sources.pop(node, ()):
-            self.orphans += missing_runs(self._has, part, self.size)
+        self.orphans += self.give_up_source(node)
+
+    def give_up_source(self, node: int) -> list[Range]:
+        """What it was to send and did not."""
+        return [run for part in self.sources.pop(node, ()) for run in missing_runs(self._has, part, self.size)]
 
 
 class Outgoing:
@@ -238,6 +241,13 @@ class Pulls:
                 pull.source_failed(node)
                 if pull.orphans:
                     self._ask(pull)
+
+    def resumed(self, node: int) -> None:
+        """What that node was sending is lost, and it is still there: it is asked again for what did not come."""
+        for pull in list(self._pulls.values()):
+            for part in pull.give_up_source(node):
+                pull.sources.setdefault(node, []).append(part)
+                self._send(node, lm.Pull(pull.number, *pull.origin[:3], *part))
 
     def _end(self, number: int, why: str) -> None:
         pull = self._pulls.pop(number, None)

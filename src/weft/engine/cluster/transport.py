@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
 from weft.engine.node.config import StartError
 from weft.engine.node.loop import Loop
-from weft.engine.wire.link import Link, Records, Sending
+from weft.engine.wire.link import Link, LinkUser, Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
 from weft.engine.wire.tls import Certificate, TlsSession, is_loopback
 
@@ -30,6 +30,9 @@ class NodeLink(Protocol):
 
     records: Records | None
     """Where the records that it sends come from, once the node is known."""
+
+    address: str
+    """Where the node at the other end listens, once it is known."""
 
     def send(self, message: AnyMessage) -> None: ...
     def send_records(self) -> None: ...
@@ -48,6 +51,7 @@ class LinkEvents(Protocol):
     def records_came(self, link: NodeLink, batch: memoryview) -> None: ...
     def chunk_target(self, link: NodeLink, transfer: int, offset: int, size: int) -> memoryview | None: ...
     def chunk_came(self, link: NodeLink, transfer: int, offset: int, size: int) -> None: ...
+    def resumed(self, link: NodeLink) -> None: ...
     def closed(self, link: NodeLink, reason: str) -> None: ...
 
 
@@ -80,6 +84,8 @@ class TcpTransport:
         self._certificate = certificate
         self._fingerprints = fingerprints
         self._events: LinkEvents
+        self._named: dict[bytes, Link] = {}
+        """Links that others have made, which they may go on with over another connection."""
 
     def open(self, events: LinkEvents) -> None:
         self._events = events
@@ -90,6 +96,9 @@ class TcpTransport:
         self._listener.close()
 
     def connect(self, address: str) -> NodeLink:
+        return self._connect(address, self._events, lambda user: self._connect(address, user, None))
+
+    def _connect(self, address: str, user: LinkUser, again: Callable[[LinkUser], Link] | None) -> Link:
         host, _, port = address.rpartition(":")
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         code = connection.connect_ex((host, int(port)))
@@ -97,7 +106,7 @@ class TcpTransport:
             connection.close()
             raise OSError(code, os.strerror(code))
         tls = None if is_loopback(host) else TlsSession(None, self._fingerprints.get(address, ""))
-        return Link(self._loop, connection, self._token, False, self._events, tls)
+        return Link(self._loop, connection, self._token, False, user, tls, again=again)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -107,7 +116,8 @@ class TcpTransport:
                 return
             tls = None if self._certificate is None else TlsSession(self._certificate)
             must_encrypt = not is_loopback(host)
-            self._events.accepted(Link(self._loop, connection, self._token, True, self._events, tls, must_encrypt))
+            link = Link(self._loop, connection, self._token, True, self._events, tls, must_encrypt, self._named)
+            self._events.accepted(link)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,8 +1,8 @@
 """Requests for room in the arena, which wait while others read what could make room.
 
 Runs in the daemon's thread. What a process reads stays where it is, so an arena that is full of such objects, or in
-pieces because of them, has room again as soon as they let go. Only who waits for nobody but itself, or waits too long,
-is told that there is none.
+pieces because of them, has room again as soon as they let go; and a disk that is full may have room again. Only who
+waits for nobody but itself, or waits too long, is told that there is none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class RoomRequests:
 
         def try_it() -> None:
             answer = attempt(payload)
-            if answer is None and self._port.is_read_by_others(process[0]) and self._loop.now() < deadline:
+            may_come = self._spilling.trouble or self._port.is_read_by_others(process[0])
+            if answer is None and may_come and self._loop.now() < deadline:
                 self._loop.call_later(RETRY_S, try_it)
             else:
                 self._port.send(*process, kind, answer or refuse(payload))

@@ -34,33 +34,35 @@ class Spilling:
         self._name_of_slot = name_of_slot
         """Who a slot is, for a person."""
         self._fd = -1
+        self.trouble = ""
+        """What the disk refused the last object with; empty when it took it."""
         text = os.environ.get(VARIABLE, "")
         if text and not text.isdigit():
             raise ValueError(f"{VARIABLE} must be a number of bytes, but got {text!r}")
         self._limit = int(text) if text else None
 
     def need_space(self, payload: bytes) -> bytes | None:
-        """The body of the SPACE record that answers a NEED_SPACE; None when there is no room now."""
+        """The body of the SPACE record that answers a NEED_SPACE; None when there is no room now, also on disk."""
         (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
         if wanted > (arena := self._port.statistics()["arena_bytes"]):
             text = f"{_size(wanted)} do not fit: larger than the whole store ({_size(arena)}). {_LARGER}"
             return kinds.SPACE_BODY.pack(0) + text.encode()
-        why = ""
         try:
             if (freed := self._spill(wanted)) == 0 and self._port.has_room(wanted):
                 freed = wanted  # somebody else has freed it meanwhile
             if freed:
                 return kinds.SPACE_BODY.pack(freed)
             if not self._has_room(wanted):
-                why = f"{VARIABLE} lets no more than {self._limit} bytes be spilled"
-        except OSError as error:
-            why = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
-        return self.refuse_space(payload, why) if why else None
+                return self.refuse_space(payload, f"{VARIABLE} lets no more than {self._limit} bytes be spilled")
+        except OSError:
+            pass  # `trouble` has it; space may come
+        return None
 
     def refuse_space(self, payload: bytes, why: str = "") -> bytes:
         """The body of the SPACE record that says why there is none."""
         (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
-        story = self._story(f"{_size(wanted)} do not fit", why or self._why_nothing_was_freed())
+        why = why or self.trouble or self._why_nothing_was_freed()
+        story = self._story(f"{_size(wanted)} do not fit", why)
         return kinds.SPACE_BODY.pack(0) + story.encode()
 
     def make_room(self, wanted: int) -> bool:
@@ -92,11 +94,17 @@ class Spilling:
 
     def _spill(self, wanted: int) -> int:
         """So many bytes were freed."""
-        if not self._has_room(wanted):
-            self._port.spill(0, self._file())  # gives the space of objects that are gone back
+        try:
             if not self._has_room(wanted):
-                return 0
-        return self._port.spill(wanted, self._file())
+                self._port.spill(0, self._file())  # gives the space of objects that are gone back
+                if not self._has_room(wanted):
+                    return 0
+            freed = self._port.spill(wanted, self._file())
+        except OSError as error:
+            self.trouble = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
+            raise
+        self.trouble = ""
+        return freed
 
     def _has_room(self, wanted: int) -> bool:
         if self._limit is None:

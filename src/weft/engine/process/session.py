@@ -131,8 +131,9 @@ def _attach(options: InitOptions) -> None:
             False,
             -1 if local is not None else attachment.socket.fileno(),
         )
-        from weft.engine.process import refs
+        from weft.engine.process import lineage_limits, refs
 
+        lineage_limits.apply()
         refs.install()
         context_state.reset(
             job=attachment.job,

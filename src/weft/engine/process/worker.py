@@ -63,8 +63,9 @@ def main(segment_fd: int, event_fd: int, slot: int, generation: int, birth: Birt
     sys.breakpointhook = _break_here
     host = WorkerHost()
     _native.attach(segment_fd, event_fd, slot, generation, host, os.urandom(12), True)
-    from weft.engine.process import refs
+    from weft.engine.process import lineage_limits, refs
 
+    lineage_limits.apply()
     refs.install()
     if birth is not None:
         host.bind(birth.job, birth.packages, birth.variables, birth.failure)

@@ -114,6 +114,7 @@ class SimLink:
         self._network = transport.network
         self.other: SimLink | None = None
         self.peer = 0
+        self.address = ""
         self.records: Records | None = None
         self.is_closed = False
         self._last = 0.0
