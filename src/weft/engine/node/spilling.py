@@ -77,7 +77,7 @@ class Spilling:
         entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
         try:
             ok, why = self._port.restore(entry, generation, self._file())
-            while not ok and "room" in why and self._spill(1):  # one object after the other
+            while not ok and "room" in why and self.make_room(1):  # one object after the other
                 ok, why = self._port.restore(entry, generation, self._file())
         except OSError as error:
             ok, why = False, f"reading it back failed: {error.strerror or error}"
@@ -89,7 +89,7 @@ class Spilling:
     def refuse_restore(self, payload: bytes) -> bytes:
         """The body of the RESTORED record that says why it stays on disk."""
         entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
-        story = self._story("a spilled object does not fit back", self._why_nothing_was_freed())
+        story = self._story("a spilled object does not fit back", self.trouble or self._why_nothing_was_freed())
         return kinds.RESTORED_BODY.pack(entry, generation, 0, 0) + story.encode()
 
     def _spill(self, wanted: int) -> int:
