@@ -88,7 +88,7 @@ def server_loop(config: dict[str, Any]) -> None:
     with config["server"].join(rank) as link:
 
         def step() -> None:
-            link.pull(into=parameters)
+            link.pull(into=parameters, copy=False)
             gradients(model, inputs, labels)
             if is_slow:
                 time.sleep(SLOW_S)

@@ -218,7 +218,8 @@ def test_a_rank_must_be_one_of_the_workers(shared_weft_session: Any) -> None:
         server_of(2).join(2)
 
 
-def test_torch_tensors_are_pulled_into_and_pushed_from(shared_weft_session: Any) -> None:
+@pytest.mark.parametrize("copy", [True, False])
+def test_torch_tensors_are_pulled_into_and_pushed_from(shared_weft_session: Any, copy: bool) -> None:
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(3, 1)
     server = train.ParameterServer(dict(model.named_parameters()), train.SGD(0.5), workers=1)
@@ -226,5 +227,11 @@ def test_torch_tensors_are_pulled_into_and_pushed_from(shared_weft_session: Any)
     with server.join(0) as link:
         model(torch.ones(1, 3)).sum().backward()
         link.push({name: parameter.grad for name, parameter in model.named_parameters()})
-        link.pull(into=dict(model.named_parameters()))
+        pulled = link.pull(into=dict(model.named_parameters()), copy=copy)
+        assert (model.weight.data_ptr() == pulled["weight"].ctypes.data) == (not copy)
+        if not copy:
+            with pytest.raises(ValueError, match=r"bias must be of shape \(1,\), but got \(2,\)"):
+                link.pull(into={"bias": torch.ones(2)}, copy=False)
+            with pytest.raises(TypeError, match="bias is a ndarray"):
+                link.pull(into={"bias": np.ones(1)}, copy=False)
     assert torch.equal(model.weight, before - 0.5)

@@ -7,7 +7,8 @@ new array, where NumPy's and PyTorch's are written in place.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from weft.util.shared_block import ELEMENT_TYPES
 
-__all__ = ["HostArray", "host_array"]
+__all__ = ["HostArray", "host_array", "show_in"]
 
 Storage = npt.NDArray[Any]
 
@@ -51,6 +52,21 @@ def host_array(array: Any, written: bool) -> HostArray:
     if written and not host.memory.flags.writeable:
         raise ValueError("an array that is written in place must be writable: pass a copy")
     return host
+
+
+def show_in(tensors: Mapping[str, Any], arrays: Mapping[str, Storage]) -> None:
+    """Have tensors of PyTorch be the memory of the arrays of the same names. Nothing keeps them from being written."""
+    for name, tensor in tensors.items():
+        if not _is_from("torch", "Tensor", tensor):
+            raise TypeError(
+                f"only a tensor of PyTorch can be given other memory, but {name} is a {type(tensor).__name__}"
+            )
+        if tuple(tensor.shape) != arrays[name].shape:
+            raise ValueError(f"{name} must be of shape {arrays[name].shape}, but got {tuple(tensor.shape)}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the arrays can not be written
+        for name, tensor in tensors.items():
+            tensor.data = sys.modules["torch"].from_numpy(arrays[name])
 
 
 def _is_from(module: str, name: str, array: Any) -> bool:

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 import weft
-from weft.train.arrays import host_array
+from weft.train.arrays import host_array, show_in
 from weft.train.optimizers import Optimizer
 from weft.train.server_state import ServerState
 from weft.train.shard import ParameterShard, Published, ShardState
@@ -174,17 +174,22 @@ class WorkerLink:
         self.version = 0
         """Steps that were in the parameters pulled last; of the shard with the fewest."""
 
-    def pull(self, into: Mapping[str, Any] | None = None) -> Arrays:
+    def pull(self, into: Mapping[str, Any] | None = None, copy: bool = True) -> Arrays:
         """The parameters, read-only views of shared memory: of the step that the last push was for, or newer.
 
-        With `into`, they are copied into these arrays or tensors too (PyTorch: `dict(model.named_parameters())`)."""
+        With `into`, they are copied into these arrays or tensors too (PyTorch: `dict(model.named_parameters())`). With
+        `copy=False` PyTorch's tensors become the shared memory itself, until the next pull: whoever writes into them,
+        such as an optimizer, changes them for other workers too."""
         if self._coming is not None:
             coming, self._coming = self._coming, None
             published: list[Published] = weft.get(coming)
             self.version = min(version for version, _ in published)
             self._arrays = _read(published)
-        for name, target in (into or {}).items():
-            np.copyto(host_array(target, written=True).memory, self._arrays[name])
+        if into is not None and not copy:
+            show_in(into, self._arrays)
+        elif into is not None:
+            for name, target in into.items():
+                np.copyto(host_array(target, written=True).memory, self._arrays[name])
         return dict(self._arrays)
 
     def push(self, gradients: Mapping[str, Any], weight: float = 1.0) -> None:

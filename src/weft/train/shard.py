@@ -62,7 +62,8 @@ class ParameterShard:
         self._holds: set[str] = set()
         self._held_at = 0
         self._failure: Exception | None = None
-        self._changed = asyncio.Event()
+        self._waiting: set[asyncio.Future[bool]] = set()
+        """Of those that wait for a change: True by a change, False by the time for a look."""
         self._looking = asyncio.Lock()
 
     # ---- workers ----
@@ -110,8 +111,9 @@ class ParameterShard:
                 self._step(gradients)
             except Exception as error:  # half of the parameters may have moved: nobody may go on with them
                 self._failure = error
-        self._changed.set()
-        self._changed = asyncio.Event()
+        for waiting in self._waiting:
+            _tell(waiting, True)
+        self._waiting.clear()
 
     def _step(self, gradients: Sequence[tuple[Mapping[str, Any], float]]) -> None:
         weights = [weight for _, weight in gradients]
@@ -130,13 +132,20 @@ class ParameterShard:
     # ---- waiting ----
 
     async def _until(self, condition: Callable[[], bool], late: Callable[[], Exception]) -> None:
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
         while not condition() and self._failure is None:
-            if asyncio.get_running_loop().time() > deadline:
+            if loop.time() > deadline:
                 raise late()
+            change = loop.create_future()
+            self._waiting.add(change)
+            timer = loop.call_later(LOOK_S, _tell, change, False)
             try:
-                await asyncio.wait_for(self._changed.wait(), LOOK_S)
-            except asyncio.TimeoutError:  # another class before Python 3.11
+                has_changed = await change
+            finally:
+                timer.cancel()
+                self._waiting.discard(change)
+            if not has_changed:
                 await self._look_for_the_dead()
 
     async def _look_for_the_dead(self) -> None:
@@ -192,6 +201,11 @@ class ParameterShard:
     def _end_hold(self, token: str) -> None:
         self._holds.discard(token)
         self._advance()
+
+
+def _tell(waiting: asyncio.Future[bool], has_changed: bool) -> None:
+    if not waiting.done():
+        waiting.set_result(has_changed)
 
 
 def _mean(arrays: list[npt.NDArray[Any]], weights: Sequence[float], out: npt.NDArray[Any]) -> None:
