@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from weft.util.state import (
     get_placement_group,
     get_task,
     list_actors,
+    list_cluster_events,
     list_jobs,
     list_nodes,
     list_placement_groups,
@@ -149,3 +151,31 @@ def test_long_listings_are_read_in_pages() -> None:
 def test_wrong_questions_are_refused(options: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         list_nodes(**options)
+
+
+def test_what_nobody_asked_for_is_in_the_chronicle() -> None:
+    @weft.remote
+    class Falling:
+        def pid(self) -> int:
+            return os.getpid()
+
+        def fall(self) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def told_of(actor: Any) -> list[tuple[str, str]]:
+        rows = list_cluster_events(filters=[("subject_id", "=", actor._actor_id.hex())])
+        return [(row.severity, row.message) for row in rows]
+
+    mortal, restarting, asked_to_end = Falling.remote(), Falling.options(max_restarts=1).remote(), Falling.remote()
+    weft.get([actor.pid.remote() for actor in (mortal, restarting, asked_to_end)])
+    weft.kill(asked_to_end)
+    with pytest.raises(weft.exceptions.ActorDiedError):
+        weft.get(mortal.fall.remote())
+    with pytest.raises(weft.exceptions.ActorUnavailableError):
+        weft.get(restarting.fall.remote())
+    [(severity, message)] = told_of(mortal)
+    assert severity == "ERROR" and "Falling" in message and "max_restarts=0" in message
+    [(severity, message)] = told_of(restarting)
+    assert severity == "WARNING" and "is restarting (1 of 1)" in message
+    assert not told_of(asked_to_end)
+    assert "the driver of job 1 attached" in list_cluster_events()[-1].message

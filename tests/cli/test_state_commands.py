@@ -63,7 +63,7 @@ def rows(head: Head, what: str, *options: str) -> list[dict[str, Any]]:
 
 def test_every_kind_is_listed_for_people_and_for_programs(head: Head, gate: Any) -> None:
     kept = weft.put(b"x" * (1 << 20))
-    for kind in ("tasks", "actors", "objects", "nodes", "jobs", "workers", "placement-groups"):
+    for kind in ("tasks", "actors", "objects", "nodes", "jobs", "workers", "placement-groups", "cluster-events"):
         ended = head.cli("list", kind)
         assert ended.returncode == 0 and ended.stdout, (kind, ended.stderr)
         assert "\x1b" not in ended.stdout

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,6 +21,7 @@ from weft.engine.cluster.client import Client
 from weft.engine.process import rpc
 from weft.exceptions import ActorDiedError
 from weft.util.placement_group import placement_group, remove_placement_group
+from weft.util.state import list_cluster_events
 
 pytestmark = pytest.mark.timeout(90)
 ON_HEAD = {"resources": {"first": 1}}
@@ -92,6 +94,30 @@ class Counter:
 @weft.remote
 def double(number: int) -> int:
     return 2 * number
+
+
+@weft.remote(max_retries=1)
+def die_once(folder: str) -> str:
+    try:
+        os.close(os.open(f"{folder}/died", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return "done"
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+def test_the_new_head_goes_on_with_the_chronicle_of_the_old_one(nodes: HeadAndOthers, tmp_path: Path) -> None:
+    assert weft.get(die_once.options(**AWAY).remote(str(tmp_path)), timeout=30) == "done"
+    wait_until(lambda: any("a worker of job" in row.message for row in list_cluster_events()))
+    old = nodes.head.node_id
+    nodes.kill_head()
+    wait_until(lambda: any("took over as head" in row.message for row in list_cluster_events()))
+    told = list_cluster_events()[::-1]
+    joined = [row.subject_id for row in told if row.message.endswith("joined")]
+    assert joined[-2:] == [node.node_id for node in nodes.others], "told by the head that is dead"
+    assert any(row.source_type == "WORKER" and "a worker of job" in row.message for row in told)
+    assert any(row.subject_id == old and "is gone" in row.message and row.severity == "WARNING" for row in told)
+    assert [row.time_s for row in told] == sorted(row.time_s for row in told)
 
 
 def test_tasks_and_actors_of_a_running_job_go_on_while_the_head_is_killed(nodes: HeadAndOthers) -> None:

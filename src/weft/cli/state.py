@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from weft.cli.options import Commands, add_address, add_command, add_json, print_json, size, table
+from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, size, table
 from weft.engine.cluster.client import Client
 
-KINDS = ("tasks", "actors", "objects", "nodes", "jobs", "workers", "placement-groups")
+KINDS = ("tasks", "actors", "objects", "nodes", "jobs", "workers", "placement-groups", "cluster-events")
 _Row = Mapping[str, Any]
 _Column = tuple[str, Callable[[_Row], Any]]
 SHORT = 12
@@ -97,6 +97,8 @@ COLUMNS: dict[str, Sequence[_Column]] = {
                 _short("node_id")),
     "placement-groups": (("group", lambda row: str(row["group"])[:SHORT]), _plain("name"), _plain("state"),
                          _plain("strategy"), ("bundles", lambda row: "; ".join(map(_amounts, row["bundles"])))),
+    "cluster-events": (("time", lambda row: clock(row["time_s"])), _plain("severity"), _plain("source_type", "source"),
+                       _short("node_id"), _plain("message")),
 }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "get_task",
     "get_worker",
     "list_actors",
+    "list_cluster_events",
     "list_jobs",
     "list_nodes",
     "list_objects",
@@ -187,6 +188,11 @@ def _ask_own_daemon(method: str, limit: int) -> list[dict[str, Any]]:
 list_nodes = _listing("list_nodes", _nodes, "Nodes, dead ones too: node_id, node_ip, state, resources_total, labels...")
 list_workers = _listing("list_workers", _of_all("list_workers"), "Worker processes and drivers: worker_id, pid, ...")
 list_actors = _listing("list_actors", _of_one("list_actors"), "Actors, dead ones too: actor_id, class_name, state, ...")
+list_cluster_events = _listing(
+    "list_cluster_events",
+    _of_one("list_cluster_events"),
+    "What happened to nodes, heads, drivers, actors and workers, the latest first: time_s, severity, message, ...",
+)
 list_jobs = _listing("list_jobs", _of_one("list_jobs"), "Drivers: job_id, pid, status, ...")
 list_tasks = _listing("list_tasks", _of_all("list_tasks"), "Tasks and calls: task_id, name, state, worker_pid, ...")
 list_objects = _listing("list_objects", _of_all("list_objects"), "Objects by owner: object_id, object_size, pid, ...")

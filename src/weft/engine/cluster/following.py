@@ -43,7 +43,8 @@ MARK_S = 0.1
 FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, kinds.ACTOR_CREATED, kinds.FUNCTION))
 HEAD_METHODS = frozenset(
     "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys "
-    "create_group get_group list_groups list_actors list_jobs actor_log_open actor_log_append".split()
+    "create_group get_group list_groups list_actors list_jobs list_cluster_events actor_log_open "
+    "actor_log_append".split()
 )
 ONCE = frozenset(("job_submit", "job_upload", "drain"))
 """Operations that are not asked for a second time when the head dies: whether they were done is not known."""

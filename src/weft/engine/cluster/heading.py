@@ -17,6 +17,7 @@ from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.control.tables import HEADS
+from weft.engine.node.chronicle import HEAD, WARNING
 from weft.engine.node.loop import Timer
 from weft.engine.state import events as ev
 from weft.engine.state import headship as do
@@ -265,6 +266,7 @@ class Heading:
         shell.following.register()
         link.send(lm.Registered(message.epoch, "" if self.store is None else self.store.address))
         shell.following.ask_again()
+        self._daemon.chronicle.head_is_there()
         shell.estates.tell_again()
         shell.reporting.report()
 
@@ -338,6 +340,11 @@ class Heading:
         self._found, self._bundles = {}, {}
         self._daemon.operations.ask_head = None
         self._is_ready = True
+        own = self._shell.members.own
+        self._daemon.chronicle.note(
+            HEAD, own.node_id, f"node {own.node_id[:8]} at {own.address} took over as head", WARNING
+        )
+        self._daemon.chronicle.head_is_there()
         self._stores[self._shell.members.own.number] = self.store.address if self.store is not None else ""
         for process, kind, payload in self._shell.following.became_head():
             self._daemon.handle_record(process, kind, payload)

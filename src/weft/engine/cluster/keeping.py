@@ -1,5 +1,5 @@
 """What the acting head writes to the control store, so that another node can take over: nodes, actors, names,
-placement groups, jobs, keys and values.
+placement groups, jobs, keys and values, the chronicle.
 
 Runs in the daemon's thread, on the head only. Rows are written behind what happens, never before it: who must know
 that something is safe asks to be called `when_kept`. Processes in rows are named as all nodes know them, and the
@@ -16,7 +16,7 @@ import msgspec
 
 from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.store import Store
-from weft.engine.control.tables import ACTOR_LOGS, ACTORS, FUNCTIONS, GROUPS, JOBS, KV, KV_DONE, NODES
+from weft.engine.control.tables import ACTOR_LOGS, ACTORS, EVENTS, FUNCTIONS, GROUPS, JOBS, KV, KV_DONE, NODES
 from weft.engine.state.actors import ALIAS, Actor
 from weft.engine.state.chain_rows import Delete, Put, Write
 from weft.engine.state.instructions import Fault, PublishGroup, RecordActor
@@ -36,7 +36,7 @@ STATE, ALIASED = b"s", b"a"
 ACTOR_KEY_BYTES = 16
 DRIVER, SUBMISSION = b"d", b"s"
 """At the beginning of a job's key."""
-MIRRORED = (KV_DONE, KV, ACTOR_LOGS)
+MIRRORED = (KV_DONE, KV, ACTOR_LOGS, EVENTS)
 """Tables of the daemon's memory whose every change is written."""
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -26,6 +26,7 @@ from weft.engine.cluster.records import IncomingRecords, OutgoingRecords
 from weft.engine.cluster.reporting import Reporting
 from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink, Transport
+from weft.engine.node.chronicle import NODE, WARNING
 from weft.engine.state import events as ev
 from weft.engine.state.actors import NODE_LOST
 from weft.engine.state.asking import Asking
@@ -36,7 +37,7 @@ from weft.engine.state.resources import to_amounts, to_floats
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalProcess, Member
-from weft.engine.wire.messages import Request, Warn
+from weft.engine.wire.messages import Happening, Request, Warn
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
@@ -109,6 +110,7 @@ class ClusterShell:
             lm.WantPlace: places.wanted,
             lm.Ping: self._ping_came,
             lm.Pong: self._pong_came,
+            lm.Happened: lambda _, message: self._daemon.chronicle.came(message.what),
             lm.Imported: lambda link, message: objects.was_imported(link.peer, message),
             lm.Gone: lambda link, message: objects.is_gone(link.peer, message),
             lm.Free: lambda _, message: objects.free(message),
@@ -172,6 +174,7 @@ class ClusterShell:
             if (member := self.members.members.get(number)) is not None:
                 self.linked(member)
         self.heading.start()
+        self._daemon.chronicle.head_is_there()
         self.reporting.beat()
         self.on_joined()
 
@@ -223,7 +226,16 @@ class ClusterShell:
     def head_lost(self, reason: str, is_certain: bool) -> None:
         self.heading.lost(reason, is_certain)
 
+    def tell_head(self, head: int, one: Happening) -> bool:
+        """Whether it is on its way."""
+        return self.members.send(head, lm.Happened(one))
+
     def keep_member(self, member: Member, then: Callable[[], None]) -> None:
+        what = f"node {member.node_id[:8]} at {member.address}"
+        if member.is_alive:
+            self._daemon.chronicle.note(NODE, member.node_id, f"{what} joined")
+        else:
+            self._daemon.chronicle.note(NODE, member.node_id, f"{what} is gone: {member.death}", WARNING)
         self.keeping.member(member, then)
 
     def records_came(self, link: NodeLink, batch: memoryview) -> None:

@@ -24,6 +24,7 @@ import msgspec
 from weft import _native
 from weft.engine.control.tables import ACTORS, JOBS, NODES, Delete, MemoryTables, Put
 from weft.engine.node import handshake, intake
+from weft.engine.node.chronicle import ACTOR, DRIVER, ERROR, WARNING, WORKER, Chronicle
 from weft.engine.node.config import NodeConfig, NodeOffer
 from weft.engine.node.custody import CustodyShell
 from weft.engine.node.deadlocks import Deadlocks
@@ -44,11 +45,12 @@ from weft.engine.state import instructions as do
 from weft.engine.state.actors import Stage
 from weft.engine.state.cluster import NodeView
 from weft.engine.state.events import Process
+from weft.engine.state.instructions import Fault
 from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
 from weft.engine.state.workers import Place, how_ended
 from weft.engine.wire import kinds
-from weft.engine.wire.messages import LogLines, Message, Reply, Request
+from weft.engine.wire.messages import Happening, LogLines, Message, Reply, Request
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
@@ -90,6 +92,7 @@ class NodeDaemon:
         """Its part in a cluster, where there is one."""
         self.error = ""
         """Why the node ended, when it was not asked to."""
+        self.chronicle = Chronicle(self.tables, self.node_id, self._tell_head)
         self.functions = FunctionTable(self.tables)
         self._output = WorkerOutput(self.loop, self._deliver_output)
         self.spilling = Spilling(port, self._name_of_slot)
@@ -135,6 +138,7 @@ class NodeDaemon:
             self.state,
             self.port,
             self.tables,
+            self.chronicle,
             config.labels,
             self.node_id,
             self.address,
@@ -351,13 +355,32 @@ class NodeDaemon:
         self.tables.write([Put(ACTORS, one.actor, row) if one.state else Delete(ACTORS, one.actor)])
         if one.state == Stage.DEAD.value:
             self.requests.logs.drop(one.actor)
+        self._note_actor(one)
         if self.cluster is not None:
             self.cluster.keeping.actor(one)
+
+    def _note_actor(self, one: do.RecordActor) -> None:
+        """Tell the chronicle of what nobody asked for."""
+        actor = self.state.actors.by_id.get(one.actor)
+        if actor is None or actor.ending is not None:
+            return
+        if one.state == Stage.DEAD.value:
+            text = actor.cause.text if isinstance(actor.cause, Fault) else f"the constructor of {actor} raised"
+            self.chronicle.note(ACTOR, actor.id.hex(), text, ERROR)
+        elif one.state == Stage.PENDING.value and actor.incarnation and actor.unavailable is not None:
+            self.chronicle.note(ACTOR, actor.id.hex(), actor.unavailable.text, WARNING)
+
+    def _tell_head(self, one: Happening) -> bool | None:
+        if self.cluster is None or self.cluster.is_head:
+            return False
+        head = self.cluster.members.head
+        return True if head is not None and self.cluster.tell_head(head, one) else None
 
     def _end_job(self, one: do.EndJob) -> None:
         self.functions.end_job(one.job)
         self._sweep()
         self.tables.delete(JOBS, str(one.job).encode())
+        self.chronicle.note(DRIVER, str(one.job), f"job {one.job} is over")
         if self.cluster is not None:
             self.cluster.keeping.job_ended(one.job)
 
@@ -391,6 +414,7 @@ class NodeDaemon:
         self.last_job += 1
         self.feed(ev.DriverJoined(process, self.last_job, pid, is_founder))
         self.tables.put(JOBS, str(self.last_job).encode(), _encode({"pid": pid, "is_founder": is_founder}))
+        self.chronicle.note(DRIVER, str(self.last_job), f"the driver of job {self.last_job} attached (pid {pid})")
         address = self.address if self.cluster is None else self.cluster.cluster_address
         return handshake.Welcome(*process, self.last_job, self.node_id, address)
 
@@ -499,6 +523,8 @@ class NodeDaemon:
         actor = self.state.actors.of_worker(process)
         job = f" of job {worker.binding.job}" if worker.binding is not None else ""
         what = str(actor) if actor is not None else f"a worker{job}"
+        if actor is None:
+            self.chronicle.note(WORKER, str(worker.pid), f"{what} died: {reason}", WARNING)
         self.failures.append({"time_s": time.time(), "node_id": self.node_id, "what": f"{what} died: {reason}"})
 
     def restore_submissions(self, rows: list[bytes]) -> None:

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 MOST_EVENTS = 1 << 20
-_KEYS = {"actors": "actor_id", "jobs": "job_id", "placement_groups": "placement_group_id"}
+_KEYS = {
+    "actors": "actor_id",
+    "jobs": "job_id",
+    "placement_groups": "placement_group_id",
+    "cluster_events": "event_id",
+}
 _SURVEYED = ("tasks", "objects", "stacks")
 BOARDS = b"boards\0"
 
@@ -184,8 +189,8 @@ class Observation:
     # ---- rows ----
 
     def node_rows(self, params: dict[str, Any]) -> Any:
-        """Rows of one kind ("tasks", "objects", "stacks", "workers", "actors", "jobs", "placement_groups"), as this
-        node knows them. LookupError for another kind."""
+        """Rows of one kind ("tasks", "objects", "stacks", "workers", "actors", "jobs", "placement_groups",
+        "cluster_events"), as this node knows them. LookupError for another kind."""
         what, limit = _checked(params)
         if what in _SURVEYED:
             pending = Pending()

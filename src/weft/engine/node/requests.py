@@ -18,6 +18,7 @@ import msgspec
 
 from weft import _native
 from weft.engine.control.tables import ACTOR_LOGS, Delete, MemoryTables, Put
+from weft.engine.node.chronicle import Chronicle
 from weft.engine.node.kept_inputs import KeptInputs
 from weft.engine.node.key_values import KeyValues
 from weft.engine.node.survey import MOST_ROWS, Surveys
@@ -48,6 +49,7 @@ class Requests:
         state: NodeState,
         port: _native.NodePort,
         tables: MemoryTables,
+        chronicle: Chronicle,
         labels: dict[str, str],
         node_id: str,
         address: str,
@@ -62,6 +64,7 @@ class Requests:
         self._state = state
         self._port = port
         self._tables = tables
+        self._chronicle = chronicle
         self._labels = labels
         self._node_id = node_id
         self._address = address
@@ -306,6 +309,10 @@ class Requests:
             "namespace": actor.spec.namespace,
             "job": actor.job,
         }
+
+    def _do_list_cluster_events(self, process: Process, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """What happened to the cluster, the latest first."""
+        return self._chronicle.rows(_offset(params), _limit(params))
 
     def _do_list_actors(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
         """All actors that are known, dead ones too, in the order of their creation."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from weft.engine.wire.messages import CreateGroup, DriverHello
+from weft.engine.wire.messages import CreateGroup, DriverHello, Happening
 
 GlobalProcess: TypeAlias = tuple[int, int, int]
 GlobalObject: TypeAlias = tuple[int, int, int, int]
@@ -262,6 +262,12 @@ class Pong(LinkMessage, frozen=True):
     number: int
 
 
+class Happened(LinkMessage, frozen=True):
+    """To the head, for the cluster's chronicle."""
+
+    what: Happening
+
+
 # ---- placement groups: the head places them ---------------------------------------------------------
 
 
@@ -491,6 +497,7 @@ AnyMessage: TypeAlias = (
     | GroupNews
     | Ping
     | Pong
+    | Happened
     | Imported
     | Gone
     | Free

@@ -30,6 +30,19 @@ class DefineShape(Message):
     """Of the function that needs it, for messages to people."""
 
 
+class Happening(msgspec.Struct, frozen=True, array_like=True):
+    """A line of the cluster's chronicle (`node/chronicle`)."""
+
+    time_ns: int
+    severity: str
+    source: str
+    subject: str
+    """The id of what it happened to."""
+    node_id: str
+    """Where it was seen."""
+    text: str
+
+
 class DriverHello(Message):
     """A driver's first message: what its workers need to run its functions."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft.engine.cluster.shell import ClusterShell
 from weft.engine.control.tables import MemoryTables, Write
+from weft.engine.node.chronicle import Chronicle
 from weft.engine.node.custody import CustodyShell
 from weft.engine.node.daemon import NodeDaemon
 from weft.engine.node.functions import FunctionTable
@@ -114,6 +115,7 @@ class SimDaemon(NodeDaemon):
         self.tables = CountedTables(node.cluster)
         self.cluster = None
         self.error = ""
+        self.chronicle = Chronicle(self.tables, self.node_id, self._tell_head, lambda: int(self.loop.now() * 1e9))
         self.functions = FunctionTable(self.tables)
         self._output = cast(Any, SimOutput())
         self.spilling = cast(Any, None)

@@ -20,6 +20,7 @@ import msgspec
 from weft import _native
 from weft.engine.control.tables import MemoryTables
 from weft.engine.node import intake
+from weft.engine.node.chronicle import Chronicle
 from weft.engine.node.config import NodeConfig, decide
 from weft.engine.node.requests import Requests
 from weft.engine.node.spilling import Spilling
@@ -56,10 +57,12 @@ class LocalNode:
         self._state = NodeState(offer.total, offer.gpu_ids)
         self._state.own.name(self.node_id, options.labels)
         self._spilling = Spilling(self._port, lambda slot: f"this process (pid {os.getpid()})")
+        tables = MemoryTables()
         self._requests = Requests(
             self._state,
             self._port,
-            MemoryTables(),
+            tables,
+            Chronicle(tables, self.node_id, lambda _: False),
             options.labels,
             self.node_id,
             ADDRESS,
