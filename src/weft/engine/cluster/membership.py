@@ -203,11 +203,11 @@ class Membership:
             elif isinstance(one, do.Use):
                 link = self.links[one.number] = self._open[one.link]
                 link.peer = one.number
-                link.address = self.state.members[one.number].address
                 link.records = self._owner.records_of(one.number)
             elif isinstance(one, do.Connect):
                 self._connect(one)
             elif isinstance(one, do.Linked):
+                self.links[one.member.number].address = one.member.address
                 self._owner.linked(one.member)
             elif isinstance(one, do.NodeGone):
                 self.links.pop(one.number, None)
