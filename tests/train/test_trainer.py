@@ -233,7 +233,8 @@ def test_a_loop_can_be_tried_without_a_trainer(weft_session: Any) -> None:
     [
         ({"workers": 0}, "workers must be at least 1"),
         ({"workers": 2, "min_workers": 3}, "min_workers must be from 1 to 2, but got 3"),
-        ({"backend": "mpi"}, "backend must be one of weft, torch, jax, xgboost, lightgbm, but got 'mpi'"),
+        ({"backend": "mpi"}, "backend must be one of weft, torch, nccl, gloo, jax, xgboost, lightgbm, but got 'mpi'"),
+        ({"backend": "nccl"}, r"needs a GPU for every worker: resources=.* but got resources=\{'CPU': 1\}"),
         ({"keep_checkpoints": 0}, "keep_checkpoints must be at least 1"),
     ],
 )

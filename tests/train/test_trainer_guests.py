@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import weft
 from weft import train, tune
 
 STEPS = 4
@@ -32,7 +33,23 @@ def torch_curve(share: slice, wrap: Any) -> list[float]:
     return losses
 
 
-def test_ddp_has_the_curve_of_one_process(weft_session: Any, tmp_path: Path) -> None:
+def test_nccl_says_what_it_needs_where_no_gpu_is(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("here is a GPU")
+    weft.init(num_cpus=2, num_gpus=2)
+    try:
+        trainer = train.Trainer(
+            lambda: None, workers=2, backend="nccl", resources={"CPU": 1, "GPU": 1}, storage_path=tmp_path
+        )
+        with pytest.raises(RuntimeError, match=r'"nccl" needs a GPU for every worker, but rank [01] on .* has none'):
+            trainer.fit()
+    finally:
+        weft.shutdown()
+
+
+@pytest.mark.parametrize("backend", ["torch", "gloo"])
+def test_ddp_has_the_curve_of_one_process(weft_session: Any, tmp_path: Path, backend: str) -> None:
     pytest.importorskip("torch")
 
     def loop() -> None:
@@ -41,7 +58,7 @@ def test_ddp_has_the_curve_of_one_process(weft_session: Any, tmp_path: Path) -> 
         for loss in context.group.all_reduce(losses, "mean"):
             train.report({"loss": loss})
 
-    result = train.Trainer(loop, workers=2, backend="torch", storage_path=tmp_path).fit()
+    result = train.Trainer(loop, workers=2, backend=backend, storage_path=tmp_path).fit()
     expected = torch_curve(slice(0, 16), lambda model: model)
     np.testing.assert_allclose([metrics["loss"] for metrics in result.history], expected, rtol=1e-5)
 

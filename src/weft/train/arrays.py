@@ -87,7 +87,10 @@ def _of_numpy(array: Storage, restore: Callable[[Storage], Any]) -> HostArray:
 def _of_torch(tensor: Any) -> HostArray:
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
-        raise TypeError(f"a tensor must be on the CPU, but got one on {tensor.device}")
+        raise TypeError(
+            f"a tensor must be on the CPU, but got one on {tensor.device}: between GPUs, use torch.distributed in a "
+            'trainer with backend="nccl"'
+        )
     bare = tensor.detach()
     if bare.dtype is not torch.bfloat16:
         return _of_numpy(bare.numpy(), torch.from_numpy)

@@ -16,7 +16,9 @@ from weft.train.session import TrainContext, get_context
 
 __all__ = ["BACKENDS", "free_address", "keeps_processes", "lightgbm_network", "prepare_model", "running"]
 
-BACKENDS = ("weft", "torch", "jax", "xgboost", "lightgbm")
+BACKENDS = ("weft", "torch", "nccl", "gloo", "jax", "xgboost", "lightgbm")
+_TORCH = ("torch", "nccl", "gloo")
+"""PyTorch's: "torch" takes NCCL where workers have GPUs, gloo elsewhere."""
 
 
 def keeps_processes(backend: str) -> bool:
@@ -34,8 +36,8 @@ def free_address(ip: str) -> str:
 @contextlib.contextmanager
 def running(backend: str, context: TrainContext, addresses: Sequence[str], timeout_s: float) -> Iterator[None]:
     """Set up around a loop; each rank has one of the addresses to listen at."""
-    if backend == "torch":
-        with _torch(context, addresses[0], timeout_s):
+    if backend in _TORCH:
+        with _torch(backend, context, addresses[0], timeout_s):
             yield
     elif backend == "jax":
         with _jax(context, addresses[0], timeout_s):
@@ -49,10 +51,17 @@ def running(backend: str, context: TrainContext, addresses: Sequence[str], timeo
 
 
 @contextlib.contextmanager
-def _torch(context: TrainContext, address: str, timeout_s: float) -> Iterator[None]:
+def _torch(backend: str, context: TrainContext, address: str, timeout_s: float) -> Iterator[None]:
     import torch
     from torch import distributed
 
+    has_gpu = torch.cuda.is_available()
+    if backend == "nccl" and not has_gpu:
+        why = "PyTorch sees no GPU" if torch.version.cuda else "this PyTorch is built without CUDA"
+        raise RuntimeError(
+            f'backend "nccl" needs a GPU for every worker, but rank {context.rank} on {socket.gethostname()} has none: '
+            f'{why}. backend="torch" takes gloo there.'
+        )
     host, _, port = address.rpartition(":")
     os.environ.update(
         MASTER_ADDR=host,
@@ -64,7 +73,7 @@ def _torch(context: TrainContext, address: str, timeout_s: float) -> Iterator[No
     if host.startswith("127."):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     distributed.init_process_group(
-        "nccl" if torch.cuda.is_available() else "gloo",
+        ("nccl" if has_gpu else "gloo") if backend == "torch" else backend,
         init_method=f"tcp://{address}",
         rank=context.rank,
         world_size=context.size,

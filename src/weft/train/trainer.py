@@ -67,7 +67,8 @@ class Trainer:
     """Of each worker."""
     config: Mapping[str, Any] = field(default_factory=dict)
     backend: str = "weft"
-    """"weft", "torch" (torch.distributed with NCCL or gloo), "jax", "xgboost" or "lightgbm": what is set up."""
+    """What is set up: "weft", "torch" (torch.distributed with NCCL or gloo, or just "nccl" or "gloo"), "jax", "xgboost"
+    or "lightgbm"."""
     datasets: Mapping[str, Any] = field(default_factory=dict)
     name: str | None = None
     storage_path: str | os.PathLike[str] | None = None
@@ -86,6 +87,11 @@ class Trainer:
             raise ValueError(f"min_workers must be from 1 to {self.workers}, but got {self.min_workers}")
         if self.backend not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, but got {self.backend!r}")
+        if self.backend == "nccl" and self.resources.get("GPU", 0) < 1:
+            raise ValueError(
+                'backend "nccl" needs a GPU for every worker: resources={"CPU": 1, "GPU": 1}, but got '
+                f"resources={dict(self.resources)}"
+            )
         if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
             raise ValueError(f"keep_checkpoints must be at least 1 or None, but got {self.keep_checkpoints}")
 
