@@ -1,9 +1,10 @@
 """Modin's own tests on Weft's engine, beside Modin's plain Python engine: of what passes there, how much passes here?
 
-    python tests/weft_pandas/modin_suite.py --per-file 20
+    python tests/weft_pandas/modin_suite.py --per-file 20 [--small]
 
 Runs so many tests of each file (chosen by their names, so that the same ones run again), first on the Python engine,
-then those that passed on Weft, and prints the share and what failed. Without `--per-file` all of them: hours.
+then those that passed on Weft, and prints the share and what failed. Without `--per-file` all of them: hours. With
+`--small` no frame is large enough for the engine: what is tested is how small frames are given to pandas.
 """
 
 from __future__ import annotations
@@ -21,9 +22,17 @@ from typing import Any
 
 MODULES = ("dataframe", "test_series.py", "test_repartition.py")
 _ENVIRONMENT = ("WEFT_MODIN_PER_FILE", "WEFT_MODIN_ONLY", "WEFT_MODIN_OUTCOMES")
+SMALL = "small"
 
 
 # ---- as a plug-in of pytest, inside each of the two runs -------------------------------------------
+
+
+def pytest_configure(config: Any) -> None:
+    if "WEFT_PANDAS_SMALL_ROWS" in os.environ:
+        import weft.pandas
+
+        assert weft.pandas.DataFrame().get_backend() == "Pandas"
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
@@ -65,7 +74,7 @@ def run(engine: str, folder: Path, per_file: int, only: list[str] | None, module
     outcomes = folder / f"{engine}.jsonl"
     environment = {
         **os.environ,
-        "MODIN_ENGINE": engine,
+        **({"WEFT_PANDAS_SMALL_ROWS": str(10**9)} if engine == SMALL else {"MODIN_ENGINE": engine}),
         "PYTHONPATH": str(Path(__file__).parent),
         "WEFT_MODIN_PER_FILE": str(per_file),
         "WEFT_MODIN_OUTCOMES": str(outcomes),
@@ -97,6 +106,7 @@ def read_outcomes(path: Path) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--per-file", type=int, default=0, help="run so many tests of each file; 0: all")
+    parser.add_argument("--small", action="store_true", help="frames in pandas, by weft.pandas, instead of on Weft")
     parser.add_argument("--wanted", type=float, default=0.99, help="the share that must pass")
     parser.add_argument("--keep", type=Path, help="a folder for the logs of the two runs")
     parser.add_argument("modules", nargs="*", default=list(MODULES), help="below modin/tests/pandas")
@@ -111,7 +121,7 @@ def main() -> int:
         if not wanted:
             print((folder / "python.log").read_text()[-2000:])
             return 1
-        after = run("weft", folder, options.per_file, wanted, options.modules)
+        after = run(SMALL if options.small else "weft", folder, options.per_file, wanted, options.modules)
         missed = [name for name in wanted if after.get(name) != "passed"]
         for name in missed:
             print(f"{after.get(name, 'not run'):>8}  {name}")

@@ -153,3 +153,40 @@ def test_a_small_frame_stays_one_after_many_steps() -> None:
     assert isinstance(chained, pd.DataFrame)
     assert isinstance(chained["price"], pd.Series)
     assert frame.pin_backend()["key"].is_backend_pinned()
+
+
+def test_an_extension_for_small_frames_comes_before_ours() -> None:
+    from modin.pandas.api.extensions import register_dataframe_accessor
+
+    frame = pd.DataFrame({"a": [1, 2]})
+    register_dataframe_accessor("nunique", backend="Pandas")(lambda self: "mine")
+    try:
+        assert frame.nunique() == "mine"
+    finally:
+        del pd.DataFrame._extensions["Pandas"]["nunique"]
+    assert int(frame.nunique()["a"]) == 2
+
+
+def test_groups_of_a_small_frame_are_modins_to_programs() -> None:
+    from modin.pandas.groupby import DataFrameGroupBy, SeriesGroupBy
+
+    theirs = made(LIMIT)
+    groups = pd.DataFrame(theirs).groupby("word")
+    assert isinstance(groups, DataFrameGroupBy)
+    assert isinstance(groups.price, SeriesGroupBy)
+    highest = groups[["price"]].apply(lambda group: group.price.max())
+    assert_same(highest, theirs.groupby("word")[["price"]].apply(lambda group: group.price.max()))
+    assert_same(groups.price.agg(lambda column: column.max()), theirs.groupby("word").price.max())
+    assert [name for name, _ in groups] == ["loom", "warp", "weft"]
+    assert len(groups) == groups.ngroups == 3
+
+
+def test_places_of_a_small_frame_are_read_and_written() -> None:
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": [4.0, 5.0, 6.0]})
+    frame.loc[1, "a"] = 20
+    frame.iloc[0, 1] = 40.0
+    frame.at[2, "b"] = 60.0
+    assert (frame.loc[1, "a"], frame.iat[0, 1], frame.b.iloc[-1]) == (20, 40.0, 60.0)
+    assert frame.loc[lambda f: f.a > 1, "b"].tolist() == [5.0, 60.0]
+    with pytest.raises(IndexError):
+        frame.iloc[7]

@@ -1,23 +1,25 @@
 """Small frames: the methods that programs call most go straight to pandas, past Modin's layers.
 
-Modin's way of calling a method of a small frame is ten layers deep (casting, switching, defaulting, copying, columnar
-form), which costs a hundred times what `frame["b"]` costs in pandas. Here such a method is registered with Modin as an
-extension of the backend `Pandas`: it takes the pandas frame out, calls pandas, and wraps what comes back. Arguments
-that are neither plain values nor small frames, and calls that write in place, go Modin's way.
+Modin calls a method of a small frame through ten layers (casting of arguments, backends, defaulting, copying, columns
+as frames), which costs a hundred times what `frame["b"]` costs in pandas. Here these methods of Modin's classes are
+given another beginning: where the object is a small frame and the arguments are plain values or small frames, pandas is
+called with what they hold, and what comes back is wrapped. Everything else, calls that write in place, frames that are
+pinned to a backend and methods for which somebody registered an extension go Modin's way, as before.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import modin.pandas
-import numpy as np
 import pandas
-from modin.pandas.api import extensions
-from pandas._libs.lib import no_default
+from modin.pandas.base import BasePandasDataset
 
-from weft.pandas.small import SmallQueryCompiler, moved_when_grown, on_weft
+from weft.pandas import direct_groups, direct_indexing
+from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, plain, wrapped
+from weft.pandas.small import on_weft
 
 _BOTH = """
     abs round clip fillna ffill bfill isna isnull notna notnull astype replace where mask isin shift diff pct_change
@@ -31,68 +33,46 @@ _BOTH = """
 """.split()
 _FRAME = "__getitem__ merge join set_index melt pivot pivot_table stack corr cov assign select_dtypes".split()
 _SERIES = "__getitem__ between unique to_list tolist mode".split()
-
-_PLAIN = frozenset(
-    {
-        int,
-        float,
-        complex,
-        bool,
-        str,
-        bytes,
-        slice,
-        type,
-        type(None),
-        type(no_default),
-        type(pandas.NaT),
-        type(pandas.NA),
-    }
-    | {np.ndarray, np.float64, np.float32, np.int64, np.int32, np.bool_, np.datetime64, type(Ellipsis)}
-    | {pandas.Timestamp, pandas.Timedelta, pandas.RangeIndex, pandas.Index, pandas.DatetimeIndex, pandas.MultiIndex}
-    | {type(np.dtype(kind)) for kind in ("f8", "f4", "i8", "i4", "u1", "?", "O", "M8[ns]", "m8[ns]")}
-)
-_MODIN_WAY = object()
-"""In the place of an argument that pandas can not be given as it is."""
+_READ = "shape size empty values".split()
 
 
 def register() -> None:
-    """Tell Modin of all of them. Its classes must be loaded, and are not changed otherwise."""
+    """Change Modin's classes in this process, once."""
     kinds = (
-        (extensions.register_dataframe_accessor, modin.pandas.DataFrame, pandas.DataFrame, _BOTH + _FRAME),
-        (extensions.register_series_accessor, modin.pandas.Series, pandas.Series, _BOTH + _SERIES),
+        (modin.pandas.DataFrame, pandas.DataFrame, _BOTH + _FRAME),
+        (modin.pandas.Series, pandas.Series, _BOTH + _SERIES),
     )
-    for register_accessor, ours, theirs, names in kinds:
+    for ours, theirs, names in kinds:
         for name in names:
             if hasattr(ours, name) and hasattr(theirs, name):
-                modin_way = ours._extensions[None][name]
-                register_accessor(name, backend="Pandas")(_direct(name, theirs, modin_way))
-    apply_modin_way = modin.pandas.DataFrame._extensions[None]["apply"]
-
-    def apply(self: Any, func: Any, axis: Any = 0, *args: Any, **kwargs: Any) -> Any:
-        """On Weft where a function of Python is called for many rows."""
-        compiler = self._query_compiler
-        is_by_row = callable(func) and axis in (1, "columns") and type(compiler) is SmallQueryCompiler
-        if is_by_row and compiler.is_large_for_python():
-            self = modin.pandas.DataFrame(query_compiler=on_weft(compiler))
-        return apply_modin_way(self, func, axis, *args, **kwargs)
-
-    extensions.register_dataframe_accessor("apply", backend="Pandas")(apply)
+                setattr(ours, name, _direct(ours, theirs, name))
+        for name in _READ:
+            setattr(ours, name, _read_direct(name, getattr(ours, name)))
+        direct_groups.register(ours)
+        direct_indexing.register(ours)
+        ours.__getattribute__ = _looked_up(ours, ours.__getattribute__)
+    modin.pandas.DataFrame.apply = _applied(modin.pandas.DataFrame.apply)
 
 
-def _direct(name: str, theirs: type, modin_way: Callable[..., Any]) -> Callable[..., Any]:
-    method = getattr(theirs, name)
-    is_item, is_series = name == "__getitem__", theirs is pandas.Series
+def _direct(ours: Any, theirs: type, name: str) -> Callable[..., Any]:
+    method, modin_way, extended = getattr(theirs, name), getattr(ours, name), ours._extensions["Pandas"]
+    is_series, is_item = theirs is pandas.Series, name == "__getitem__"
 
+    @functools.wraps(modin_way)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         compiler = self._query_compiler
-        if type(compiler) is not SmallQueryCompiler or kwargs.get("inplace"):
+        if type(compiler) is not SmallQueryCompiler or kwargs.get("inplace") or self._pinned or name in extended:
             return modin_way(self, *args, **kwargs)
-        given = [value if type(value) in _PLAIN else _plain(value) for value in args]
-        named = {key: value if type(value) in _PLAIN else _plain(value) for key, value in kwargs.items()}
-        if any(value is _MODIN_WAY for value in (*given, *named.values())):
+        given = [plain(value) for value in args]
+        named = {key: plain(value) for key, value in kwargs.items()} if kwargs else kwargs
+        if MODIN_WAY in map(id, given) or (named and MODIN_WAY in map(id, named.values())):
             return modin_way(self, *args, **kwargs)
         source = compiler.as_series() if is_series else compiler.as_frame()
-        made = method(source, *given, **named)
+        try:
+            made = method(source, *given, **named)
+        except (TypeError, ValueError):
+            # Modin's own code calls these methods too, some with arguments that pandas does not know.
+            return modin_way(self, *args, **kwargs)
         if made is NotImplemented or made is source:
             return modin_way(self, *args, **kwargs)
         result = wrapped(made)
@@ -102,39 +82,49 @@ def _direct(name: str, theirs: type, modin_way: Callable[..., Any]) -> Callable[
             object.__setattr__(result, "_parent_axis", 1)
         return result
 
-    call.__name__ = name
     return call
 
 
-def _plain(value: Any) -> Any:
-    """What pandas can be given for it, or _MODIN_WAY."""
-    kind = type(value)
-    if kind is modin.pandas.DataFrame or kind is modin.pandas.Series:
-        compiler = value._query_compiler
+def _read_direct(name: str, modin_way: property) -> property:
+    read = modin_way.fget
+
+    def get(self: Any) -> Any:
+        compiler = self._query_compiler
         if type(compiler) is not SmallQueryCompiler:
-            return _MODIN_WAY
-        return compiler.as_series() if kind is modin.pandas.Series else compiler.as_frame()
-    if kind is list or kind is tuple:
-        made = [entry if type(entry) in _PLAIN else _plain(entry) for entry in value]
-        return _MODIN_WAY if any(entry is _MODIN_WAY for entry in made) else kind(made)
-    if kind is dict:
-        values = [entry if type(entry) in _PLAIN else _plain(entry) for entry in value.values()]
-        return _MODIN_WAY if any(entry is _MODIN_WAY for entry in values) else dict(zip(value, values, strict=True))
-    return value if kind in _PLAIN else _MODIN_WAY
+            return read(self)  # type: ignore[misc]
+        is_series = isinstance(self, modin.pandas.Series)
+        return getattr(compiler.as_series() if is_series else compiler.as_frame(), name)
+
+    return property(get, modin_way.fset, modin_way.fdel, modin_way.__doc__)
 
 
-def wrapped(made: Any) -> Any:
-    """A frame or series of Modin around one of pandas; anything else as it is."""
-    kind = type(made)
-    if kind is not pandas.DataFrame and kind is not pandas.Series:
-        return made
-    object.__setattr__(made, "_is_copy", None)
-    compiler = moved_when_grown(SmallQueryCompiler.around(made))
-    ours = modin.pandas.DataFrame if kind is pandas.DataFrame else modin.pandas.Series
-    if type(compiler) is not SmallQueryCompiler:
-        return ours(query_compiler=compiler)
-    # What the constructor does when it is given a query compiler, without its casting of arguments.
-    result = object.__new__(ours)
-    object.__setattr__(result, "_siblings", [])
-    object.__setattr__(result, "_query_compiler", compiler)
-    return result
+def _looked_up(ours: Any, modin_way: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """An attribute of a small frame that has cells is what its class says, unless an extension that is no function has
+    its name: Modin looks for those, and whether the frame is empty, at each access of each attribute."""
+    tables = [
+        table for owner in (ours, BasePandasDataset) for table in (owner._extensions["Pandas"], owner._extensions[None])
+    ]
+
+    def get(self: Any, item: str) -> Any:
+        compiler = object.__getattribute__(self, "__dict__").get("_query_compiler")
+        if type(compiler) is SmallQueryCompiler and compiler.has_cells():
+            for table in tables:
+                if item in table and not callable(table[item]):
+                    return modin_way(self, item)
+            return object.__getattribute__(self, item)
+        return modin_way(self, item)
+
+    return get
+
+
+def _applied(modin_way: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(modin_way)
+    def apply(self: Any, func: Any, axis: Any = 0, *args: Any, **kwargs: Any) -> Any:
+        """On Weft where a function of Python is called for many rows."""
+        compiler = self._query_compiler
+        is_by_row = callable(func) and axis in (1, "columns") and type(compiler) is SmallQueryCompiler
+        if is_by_row and not self._pinned and compiler.is_large_for_python():
+            self = modin.pandas.DataFrame(query_compiler=on_weft(compiler))
+        return modin_way(self, func, axis, *args, **kwargs)
+
+    return apply

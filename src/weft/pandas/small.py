@@ -119,6 +119,11 @@ class SmallQueryCompiler(NativeQueryCompiler):
     def row_count(self) -> int:
         return len(self._frame if self._series is None else self._series)
 
+    def has_cells(self) -> bool:
+        if self._series is not None:
+            return len(self._series) > 0
+        return len(self._frame.index) > 0 and len(self._frame.columns) > 0
+
     def is_large_for_python(self) -> bool:
         return _Limit.rows is not None and not is_small(self.row_count() * PYTHON_SHARE)
 

@@ -1,0 +1,97 @@
+"""`groupby` of a small frame: pandas' own groups, and Modin's where pandas' do not do."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import modin.pandas
+import pandas
+from modin.pandas.groupby import DataFrameGroupBy, SeriesGroupBy
+
+from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, around, plain, wrapped
+
+_METHODS = frozenset(
+    """
+    sum mean min max count size std var median prod first last nunique any all quantile describe agg aggregate sem skew
+    cumsum cumprod cummax cummin cumcount ngroup rank shift diff ffill bfill head tail idxmin idxmax value_counts
+    """.split()
+)
+
+
+class SmallGroups:
+    """The groups of a small frame. Methods of `_METHODS` are pandas'; for anything else Modin's object is made."""
+
+    __slots__ = ("_groups", "_made", "_make")
+
+    def __init__(self, groups: Any, make: Callable[[], Any]) -> None:
+        self._groups = groups
+        self._make = make
+        self._made: Any = None
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """For isinstance: to programs it is Modin's."""
+        return SeriesGroupBy if isinstance(self._groups, pandas.core.groupby.SeriesGroupBy) else DataFrameGroupBy
+
+    def _modin_way(self) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return functools.partial(self._call, name)
+        columns = getattr(self._groups.obj, "columns", ())
+        if not name.startswith("_") and name in columns and not hasattr(type(self._groups), name):
+            return self[name]
+        return getattr(self._modin_way(), name)
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        given, named = [plain(value) for value in args], {key: plain(value) for key, value in kwargs.items()}
+        if MODIN_WAY in map(id, (*given, *named.values())):
+            return getattr(self._modin_way(), name)(*args, **kwargs)
+        try:
+            return wrapped(getattr(self._groups, name)(*given, **named))
+        except (TypeError, ValueError):
+            return getattr(self._modin_way(), name)(*args, **kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(self._groups, pandas.core.groupby.SeriesGroupBy) or id(plain(key)) == MODIN_WAY:
+            return self._modin_way()[key]
+        return SmallGroups(self._groups[key], lambda: self._modin_way()[key])
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((name, wrapped(group)) for name, group in self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __repr__(self) -> str:
+        return repr(self._modin_way())
+
+
+def register(ours: Any) -> None:
+    modin_way, extended = ours.groupby, ours._extensions["Pandas"]
+    is_series = ours is modin.pandas.Series
+
+    @functools.wraps(modin_way)
+    def groupby(self: Any, *args: Any, **kwargs: Any) -> Any:
+        compiler = self._query_compiler
+        if type(compiler) is not SmallQueryCompiler or self._pinned or "groupby" in extended:
+            return modin_way(self, *args, **kwargs)
+        given, named = [plain(value) for value in args], {key: plain(value) for key, value in kwargs.items()}
+        if MODIN_WAY in map(id, (*given, *named.values())):
+            return modin_way(self, *args, **kwargs)
+        source = compiler.as_series() if is_series else compiler.as_frame()
+        groups = source.groupby(*given, **named)
+
+        def make() -> Any:
+            # A column knows the frame that it is of; only where that was changed since, one like it has to do.
+            unchanged = self if self._query_compiler is compiler else around(compiler, ours)
+            return modin_way(unchanged, *args, **kwargs)
+
+        return SmallGroups(groups, make)
+
+    ours.groupby = groupby
