@@ -27,6 +27,7 @@ PAGES = {
     "ppo": ("PPO", ["ppo-cartpole", "ppo-pendulum", "ppo-acrobot", "ppo-lunarlander", "pong-full", "pong-small"]),
     "recurrent-ppo": ("RecurrentPPO", ["recurrent-ppo-blind-cartpole"]),
     "multi-agent-ppo": ("MultiAgentPPO", ["multi-agent-ppo-two-cartpoles"]),
+    "bc": ("BC", ["bc-cartpole"]),
     "impala": ("IMPALA", ["impala-cartpole"]),
     "dqn": ("DQN", ["dqn-cartpole", "dqn-acrobot"]),
     "rainbow": ("Rainbow", ["rainbow-cartpole", "rainbow-acrobot"]),
@@ -49,6 +50,8 @@ def load(case: str) -> dict[str, Any] | None:
 def thousands(steps: float) -> str:
     if not math.isfinite(steps):
         return "not reached"
+    if steps < 1000:
+        return f"{steps:.0f}"
     return f"{steps / 1e6:.2f}M" if steps >= 1e6 else f"{steps / 1000:.0f}k"
 
 
@@ -59,13 +62,14 @@ def median_steps(data: dict[str, Any]) -> float:
 def measured(case: str, data: dict[str, Any]) -> list[str]:
     bar, runs = data["bar"], data["runs"]
     each = ", ".join(thousands(run["reached_at"] or math.inf) for run in runs)
-    within = f" within {thousands(bar['timesteps'])} steps" if bar.get("timesteps") else ""
+    steps = bar.get("axis", "steps")
+    within = f" within {thousands(bar['timesteps'])} {steps}" if bar.get("timesteps") else ""
     changed = ", ".join(f"`{name}={value!r}`" for name, value in bar["settings"].items()) or "the defaults"
     return [
         f"![{bar['algorithm']} on {bar['env']}]({case}.svg)",
         "",
-        f"**{bar['env']}**: must reach {bar['reward']:g}{within}. Steps until there: {each}; median of {len(runs)} "
-        f"seeds **{thousands(median_steps(data))}**. Settings: {changed}.",
+        f"**{bar['env']}**: must reach {bar['reward']:g}{within}. {steps.capitalize()} until there: {each}; "
+        f"median of {len(runs)} seeds **{thousands(median_steps(data))}**. Settings: {changed}.",
         "",
     ]
 

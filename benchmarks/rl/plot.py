@@ -53,13 +53,15 @@ def draw(name: str, data: dict[str, Any]) -> str:
         *(line(curve, f'stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="1"') for i, curve in enumerate(curves)),
         line(median, 'stroke="#205080" stroke-width="2.5"'),
     ]
+    axis = bar.get("axis", "environment steps")
+    label = "{:.0f}".format if most_steps < 10_000 else lambda at: f"{at / 1000:.0f}k"
     for part in range(5):
         at, reward = most_steps * part / 4, low + (high - low) * part / 4
         x, y = place(at, low).split(",")
-        parts.append(f'<text x="{x}" y="{float(y) + 18:.0f}" text-anchor="middle">{at / 1000:.0f}k</text>')
+        parts.append(f'<text x="{x}" y="{float(y) + 18:.0f}" text-anchor="middle">{label(at)}</text>')
         x, y = place(0, reward).split(",")
         parts.append(f'<text x="{float(x) - 8:.0f}" y="{float(y) + 4:.0f}" text-anchor="end">{reward:.0f}</text>')
-    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">environment steps</text></svg>')
+    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">{axis}</text></svg>')
     return "\n".join(parts) + "\n"
 
 
