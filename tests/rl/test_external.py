@@ -21,7 +21,7 @@ import pytest
 from gymnasium import spaces
 from worlds import Matching
 
-from weft.rl import PPO, EnvironmentFailed, frames
+from weft.rl import DQN, PPO, EnvironmentFailed, frames, get_algorithm
 from weft.rl.external import ExternalClient, ExternalSimulator, write_token
 
 HERE = Path(__file__).parent
@@ -122,6 +122,81 @@ def test_who_does_not_know_the_token_gets_no_action(settings: dict[str, Any]) ->
         env.close()
         waiting.join()
     assert (answer, seen.tolist(), reward, terminated, truncated) == ([3], [1, 1, 1, 1], 1.5, True, False)
+
+
+def answers_itself(settings: dict[str, Any], logged: list[int], stop: threading.Event) -> None:
+    """A simulator that acts on its own, wrongly for half of the signs, and now and then asks."""
+    world = Matching()
+    with (
+        contextlib.suppress(ConnectionError, TimeoutError),
+        ExternalClient(settings["address"], token_file=settings["token_file"], patience_s=5) as client,
+    ):
+        for episode in range(10_000):
+            if stop.is_set():
+                return
+            client.start_episode()
+            seen, _ = world.reset(seed=episode)
+            ended = False
+            while not ended:
+                if episode % 4 == 3:
+                    action = int(client.get_action(seen))
+                else:
+                    action = int(world.np_random.integers(4))
+                    client.log_action(seen, np.int64(action))
+                    logged.append(action)
+                seen, reward, ended, _, _ = world.step(action)
+                client.log_returns(reward)
+            client.end_episode(seen)
+
+
+def test_what_a_client_did_on_its_own_is_learnt_from(settings: dict[str, Any]) -> None:
+    logged: list[int] = []
+    stop = threading.Event()
+    client = threading.Thread(target=answers_itself, args=(settings, logged, stop))
+    client.start()
+    quick: dict[str, Any] = {"learning_starts": 64, "gamma": 0.0, "learning_rate": 3e-3, "hidden": (32,), "seed": 1}
+    quick |= {"envs_per_worker": 1, "fragment_steps": 64, "rounds_per_iteration": 4, "sample_timeout_s": 60.0}
+    # It never explores on its own: what it knows of most actions it was shown.
+    still = {"initial_exploration": 0.0, "final_exploration": 0.0}
+    try:
+        with DQN(quick, env=ExternalSimulator, env_config=settings, **still) as algorithm:
+            for _ in range(20):
+                algorithm.train()
+                chosen = [algorithm.policy.act(sign) for sign in np.eye(4, dtype=np.float32)]
+                if chosen == [0, 1, 2, 3]:
+                    break
+            kept = algorithm.replay.state()[1]["actions"][: len(logged)]
+            stop.set()
+    finally:
+        stop.set()
+        client.join()
+    assert chosen == [0, 1, 2, 3]
+    assert kept[:24].tolist() == logged[:24]  # three episodes of eight steps, before the first in which it asks
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "message"),
+    [
+        ("PPO", 1, r"step 1 of environment 0 of ExternalSimulator .* acted on its own .* use one with replay"),
+        ("DQN", 7, r"a logged action must be of Discrete\(4\), but got"),
+    ],
+)
+def test_an_action_that_cannot_be_learnt_from_is_refused(
+    name: str, action: int, message: str, settings: dict[str, Any]
+) -> None:
+    def send() -> None:
+        with ExternalClient(settings["address"], token_file=settings["token_file"]) as client:
+            client.start_episode()
+            with contextlib.suppress(ConnectionError):
+                client.log_action(np.zeros(4, np.float32), action)
+                client.log_action(np.zeros(4, np.float32), action)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    settings_of = {"env": ExternalSimulator, "env_config": settings, "envs_per_worker": 1}
+    with get_algorithm(name)(settings_of) as algorithm, pytest.raises(EnvironmentFailed, match=message):
+        algorithm.train()
+    sender.join()
 
 
 def test_a_server_that_does_not_know_the_token_is_not_believed(settings: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from worlds import Aiming, Masked, Matching, Nested
+from worlds import Aiming, Masked, Matching, Nested, Remembering
 
 from weft.rl import BC, PPO, SettingError, get_algorithm
 from weft.rl.offline import EpisodeWriter, read_episodes, transitions
@@ -133,3 +133,15 @@ def test_an_algorithm_records_what_its_workers_play(workers: int, tmp_path: Path
         algorithm.record(tmp_path, 2, explore=False)
         episodes = read_episodes(tmp_path, algorithm.encoder, algorithm.decoder)
     assert [len(episode.rewards) for episode in episodes] == [8] * 9
+
+
+def test_what_a_policy_with_a_memory_plays_begins_each_episode_with_an_empty_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"env": Remembering, "hidden": (8,), "units": 8, "seed": 1, "fragment_steps": 8}
+    with get_algorithm("RecurrentPPO")(settings) as algorithm:
+        algorithm.train()
+        algorithm.record(tmp_path, 12, explore=False)
+        episodes, policy = read_episodes(tmp_path, algorithm.encoder, algorithm.decoder), algorithm.policy
+    assert len(episodes) == 12
+    for episode in episodes:
+        policy.reset()
+        assert [policy.act(seen) for seen in episode.observations[:-1]] == episode.actions.tolist()

@@ -18,6 +18,10 @@ In the simulator, which needs nothing but this file's client (or any program tha
         ...
         client.end_episode(observation)
 
+Where the simulator acts on its own (a person plays, or an old controller), `client.log_action(observation, action)`
+takes the place of `get_action`: algorithms with replay learn from what was done; others refuse it, since they learn
+from their own actions alone.
+
 All copies of all workers on a machine share the port: only those that wait for a client listen, so that the kernel
 hands each client to a free one. A client that dies or misbehaves costs the rest of its episode, which counts as
 truncated.
@@ -32,9 +36,12 @@ import time
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from weft.rl import frames
 from weft.rl.frames import read_token, write_token
+from weft.rl.spaces import SpaceMismatch
+from weft.rl.stepping import ACTION_TAKEN
 
 __all__ = ["ExternalClient", "ExternalSimulator", "write_token"]
 
@@ -45,6 +52,8 @@ RETRY_S = 0.05
 class ExternalSimulator(gymnasium.Env[Any, Any]):
     """An environment that is somewhere else."""
 
+    is_outside = True
+
     def __init__(
         self, address: str, token_file: str, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
     ) -> None:
@@ -53,6 +62,7 @@ class ExternalSimulator(gymnasium.Env[Any, Any]):
         self._token = read_token(token_file)
         self._client: socket.socket | None = None
         self._seen: Any = None
+        self._logged: Any = None  # the action that the client has chosen itself
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """What the first request of the next episode shows; waits for a client if there is none."""
@@ -61,35 +71,50 @@ class ExternalSimulator(gymnasium.Env[Any, Any]):
             if self._client is None:
                 self._client = self._wait_for_client()
             request = self._next_request()
-            if request is not None and request[0] == "act":
-                self._seen = request[1]["observation"]
-                return self._seen, {}
+            if request is not None and request[0] != "end":
+                return self._shown(request[1]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Send the action; what the client asks or says next."""
+        """Send the action, unless the client has acted; what the client asks or says next."""
         if self._client is None:
             raise RuntimeError("reset() comes first")
-        with contextlib.suppress(OSError):
-            frames.send(self._client, "action", action=action)
+        info: dict[str, Any] = {}
+        if self._logged is not None:
+            info[ACTION_TAKEN] = self._logged
+        else:
+            with contextlib.suppress(OSError):
+                frames.send(self._client, "action", action=action)
         request = self._next_request()
         if request is None:
-            return self._seen, 0.0, False, True, {"client_lost": True}
+            return self._seen, 0.0, False, True, {**info, "client_lost": True}
         kind, fields = request
-        self._seen = fields["observation"]
         is_end = kind == "end"
         truncated = is_end and bool(fields.get("truncated"))
-        return self._seen, float(fields["reward"]), is_end and not truncated, truncated, {}
+        return self._shown(fields), float(fields["reward"]), is_end and not truncated, truncated, info
 
     def close(self) -> None:
         self._drop_client()
 
+    def _shown(self, fields: dict[str, Any]) -> Any:
+        """The observation of a request, and with it the action that the client took, if it did."""
+        self._seen, logged = fields["observation"], fields.get("action")
+        if logged is not None:
+            if self.action_space.shape:
+                logged = np.asarray(logged, self.action_space.dtype)
+            if not self.action_space.contains(logged):
+                raise SpaceMismatch(f"a logged action must be of {self.action_space}, but got {logged!r}")
+        self._logged = logged
+        return self._seen
+
     def _next_request(self) -> tuple[str, dict[str, Any]] | None:
-        """("act" or "end", its fields), or None after the client was lost."""
+        """("act", "log" or "end", its fields), or None after the client was lost."""
         assert self._client is not None
         try:
             kind, fields = frames.receive(self._client)
-            if kind not in ("act", "end") or not {"observation", "reward"} <= set(fields):
+            if kind not in ("act", "log", "end") or not {"observation", "reward"} <= set(fields):
                 raise frames.BadFrame(f"{kind!r} is no request")
+            if (kind == "log") != (fields.get("action") is not None):
+                raise frames.BadFrame("an action comes with what logs it, and with nothing else")
             if not isinstance(fields["reward"], int | float):
                 raise frames.BadFrame("a reward is a number")
         except (OSError, EOFError):
@@ -158,6 +183,10 @@ class ExternalClient:
             raise frames.BadFrame(f"an action was expected, but got {kind!r}")
         return fields["action"]
 
+    def log_action(self, observation: Any, action: Any) -> None:
+        """What was done without asking, to be learnt from; for algorithms with replay."""
+        self._send("log", observation, action=action)
+
     def log_returns(self, reward: float) -> None:
         """What was earned since the last action; several calls add up."""
         self._reward += float(reward)
@@ -181,11 +210,11 @@ class ExternalClient:
     def _send(self, kind: str, observation: Any, **fields: Any) -> None:
         if not self._running or self._server is None:
             raise RuntimeError("no episode is running: call start_episode() first")
+        earned, self._reward = self._reward, 0.0
         try:
-            frames.send(self._server, kind, observation=observation, reward=self._reward, **fields)
+            frames.send(self._server, kind, observation=observation, reward=earned, **fields)
         except OSError as error:
             raise self._lost() from error
-        self._reward = 0.0
 
     def _connect(self) -> socket.socket:
         deadline = time.monotonic() + self._patience_s

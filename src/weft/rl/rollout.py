@@ -137,6 +137,7 @@ class RolloutWorker:
         blueprint = self._blueprint
         params, behaviour = blueprint.layout.unpack(weights), copy.deepcopy(blueprint.behaviour)
         rng = np.random.default_rng(seed)
+        behaviour.begin(rng, 1, 0, 0.0)  # a memory of other episodes is none of these
         count = min(blueprint.envs, episodes)
         trial = open_environments(
             lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit, count),
@@ -156,11 +157,13 @@ class RolloutWorker:
                         behaviour.act(params, observations, 0) if explores else behaviour.best(params, observations)
                     )
                     step = trial.step(chosen)
+                    chosen = chosen if step.taken is None else step.taken
                     for index in np.flatnonzero(step.valid).tolist():
                         running[index].append((observations[index], chosen[index], float(step.rewards[index])))
                     for index, final in step.finals.items():
                         recorded.append(_recorded(running[index], final, bool(step.terminated[index])))
                         running[index] = []
+                    behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
                     observations = step.observations
         finally:
             trial.close()
@@ -217,7 +220,7 @@ class RolloutWorker:
             actions = behaviour.act(params, observations, time)
             step = envs.step(actions)
             all_observations[time] = observations
-            all_actions[time] = actions
+            all_actions[time] = actions if step.taken is None else self._taken(step.taken)
             all_rewards[time] = step.rewards
             observations = step.observations
             if step.all_valid and not step.finals:
@@ -240,6 +243,15 @@ class RolloutWorker:
             for place, final in finals.items():
                 arrays["next_observations"][place] = final
         return {**arrays, **started, **behaviour.recorded()}
+
+    def _taken(self, taken: NDArray[Any]) -> NDArray[Any]:
+        """What was done and not chosen here; whoever learns only from its own actions refuses it."""
+        if not self._blueprint.behaviour.keeps_next_observations:
+            raise EnvironmentFailed(
+                f"{self._environments.where()}: it acted on its own (log_action), and this algorithm learns from its "
+                "own actions alone; use one with replay, such as DQN, TD3 or SAC"
+            )
+        return taken
 
     def _check(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Nothing that is not a number, or far outside its space, leaves the worker."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
 SEED_BOUND = 2**31 - 1
+ACTION_TAKEN = "action_taken"  # in the info of a step: what was done instead of what was chosen
 RESEED_STEPS = 4096  # seeding takes longer than many steps of a small environment
 
 
@@ -51,6 +52,7 @@ class Step:
     valid: NDArray[np.bool_]
     finals: dict[int, NDArray[Any]]
     all_valid: bool = False  # True spares the reader a look at `valid`
+    taken: NDArray[Any] | None = None  # what was done, where that is not what was chosen
 
 
 class Environments(Protocol):
@@ -110,6 +112,8 @@ class EnvironmentList:
         self._doing, self._index = "reset", 0
         self._always = np.ones(self.count, np.bool_)
         self._never = np.zeros(self.count, np.bool_)
+        # What is played elsewhere may act on its own, and cannot be played again.
+        self._is_outside = any(getattr(getattr(env, "unwrapped", env), "is_outside", False) for env in envs)
 
     def reset(self) -> NDArray[Any]:
         """Begin a new episode everywhere."""
@@ -127,11 +131,15 @@ class EnvironmentList:
     def step(self, chosen: NDArray[Any]) -> Step:
         actions = self.decoder.decode(chosen)
         seen, rewards, ended = [], [], []
+        taken, is_outside = None, self._is_outside
         self._doing = "step"
         for index, env in enumerate(self._envs):
             self._index = index
             try:
-                observation, reward, has_terminated, has_truncated, _ = env.step(actions[index])
+                observation, reward, has_terminated, has_truncated, info = env.step(actions[index])
+                if is_outside and ACTION_TAKEN in info:
+                    taken = chosen.copy() if taken is None else taken
+                    taken[index] = self.decoder.encode([info[ACTION_TAKEN]])[0]
                 rewards.append(float(reward))
             except Exception as error:
                 self._fail(error)
@@ -149,7 +157,7 @@ class EnvironmentList:
                 terminated[index], truncated[index] = has_terminated, not has_terminated
                 finals[index] = observations[index].copy()
                 self._end_episode(index)
-        return Step(observations, earned, terminated, truncated, self._always, finals, all_valid=True)
+        return Step(observations, earned, terminated, truncated, self._always, finals, all_valid=True, taken=taken)
 
     def _encoded(self, seen: list[Any], last: list[int]) -> NDArray[Any]:
         """What the environments showed, in a new array: at once where it is already as networks take it.
@@ -179,6 +187,8 @@ class EnvironmentList:
 
     def state(self) -> dict[str, NDArray[Any]] | None:
         """Each environment's last seed and the actions since."""
+        if self._is_outside:
+            return None
         saved: dict[str, NDArray[Any]] = {"seeds": np.asarray(self._seeds, np.int64)}
         for index, row in enumerate(self._seeded_at):
             actions = [actions[index] for actions in self._history[row:]]
