@@ -10,12 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import Matching
+from worlds import Matching, Remembering, TwoMatching
 
 from weft.rl import PPO, MultiAgentPPO, SettingError
 from weft.rl.algorithms.multi_agent_ppo import shuffles
+from weft.rl.algorithms.recurrent_ppo import column_shuffles, unroll
+from weft.rl.behaviours import Forgetful
+from weft.rl.config import AlgorithmConfig
 from weft.rl.hierarchy import Hierarchy
-from weft.rl.spaces import SpaceMismatch
+from weft.rl.multi_agent import AgentSpaces
+from weft.rl.recurrent import RecurrentActorCritic, RecurrentStochastic
+from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 from weft.rl.stepping import EnvironmentFailed, open_environments
 
 QUICK: dict[str, Any] = {
@@ -90,7 +95,7 @@ class Equals(Alternating):
     order = ("big", "small")
 
 
-class Scripted:
+class Scripted(Forgetful):
     """A behaviour that answers right in even ticks; values are 100 times the first number seen."""
 
     keeps_next_observations = False
@@ -104,11 +109,8 @@ class Scripted:
 
     best = act
 
-    def value(self, params: Any, observation: Any, index: int) -> float:
+    def value(self, params: Any, observation: Any, index: int, memory: Any = None) -> float:
         return 100.0 * float(observation[0])
-
-    def ended(self, indices: list[int]) -> None:
-        pass
 
     def recorded(self) -> dict[str, Any]:
         return {}
@@ -159,6 +161,8 @@ def test_agents_that_differ_cannot_share() -> None:
         MultiAgentPPO(env=Alternating, policies="shared")
     with pytest.raises(SpaceMismatch, match="use MultiAgentPPO"):
         PPO(env=Alternating)
+    with pytest.raises(SettingError, match="with a memory devices must be 1"):
+        MultiAgentPPO(env=Alternating, memory="gru", devices=2)
 
 
 def test_a_turn_based_environment_that_crashes_is_named() -> None:
@@ -173,6 +177,65 @@ def test_a_turn_based_environment_that_crashes_is_named() -> None:
         algorithm.train()
 
 
+class Seeing(Matching):
+    """A Matching whose sign is the bright quarter of a small image."""
+
+    observation_space = spaces.Box(0, 255, (12, 12, 1), np.uint8)
+
+    def _show(self) -> Any:
+        super()._show()
+        image = np.zeros((12, 12, 1), np.uint8)
+        row, column = divmod(self._sign, 2)
+        image[6 * row : 6 * row + 6, 6 * column : 6 * column + 6] = 255
+        return image
+
+
+class SeeingAndFeeling(TwoMatching):
+    """One agent sees images, the other numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._worlds["left"] = Seeing()
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self._worlds[agent].observation_space
+
+
+def test_agents_learn_of_whom_one_sees_images_and_the_other_numbers() -> None:
+    settings = {**QUICK, "convolutions": ((4, 3, 3), (8, 2, 2)), "image_features": 16}
+    with MultiAgentPPO(settings, env=SeeingAndFeeling) as algorithm:
+        for _ in range(40):
+            rewards = algorithm.train()["agent_reward_mean"]
+            if rewards["left"] > 7 and rewards["right"] > 4.3:
+                break
+        assert rewards["left"] > 7 and rewards["right"] > 4.3, rewards
+        world = Seeing()
+        image, _ = world.reset(seed=1)
+        assert algorithm.policy_of("left").act(image) == world._sign
+
+
+def test_images_of_different_sizes_lie_in_columns_of_bytes() -> None:
+    class Sizes(SeeingAndFeeling):
+        def observation_space(self, agent: str) -> spaces.Space[Any]:
+            return spaces.Box(0, 255, (3, 4, 1) if agent == "left" else (2, 2, 2), np.uint8)
+
+    sizes = AgentSpaces(Sizes())
+    assert sizes.encoder.shape == (12,) and sizes.encoder.dtype == np.uint8
+    rows = np.zeros((2, 12), np.uint8)
+    images = {"left": np.arange(12).reshape(3, 4, 1), "right": np.arange(8).reshape(2, 2, 2)}
+    for row, (agent, image) in zip(rows, images.items(), strict=True):
+        sizes.encode(agent, image.astype(np.uint8), row)
+        own = sizes.own_observations(agent, row[None])
+        assert own.dtype == np.uint8 and np.array_equal(own[0], image)
+
+
+def test_minibatches_of_whole_fragments_have_every_column() -> None:
+    orders = column_shuffles(np.random.default_rng(0), 6, 2, 2)
+    assert orders.shape == (6, 2)
+    assert sorted(orders[:3].ravel().tolist()) == sorted(orders[3:].ravel().tolist()) == list(range(6))
+    assert column_shuffles(np.random.default_rng(0), 3, 1, 8).shape == (1, 3)
+
+
 @pytest.mark.parametrize("policies", ["shared", "independent", {"player_1": "a", "player_2": "a"}])
 def test_a_game_of_pettingzoo_is_learnt_from(policies: Any) -> None:
     with warnings.catch_warnings():
@@ -184,6 +247,120 @@ def test_a_game_of_pettingzoo_is_learnt_from(policies: Any) -> None:
         assert set(result["agent_reward_mean"]) == {"player_1", "player_2"}
         # A game has five to nine moves, and who begins makes one more at most.
         assert 2.5 <= result["episode_len_mean"] <= 5
+
+
+class Recalling(Alternating):
+    """Each agent's sign is shown at its first turn and stays; what it answers later earns."""
+
+    order = ("big", "small", "small", "big")
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed=seed)
+        self._turns_of = dict.fromkeys(self.sizes, 0)
+        self.turns = int(self._rng.integers(6, 12))
+
+    def last(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        agent = self.agent_selection
+        seen, *rest = super().last()
+        return (seen if self._turns_of[agent] == 0 else np.zeros_like(seen)), *rest  # type: ignore[return-value]
+
+    def step(self, action: Any) -> None:
+        signs, agent = dict(self._signs), self.agent_selection
+        super().step(action)
+        self._signs = signs
+        self._earned[agent] *= self._turns_of[agent] > 0
+        self._turns_of[agent] += 1
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_agents_remember_what_they_saw_at_their_own_turns(memory: str) -> None:
+    settings = {**QUICK, "fragment_steps": 16, "gamma": 0.5, "hidden": (16,), "units": 16}
+    with MultiAgentPPO(settings, env=Recalling, memory=memory) as algorithm:
+        for _ in range(80):
+            rewards = algorithm.train()["agent_reward_mean"]
+            if rewards["big"] > 2.5 and rewards["small"] > 2.5:
+                break
+        # Of 6 to 11 turns each has about half, and but one of them earns: 3.25 on average, 0.8 and 1.6 by chance.
+        assert rewards["big"] > 2.5 and rewards["small"] > 2.5, rewards
+        assert algorithm.evaluate(8)["episode_reward_mean"] > 2.5
+        policy = algorithm.policy_of("big")
+        for sign in range(4):
+            policy.reset()
+            policy.act(np.eye(4, dtype=np.float32)[sign])
+            assert policy.act(np.zeros(4, np.float32)) == sign
+
+
+class TwoRemembering(TwoMatching):
+    """Two agents that are shown a sign in their first step only; one is out before the other."""
+
+    def __init__(self) -> None:
+        self._worlds = {agent: Remembering() for agent in self.possible_agents}
+        self._worlds["right"].steps = 3
+        self.agents = []
+
+
+class AlikeRemembering(TwoRemembering):
+    turned = False
+
+
+@pytest.mark.parametrize(("world", "policies"), [(TwoRemembering, "independent"), (AlikeRemembering, "shared")])
+def test_agents_that_act_at_once_remember_too(world: Any, policies: str) -> None:
+    settings = {**QUICK, "fragment_steps": 16, "gamma": 0.5, "hidden": (16,), "units": 16}
+    with MultiAgentPPO(settings, env=world, memory="gru", policies=policies) as algorithm:
+        for _ in range(80):
+            rewards = algorithm.train()["agent_reward_mean"]
+            if rewards["left"] > 2.5 and rewards["right"] > 1.6:
+                break
+        assert rewards["left"] > 2.5 and rewards["right"] > 1.6, rewards
+
+
+class Noting(RecurrentStochastic):
+    """Notes what its network puts out, by tick."""
+
+    def begin(self, rng: Any, steps: int, count: int, exploration: float) -> dict[str, Any]:
+        self._noted: list[Any] = []
+        return super().begin(rng, steps, count, exploration)
+
+    def _step(self, params: Any, observations: Any) -> Any:
+        distribution = super()._step(params, observations)
+        self._noted.append(distribution.logits)
+        return distribution
+
+    def recorded(self) -> dict[str, Any]:
+        return {"action_inputs": np.stack(self._noted)}
+
+
+def test_a_learner_unrolls_the_memory_that_the_worker_had() -> None:
+    """Fragments begin in mid-episode, between an agent's last turn and the next episode, and with open turns."""
+
+    class Few(Recalling):
+        sizes: ClassVar[dict[str, int]] = {"big": 4, "small": 4}
+
+    rng = np.random.default_rng(0)
+    decoder = ActionDecoder(spaces.Discrete(4))
+    encoder = ObservationEncoder(spaces.Box(0, 1, (4,), np.float32), decoder)
+    model = RecurrentActorCritic.of(encoder, decoder, AlgorithmConfig(hidden=(6,)), "gru", 5)
+    params = {name: value + rng.standard_normal(value.shape, np.float32) for name, value in model.init(rng).items()}
+    world = open_environments(Few, 3, rng, "few")
+    behaviour = Noting(model)
+    world.reset()
+    for _ in range(12):
+        arrays = world.collect(behaviour, params, rng, 3, 0.0)  # type: ignore[attr-defined]
+        done = arrays["terminated"] | arrays["truncated"] | ~arrays["valid"]
+        starts = np.concatenate([np.zeros_like(done[:1]), done])
+        inputs, _ = unroll(model, params, arrays["observations"], starts, arrays["initial_state"][0])
+        valid = arrays["valid"]
+        np.testing.assert_allclose(np.asarray(inputs)[:-1][valid], arrays["action_inputs"][valid], atol=1e-5)
+        for row, column in np.argwhere(arrays["truncated"]).tolist():
+            followed = unroll(
+                model,
+                params,
+                arrays["observations"][: row + 2, column : column + 1],
+                starts[: row + 2, column : column + 1] & (np.arange(row + 2) <= row)[:, None],
+                arrays["initial_state"][0, column : column + 1],
+            )[1]
+            np.testing.assert_allclose(arrays["bootstrap"][row, column], float(followed[-1, 0]), atol=1e-5)
+    world.close()
 
 
 class Held(Matching):

@@ -164,6 +164,7 @@ class TwoMatching:
 
     metadata: ClassVar[dict[str, Any]] = {"name": "two_matching"}
     possible_agents: ClassVar[list[str]] = ["left", "right"]
+    turned = True
 
     def __init__(self) -> None:
         self._worlds = {agent: Matching() for agent in self.possible_agents}
@@ -183,7 +184,9 @@ class TwoMatching:
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         assert sorted(actions) == sorted(self.agents), "who is out must not act"
-        turned = {agent: 3 - action if agent == "right" else action for agent, action in actions.items()}
+        turned = {
+            agent: 3 - action if agent == "right" and self.turned else action for agent, action in actions.items()
+        }
         steps = {agent: self._worlds[agent].step(action) for agent, action in turned.items()}
         self.agents = [agent for agent in self.agents if not steps[agent][2]]
         return tuple({agent: step[field] for agent, step in steps.items()} for field in range(5))

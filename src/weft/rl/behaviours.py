@@ -21,6 +21,7 @@ class Behaviour(Protocol):
     """What a rollout worker needs to know of a policy."""
 
     keeps_next_observations: bool  # True for replay: each step's true successor is recorded
+    remembers: bool  # False where the methods that speak of a memory do nothing
 
     def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
         """Prepare a fragment; what it gives back becomes part of the fragment."""
@@ -34,8 +35,11 @@ class Behaviour(Protocol):
         """The actions without exploration."""
         ...
 
-    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
-        """The value of the last observation of environment `index`, whose episode was truncated; None if unused."""
+    def value(self, params: Params, observation: NDArray[Any], index: int, memory: Any = None) -> float | None:
+        """The value of the last observation of environment `index`, whose episode was truncated; None if unused.
+
+        `memory` is what `memory_of` gave then, where that is not now.
+        """
         ...
 
     def ended(self, indices: list[int]) -> None:
@@ -46,8 +50,38 @@ class Behaviour(Protocol):
         """What `act` noted, [steps, N, ...] each; asked for at the fragment's end."""
         ...
 
+    def unsee(self, indices: list[int]) -> None:
+        """What these environments showed in the last `act` or `best` was not acted on: forget it again."""
+        ...
 
-class Stochastic:
+    def memory_of(self, index: int) -> Any:
+        """What is remembered of the running episode of an environment."""
+        ...
+
+    def begin_anew(self, started: dict[str, NDArray[Any]], indices: list[int]) -> None:
+        """The fragment's first steps in these environments begin episodes, though others ran when it began."""
+        ...
+
+
+class Forgetful:
+    """What behaviours without a memory share."""
+
+    remembers = False
+
+    def ended(self, indices: list[int]) -> None:
+        """Nothing is remembered."""
+
+    def unsee(self, indices: list[int]) -> None:
+        """Nothing is remembered."""
+
+    def memory_of(self, index: int) -> Any:
+        return None
+
+    def begin_anew(self, started: dict[str, NDArray[Any]], indices: list[int]) -> None:
+        """Nothing is remembered."""
+
+
+class Stochastic(Forgetful):
     """Draws from the action distribution of an actor-critic model.
 
     `record_inputs` keeps the distribution's inputs of each step, which off-policy corrections need.
@@ -76,26 +110,20 @@ class Stochastic:
         inputs = self.model.action_inputs(xp, params, observations)
         return self.model.distribution(xp, inputs).mode()
 
-    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
+    def value(self, params: Params, observation: NDArray[Any], index: int, memory: Any = None) -> float | None:
         return float(self.model.value(np, params, observation[None])[0])
-
-    def ended(self, indices: list[int]) -> None:
-        """Nothing is remembered."""
 
     def recorded(self) -> dict[str, NDArray[Any]]:
         return {"action_inputs": np.stack(self._inputs)} if self.record_inputs else {}
 
 
-class _Replayed:
+class _Replayed(Forgetful):
     """What the behaviours of replay algorithms share: no values, no records."""
 
     keeps_next_observations = True
 
-    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
+    def value(self, params: Params, observation: NDArray[Any], index: int, memory: Any = None) -> float | None:
         return None
-
-    def ended(self, indices: list[int]) -> None:
-        """Nothing is remembered."""
 
     def recorded(self) -> dict[str, NDArray[Any]]:
         return {}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import weft
 from weft.exceptions import ActorDiedError
 from weft.rl import environments
-from weft.rl.behaviours import Behaviour
+from weft.rl.behaviours import Behaviour, Forgetful
 from weft.rl.models import ActorCritic
 from weft.rl.networks import Params
 from weft.rl.rollout import Blueprint
@@ -63,7 +63,7 @@ class ObservationSums:
         return {"filter.mean": mean.astype(np.float32), "filter.scale": scale.astype(np.float32)}
 
 
-class Deterministic:
+class Deterministic(Forgetful):
     """The likeliest action of a policy, always."""
 
     keeps_next_observations = False
@@ -80,11 +80,8 @@ class Deterministic:
     def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
         return self.model.distribution(xp, self.model.action_inputs(xp, params, observations)).mode()
 
-    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
+    def value(self, params: Params, observation: NDArray[Any], index: int, memory: Any = None) -> float | None:
         return None
-
-    def ended(self, indices: list[int]) -> None:
-        """Nothing is remembered."""
 
     def recorded(self) -> dict[str, NDArray[Any]]:
         return {}
@@ -271,17 +268,14 @@ class Evaluators:
                 weft.kill(actor)
 
 
-def acting_params(
-    vector: NDArray[np.float32], params: Mapping[str, Any], sums: ObservationSums | None
-) -> dict[str, Any]:
+def acting_params(vector: NDArray[np.float32], params: Mapping[str, Any], sums: ObservationSums) -> dict[str, Any]:
     """The vector's parameters by name and the observation filter: what a `Deterministic` policy acts with."""
     acting: dict[str, Any] = {}
     offset = 0
     for name, value in params.items():
         acting[name] = vector[offset : offset + np.size(value)].reshape(np.shape(value))
         offset += np.size(value)
-    size = np.shape(acting["policy.0.weight"])[0]
-    return {**acting, **(sums or ObservationSums.zeros(size)).filter()}
+    return {**acting, **sums.filter()}
 
 
 def policy_only(behaviour: Behaviour, rng: np.random.Generator) -> dict[str, NDArray[np.float32]]:

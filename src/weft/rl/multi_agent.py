@@ -8,6 +8,7 @@ parallel API), and policies side by side; environments in which they act in turn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -49,7 +50,11 @@ class Padded:
 
 
 class AgentSpaces:
-    """What each agent sees and does. Where agents differ, columns are as wide as the widest and padded with zeros."""
+    """What each agent sees and does.
+
+    Where agents differ, what they see lies flat in columns as wide as the widest, padded with zeros: bytes if all see
+    images, else numbers.
+    """
 
     def __init__(self, env: Any) -> None:
         self.agents: list[str] = list(env.possible_agents)
@@ -70,14 +75,18 @@ class AgentSpaces:
         if self.alike:
             row[...] = encoded
         else:
-            row[: len(encoded)] = encoded
+            row[: encoded.size] = encoded.ravel()
 
     def decode(self, agent: str, chosen: NDArray[Any]) -> Any:
         """One action for the environment from an agent's row."""
         return self.decoders[agent].decode(self.own_actions(agent, chosen[None]))[0]
 
     def own_observations(self, agent: str, padded: Any) -> Any:
-        return padded if self.alike else padded[..., : self.encoders[agent].shape[0]]
+        if self.alike:
+            return padded
+        encoder = self.encoders[agent]
+        own = padded[..., : math.prod(encoder.shape)]
+        return own.reshape(*own.shape[:-1], *encoder.shape).astype(encoder.dtype, copy=False)
 
     def own_actions(self, agent: str, padded: Any) -> Any:
         decoder = self.decoders[agent]
@@ -94,20 +103,19 @@ class AgentSpaces:
         return padded
 
     def _padded(self) -> tuple[Padded, Padded]:
-        if any(encoder.is_image for encoder in self.encoders.values()):
-            raise SpaceMismatch("agents that see images must all have the same spaces, but those of this one differ")
-        seen = max(encoder.shape[0] for encoder in self.encoders.values())
+        seen = max(math.prod(encoder.shape) for encoder in self.encoders.values())
+        see_images = all(encoder.is_image for encoder in self.encoders.values())
         kinds = {decoder.kind for decoder in self.decoders.values()}
         done = max(int(np.prod(decoder.shape)) for decoder in self.decoders.values())
         shape = () if kinds == {"discrete"} else (max(1, done),)
         return (
-            Padded((seen,), np.float32, "the agents' observation spaces"),
+            Padded((seen,), np.uint8 if see_images else np.float32, "the agents' observation spaces"),
             Padded(shape, np.float32 if "box" in kinds else np.int32, "the agents' action spaces"),
         )
 
 
-class AgentColumns:
-    """Copies of a parallel environment, stepped one after the other."""
+class AgentEnvironments:
+    """Copies of an environment of several agents: what is the same whether they act at once or in turn."""
 
     def __init__(self, envs: Sequence[Any], rng: np.random.Generator, label: str) -> None:
         self._envs = list(envs)
@@ -119,10 +127,48 @@ class AgentColumns:
         self.count = len(self._envs) * len(self.agents)
         self.episodes: list[Episode] = []
         self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
-        self._rewards = np.zeros(self.count)
+        self._rewards = np.zeros(self.count)  # of the running episodes
         self._lengths = np.zeros(self.count, np.int64)
-        self._alive = np.zeros(self.count, np.bool_)
         self._doing = ("reset", 0)
+
+    def where(self) -> str:
+        """What is being done, for messages."""
+        doing, copy = self._doing
+        return f"{doing} {int(self._lengths.max(initial=0))} of environment {copy} of {self._label}"
+
+    def columns_of(self, copy: int) -> range:
+        """The columns of a copy, in the order of its agents."""
+        return range(copy * len(self.agents), (copy + 1) * len(self.agents))
+
+    def state(self) -> dict[str, NDArray[Any]] | None:
+        """Running episodes cannot be saved: after a restore new ones begin."""
+        return None
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _end_episode(self, column: int) -> None:
+        agent = self.agents[column % len(self.agents)]
+        self.episodes.append(Episode(float(self._rewards[column]), int(self._lengths[column]), agent))
+
+    def _begin(self, copy: int) -> int:
+        """Nothing has been earned in a new episode of a copy; the seed for it."""
+        self._doing = ("reset", copy)
+        columns = list(self.columns_of(copy))
+        self._rewards[columns], self._lengths[columns] = 0, 0
+        return int(self._rng.integers(SEED_BOUND))
+
+    def _fail(self, error: Exception) -> NoReturn:
+        raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
+
+
+class AgentColumns(AgentEnvironments):
+    """Copies of a parallel environment, stepped one after the other."""
+
+    def __init__(self, envs: Sequence[Any], rng: np.random.Generator, label: str) -> None:
+        super().__init__(envs, rng, label)
+        self._alive = np.zeros(self.count, np.bool_)
 
     def reset(self) -> NDArray[Any]:
         for copy in range(len(self._envs)):
@@ -135,7 +181,7 @@ class AgentColumns:
         valid = self._alive.copy()
         finals: dict[int, NDArray[Any]] = {}
         for copy, env in enumerate(self._envs):
-            columns = {agent: copy * len(self.agents) + index for index, agent in enumerate(self.agents)}
+            columns = dict(zip(self.agents, self.columns_of(copy), strict=True))
             self._doing = ("step", copy)
             try:
                 given = {
@@ -154,56 +200,34 @@ class AgentColumns:
             except Exception as error:
                 self._fail(error)
             for agent in given:
-                self._count(agent, columns[agent], rewards, terminated | truncated, finals)
+                self._count(columns[agent], rewards, terminated | truncated, finals)
             if not env.agents:
                 self._begin_episode(copy)
         return Step(self._observations.copy(), rewards, terminated, truncated, valid, finals)
 
-    def where(self) -> str:
-        doing, copy = self._doing
-        return f"{doing} {int(self._lengths.max(initial=0))} of environment {copy} of {self._label}"
-
-    def state(self) -> dict[str, NDArray[Any]] | None:
-        return None
-
     def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
         return self.reset()
 
-    def close(self) -> None:
-        for env in self._envs:
-            env.close()
-
     def _count(
-        self,
-        agent: str,
-        column: int,
-        rewards: NDArray[np.float64],
-        done: NDArray[np.bool_],
-        finals: dict[int, NDArray[Any]],
+        self, column: int, rewards: NDArray[np.float64], done: NDArray[np.bool_], finals: dict[int, NDArray[Any]]
     ) -> None:
         self._rewards[column] += rewards[column]
         self._lengths[column] += 1
         if done[column]:
             finals[column] = self._observations[column].copy()
             self._alive[column] = False
-            self.episodes.append(Episode(float(self._rewards[column]), int(self._lengths[column]), agent))
+            self._end_episode(column)
 
     def _begin_episode(self, copy: int) -> None:
-        self._doing = ("reset", copy)
-        first = copy * len(self.agents)
-        part = slice(first, first + len(self.agents))
-        self._rewards[part], self._lengths[part], self._alive[part] = 0, 0, False
+        seed = self._begin(copy)
         try:
-            seen, _ = self._envs[copy].reset(seed=int(self._rng.integers(SEED_BOUND)))
-            for index, agent in enumerate(self.agents):
+            seen, _ = self._envs[copy].reset(seed=seed)
+            for agent, column in zip(self.agents, self.columns_of(copy), strict=True):
+                self._alive[column] = agent in seen
                 if agent in seen:
-                    self._spaces.encode(agent, seen[agent], self._observations[first + index])
-                    self._alive[first + index] = True
+                    self._spaces.encode(agent, seen[agent], self._observations[column])
         except Exception as error:
             self._fail(error)
-
-    def _fail(self, error: Exception) -> NoReturn:
-        raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
 
 
 class PerPolicy:
@@ -219,8 +243,10 @@ class PerPolicy:
     ) -> None:
         self._spaces = agent_spaces
         self._agents = agent_spaces.agents
+        self._policy_of = dict(policy_of)
         self.policies = sorted(set(policy_of.values()))
         self.behaviours = {policy: make(policy) for policy in self.policies}
+        self.remembers = any(behaviour.remembers for behaviour in self.behaviours.values())
         self._owned = {
             policy: [index for index, agent in enumerate(self._agents) if policy_of[agent] == policy]
             for policy in self.policies
@@ -234,7 +260,9 @@ class PerPolicy:
     def own(self, policy: str, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """A policy's part of a batch of arrays [steps, N, ...], without padding."""
         columns = self.columns(policy, batch["rewards"].shape[1])
-        part = {name: array[:, columns] for name, array in batch.items()}
+        part = {name: array[:, columns] for name, array in batch.items() if "/" not in name}
+        prefix = f"{policy}/"
+        part |= {name.removeprefix(prefix): array for name, array in batch.items() if name.startswith(prefix)}
         agent = self.first_agent(policy)
         part["observations"] = self._spaces.own_observations(agent, part["observations"])
         part["actions"] = self._spaces.own_actions(agent, part["actions"])
@@ -244,9 +272,12 @@ class PerPolicy:
         return self._agents[self._owned[policy][0]]
 
     def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
+        """What policies put into the fragment is named "p/...": arrays [..., columns of p, ...]."""
+        started: dict[str, NDArray[Any]] = {}
         for policy, behaviour in self.behaviours.items():
-            behaviour.begin(rng, steps, len(self.columns(policy, count)), exploration)
-        return {}
+            own = behaviour.begin(rng, steps, len(self.columns(policy, count)), exploration)
+            started |= {f"{policy}/{name}": array for name, array in own.items()}
+        return started
 
     def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
         return self._joined(params, observations, lambda behaviour, own, seen: behaviour.act(own, seen, time))
@@ -254,16 +285,47 @@ class PerPolicy:
     def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
         return self._joined(params, observations, lambda behaviour, own, seen: behaviour.best(own, seen))
 
-    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
-        owner = next(policy for policy in self.policies if index % len(self._agents) in self._owned[policy])
-        own = self._spaces.own_observations(self.first_agent(owner), observation)
-        return self.behaviours[owner].value(own_params(params, owner), own, index)
+    def value(self, params: Params, observation: NDArray[Any], index: int, memory: Any = None) -> float | None:
+        policy, place = self._owner(index)
+        own = self._spaces.own_observations(self.first_agent(policy), observation)
+        return self.behaviours[policy].value(own_params(params, policy), own, place, memory)
 
     def ended(self, indices: list[int]) -> None:
-        """Nothing is remembered."""
+        if not self.remembers:
+            return
+        for policy, places in self._by_policy(indices).items():
+            self.behaviours[policy].ended(places)
 
     def recorded(self) -> dict[str, NDArray[Any]]:
         return {}
+
+    def unsee(self, indices: list[int]) -> None:
+        for policy, places in self._by_policy(indices).items():
+            self.behaviours[policy].unsee(places)
+
+    def memory_of(self, index: int) -> Any:
+        policy, place = self._owner(index)
+        return self.behaviours[policy].memory_of(place)
+
+    def begin_anew(self, started: dict[str, NDArray[Any]], indices: list[int]) -> None:
+        for policy, places in self._by_policy(indices).items():
+            prefix = f"{policy}/"
+            own = {name.removeprefix(prefix): array for name, array in started.items() if name.startswith(prefix)}
+            self.behaviours[policy].begin_anew(own, places)
+
+    def _owner(self, index: int) -> tuple[str, int]:
+        """The policy of a column, and which of the policy's columns it is."""
+        copy, agent = divmod(index, len(self._agents))
+        policy = self._policy_of[self._agents[agent]]
+        owned = self._owned[policy]
+        return policy, copy * len(owned) + owned.index(agent)
+
+    def _by_policy(self, indices: list[int]) -> dict[str, list[int]]:
+        places: dict[str, list[int]] = {}
+        for index in indices:
+            policy, place = self._owner(index)
+            places.setdefault(policy, []).append(place)
+        return places
 
     def _joined(self, params: Params, observations: NDArray[Any], choose: Callable[..., NDArray[Any]]) -> NDArray[Any]:
         chosen: NDArray[Any] | None = None

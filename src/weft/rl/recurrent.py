@@ -137,10 +137,12 @@ class RecurrentStochastic:
     """Draws from a recurrent policy and carries each environment's state from step to step."""
 
     keeps_next_observations = False
+    remembers = True
 
     def __init__(self, model: RecurrentActorCritic) -> None:
         self.model = model
         self.state: NDArray[np.float32] = np.zeros((0, model.cell.state_size), np.float32)
+        self._before = self.state  # as it was before the last step
         self._noise: NDArray[Any] = np.zeros(0)
 
     def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
@@ -149,22 +151,36 @@ class RecurrentStochastic:
         return {"initial_state": self.state[None].copy()}
 
     def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
-        inputs, _, self.state = self.model.step(np, params, observations, self.state)
-        return self.model.distribution(np, inputs).sample(self._noise[time])
+        return self._step(params, observations).sample(self._noise[time])
 
     def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
         self._fit(len(observations))
-        inputs, _, self.state = self.model.step(np, params, observations, self.state)
-        return self.model.distribution(np, inputs).mode()
+        return self._step(params, observations).mode()
 
-    def value(self, params: Params, observation: NDArray[Any], index: int) -> float | None:
-        return float(self.model.step(np, params, observation[None], self.state[index : index + 1])[1][0])
+    def value(self, params: Params, observation: NDArray[Any], index: int, memory: Any = None) -> float | None:
+        state = self.state[index] if memory is None else memory
+        return float(self.model.step(np, params, observation[None], state[None])[1][0])
 
     def ended(self, indices: list[int]) -> None:
         self.state[indices] = 0
 
     def recorded(self) -> dict[str, NDArray[Any]]:
         return {}
+
+    def unsee(self, indices: list[int]) -> None:
+        self.state[indices] = self._before[indices]
+
+    def memory_of(self, index: int) -> Any:
+        return self.state[index].copy()
+
+    def begin_anew(self, started: dict[str, NDArray[Any]], indices: list[int]) -> None:
+        started["initial_state"][:, indices] = 0
+
+    def _step(self, params: Params, observations: NDArray[Any]) -> Any:
+        """See the observations; the distribution of what to do."""
+        self._before = self.state
+        inputs, _, self.state = self.model.step(np, params, observations, self.state)
+        return self.model.distribution(np, inputs)
 
     def _fit(self, count: int) -> None:
         if len(self.state) != count:

@@ -6,6 +6,8 @@ last step, unless an episode ended with it, is marked as truncated, with the val
 whatever learns from it sees an ordinary fragment. A step that is open when a fragment ends would be completed in the
 next, but was chosen by older weights: it is left out.
 
+A policy with a memory sees what its agent sees at its own turns, and nothing between them.
+
 The order of turns is the environment's: games for two, and hierarchies in which one agent acts far more often.
 """
 
@@ -13,15 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.rl.behaviours import Behaviour
-from weft.rl.multi_agent import AgentSpaces
+from weft.rl.multi_agent import AgentEnvironments
 from weft.rl.networks import Params
-from weft.rl.stepping import SEED_BOUND, EnvironmentFailed, Episode, Step
+from weft.rl.stepping import EnvironmentFailed, Episode, Step
 
 
 def is_turn_based(env: Any) -> bool:
@@ -39,49 +41,40 @@ class _Turn:
     terminated: bool = False
     truncated: bool = False
     after: NDArray[Any] | None = None
+    memory: Any = None  # of a policy that has one, after this step
 
 
-class TurnColumns:
+class TurnColumns(AgentEnvironments):
     """Copies of a turn-based environment. `collect` takes the place of stepping, since agents act one by one."""
 
     def __init__(self, envs: Sequence[Any], rng: np.random.Generator, label: str) -> None:
-        self._envs = list(envs)
-        self._rng = rng
-        self._label = label
-        self._spaces = AgentSpaces(envs[0])
-        self.agents = self._spaces.agents
-        self.encoder, self.decoder = self._spaces.encoder, self._spaces.decoder
-        self.count = len(self._envs) * len(self.agents)
-        self.episodes: list[Episode] = []
-        self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
+        super().__init__(envs, rng, label)
         self._turns: list[list[_Turn]] = [[] for _ in range(self.count)]
         self._acting = [0] * len(self._envs)  # the column whose turn it is
-        self._rewards = np.zeros(self.count)
-        self._lengths = np.zeros(self.count, np.int64)
-        self._doing = ("reset", 0)
+        self._begun: list[int] = []  # columns whose episodes have begun since the behaviour was told of it
+        self._anew: set[int] = set()  # columns whose first turn of the fragment begins an episode
 
     def reset(self) -> NDArray[Any]:
         self._turns = [[] for _ in range(self.count)]
         for copy in range(len(self._envs)):
             self._begin_episode(copy)
             self._advance(copy)
+        self._begun = []  # whoever resets begins with an empty memory
         return self._observations.copy()
 
     def collect(
         self, behaviour: Behaviour, params: Params, rng: np.random.Generator, steps: int, exploration: float
     ) -> dict[str, NDArray[Any]]:
         """A fragment: each copy goes on until one of its agents has acted `steps` times."""
-        if hasattr(behaviour, "state"):
-            raise EnvironmentFailed(f"{self._label} is turn-based, and policies with a memory cannot play in turns yet")
         started = behaviour.begin(rng, steps * len(self.agents), self.count, exploration)
-        self._turns = [[] for _ in range(self.count)]
+        self._turns, self._anew = [[] for _ in range(self.count)], set()
         tick, busy = 0, list(range(len(self._envs)))
         while busy:
             actions = behaviour.act(params, self._observations, tick)
-            for copy in busy:
-                self._act(copy, actions, tick)
+            self._take_turns(behaviour, busy, actions, tick)
             tick += 1
             busy = [copy for copy in busy if max(map(len, self._turns_of(copy))) < steps]
+        behaviour.begin_anew(started, sorted(self._anew))
         arrays = self._arrays(behaviour, params, steps)
         recorded = {name: self._gathered(array, steps) for name, array in behaviour.recorded().items()}
         return {**arrays, **started, **recorded}
@@ -91,36 +84,36 @@ class TurnColumns:
         self.reset()
         while len(self.episodes) < episodes:
             actions = behaviour.best(params, self._observations)
-            for copy in range(len(self._envs)):
-                self._act(copy, actions, 0)
+            self._take_turns(behaviour, list(range(len(self._envs))), actions, 0)
             self._turns = [turns[-1:] for turns in self._turns]
         return self.episodes[:episodes]
 
     def step(self, chosen: NDArray[Any]) -> Step:
         raise NotImplementedError("turn-based environments are driven by collect() and play()")
 
-    def where(self) -> str:
-        doing, copy = self._doing
-        return f"{doing} {int(self._lengths.max(initial=0))} of environment {copy} of {self._label}"
-
-    def state(self) -> dict[str, NDArray[Any]] | None:
-        return None
-
     def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
         return self.reset()
 
-    def close(self) -> None:
-        for env in self._envs:
-            env.close()
+    def _take_turns(self, behaviour: Behaviour, copies: list[int], actions: NDArray[Any], tick: int) -> None:
+        """In each of these copies let the agent act whose turn it is."""
+        if behaviour.remembers:
+            acting = {self._acting[copy] for copy in copies}
+            behaviour.unsee([column for column in range(self.count) if column not in acting])
+        for copy in copies:
+            self._act(copy, behaviour, actions, tick)
+        behaviour.ended(self._begun)
+        self._begun = []
 
     def _turns_of(self, copy: int) -> list[list[_Turn]]:
-        return self._turns[copy * len(self.agents) : (copy + 1) * len(self.agents)]
+        return [self._turns[column] for column in self.columns_of(copy)]
 
-    def _act(self, copy: int, actions: NDArray[Any], tick: int) -> None:
+    def _act(self, copy: int, behaviour: Behaviour, actions: NDArray[Any], tick: int) -> None:
         """Let the agent whose turn it is act, and go on to the next turn."""
         column = self._acting[copy]
         agent = self.agents[column % len(self.agents)]
-        self._turns[column].append(_Turn(tick, self._observations[column].copy(), actions[column].copy()))
+        turn = _Turn(tick, self._observations[column].copy(), actions[column].copy())
+        turn.memory = behaviour.memory_of(column)
+        self._turns[column].append(turn)
         self._lengths[column] += 1
         self._doing = ("step", copy)
         try:
@@ -148,7 +141,7 @@ class TurnColumns:
             if not (terminated or truncated):
                 self._acting[copy] = column
                 return
-            self.episodes.append(Episode(float(self._rewards[column]), int(self._lengths[column]), agent))
+            self._end_episode(column)
             env.step(None)
 
     def _complete(self, column: int, reward: float, terminated: bool, truncated: bool) -> None:
@@ -189,7 +182,7 @@ class TurnColumns:
                 if behaviour.keeps_next_observations:
                     arrays[following][row, column] = turn.after
                 elif turn.truncated or is_last:
-                    arrays[following][row, column] = behaviour.value(params, turn.after, column) or 0.0
+                    arrays[following][row, column] = behaviour.value(params, turn.after, column, turn.memory) or 0.0
         return arrays
 
     def _gathered(self, by_tick: NDArray[Any], steps: int) -> NDArray[Any]:
@@ -201,15 +194,12 @@ class TurnColumns:
         return gathered
 
     def _begin_episode(self, copy: int) -> None:
-        self._doing = ("reset", copy)
-        part = slice(copy * len(self.agents), (copy + 1) * len(self.agents))
-        self._rewards[part], self._lengths[part] = 0, 0
+        seed = self._begin(copy)
+        self._begun.extend(self.columns_of(copy))
+        self._anew.update(column for column in self.columns_of(copy) if not self._turns[column])
         try:
-            self._envs[copy].reset(seed=int(self._rng.integers(SEED_BOUND)))
+            self._envs[copy].reset(seed=seed)
         except Exception as error:
             self._fail(error)
         if not self._envs[copy].agents:
             raise EnvironmentFailed(f"{self.where()}: no agent is there after it")
-
-    def _fail(self, error: Exception) -> NoReturn:
-        raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error

@@ -3,7 +3,7 @@
 Both perturb the policy's weights in random directions, play an episode on both sides of each, and move along the
 directions in proportion to how much better one side did. ES ranks the rewards and steps with Adam; ARS keeps the best
 directions only, divides by the spread of their rewards, and normalises what the policy sees. No gradient is computed,
-and no framework is imported but to write checkpoints.
+and no framework is imported but to write checkpoints and for networks of users.
 """
 
 from __future__ import annotations
@@ -73,18 +73,15 @@ class ES(Algorithm[ESConfig]):
     config_class = ESConfig
 
     def build(self) -> None:
-        for name in ("network", "make_loss"):
-            if getattr(self.config, name) is not None:
-                raise SettingError(
-                    f"{type(self.config).__name__}: {self.name} evolves a built-in policy and takes no {name}"
-                )
+        if self.config.make_loss is not None:
+            raise SettingError(f"{type(self.config).__name__}: {self.name} minimises no loss and takes no make_loss")
         self.behaviour = Deterministic(ActorCritic.of(self.encoder, self.decoder, self.config))
         self._params = policy_only(self.behaviour, self.rng)
         vector = np.concatenate([value.ravel() for value in self._params.values()])
         if self.config.noise_table < 2 * vector.size:
             raise ValueError(f"a noise table of {self.config.noise_table} is too small for {vector.size} weights")
-        if isinstance(self.config, ARSConfig):
-            vector = np.zeros_like(vector) if not self.config.hidden else vector
+        if isinstance(self.config, ARSConfig) and not self.config.hidden and self.config.network is None:
+            vector = np.zeros_like(vector)  # a linear policy
         size = self.encoder.feature_size
         self.learner = {
             "vector": vector,
@@ -99,7 +96,9 @@ class ES(Algorithm[ESConfig]):
     def acting_params(self) -> Mapping[str, Any]:
         seen = ObservationSums(float(self.learner["seen"]), self.learner["sum"], self.learner["squares"])
         vector = np.asarray(self.learner["vector"], np.float32)
-        return acting_params(vector, self._params, seen if self.config.normalize_observations else None)
+        if not self.config.normalize_observations:
+            seen = ObservationSums.zeros(self.encoder.feature_size)
+        return acting_params(vector, self._params, seen)
 
     def start_workers(self) -> RolloutWorkers:
         config = self.config

@@ -1,7 +1,8 @@
 """PPO for several agents, each learning as if the others were part of the world: https://arxiv.org/abs/2103.01955.
 
 `policies` says who learns with whom: "shared" is one policy for all, "independent" one for each agent, and a mapping
-from agents to names anything between. Every policy is updated by PPO's own compiled function on its agents' steps.
+from agents to names anything between. Every policy is updated by PPO's own compiled function on its agents' steps, or
+with a `memory` by that of recurrent PPO.
 """
 
 from __future__ import annotations
@@ -17,20 +18,35 @@ from numpy.typing import NDArray
 
 from weft.rl import environments
 from weft.rl.algorithm import Algorithm, stack
+from weft.rl.algorithms import recurrent_ppo
 from weft.rl.algorithms.ppo import PPOConfig, make_optimizer, make_update, start_learner
 from weft.rl.behaviours import Stochastic
 from weft.rl.models import ActorCritic
 from weft.rl.multi_agent import AgentSpaces, PerPolicy, is_multi_agent
 from weft.rl.networks import WeightLayout
 from weft.rl.policy import Policy
+from weft.rl.recurrent import RecurrentActorCritic, RecurrentStochastic
 from weft.rl.settings import SettingError, setting
+from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiAgentPPOConfig(PPOConfig):
-    """The settings of multi-agent PPO. `minibatch` counts steps of one policy's agents."""
+    """The settings of multi-agent PPO. `minibatch` counts steps of one policy's agents.
+
+    With a memory a minibatch is whole fragments of agents, as many as have so many steps, and one at least.
+    """
 
     policies: str | Mapping[str, str] = setting("independent", "'shared', 'independent', or agents to policy names")
+    memory: str = setting("none", "the kind of memory that policies have", one_of=("none", "gru", "lstm"))
+    units: int = setting(64, "units of the memory", at_least=1)
+
+    def check(self) -> None:
+        super().check()
+        if self.memory != "none" and self.devices > 1:
+            raise SettingError(
+                f"MultiAgentPPOConfig: with a memory devices must be 1, but is {self.devices}: a fragment is not split"
+            )
 
 
 class MultiAgentPPO(Algorithm[MultiAgentPPOConfig]):
@@ -57,18 +73,25 @@ class MultiAgentPPO(Algorithm[MultiAgentPPOConfig]):
         self.policy_of_agent = policy_of_each(config.policies, self.agent_spaces)
         first = {policy: agent for agent, policy in reversed(self.policy_of_agent.items())}
         encoders, decoders = self.agent_spaces.encoders, self.agent_spaces.decoders
-        models = {
-            policy: ActorCritic.of(encoders[agent], decoders[agent], config, config.initial_log_std)
-            for policy, agent in first.items()
-        }
-        self.behaviour = PerPolicy(lambda policy: Stochastic(models[policy]), self.policy_of_agent, self.agent_spaces)
+        models = {policy: self._model(encoders[agent], decoders[agent]) for policy, agent in first.items()}
+        make_behaviour = Stochastic if config.memory == "none" else RecurrentStochastic
+        make_policy_update = make_update if config.memory == "none" else recurrent_ppo.make_update
+        self.behaviour = PerPolicy(
+            lambda policy: make_behaviour(models[policy]), self.policy_of_agent, self.agent_spaces
+        )
         optimizer = make_optimizer(config)
         self.learner, self._updates = {}, {}
         for policy in self.behaviour.policies:
             params = {name: jnp.asarray(value) for name, value in models[policy].init(self.rng).items()}
             features = encoders[first[policy]].feature_size
             self.learner[policy] = start_learner(params, optimizer, features, config)
-            self._updates[policy] = jax.jit(make_update(models[policy], optimizer, config), donate_argnums=0)
+            self._updates[policy] = jax.jit(make_policy_update(models[policy], optimizer, config), donate_argnums=0)
+
+    def _model(self, encoder: ObservationEncoder, decoder: ActionDecoder) -> Any:
+        config = self.config
+        if config.memory == "none":
+            return ActorCritic.of(encoder, decoder, config, config.initial_log_std)
+        return RecurrentActorCritic.of(encoder, decoder, config, config.memory, config.units)
 
     def policy_of(self, agent: str) -> Policy:
         """What one agent acts by, as it is now."""
@@ -89,18 +112,24 @@ class MultiAgentPPO(Algorithm[MultiAgentPPOConfig]):
 
     def iterate(self) -> Mapping[str, Any]:
         assert isinstance(self.behaviour, PerPolicy)
-        config = self.config
         batch = stack(self.sample())
         said: dict[str, Any] = {}
         with self.metrics.span("learn"):
             for policy in self.behaviour.policies:
                 own = self.behaviour.own(policy, batch)
-                orders = shuffles(self.rng, own["valid"], config.epochs, config.minibatch)
+                orders = self._shuffles(own["valid"])
                 self.learner[policy], of_policy = self._updates[policy](self.learner[policy], own, orders)
                 said |= {f"{policy}/{name}": value for name, value in of_policy.items()}
             said = jax.device_get(said)
         self.version += 1
         return said
+
+    def _shuffles(self, valid: NDArray[np.bool_]) -> NDArray[np.int32]:
+        config = self.config
+        if config.memory == "none":
+            return shuffles(self.rng, valid, config.epochs, config.minibatch)
+        steps, columns = valid.shape
+        return recurrent_ppo.column_shuffles(self.rng, columns, config.epochs, max(1, config.minibatch // steps))
 
 
 def shuffles(rng: np.random.Generator, valid: NDArray[np.bool_], epochs: int, minibatch: int) -> NDArray[np.int32]:

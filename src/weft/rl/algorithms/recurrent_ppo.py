@@ -69,15 +69,19 @@ class RecurrentPPO(Algorithm[RecurrentPPOConfig]):
     def iterate(self) -> Mapping[str, Any]:
         batch = stack(self.sample())
         with self.metrics.span("learn"):
-            self.learner, said = self._update(self.learner, batch, self._shuffles())
+            orders = column_shuffles(self.rng, batch["rewards"].shape[1], self.config.epochs, self.config.minibatch)
+            self.learner, said = self._update(self.learner, batch, orders)
             said = jax.device_get(said)
         self.version += 1
         return said
 
-    def _shuffles(self) -> NDArray[np.int32]:
-        environments = self.config.envs_per_worker * max(self.config.workers, 1)
-        orders = [self.rng.permutation(environments) for _ in range(self.config.epochs)]
-        return np.asarray(orders, np.int32).reshape(-1, self.config.minibatch)
+
+def column_shuffles(rng: np.random.Generator, columns: int, epochs: int, size: int) -> NDArray[np.int32]:
+    """[minibatches of all epochs, columns of each]: whole fragments, since a memory runs through them."""
+    size = min(size, columns)
+    count = columns // size
+    orders = [rng.permutation(columns)[: count * size] for _ in range(epochs)]
+    return np.asarray(orders, np.int32).reshape(-1, size)
 
 
 def unroll(model: RecurrentActorCritic, params: Any, observations: Any, starts: Any, state: Any) -> tuple[Any, Any]:
@@ -93,7 +97,7 @@ def unroll(model: RecurrentActorCritic, params: Any, observations: Any, starts: 
 
 
 def make_update(
-    model: RecurrentActorCritic, optimizer: optax.GradientTransformation, config: RecurrentPPOConfig
+    model: RecurrentActorCritic, optimizer: optax.GradientTransformation, config: PPOConfig
 ) -> Callable[[Any, Any, Any], tuple[Any, dict[str, Any]]]:
     """(learner, arrays [steps, N, ...], environments of each minibatch) -> (learner, metrics)."""
 
