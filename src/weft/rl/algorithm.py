@@ -207,7 +207,8 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
 
     def weights(self) -> NDArray[np.float32]:
         """The acting parameters as one vector."""
-        return self.layout.pack(self.acting_params())
+        vector: NDArray[np.float32] = self.layout.pack(self.acting_params())
+        return vector
 
     def sample(self, exploration: float = 0.0, steps: int | None = None) -> list[Fragment]:
         """One fragment of each worker with the present weights, counted in the metrics."""

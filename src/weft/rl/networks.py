@@ -99,8 +99,9 @@ class WeightLayout:
         self.shapes = {name: tuple(np.shape(value)) for name, value in params.items()}
         self.size = sum(math.prod(shape) for shape in self.shapes.values())
 
-    def pack(self, params: Params) -> NDArray[np.float32]:
-        return np.concatenate([np.asarray(params[name], np.float32).ravel() for name in self.shapes])
+    def pack(self, params: Params, xp: Any = np) -> Any:
+        """The vector, of NumPy or JAX."""
+        return xp.concatenate([xp.asarray(params[name], np.float32).ravel() for name in self.shapes])
 
     def unpack(self, vector: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
         """Views of the vector, no copies."""

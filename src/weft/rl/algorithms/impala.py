@@ -2,8 +2,9 @@
 
 Workers send fragments without pause, each made with the newest weights that were there when it began. The driver queues
 what arrives; the learner takes as many fragments as make a batch, or nothing. A queue that is full keeps the workers
-back: a worker is only asked for its next fragment when there is room for it. V-trace weighs each step by how likely the
-present policy would have taken it.
+back: a worker is only asked for its next fragment when there is room for it. While a batch waits, the next update is
+begun before the last one has ended, so that the learner has no pause in which the driver does something else. V-trace
+weighs each step by how likely the present policy would have taken it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from weft.rl.advantages import mean_of_valid, v_trace
@@ -24,6 +26,7 @@ from weft.rl.behaviours import Stochastic
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
 from weft.rl.devices import Devices
 from weft.rl.models import ActorCritic
+from weft.rl.networks import WeightLayout
 from weft.rl.rollout import Fragment
 from weft.rl.settings import SettingError, setting
 
@@ -65,6 +68,15 @@ class ImpalaConfig(AlgorithmConfig):
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """An update that the learner was given: its number, what it says, and the weights after it, once it has ended."""
+
+    version: int
+    said: Any
+    weights: Any
+
+
 class Impala(Algorithm[ImpalaConfig]):
     """Importance-weighted actor-learner architecture."""
 
@@ -81,57 +93,91 @@ class Impala(Algorithm[ImpalaConfig]):
         )
         params = {name: jnp.asarray(value) for name, value in model.init(self.rng).items()}
         self.learner = {"params": params, "optimizer": optimizer.init(params)}
-        self._update = jax.jit(make_update(model, optimizer, self.config), donate_argnums=0)
+        update, layout = make_update(model, optimizer, self.config), WeightLayout(params)
+
+        def update_and_pack(learner: Any, batch: Any) -> tuple[Any, Any, Any]:
+            learner, said = update(learner, batch)
+            return learner, said, layout.pack(learner["params"], jnp)
+
+        self._update = jax.jit(update_and_pack, donate_argnums=0)
         self._queue: collections.deque[Fragment] = collections.deque()
+        self._running: Update | None = None
+        self._newest: Update | None = None
         self._shared: Any = None
 
     def acting_params(self) -> Mapping[str, Any]:
         return self.learner["params"]
 
     def iterate(self) -> Mapping[str, Any]:
-        said: Mapping[str, Any] = {}
-        lag, idle_s, idle_while_samples_wait = 0, 0.0, 0
+        idle_s, lag, full = 0.0, 0, 0
         for _ in range(self.config.updates_per_iteration):
-            began = time.perf_counter()
-            with self.metrics.span("sample"):
-                while len(self._queue) < self.config.fragments_per_update:
-                    self._receive(wait=True)
-            idle_s += time.perf_counter() - began
-            fragments = [self._queue.popleft() for _ in range(self.config.fragments_per_update)]
-            lag += sum(self.version - fragment.version for fragment in fragments)
+            if not self._has_batch():
+                self._finish(self._running)
+                self._running = None
+                with self.metrics.span("sample"):
+                    began = time.perf_counter()
+                    while not self._has_batch():
+                        self._ask()
+                        self._receive(wait=True)
+                    idle_s += time.perf_counter() - began
             with self.metrics.span("learn"):
-                self.learner, said = self._update(self.learner, stack(fragments))
-                self._receive(wait=False)  # JAX computes meanwhile
-                said = jax.device_get(said)
-            self.version += 1
-            self._shared = None
-            idle_while_samples_wait += len(self._queue) >= self.config.queue_limit
+                following, lag_of_batch = self._begin()
+                self._finish(self._running)  # the learner goes on with the one that follows
+                self._running = following
+                if self._has_batch():
+                    self._ask()  # else after the update, for fragments that are made with its weights
+            lag += lag_of_batch
+            full += len(self._queue) >= self.config.queue_limit
+        if self._newest is None:
+            self._finish(self._running)
         updates = self.config.updates_per_iteration
         return {
-            **said,
+            **(jax.device_get(self._newest.said) if self._newest else {}),
             "fragment_lag": lag / updates / self.config.fragments_per_update,
             "learner_idle_s": idle_s,
-            "queue_full": idle_while_samples_wait / updates,
+            "queue_full": full / updates,
         }
 
+    def restore_extra(self, plain: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        self._queue.clear()
+        self._running, self._newest, self._shared = None, None, None
+
+    def _has_batch(self) -> bool:
+        self._receive(wait=False)
+        return len(self._queue) >= self.config.fragments_per_update
+
+    def _begin(self) -> tuple[Update, int]:
+        """Give the learner the batch that has waited longest; how many versions its fragments are behind."""
+        fragments = [self._queue.popleft() for _ in range(self.config.fragments_per_update)]
+        lag = sum(self.version - fragment.version for fragment in fragments)
+        self.learner, said, weights = self._update(self.learner, stack(fragments))
+        self.version += 1
+        return Update(self.version, said, weights), lag
+
+    def _finish(self, update: Update | None) -> None:
+        """Wait for the end of an update. What is asked for from then on is made with its weights."""
+        if update is not None:
+            update.weights.block_until_ready()
+            self._newest, self._shared = update, None
+
     def _receive(self, wait: bool) -> None:
-        """Queue what has arrived, and ask for as many fragments as there is room for."""
-        self._ask()
+        """Queue what has arrived."""
         for _, fragment in self.workers.arrivals(None if wait else 0.0):
             if fragment is not None:
                 self.metrics.count(fragment.steps, fragment.episodes)
                 self._queue.append(fragment)
-        self._ask()
 
     def _ask(self) -> None:
+        """Ask for as many fragments as there is room for."""
         for index in range(self.workers.count):
             while (
                 self.workers.asked_of(index) < self.config.fragments_ahead
                 and self.workers.asked + len(self._queue) < self.config.queue_limit + self.workers.count
             ):
                 if self._shared is None:
-                    self._shared = self.workers.share(self.weights())
-                self.workers.request(index, self._shared, self.version)
+                    newest = self._newest
+                    self._shared = self.workers.share(np.asarray(newest.weights) if newest else self.weights())
+                self.workers.request(index, self._shared, self._newest.version if self._newest else self.version)
 
 
 def make_loss(model: ActorCritic, config: ImpalaConfig) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
