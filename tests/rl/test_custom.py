@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from gymnasium import spaces
 from worlds import Aiming, Masked, Matching, Nested, Offered, Remembering
 
@@ -61,6 +62,30 @@ def through_all(layers: list[Any], observations: Any) -> Any:
     return observations
 
 
+class Layers(nnx.Module):
+    """Of Flax's other API, in which modules hold their parameters."""
+
+    def __init__(self, inputs: int, *, rngs: nnx.Rngs) -> None:
+        self.layers = nnx.List([nnx.Linear(inputs, 24, rngs=rngs), nnx.Linear(24, 16, rngs=rngs)])
+        self.norm = nnx.LayerNorm(24, rngs=rngs)
+
+    def __call__(self, observations: Any) -> Any:
+        first, second = self.layers
+        return nnx.tanh(second(self.norm(nnx.relu(first(observations)))))
+
+
+def make_layers(rngs: nnx.Rngs) -> Layers:
+    return Layers(4, rngs=rngs)
+
+
+class Dropping(nnx.Module):
+    def __init__(self, *, rngs: nnx.Rngs) -> None:
+        self.linear, self.dropout = nnx.Linear(4, 4, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, observations: Any) -> Any:
+        return self.dropout(self.linear(observations))
+
+
 class RunningMean(nn.Module):
     @nn.compact
     def __call__(self, observations: Any) -> Any:
@@ -93,6 +118,10 @@ def best_reward(algorithm: Any, enough: float, iterations: int = 40) -> float:
         ("PPO", Nested, Features(), 7.0, QUICK),
         ("PPO", Offered, Scores(), 7.0, QUICK),
         ("PPO", Matching, (many_layers, through_all), 7.0, QUICK),
+        ("PPO", Matching, Layers(4, rngs=nnx.Rngs(3)), 7.0, QUICK),
+        ("DQN", Matching, make_layers, 7.0, {**REPLAY, "exploration_timesteps": 500}),
+        ("ES", Matching, Features(), 6.0, {"seed": 1, "directions": 24, "learning_rate": 0.1}),
+        ("ARS", Matching, make_layers, 6.0, {"seed": 1, "learning_rate": 0.3, "directions": 24}),
         ("DQN", Masked, Features(), 6.5, {**REPLAY, "exploration_timesteps": 500}),
         ("TD3", Aiming, Features(), -0.5, {**REPLAY, "random_timesteps": 200}),
     ],
@@ -120,6 +149,31 @@ def test_workers_jit_it_and_a_killed_one_is_replaced(weft_session: ModuleType) -
         algorithm.train()
         (worker,) = algorithm.workers.statistics()
     assert worker["frameworks"] == ["jax"]
+
+
+def test_workers_take_a_module_of_nnx_and_a_checkpoint_names_what_makes_it(
+    tmp_path: Path, weft_session: ModuleType
+) -> None:
+    with PPO(QUICK, env=Matching, network=make_layers, workers=1) as algorithm:
+        algorithm.train()
+        folder = algorithm.save(tmp_path / "here")
+        weights = algorithm.weights()
+        policy = algorithm.policy
+    signs = list(np.eye(4, dtype=np.float32))
+    with PPO.from_checkpoint(folder, workers=0) as again:
+        assert np.array_equal(again.weights(), weights)
+        assert again.policy.act_batch(signs) == policy.act_batch(signs)
+
+
+def test_a_module_of_nnx_that_is_made_follows_the_seed_and_one_that_is_given_does_not() -> None:
+    def first(network: Any, seed: int) -> Any:
+        custom = CustomNetwork("network", network, ObservationEncoder(Matching.observation_space))
+        return np.concatenate([value.ravel() for value in custom.init(np.random.default_rng(seed)).values()])
+
+    given = Layers(4, rngs=nnx.Rngs(3))
+    assert np.array_equal(first(given, 1), first(given, 2))
+    assert np.array_equal(first(make_layers, 1), first(make_layers, 1))
+    assert not np.array_equal(first(make_layers, 1), first(make_layers, 2))
 
 
 def test_numpy_and_jax_see_the_same_outputs() -> None:
@@ -175,7 +229,8 @@ def test_a_checkpoint_names_networks_and_losses_that_can_be_imported(tmp_path: P
         ("DQN", (many_layers, lambda params, seen: (seen, seen)), r"features \[N, k\] are needed"),
         ("PPO", (many_layers, lambda params, seen: (seen[:, :3], seen[:, :1])), "need 4 numbers"),
         ("PPO", (many_layers, lambda params, seen: seen.sum()), "for a batch of one observation"),
-        ("ES", Features(), "ES"),
+        ("PPO", Dropping(rngs=nnx.Rngs(0)), "variables that are no parameters, such as .*dropout"),
+        ("PPO", lambda rngs: 3, "a function of nnx.Rngs"),
     ],
 )
 def test_a_network_that_does_not_fit_is_refused(name: str, network: Any, message: str) -> None:

@@ -57,7 +57,7 @@ class AlgorithmConfig:
     )
     image_features: int = setting(512, "units of the dense layer after the convolutions", at_least=1)
     network: Any = setting(
-        None, "your own network: a Flax module or a pair of JAX functions (init, apply); None builds one of `hidden`"
+        None, "your own network: a Flax module (linen, NNX) or JAX functions (init, apply); None builds one of `hidden`"
     )
     make_loss: Any = setting(None, "your own loss, in the place of the function `make_loss` of the algorithm's file")
     gamma: float = setting(0.99, "discount of a step", at_least=0, at_most=1)

@@ -1,6 +1,8 @@
 """Networks of users in the place of the built-in ones: Flax modules, or a pair of plain JAX functions.
 
     network = MyFlaxModule()                                   # a flax.linen module
+    network = MyModule(rngs=nnx.Rngs(0))                       # a flax.nnx module, whose weights are the first ones
+    network = lambda rngs: MyModule(rngs=rngs)                 # one that is made with the run's seed
     network = (init, apply)                                    # init(key, observations) -> parameters, any tree
                                                                # apply(parameters, observations) -> outputs
 
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 
 from weft.rl.names import named
 from weft.rl.networks import MLP, Params
+from weft.rl.nnx import nnx_functions
 from weft.rl.settings import SettingError
 from weft.rl.spaces import ObservationEncoder
 
@@ -65,10 +68,12 @@ class CustomNetwork:
         """Outputs for encoded observations [..., *shape]."""
         leading = encoded.shape[: encoded.ndim - len(self._encoder.shape)]
         flat = encoded.reshape(-1, *self._encoder.shape)
+        names, _ = self._names_and_tree()
+        if hasattr(xp, "apply_jax"):  # an `xp` of our own, which writes a graph
+            return xp.apply_jax(self._outputs, {name: params[name] for name in names}, flat)
         if xp is np:
             if self._jitted is None:
                 self._jitted = _jit(self._outputs)
-            names, _ = self._names_and_tree()
             outputs = self._jitted({name: params[name] for name in names}, flat)
         else:
             outputs = self._outputs(params, flat)
@@ -145,10 +150,14 @@ def _functions_of(network: Any) -> tuple[Callable[..., Any], Callable[..., Any]]
     """(init, apply) of what a user gave."""
     if isinstance(network, tuple | list) and len(network) == 2 and all(callable(part) for part in network):
         return network[0], network[1]
+    found = nnx_functions(network)
+    if found is not None:
+        return found
     init, apply = getattr(network, "init", None), getattr(network, "apply", None)
     if not callable(init) or not callable(apply) or isinstance(network, type):
         raise SettingError(
-            f"network must be a Flax module (an instance) or a pair of functions (init, apply), but got {network!r}"
+            "network must be a Flax module (an instance; for NNX also a function of nnx.Rngs that makes one) or a pair "
+            f"of functions (init, apply), but got {network!r}"
         )
     return _FlaxInit(network), apply
 

@@ -3,26 +3,25 @@
 Networks are functions of `xp`, so they are run once with an `xp` that writes down what is computed. The file takes
 encoded observations (`ObservationEncoder`): "observation" [N, features] of float32, or images of uint8; it gives
 "action" [N, ...] as the environment takes it. A policy with a memory has "state" and "state_after" beside them; a state
-of zeros begins an episode. Networks of users are JAX programs and are not exported.
+of zeros begins an episode. Networks of users are JAX programs: `export_jax.py` writes them, operation by operation.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.rl.export_jax import CannotExport, write_jax
 from weft.rl.recurrent import RecurrentStochastic
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
+__all__ = ["CannotExport", "export_onnx"]
+
 OPSET = 17
-
-
-class CannotExport(ValueError):
-    """The policy has something that ONNX cannot say."""
 
 
 def export_onnx(
@@ -35,8 +34,6 @@ def export_onnx(
     """Write the policy's best action as a graph."""
     import onnx
 
-    if any("[" in name for name in params):
-        raise CannotExport("the policy has a network of the user, a JAX program, which cannot be written as ONNX")
     graph = Graph()
     observation = graph.input("observation", np.zeros((1, *encoder.shape), encoder.dtype))
     constants = {name: graph.constant(np.asarray(value, np.float32)) for name, value in params.items()}
@@ -183,9 +180,18 @@ class Graph:
         given = [value if isinstance(value, Traced) else self.constant(_like(value, floats)) for value in inputs]
         with np.errstate(all="ignore"):
             sample = np.asarray(compute(*(value.sample for value in given)))
-        name = f"value{len(self._nodes)}"
-        self._nodes.append(self.helper.make_node(kind, [value.name for value in given], [name], **attributes))
+        name = self.raw(kind, [value.name for value in given], **attributes)
         return Traced(self, name, sample, any(value.has_rows for value in given))
+
+    def raw(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """A node of values that are known by name; the name of what it gives."""
+        name = f"value{len(self._nodes)}"
+        self._nodes.append(self.helper.make_node(kind, list(inputs), [name], **attributes))
+        return name
+
+    def apply_jax(self, function: Callable[..., Any], params: Mapping[str, Traced], inputs: Traced) -> Any:
+        """What a JAX program gives: what networks of users are."""
+        return write_jax(self, function, params, inputs)
 
     def model(self, outputs: Mapping[str, Traced]) -> Any:
         import onnx
