@@ -5,7 +5,7 @@
 All sides get the same environment and the same network. Stable-Baselines3 uses the settings that its authors published
 for the environment, RLlib those of ours. A run ends when the mean reward of the last `window` training episodes reaches
 the bar; the time is from the start of the process's work (after imports, with JAX's compiling and Ray's start counted)
-to there.
+to there. JAX and torch get one thread each (NPROC, set_num_threads): for networks of this size more are slower.
 `PATH` is a Python with stable-baselines3 or ray[rllib], torch==2.13.0 (CPU) and gymnasium; this file runs itself there.
 """
 
@@ -199,7 +199,8 @@ def main() -> None:
             for side, python in sides.items():
                 command = [python, os.path.abspath(__file__), "--one", side, name, str(seed)]
                 command += ["--steps", str(options.steps)] if options.steps else []
-                said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                environment = {**os.environ, "NPROC": "1"}
+                said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
                 found[side].append(json.loads(said.splitlines()[-1]))
                 print(name, side, found[side][-1], flush=True)
         report(name, found)
