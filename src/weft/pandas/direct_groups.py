@@ -18,6 +18,7 @@ _METHODS = frozenset(
     cumsum cumprod cummax cummin cumcount ngroup rank shift diff ffill bfill head tail idxmin idxmax value_counts
     """.split()
 )
+_READ = frozenset(("ngroups", "groups", "indices", "ndim"))
 
 
 class SmallGroups:
@@ -43,6 +44,8 @@ class SmallGroups:
     def __getattr__(self, name: str) -> Any:
         if name in _METHODS:
             return functools.partial(self._call, name)
+        if name in _READ:
+            return getattr(self._groups, name)
         columns = getattr(self._groups.obj, "columns", ())
         if not name.startswith("_") and name in columns and not hasattr(type(self._groups), name):
             return self[name]
