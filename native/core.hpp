@@ -205,6 +205,8 @@ struct TaskStory {
     std::string name, state;
     uint32_t attempt = 0;
     ProcessId worker{};
+    int64_t shape = -1;         ///< what a lease for it must hold; -1 of an actor's call
+    std::vector<Id> waits_for;  ///< some of the arguments that are not there yet
 };
 
 /// An object's story so far, as this process knows it.

@@ -5,6 +5,12 @@
 
 namespace weft {
 
+namespace {
+
+constexpr size_t kArgumentsTold = 4;  ///< of one task in a listing of many
+
+}  // namespace
+
 Explanation Core::explain(Entry* entry) {
     Explanation out;
     out.is_owned = entry->owned;
@@ -76,6 +82,9 @@ std::vector<TaskStory> Core::tasks(size_t most) {
             one.state = "FINISHED";  // and kept, to be run again if its results are lost
         } else if (task->missing != 0) {
             one.state = "PENDING_ARGS_AVAIL";
+            for (const Entry* dep : task->deps)
+                if (!dep->is_done() && one.waits_for.size() < kArgumentsTold)
+                    one.waits_for.push_back(dep->id);
         } else if (task->actor != nullptr) {
             const auto& flight = task->actor->flight;
             const bool sent = std::find(flight.begin(), flight.end(), task) != flight.end();
@@ -90,6 +99,7 @@ std::vector<TaskStory> Core::tasks(size_t most) {
             one.state = "PENDING_NODE_ASSIGNMENT";
         }
         if (task->actor != nullptr) one.actor = task->actor->id;
+        if (task->actor == nullptr && task->shape != nullptr) one.shape = int64_t(task->shape->id);
     }
     return out;
 }

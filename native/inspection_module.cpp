@@ -40,6 +40,13 @@ nb::dict explain(nb::handle ref) {
     return out;
 }
 
+nb::list as_list(const std::vector<Id>& ids) {
+    nb::list out;
+    for (const Id& id : ids)
+        out.append(as_bytes(id));
+    return out;
+}
+
 nb::list submitted_tasks(size_t most) {
     Core& core = need();
     std::vector<TaskStory> tasks;
@@ -57,15 +64,10 @@ nb::list submitted_tasks(size_t most) {
         row["state"] = one.state;
         row["attempt"] = one.attempt;
         row["worker"] = nb::make_tuple(one.worker.slot, one.worker.generation);
+        row["shape"] = one.shape;
+        row["waits_for"] = as_list(one.waits_for);
         out.append(row);
     }
-    return out;
-}
-
-nb::list as_list(const std::vector<Id>& ids) {
-    nb::list out;
-    for (const Id& id : ids)
-        out.append(as_bytes(id));
     return out;
 }
 

@@ -363,7 +363,8 @@ def held_objects(most: int) -> list[dict[str, Any]]:
     """At most so many of the objects that this process holds: id, state, owner, bytes, holds, borrowers' counts."""
 
 def submitted_tasks(most: int) -> list[dict[str, Any]]:
-    """At most so many of this process's tasks: task, parent and actor ids, name, state, attempt, worker (slot, ...)."""
+    """At most so many of this process's tasks: task, parent and actor ids, name, state, attempt, worker (slot, ...),
+    shape (-1 of an actor's call), waits_for (ids of some arguments that are not there yet)."""
 
 def long_waits(
     asked: list[bytes],

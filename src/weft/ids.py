@@ -12,6 +12,7 @@ True
 from __future__ import annotations
 
 import builtins
+import hashlib
 import os
 from typing import Any, ClassVar, TypeVar
 
@@ -123,6 +124,12 @@ class NodeID(BaseID):
 
 class WorkerID(UniqueID):
     __slots__ = ()
+
+
+def worker_id(node_id: str, slot: int, generation: int) -> WorkerID:
+    """Of the process that a node has in that slot; the same for all who ask, the process itself included."""
+    text = f"{node_id} {slot} {generation}"
+    return WorkerID(hashlib.blake2b(text.encode(), digest_size=WorkerID.size()).digest())
 
 
 class FunctionID(UniqueID):

@@ -38,6 +38,7 @@ def test_a_running_task_names_its_worker_and_those_behind_it_what_they_wait_for(
     assert "waits for 1 of its arguments" in weft.explain(sums)
     story = weft.explain(queued)
     assert "waits for a worker" in story
+    assert "it asks for 1 CPU; node " in story and "it has 0 CPU free, and 1 are wanted" in story
     assert "of 2 CPU" in story
     gate.touch()
     assert weft.get([sums, queued]) == [2, 1]

@@ -107,6 +107,9 @@ def test_nodes_workers_and_drivers_are_listed() -> None:
     assert driver.pid == os.getpid() and driver.node_id == node.node_id
     pid = weft.get(weft.remote(os.getpid).remote())
     assert pid in [row.pid for row in list_workers() if row.worker_type == "WORKER"]
+    assert driver.worker_id == weft.get_runtime_context().get_worker_id()
+    worker = weft.get(weft.remote(lambda: (os.getpid(), weft.get_runtime_context().get_worker_id())).remote())
+    assert worker in [(row.pid, row.worker_id) for row in list_workers()]
     assert [row.pid for row in list_jobs()] == [os.getpid()]
 
 

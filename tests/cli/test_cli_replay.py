@@ -230,6 +230,84 @@ for kind in (Account, Async):
 """
 
 
+ASKED = """
+import subprocess, sys, weft
+context = weft.init(num_cpus=2, namespace="n")
+
+@weft.remote(num_cpus=0)
+class Store:
+    def __init__(self):
+        self.count = 0
+    def next(self):
+        self.count += 1
+        return self.count
+    def refuses(self):
+        raise KeyError("refused")
+    def items(self):
+        yield 1
+
+@weft.remote(num_cpus=0)
+class Asker:
+    def __init__(self, store):
+        self.store, self.seen = store, weft.get(store.next.remote())
+    def asks(self):
+        self.seen += weft.get(self.store.next.remote())
+        return self.seen
+    def fails(self):
+        raise ValueError(f"seen {self.asks()}")
+
+@weft.remote
+def asks(store, name, way):
+    found = [weft.get(store.next.remote()), weft.get(weft.get_actor(name).next.options(name="x").remote())]
+    try:
+        weft.get(store.refuses.remote())
+    except KeyError as error:
+        found.append('refused' in str(error))
+    if way == "stream":
+        store.items.remote()
+    raise ValueError(f"found {found} {way}")
+
+def replay(ref):
+    try:
+        weft.get(ref)
+    except ValueError as error:
+        print("first", str(error).splitlines()[-1])
+    command = [sys.executable, "-m", "weft.cli", "replay", "--address", context["address"], ref.hex()[:24]]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    print("again", ended.stderr.splitlines()[-1])
+
+store = Store.options(name="kept").remote()
+replay(asks.remote(store, "kept", "plain"))
+replay(asks.remote(store, "kept", "stream"))
+asker = Asker.remote(store)
+weft.get(asker.asks.remote())
+replay(asker.fails.remote())
+assert weft.get(store.next.remote()) == 8, "a replay asks nobody"
+"""
+
+
+def asked(**variables: str) -> list[str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKED], env={**os.environ, **variables}, capture_output=True, text=True, timeout=100
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_with_recorded_calls_actors_answer_in_a_replay_as_they_did() -> None:
+    lines = asked(WEFT_RECORD_CALLS="1")
+    first, again = [line.removeprefix("first ") for line in lines[::2]], [line[6:] for line in lines[1::2]]
+    assert again[0] == first[0] and "found [1, 2, True] plain" in first[0]
+    assert "Store.items can not be called in a replay" in again[1] and "generators are not recorded" in again[1]
+    assert again[2] == first[2] == "ValueError: seen 18"
+
+
+def test_without_recorded_calls_a_handle_says_what_to_do() -> None:
+    lines = asked()
+    for line in lines[1::2]:
+        assert "Store.next can not be called in a replay" in line and "WEFT_RECORD_CALLS=1" in line
+
+
 def test_with_recorded_calls_an_actor_is_run_from_its_beginning_to_the_failing_call() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", EXACT], env={**os.environ, "WEFT_RECORD_CALLS": "1"}, capture_output=True, text=True,

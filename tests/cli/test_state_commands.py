@@ -14,6 +14,7 @@ import pytest
 from command_line import Head
 
 import weft
+from weft.util import placement_group, remove_placement_group
 
 HOSTILE = "evil\x1b[2J<script>"
 
@@ -34,6 +35,11 @@ class Gate:
 @weft.remote(num_cpus=0)
 def fails() -> None:
     raise ValueError("on purpose")
+
+
+@weft.remote(num_cpus=0)
+def takes(value: Any) -> Any:
+    return value
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +105,29 @@ def test_a_thing_is_explained_by_the_beginning_of_its_id(head: Head, gate: Any) 
     assert "runs in the worker" in head.cli("explain", task["task_id"]).stdout
     unknown = head.cli("explain", "0123456789")
     assert unknown.returncode == 1 and "nothing with the id 0123456789" in unknown.stderr
+
+
+def test_what_pends_is_explained_by_what_it_asks_for_and_what_each_node_has(head: Head, gate: Any) -> None:
+    large = fails.options(num_cpus=100, resources={"fpga": 2}, name="large").remote()
+    behind = takes.options(name="behind").remote(large)
+    actor = Gate.options(num_cpus=7).remote()
+    call = actor.enter.remote()
+    group = placement_group([{"CPU": 1}, {"CPU": 64}], name="wide", strategy="STRICT_PACK")
+    eventually(lambda: {"large", "behind", "Gate.enter"} <= {row["name"] for row in rows(head, "tasks")})
+    told = head.cli("explain", large.hex()[:24]).stdout
+    assert "waits for a worker" in told and "it asks for 100 CPU, 2 fpga, which no node can ever hold" in told
+    assert "it has 1 CPU in all, and 100 are wanted" in told and "it has 0 fpga in all, and 2 are wanted" in told
+    assert f"it waits for {large.hex()}" in head.cli("explain", behind.hex()[:24]).stdout
+    for one in (actor._actor_id.hex(), call.hex()[:24]):
+        assert "it has 1 CPU in all, and 7 are wanted" in head.cli("explain", one).stdout
+    told = head.cli("explain", group.id.hex()).stdout
+    assert "wide" in told and "PENDING" in told and "1 CPU in all" in told
+    (row,) = [row for row in rows(head, "tasks") if row["name"] == "large"]
+    assert row["required_resources"] == {"CPU": 100.0, "fpga": 2.0}
+    remove_placement_group(group)
+    weft.kill(actor)
+    weft.cancel(large)
+    weft.wait([large, behind, call], num_returns=3)
 
 
 def test_a_task_that_failed_is_explained_with_its_traceback(head: Head, gate: Any) -> None:

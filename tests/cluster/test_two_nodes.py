@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -336,12 +337,37 @@ def test_listings_cover_every_node(shared_two_nodes: TwoNodes) -> None:
     nodes = {row.node_id for row in list_nodes(filters=[("state", "=", "ALIVE")])}
     assert len(nodes) == 2
     assert {row.node_id for row in list_workers(limit=1000)} == nodes
+    assert [row.pid for row in list_workers(limit=1000) if row.worker_type == "DRIVER"] == [os.getpid()]
     there = Counter.options(**THERE).remote()
     weft.get(there.add.remote())
     assert there._actor_id.hex() in [row.actor_id for row in list_actors(limit=1000)]
     kept = make.remote(BIG)
     weft.wait([kept])
     assert [row.pid for row in list_objects(limit=1000) if row.object_id == kept.hex()] == [os.getpid()]
+
+
+@weft.remote
+def own_id(path: str) -> str:
+    """Once the file is there."""
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return weft.get_runtime_context().get_worker_id()
+
+
+def test_a_worker_of_another_node_has_one_id_for_all(shared_two_nodes: TwoNodes, tmp_path: Path) -> None:
+    from weft.util.state import list_tasks, list_workers
+
+    gate = tmp_path / "gate"
+    ref = own_id.options(name="there", **THERE).remote(str(gate))
+
+    def workers() -> list[str]:
+        return [row.worker_id for row in list_tasks(filters=[("name", "=", "there"), ("state", "=", "RUNNING")])]
+
+    assert eventually(lambda: bool(workers()))
+    (known,) = workers()
+    gate.touch()
+    assert weft.get(ref) == known
+    assert known in [row.worker_id for row in list_workers(limit=1000)]
 
 
 def used_bytes() -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,15 +19,18 @@ from typing import Any
 import pytest
 
 import weft
+from weft import data, serve, train, tune
 from weft.cluster_utils import Cluster
-from weft.data.board import DataBoard
-from weft.data.running import Report
-from weft.data.statistics import Statistics
-from weft.train.board import TrainBoard
+from weft.data import board as data_board
+from weft.engine.cluster.client import Client
+from weft.rl import board as rl_board
 from weft.util import board
-from weft.util.placement_group import placement_group
+from weft.util.placement_group import placement_group, remove_placement_group
+from weft.util.state import list_actors
 
 webdriver = pytest.importorskip("selenium.webdriver")
+Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
+Select = pytest.importorskip("selenium.webdriver.support.ui").Select
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None,
@@ -35,6 +40,7 @@ SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 UNNAMED = """return [...document.querySelectorAll("button, a, input, select")].filter((one) =>
     !(one.innerText || one.ariaLabel || one.labels?.length || one.title)).length"""
+OPENED = "document.querySelectorAll('details').forEach((one) => { one.open = true; }); return true"
 CELLS = "[...document.querySelectorAll('td')].map((one) => one.innerText)"
 COLOURS = """const behind = (one) => getComputedStyle(one).backgroundColor;
     const places = [document.body, document.documentElement].map(behind);
@@ -54,7 +60,7 @@ PAGES = {
     "tune": "learning",
     "rl": "steps/s",
     "train": "checkpoint_000001",
-    "data": "map(double)",
+    "data": "map(doubled)",
     "serve": "default:Model#1",
 }
 
@@ -66,6 +72,11 @@ def double(value: int) -> int:
 
 
 @weft.remote(num_cpus=0.1)
+def named(value: str) -> str:
+    return value
+
+
+@weft.remote(num_cpus=0.1)
 def fails() -> None:
     raise ValueError(HOSTILE)
 
@@ -74,6 +85,22 @@ def fails() -> None:
 class Counter:
     def add(self, value: int) -> int:
         return value
+
+
+@weft.remote(num_cpus=0.1, max_concurrency=2)
+class Busy:
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def spin(self) -> None:
+        while not self.stopped:
+            sum(range(1000))
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
 class Browser:
@@ -88,6 +115,7 @@ class Browser:
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--window-size=1400,1000",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # a machine without a network
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -145,7 +173,7 @@ def browser(cluster: Cluster) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def work(cluster: Cluster) -> Iterator[list[Any]]:
+def work(cluster: Cluster) -> list[Any]:
     """Something for each page to show."""
     counter = Counter.options(name="counted").remote()
     kept: list[Any] = [counter, weft.put(b"x" * (1 << 20)), placement_group([{"CPU": 0.1}], name="pair")]
@@ -154,76 +182,90 @@ def work(cluster: Cluster) -> Iterator[list[Any]]:
     assert weft.get([counter.add.remote(1), counter.add.remote(2)]) == [1, 2]
     with pytest.raises(ValueError, match="img"):
         weft.get(fails.options(name=HOSTILE).remote())
-    trial = {
-        "id": "t1",
-        "state": "RUNNING",
-        "config": {"lr": 0.1},
-        "best": 0.5,
-        "iterations": 2,
-        "seconds": 1.0,
-        "error": "",
-    }
-    board.publish(
-        "tune", "learning", {"metric": "loss", "mode": "min", "trials": [{**trial, "curve": [[1, 0.9], [2, 0.5]]}]}
-    )
-    run = {"algorithm": "PPO", "environment": "CartPole-v1", "steps": 10, "steps_per_second": 5.0}
-    board.publish("rl", "run", {**run, "rewards": [[0, 1], [10, 5]], "throughput": [[0, 4], [10, 5]]})
-    publish_of_libraries()
-    yield kept
-    for page, name in (("tune", "learning"), ("rl", "run"), ("train", "fit"), ("serve", "applications")):
-        board.withdraw(page, name)
+    return kept
 
 
-def publish_of_libraries() -> None:
-    """A training and a dataset as their own boards tell of them, and an application as the controller's does."""
-    training = TrainBoard("fit", "torch", "/results/fit")
-    training.began(["a" * 32, "b" * 32])
-    for number in range(1, 20):
-        training.reported({"loss": 1 / number, "epoch": number, "note": HOSTILE}, f"checkpoint_{number:06}")
-    training.ended(None)
-    statistics = Statistics()
-    shown = DataBoard(64 << 20)
-    for number in range(5):
-        statistics.add("map(double)", Report(1000, 8000, None, 0.1, (), {}, (), (), {}))  # type: ignore[arg-type]
-        statistics.held(number << 20, 2)
-        shown._next_s = 0.0
-        shown.tell(statistics)
-    replica = {"state": "RUNNING", "ongoing": 2, "served": 900, "p50_s": 0.002, "p95_s": 0.01, "p99_s": 0.05}
-    now_s = time.time()
-    deployment = {
-        "name": "Model",
-        "status": "HEALTHY",
-        "message": "",
-        "target": 2,
-        "waiting": 3,
-        "ongoing": 4,
-        "limit": 100,
-        "requests_per_s": 451.5,
-        "replicas": [{"id": f"default:Model#{number}", **replica} for number in (1, 2)],
-        "rate": [[now_s - 10 + at, 400 + 10 * at] for at in range(10)],
-        "p95": [[now_s - 10 + at, 0.01 + at / 1000] for at in range(10)],
-    }
-    application = {"name": "default", "route_prefix": "/", "deployments": [deployment]}
-    board.publish("serve", "applications", {"applications": [application]})
+@pytest.fixture(scope="module")
+def libraries(work: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run of each library, as its page shows it; the application goes on."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        for shows_at_once, name in ((data_board, "AFTER_S"), (rl_board, "PUBLISH_S")):
+            patch.setattr(shows_at_once, name, 0.0)
+        tunes("learning", folder)
+        learns(rl_board.RunBoard("PPO", "CartPole-v1"), 5, 10)
+        trains("fit", folder)
+        assert data.range(1000).map(doubled).count() == 1000
+        try:
+            serve.run(Model.bind(), name="default", route_prefix=None)
+            yield folder
+        finally:
+            serve.shutdown()
+
+
+def tunes(name: str, folder: Path) -> None:
+    tune.Tuner(
+        descends,
+        param_space={"lr": tune.grid_search([0.1, 0.2])},
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(name=name, storage_path=str(folder), verbose=0),
+    ).fit()
+
+
+def descends(config: dict[str, Any]) -> None:
+    for step in range(1, 4):
+        tune.report(loss=1 / step - config["lr"])
+
+
+def learns(shown: rl_board.RunBoard, *steps: int) -> None:
+    for at in steps:
+        result = {"timesteps_total": at, "timesteps_this_iter": 1, "time_this_iter_s": 0.2, "episode_reward_mean": at}
+        shown.add(result)
+
+
+def trains(name: str, folder: Path) -> None:
+    def loop() -> None:
+        for step in range(1, 4):
+            train.report({"loss": 1 / step, "note": HOSTILE}, checkpoint={"step": step})
+
+    train.Trainer(loop, workers=1, name=name, storage_path=folder).fit()
+
+
+def doubled(row: dict[str, int]) -> dict[str, int]:
+    return {"id": 2 * row["id"]}
+
+
+@serve.deployment(ray_actor_options={"num_cpus": 0.1})
+class Model:
+    def __call__(self, value: int) -> int:
+        return 2 * value
+
+
+def test_the_numbers_are_right_and_renew_themselves(browser: Browser, work: list[Any]) -> None:
+    browser.open("")
+    browser.wait(lambda: "2 of 2" in browser.text(), "2 of 2 nodes")
+    alive = len(list_actors(filters=[("state", "=", "ALIVE")]))
+    browser.wait(lambda: browser.number("actors") == alive, f"{alive} actors")
+    before = tasks_run()
+    browser.wait(lambda: browser.number("tasks-run") == before, f"{before} tasks")
+    weft.get([double.remote(number) for number in range(50)])
+    browser.wait(lambda: browser.number("tasks-run") == before + 50, "50 more tasks")
+
+
+def tasks_run() -> int:
+    """As the nodes count them."""
+    client = Client(weft.init(ignore_reinit_error=True)["address"], None)
+    return sum(node["tallies"]["finished"] + node["tallies"]["failed"] for node in client.ask("machines"))
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_opens_and_shows_what_there_is(browser: Browser, work: list[Any], page: str) -> None:
+def test_every_page_opens_and_shows_what_there_is(browser: Browser, libraries: Path, page: str) -> None:
     browser.open(page)
     browser.wait(lambda: PAGES[page] in browser.text(), PAGES[page])
     browser.driver.save_screenshot(str(SHOTS / f"{page or 'cluster'}.png"))
     assert browser.run("return window.hacked") is None
     assert browser.run("return document.querySelectorAll('main img').length") == 0
     assert browser.problems() == []
-
-
-def test_the_numbers_are_right_and_renew_themselves(browser: Browser, work: list[Any]) -> None:
-    browser.open("")
-    browser.wait(lambda: "2 of 2" in browser.text(), "2 of 2 nodes")
-    browser.wait(lambda: browser.number("actors") == 1, "one actor")
-    before = browser.number("tasks-run")
-    weft.get([double.remote(number) for number in range(50)])
-    browser.wait(lambda: browser.number("tasks-run") == before + 50, "50 more tasks")
 
 
 def test_a_driver_is_listed_once_however_many_nodes_know_it(browser: Browser, work: list[Any]) -> None:
@@ -250,7 +292,7 @@ def test_logs_are_searched_as_one_types(browser: Browser, work: list[Any]) -> No
     assert "\x1b" not in browser.text() and HOSTILE in browser.text()
 
 
-def test_keys_the_theme_and_a_phone(browser: Browser, work: list[Any]) -> None:
+def test_keys_the_theme_and_a_phone(browser: Browser, libraries: Path) -> None:
     browser.open("")
     body = browser.driver.find_element("css selector", "body")
     body.send_keys("2")
@@ -269,7 +311,49 @@ def test_keys_the_theme_and_a_phone(browser: Browser, work: list[Any]) -> None:
     browser.driver.set_window_size(1400, 1000)
 
 
-def test_what_is_not_text_has_words_for_a_screen_reader(browser: Browser, work: list[Any]) -> None:
+def test_all_is_reached_by_keyboard_alone(browser: Browser, work: list[Any]) -> None:
+    browser.open("logs")
+    press(browser, "/")
+    browser.wait(lambda: browser.run("return document.activeElement.type") == "search", "the search")
+    browser.open("tasks")
+    browser.run("document.activeElement.blur(); document.querySelector('a.skip').focus()")
+    press(browser, Keys.ENTER)
+    assert browser.run("return document.activeElement.tagName") == "MAIN"
+    seen = set()
+    for _ in range(60):
+        press(browser, Keys.TAB)
+        seen.add(browser.run("return document.activeElement.closest('th')?.innerText.trim() || ''"))
+        if "runs" in seen:
+            break
+    assert {"task", "state", "runs"} <= seen
+    press(browser, Keys.ENTER)
+    sorted_by = "return document.querySelector('th[aria-sort=ascending]')?.innerText.trim() || ''"
+    browser.wait(lambda: browser.run(sorted_by).startswith("runs"), "the order")
+
+
+def press(browser: Browser, key: str) -> None:
+    webdriver.ActionChains(browser.driver).send_keys(key).perform()
+
+
+def test_a_long_hostile_name_is_shown_harmlessly_wherever_names_are(browser: Browser, work: list[Any]) -> None:
+    name = f"\x1b[2J\u202e{HOSTILE}{'n' * 9000}"
+    ref = fails.options(name=name).remote()
+    weft.wait([ref])
+    waits = named.options(num_cpus=64, name=name).remote("")
+    with pytest.raises(ValueError, match="at most 10000 bytes"):
+        fails.options(name="n" * (10 << 20))
+    for page in ("stream", "graph", "tasks", "errors"):
+        browser.open(page)
+        browser.wait(lambda: browser.run(OPENED) and "nnn" in browser.text(), "the name")
+        assert browser.run("return window.hacked") is None
+        assert browser.run("return document.querySelectorAll('main img').length") == 0
+        width = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert width <= 1, f"{page} is made {width} wider by a name"
+    browser.driver.save_screenshot(str(SHOTS / "hostile-names.png"))
+    weft.cancel(waits)
+
+
+def test_what_is_not_text_has_words_for_a_screen_reader(browser: Browser, libraries: Path) -> None:
     for page in ("", "stream", "graph", "tune", "rl", "train", "data", "serve"):
         browser.open(page)
         browser.wait(lambda: browser.run("return document.querySelectorAll('[role=img]').length"), "charts")
@@ -278,7 +362,7 @@ def test_what_is_not_text_has_words_for_a_screen_reader(browser: Browser, work: 
     assert browser.run("return document.documentElement.lang") == "en"
 
 
-def test_every_page_in_the_other_theme(browser: Browser, work: list[Any]) -> None:
+def test_every_page_in_the_other_theme(browser: Browser, libraries: Path) -> None:
     for page in PAGES:
         browser.open(page)
         browser.wait(lambda page=page: PAGES[page] in browser.text(), page)  # type: ignore[misc]
@@ -303,17 +387,133 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_the_pages_of_libraries_renew_themselves(browser: Browser, work: list[Any]) -> None:
-    browser.open("train")
-    training = TrainBoard("another", "torch", "/results/another")
-    training.reported({"loss": 0.1}, "checkpoint_000777")
-    training.ended(ValueError("out of luck"))
-    browser.wait(lambda: "checkpoint_000777" in browser.text() and "out of luck" in browser.text(), "the newest")
-    board.withdraw("train", "another")
-    browser.wait(lambda: "checkpoint_000777" not in browser.text(), "its end")
+def live_stream(folder: Path) -> Iterator[str]:
+    yield weft.get(named.options(name="live-stream").remote("live-stream"))
 
 
-def test_the_page_survives_the_loss_of_a_node(browser: Browser, work: list[Any], cluster: Cluster) -> None:
+def live_graph(folder: Path) -> Iterator[str]:
+    yield weft.get(named.options(name="live-graph").remote(named.remote("live-graph")))
+
+
+def live_tasks(folder: Path) -> Iterator[str]:
+    pending = named.options(num_cpus=64, name="live-task").remote("")
+    yield r"live-task\s+PENDING_NODE_ASSIGNMENT\s+it asks for 64 CPU, which no node can ever hold"
+    weft.cancel(pending)
+
+
+def live_actors(folder: Path) -> Iterator[str]:
+    actor = Counter.options(name="live-actor").remote()
+    weft.get(actor.add.remote(1))
+    yield r"live-actor\s+ALIVE"
+    weft.kill(actor)
+
+
+def live_objects(folder: Path) -> Iterator[str]:
+    kept = weft.put(b"x" * (3 << 20))
+    yield r"3\.0 MiB\s+FINISHED\s+arena"
+    del kept
+
+
+def live_jobs(folder: Path) -> Iterator[str]:
+    code = f"import sys, weft; weft.init(address={weft.init(ignore_reinit_error=True)['address']!r}); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as driver:
+        yield rf"{driver.pid}\s+driver\s+ALIVE"
+        driver.communicate()
+
+
+def live_groups(folder: Path) -> Iterator[str]:
+    group = placement_group([{"CPU": 0.1}], name="live-group")
+    yield r"live-group\s+CREATED"
+    remove_placement_group(group)
+
+
+def live_logs(folder: Path) -> Iterator[str]:
+    weft.get(double.remote(1234))
+    yield "needle 1234"
+
+
+def live_errors(folder: Path) -> Iterator[str]:
+    ref = fails.options(name="live-error").remote()
+    weft.wait([ref])
+    yield r"ValueError in\s+live-error"
+
+
+def live_tune(folder: Path) -> Iterator[str]:
+    tunes("live-tuning", folder)
+    yield r"live-tuning\s+2 trials: 2 TERMINATED"
+
+
+def live_rl(folder: Path) -> Iterator[str]:
+    learns(rl_board.RunBoard("DQN", "LiveEnvironment"), 1000, 1234)
+    yield "DQN on LiveEnvironment: 1,234 steps, 5 steps/s"
+
+
+def live_train(folder: Path) -> Iterator[str]:
+    trains("live-training", folder)
+    yield r"live-training\s+state\s+finished"
+
+
+def live_data(folder: Path) -> Iterator[str]:
+    assert data.range(4321).map(doubled).count() == 4321
+    yield r"range\(4321\) → map\(doubled\)"
+
+
+def live_serve(folder: Path) -> Iterator[str]:
+    handle = serve.get_app_handle("default")
+    assert [handle.remote(number).result() for number in range(5)] == [0, 2, 4, 6, 8]
+    yield r"default:Model#1\s+RUNNING\s+0\s+5\s"
+
+
+LIVE = {name.removeprefix("live_"): act for name, act in globals().items() if name.startswith("live_")}
+
+
+def test_no_page_that_renews_itself_is_left_out() -> None:
+    """The cluster's numbers have a test of their own; a flame graph is made when it is asked for."""
+    assert set(PAGES) - set(LIVE) == {"", "profile"}
+
+
+@pytest.mark.parametrize("page", LIVE)
+def test_every_page_shows_what_happens_while_it_is_open(browser: Browser, libraries: Path, page: str) -> None:
+    browser.open(page)
+    browser.wait(lambda: PAGES[page] in browser.text(), PAGES[page])
+    browser.run(f"window.stayed = true; {OPENED}")
+    for pattern in LIVE[page](libraries):
+        browser.wait(lambda pattern=pattern: re.search(pattern, browser.text()), pattern)  # type: ignore[misc]
+    assert browser.run("return window.stayed"), "the page was loaded again"
+
+
+def test_a_flame_graph_is_drawn_of_a_process_that_works(browser: Browser, work: list[Any]) -> None:
+    busy = Busy.remote()
+    pid = weft.get(busy.pid.remote())
+    ended = busy.spin.remote()
+    browser.open("profile")
+    browser.wait(lambda: str(pid) in browser.text(), "the process")
+    choice = browser.driver.find_element("css selector", "select")
+    Select(choice).select_by_value(str(pid))
+    browser.run("document.querySelector('input[type=number]').value = 1")
+    browser.driver.find_element("xpath", "//button[text()='flame graph']").click()
+    label = "return document.querySelector('[role=img]')?.ariaLabel || ''"
+    refused = "py-spy can not look"
+    browser.wait(lambda: "flame graph with" in browser.run(label) or refused in browser.text(), "the graph")
+    if refused in browser.text():
+        pytest.skip("this machine does not let py-spy look at processes")
+    assert int(re.findall(r"\d+", browser.run(label))[0]) > 20
+    browser.driver.save_screenshot(str(SHOTS / "flame-graph.png"))
+    browser.driver.find_element("xpath", "//button[text()='all stacks now']").click()
+    browser.wait(lambda: f"process {pid}" in browser.text(), "its stack")
+    weft.get([busy.stop.remote(), ended])
+
+
+def test_a_board_that_is_withdrawn_leaves_its_page(browser: Browser, libraries: Path) -> None:
+    shown = {"algorithm": "X", "environment": "Gone", "steps": 1, "rewards": [], "throughput": []}
+    board.publish("rl", "leaves", shown)
+    browser.open("rl")
+    browser.wait(lambda: "X on Gone" in browser.text(), "the run")
+    board.withdraw("rl", "leaves")
+    browser.wait(lambda: "X on Gone" not in browser.text(), "its end")
+
+
+def test_the_page_survives_the_loss_of_a_node(browser: Browser, libraries: Path, cluster: Cluster) -> None:
     lost = cluster.add_node(num_cpus=1)
     browser.open("")
     browser.wait(lambda: "3 of 3" in browser.text(), "three nodes")

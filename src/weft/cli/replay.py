@@ -15,6 +15,7 @@ from typing import IO, Any
 from weft.cli.options import Commands, add_address, add_command
 from weft.cli.state import printable
 from weft.engine.cluster.client import Client
+from weft.engine.process import recorded_actors
 from weft.engine.process.recorded_inputs import SMALL_BYTES, Inputs, read
 
 
@@ -95,6 +96,7 @@ def _run(options: argparse.Namespace, task: str, file: IO[bytes]) -> int:
 def _run_here(options: argparse.Namespace, inputs: Inputs) -> int:
     debugger: Any = None if options.debugger == "none" else importlib.import_module(options.debugger)
     function = inputs.function if not inputs.method else getattr(_actor(inputs), inputs.method)
+    recorded_actors.expect(inputs.answers, inputs.is_recorded)
     try:
         if options.stop:
             value = _whole(
@@ -118,12 +120,15 @@ def _actor(inputs: Inputs) -> Any:
     cls = pickle.loads(inputs.cls) if isinstance(inputs.cls, bytes) else inputs.cls
     if inputs.made is not None:
         args, kwargs = pickle.loads(inputs.made)
+        recorded_actors.expect(inputs.answers_made, inputs.is_recorded)
         instance = cls(*args, **kwargs)
     else:
         assert inputs.state is not None
         instance = restore_state(cls, pickle.loads(inputs.state))
     for number, packed in enumerate(inputs.calls, 1):
         method, args, kwargs = pickle.loads(packed)
+        if inputs.answers_before:
+            recorded_actors.expect(inputs.answers_before[number - 1], inputs.is_recorded)
         words = f"weft: call {number} of {len(inputs.calls)} before it, {printable(method)}"
         try:
             _whole(getattr(instance, method)(*args, **kwargs))

@@ -58,7 +58,7 @@ def add(commands: Commands) -> None:
         commands,
         "explain",
         _explain,
-        "why a task, an actor or an object is as it is",
+        "why a task, an actor, an object or a placement group is as it is",
         "Tells what is known of the thing with this id, or the beginning of it: its state, where it is, what it waits "
         "for.",
         "weft explain 3f2a91",
@@ -238,7 +238,7 @@ def _explain(options: argparse.Namespace) -> int:
         raise ValueError(f"an id, or at least four letters of it, is wanted, but got {options.id!r}")
     client = Client(options.address, options.token_file)
     found: list[tuple[str, dict[str, Any]]] = []
-    for what, key in (("tasks", "task_id"), ("actors", "actor_id"), ("objects", "object_id"), ("nodes", "node_id")):
+    for what, key in _IDS.items():
         found += [(what, row) for row in rows_of(client, what, 10_000) if str(row[key]).startswith(wanted)]
     failed = [row for node in client.ask("errors") for row in node["errors"] if row["task_id"].startswith(wanted)]
     if not found and not failed:
@@ -250,7 +250,7 @@ def _explain(options: argparse.Namespace) -> int:
         print_json({"found": [{"kind": what, **row} for what, row in found], "errors": failed})
         return 0
     for what, row in found:
-        print(_story(client, what, row))
+        print(_story(what, row))
     if not failed and any(row.get("task_status") == "FAILED" for _, row in found):
         print(
             "No error of it is kept here: it was not raised by code, or is too long ago. weft.explain(ref) in its owner"
@@ -262,29 +262,44 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def _story(client: Client, what: str, row: dict[str, Any]) -> str:
+_IDS = {
+    "tasks": "task_id",
+    "actors": "actor_id",
+    "objects": "object_id",
+    "nodes": "node_id",
+    "placement-groups": "group",
+}
+
+
+def _story(what: str, row: dict[str, Any]) -> str:
     if what == "actors":
         where = f"in process {row['pid']} of node {str(row['node_id'])[:8]}" if row["pid"] else "in no process"
         death = f" It died: {printable(row['death_cause'], 500)}" if row["death_cause"] else ""
         restarts = f", {row['num_restarts']} restarts" if row["num_restarts"] else ""
-        return f"Actor {printable(row['class_name'])} {row['actor_id']} is {row['state']} {where}{restarts}.{death}"
+        story = f"Actor {printable(row['class_name'])} {row['actor_id']} is {row['state']} {where}{restarts}.{death}"
+        return story + _why_pending(row)
+    if what == "placement-groups":
+        name = f" {printable(row['name'])}" if row["name"] else ""
+        return f"Placement group{name} {row['group']} is {row['state']}.{_why_pending(row)}"
     if what == "objects":
         place = "in the arena" if row["is_in_shared_memory"] else "inline"
         return (
             f"Object {row['object_id']} is {row['task_status']}: {size(row['object_size'])} {place}, owned by the "
             f"{row['owner_type'].lower()} {row['pid']} of node {row['node_id'][:8]}, which holds {row['references']} "
-            f"references; {row['borrowers']} other processes borrow it."
+            f"references; {row['borrowers']} other processes borrow it"
+            f"{': ' if row['held_by'] else ''}{printable(row['held_by'], 500)}."
         )
     if what == "nodes":
         return f"Node {row['node_id']} at {row['address']} is {row['state']}. {row['why']}".strip()
     reason = _WAITS.get(row["state"], f"is {row['state']}")
     worker = f" in the worker {row['worker_pid']}" if row.get("worker_pid") else ""
     story = f"Task {printable(row['name'])} {row['task_id']} (attempt {row['attempt_number'] + 1}) {reason}{worker}."
-    if row["state"] == "PENDING_NODE_ASSIGNMENT":
-        for demand in client.ask("status")["demands"]:
-            for node in demand["nodes"][:4]:
-                story += f"\n  node {node['node_id'][:8]}: {node['why']}"
-    return story
+    return story + _why_pending(row)
+
+
+def _why_pending(row: _Row) -> str:
+    """On lines of their own: what it asks for, then what each node says to that."""
+    return "".join(f"\n  {printable(part, 500)}" for part in str(row.get("why_pending") or "").split("; ") if part)
 
 
 _WAITS = {

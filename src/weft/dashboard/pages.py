@@ -69,7 +69,12 @@ class Pages:
             "children": [other.id for other in tasks.values() if other.parent == task.id][:MOST_ROWS],
             "used_by": [other.id for other in tasks.values() if task.id in other.uses][:MOST_ROWS],
             "error": found[-1]["traceback"] if found else "",
+            "why_pending": self._why_pending(task.id) if task.started_s is None else "",
         }
+
+    def _why_pending(self, task: str) -> str:
+        rows = self._client.ask("rows", what="tasks", limit=MOST_ROWS)
+        return next((row["why_pending"] for row in rows if row["task_id"] == task), "")
 
     def _summary(self, query: Query) -> Any:
         """How many tasks there are of each name and how they ended, as far as events tell."""

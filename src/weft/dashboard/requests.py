@@ -49,6 +49,21 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
 
+    def __getattr__(self, name: str) -> Any:
+        """Every other method: to who may not ask, 401 as ever; to others, that nothing can be changed."""
+        if not name.startswith("do_"):
+            raise AttributeError(name)
+        return self._refuse
+
+    def _refuse(self) -> None:
+        self.close_connection = True  # what it may have sent is not read
+        self._with_body = True
+        if self._may_ask():
+            said = b"405: the dashboard only reads\n"
+            self._send(405, "text/plain; charset=utf-8", said, {"Allow": "GET, HEAD", "Connection": "close"})
+        else:
+            self._send_401({"Connection": "close"})
+
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: paths may carry the token."""
 
@@ -60,8 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
             cookie = f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             self._send(303, "text/plain", b"", {"Location": "/", "Set-Cookie": cookie})
         elif not self._may_ask():
-            hint = "401: open the address with its token, as weft.init() and `weft dashboard` print it\n"
-            self._send(401, "text/plain; charset=utf-8", hint.encode(), {"WWW-Authenticate": "Bearer"})
+            self._send_401({})
         elif url.path.startswith("/api/"):
             self._api(url.path.removeprefix("/api/"), query)
         elif url.path == "/metrics":
@@ -78,6 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         except CookieError:
             return False
         return cookie is not None and self._is_token(cookie.value)
+
+    def _send_401(self, extra: dict[str, str]) -> None:
+        hint = "401: open the address with its token, as weft.init() and `weft dashboard` print it\n"
+        self._send(401, "text/plain; charset=utf-8", hint.encode(), {"WWW-Authenticate": "Bearer", **extra})
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())

@@ -10,7 +10,7 @@ from weft.engine.state.cluster import NodeView
 from weft.engine.state.demands import Demand, DemandQueue
 from weft.engine.state.placement import GroupTable
 from weft.engine.state.resources import UNIT, to_amounts
-from weft.engine.state.shortage import LATER, NEVER, NOW, demand_rows, group_rows, why_waiting
+from weft.engine.state.shortage import LATER, NEVER, NOW, demand_rows, group_reason, group_rows, reason, why_waiting
 from weft.engine.wire.messages import CreateGroup
 
 
@@ -64,9 +64,21 @@ def test_what_is_alike_is_one_row_and_what_others_ask_for_is_theirs() -> None:
     assert rows[0].resources == {"CPU": 2.0}
 
 
+def test_the_reason_names_what_is_asked_for_and_what_each_node_has() -> None:
+    told = reason(to_amounts({"CPU": 9, "memory": 2 << 30}), {}, NODES)
+    assert told.startswith("it asks for 9 CPU, 2.00 GiB memory, which no node can ever hold as the cluster is; node n0")
+    assert "it has 4 CPU in all, and 9 are wanted; it has 0.00 GiB memory in all, and 2.00 GiB are wanted" in told
+    assert "no node can ever" not in reason(to_amounts({"CPU": 4}), {}, NODES)
+    many = reason(to_amounts({"CPU": 9}), {}, [node(number, 1, 1) for number in range(100)])
+    assert many.endswith("; and 96 more nodes") and len(many) < 400
+    assert "its placement group abcdef01" in reason(to_amounts({"CPU": 1}), {"group": "abcdef0123"}, NODES)
+
+
 def test_a_placement_group_shows_the_bundles_that_have_no_place() -> None:
     table = GroupTable()
     group = table.create(CreateGroup(b"g" * 18, [{"CPU": 3}, {"CPU": 3}, {"CPU": 3}], "STRICT_SPREAD"), (1, 1), 1)
     assert group is not None
     (row,) = group_rows([group], NODES)
     assert (row.kind, row.fits, row.bundles) == ("placement group", NEVER, [{"CPU": 3.0}] * 3)
+    told = group_reason(group, NODES)
+    assert "3 of its bundles have no place" in told and "no node can ever hold" in told and "node n0" in told

@@ -106,6 +106,7 @@ class NodeDaemon:
         self.operations.offer_more = self._offer_more
         self._storage = Storage(self, config.storage)
         self.requests.storage_folder = self._storage.folder
+        self.requests.views, self.requests.place_of = self.all_views, self.place_of
         self._deadlocks = Deadlocks(self)
         self._memory = MemoryMonitor(self, self._stop_for_memory)
         self._stopped: dict[Process, str] = {}
@@ -508,6 +509,14 @@ class NodeDaemon:
     def is_local(self, process: Process) -> bool:
         """Whether it is a process of this node, not one of another that is known here."""
         return self.cluster is None or not self.cluster.names.is_proxy(process)
+
+    def place_of(self, process: Process) -> tuple[str, Process]:
+        """Of a process that is known here: its node's id, and what that node calls it."""
+        if self.cluster is None or self.is_local(process):
+            return self.node_id, process
+        number, slot, generation = self.cluster.names.to_global(process)
+        member = self.cluster.members.members.get(number)
+        return member.node_id if member is not None else "", (slot, generation)
 
     def idle_s(self) -> float:
         """How long nothing has been held here; looked at after each event."""

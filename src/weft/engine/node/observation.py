@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from weft.engine.control.tables import KV
 from weft.engine.node import machine
 from weft.engine.node.gpus import GpuReader
 from weft.engine.node.operations import Outcome, Pending, gather
-from weft.engine.node.requests import worker_id_of
+from weft.engine.node.reasons import Reasons
 from weft.engine.node.survey import MOST_ROWS
 from weft.engine.observe.events import TALLIES
 from weft.engine.state.resources import to_floats
@@ -195,16 +195,15 @@ class Observation:
         if what in _SURVEYED:
             pending = Pending()
             self._daemon.requests.surveys.begin(pending.resolve, what, limit)
-            return pending
+            return pending.map(lambda rows: self._reasons().explain(what, rows))
         reply = self._daemon.requests.answer((0, 0), Request(0, f"list_{_plain(what)}", {"limit": limit}))
         assert reply is not None
         if reply.error_kind:
             raise RuntimeError(reply.error)
-        rows: Any = reply.value
-        if what == "workers":  # a driver of another node is told of there
-            away = {worker_id_of(one) for one in self._daemon.state.drivers if not self._daemon.is_local(one)}
-            return [row for row in rows if row["worker_id"] not in away]
-        return rows
+        return self._reasons().explain(what, cast(list[dict[str, Any]], reply.value))
+
+    def _reasons(self) -> Reasons:
+        return Reasons(self._daemon.state, self._daemon.all_views())
 
     def rows(self, params: dict[str, Any]) -> Pending:
         """Of all nodes, each thing once."""
@@ -240,6 +239,6 @@ def _merged(what: str, answers: Iterable[list[dict[str, Any]]]) -> list[dict[str
     for rows in answers:
         for row in rows:
             known = found.get(row[key])
-            if known is None or (row.get("node_id") and not known.get("node_id")):
+            if known is None or any(row.get(name) and not known.get(name) for name in ("node_id", "why_pending")):
                 found[row[key]] = row
     return list(found.values())

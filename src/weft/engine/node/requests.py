@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,8 +32,10 @@ from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import CreateGroup, Message, Reply, Request
+from weft.ids import worker_id
 
 if TYPE_CHECKING:
+    from weft.engine.state.cluster import NodeView
     from weft.engine.wire.link_messages import Member
 
 IP = "127.0.0.1"
@@ -83,6 +85,10 @@ class Requests:
         self.key_values = KeyValues(tables, call_later)
         self.storage_folder: Callable[[], str] = str
         """The daemon's (`node.storage`)."""
+        self.views: Callable[[], list[NodeView]] = list
+        """The living nodes, as the daemon knows them."""
+        self.place_of: Callable[[Process], tuple[str, Process]] = lambda process: (node_id, process)
+        """Of a process that is known here: its node's id, and what that node calls it."""
         self._started_s = time.time()
         self.user_metrics = Merged()
         self.errors: deque[dict[str, Any]] = deque(maxlen=ERRORS_KEPT)
@@ -150,8 +156,12 @@ class Requests:
         self._port.send(*process, kinds.CONTROL, _encode(message))
 
     def _processes(self) -> list[Process]:
-        """Of this node: drivers, and workers that have run something."""
-        drivers = [process for process, job in self._state.drivers.items() if job.is_driver_alive]
+        """Of this node: drivers, and workers that have run something. A driver of another node answers that one."""
+        drivers = [
+            process
+            for process, job in self._state.drivers.items()
+            if job.is_driver_alive and self.place_of(process)[0] == self._node_id
+        ]
         workers = [worker.process for worker in self._state.workers if worker.pid and worker.binding is not None]
         return [*drivers, *workers]
 
@@ -161,8 +171,32 @@ class Requests:
         row["owner_type"] = "DRIVER" if process in self._state.drivers else "WORKER"
         if (worker := row.pop("worker", None)) is not None:
             row["worker_pid"] = self._pid_of((worker[0], worker[1])) or None
-            row["worker_id"] = worker_id_of((worker[0], worker[1])) if worker[0] else None
+            row["worker_id"] = self.worker_id((worker[0], worker[1])) if worker[0] else None
+        if "held_by" in row:
+            row["held_by"] = ", ".join(self._called(one) for one in row["held_by"])
+        if (number := row.pop("shape", None)) is not None:
+            shape = self._state.shape_of(process, number)
+            row["required_resources"] = {} if shape is None else to_floats(shape.amounts)
+            row["scheduling_strategy"] = {} if shape is None else dict(shape.strategy)
         return row
+
+    def _called(self, process: Sequence[int]) -> str:
+        """A process, for a person."""
+        if pid := self._pid_of((process[0], process[1])):
+            return f"process {pid}"
+        node, (slot, generation) = self.place_of((process[0], process[1]))
+        return f"worker {worker_id(node, slot, generation).hex()[:8]} of node {node[:8]}"
+
+    def worker_id(self, process: Process) -> str:
+        """As the process itself has it from its runtime context."""
+        node, (slot, generation) = self.place_of(process)
+        return worker_id(node, slot, generation).hex()
+
+    def _do_why_pending(self, process: Process, params: dict[str, Any]) -> tuple[str, bool]:
+        """Why no worker is there for what the asking process calls by that number, and whether none can ever be."""
+        from weft.engine.node.reasons import Reasons
+
+        return Reasons(self._state, self.views()).of_shape(process, params["shape"])
 
     def _pid_of(self, process: Process) -> int:
         if (worker := self._state.workers.by_process.get(process)) is not None:
@@ -236,14 +270,14 @@ class Requests:
         ]
 
     def _do_list_workers(self, process: Process, params: dict[str, Any]) -> list[dict[str, object]]:
-        """Drivers first."""
+        """Drivers first. One of another node is told of there."""
         rows: list[dict[str, object]] = [
-            {"worker_id": worker_id_of(driver), "worker_type": "DRIVER", "pid": job.pid, "job_id": job.id,
+            {"worker_id": self.worker_id(driver), "worker_type": "DRIVER", "pid": job.pid, "job_id": job.id,
              "is_alive": job.is_driver_alive, "state": "ALIVE", "node_id": self._node_id, "ip": IP}
-            for driver, job in self._state.drivers.items()
+            for driver, job in self._state.drivers.items() if self.place_of(driver)[0] == self._node_id
         ]  # fmt: skip
         rows += [
-            {"worker_id": worker_id_of(worker.process), "worker_type": "WORKER", "pid": worker.pid,
+            {"worker_id": self.worker_id(worker.process), "worker_type": "WORKER", "pid": worker.pid,
              "job_id": worker.binding.job if worker.binding is not None else 0, "is_alive": True,
              "state": worker.place.value, "node_id": self._node_id, "ip": IP}
             for worker in self._state.workers
@@ -399,10 +433,6 @@ class Requests:
 
     def _do_kv_keys(self, process: Process, params: dict[str, Any]) -> list[bytes]:
         return self.key_values.keys(params)
-
-
-def worker_id_of(process: Process) -> str:
-    return f"{process[0]:08x}{process[1]:08x}"
 
 
 def _limit(params: dict[str, Any]) -> int:

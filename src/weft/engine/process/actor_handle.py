@@ -10,7 +10,7 @@ import threading
 from typing import Any, Generic, NoReturn, TypeVar
 
 from weft import _native
-from weft.engine.process import context_state, generator, options, tracing
+from weft.engine.process import calls_made, context_state, generator, options, tracing
 from weft.engine.process.actor_description import (
     SPECIAL,
     SYSTEM_GROUP,
@@ -185,7 +185,11 @@ def make_call(
         call = tracing.TracedMethodCall(call, title, check)
     if description.max_pending_calls > 0:
         call = BoundedCall(call, _pending_of(token), description.max_pending_calls)
-    return generator.StreamCall(call) if streams else call
+    if streams:
+        call = generator.StreamCall(call)
+    if context_state.state.records_calls:
+        call = calls_made.NotedCall(call, token.binary(), name, streams)
+    return call
 
 
 class LocalMethodCall:

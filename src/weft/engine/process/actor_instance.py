@@ -51,7 +51,7 @@ def create(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str,
         from weft.engine.process.concurrency import ConcurrentCalls
 
         calls = ConcurrentCalls(definition)
-    if call_history.is_wanted():
+    if state.records_calls:
         state.history = call_history.start(definition, args, kwargs)
         if calls is not None:
             calls.history = state.history

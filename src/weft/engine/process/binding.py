@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OWN_PREFIX = "WEFT_"
-_OF_A_JOB = ("WEFT_TRACING", "WEFT_LOGGING", "WEFT_RECORD_CALLS")
+_OF_A_JOB = ("WEFT_TRACING", "WEFT_LOGGING", "WEFT_LOGGING_LEVEL", "WEFT_LOGGING_FORMAT", "WEFT_RECORD_CALLS")
 """Those of ours that a driver chooses for its workers; the others are the node's."""
 _RAY_MEANS_WEFT = "RAY_MEANS_WEFT"
 """Set by `ray_alias`, which a worker imports only then."""
@@ -51,11 +51,17 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
     state.job, state.driver_pid, state.namespace = job.job, job.driver_pid, job.namespace
     state.num_cpus, state.gpu_ids, state.runtime_env = job.num_cpus, list(job.gpu_ids), job.runtime_env
     state.placement_group, state.captures_child_tasks = job.placement_group, job.captures
+    state.records_calls = os.environ.get("WEFT_RECORD_CALLS", "0") not in ("", "0")
     output.install()
     if os.environ.get("WEFT_LOGGING"):
         from weft.engine.process import logging_config
 
         logging_config.apply_here()
+    if os.environ.get("WEFT_LOGGING_LEVEL"):
+        from weft.engine.process import own_logging
+
+        own_logging.apply_here()
+        own_logging.LOGGER.debug("this process works for job %s", job.job)
     if job.runtime_env:
         from weft.engine.process.runtime_env import apply
 

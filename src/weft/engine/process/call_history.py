@@ -7,8 +7,9 @@ an actor has when a call fails is recorded, at that moment.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
+import itertools
 import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,7 @@ from weft.engine.process import context_state, current
 if TYPE_CHECKING:
     from weft.engine.process.actor_instance import ActorDefinition
 
-VARIABLE = "WEFT_RECORD_CALLS"
 MOST_BYTES = 64 << 20
-
-
-def is_wanted() -> bool:
-    return os.environ.get(VARIABLE, "0") not in ("", "0")
 
 
 def start(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallHistory:
@@ -51,6 +47,9 @@ class CallHistory:
         self._state: bytes | None = None
         self._gap = ""
         """Why something is missing since; the next call begins with the state."""
+        self._answers: dict[bytes, bytes] = {}
+        """What actors answered to those calls, by task (`calls_made`)."""
+        self._creation = current.task()[0]
         self.cls = cloudpickle.dumps(cls)
         """As it is before its methods are wrapped."""
         try:
@@ -77,6 +76,7 @@ class CallHistory:
                 return function(*args, **kwargs)
             finally:
                 self._inside.is_set = False
+                self.keep_answers(current.task()[0])
 
         return call
 
@@ -84,6 +84,8 @@ class CallHistory:
         """A call is about to run."""
         from weft.engine.process import recorded_inputs
 
+        if not self._calls:
+            self.keep_answers(self._creation)
         with self._lock:
             if self._gap or self._bytes > MOST_BYTES:
                 self._begin_with_state(instance)
@@ -101,11 +103,31 @@ class CallHistory:
         from weft.engine.process import recorded_inputs
         from weft.engine.process.recorded_calls import save_state
 
-        self._calls, self._bytes, self._made = [], 0, None
+        self._calls, self._bytes, self._made, self._answers = [], 0, None, {}
         try:
             self._state, self._gap = recorded_inputs.dumps(save_state(instance)), ""
         except recorded_inputs.CannotRecord as error:
             self._state, self._gap = None, str(error)
+
+    def keep_answers(self, task: bytes) -> None:
+        """Of a task that has ended, unless they can not be recorded: then the replay says so where it needs them."""
+        from weft.engine.process import calls_made, recorded_inputs
+
+        notes = calls_made.take(task)
+        if notes is None:
+            return
+        with contextlib.suppress(recorded_inputs.CannotRecord):
+            packed = recorded_inputs.dumps(notes)
+            with self._lock:
+                self._answers[task] = packed
+                self._bytes += len(packed)
+
+    def answers(self, task: bytes) -> tuple[bytes, bytes, list[bytes]]:
+        """What actors answered to it, to the constructor, and to each of the calls before it."""
+        with self._lock:
+            found = self._answers.get
+            before = list(itertools.takewhile(lambda noted: noted != task, (noted for noted, _ in self._calls)))
+            return found(task, b""), found(self._creation, b""), [found(noted, b"") for noted in before]
 
     def until(self, task: bytes) -> tuple[bytes | None, bytes | None, list[bytes]] | None:
         """(how it was made, or its state; the calls before that task), or None where something is missing."""

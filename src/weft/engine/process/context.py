@@ -5,7 +5,6 @@ Ids are given as hexadecimal text by the `get_...` methods, as id objects by the
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from typing import Any
 
@@ -13,7 +12,7 @@ from weft import _native
 from weft.engine.process import cluster, context_state, current, session
 from weft.engine.process.context_state import here
 from weft.engine.process.session_context import session_name
-from weft.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
+from weft.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID, worker_id
 
 
 def get_runtime_context() -> RuntimeContext:
@@ -59,8 +58,7 @@ class RuntimeContext:
         return TaskID(task[0][: TaskID.size()])
 
     def _worker_id(self) -> WorkerID:
-        text = f"{self.get_node_id()} {here().slot} {here().generation}"
-        return WorkerID(hashlib.blake2b(text.encode(), digest_size=WorkerID.size()).digest())
+        return worker_id(self.get_node_id(), here().slot, here().generation)
 
     # -- names --
 

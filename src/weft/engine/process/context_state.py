@@ -36,6 +36,8 @@ class ProcessState:
     actor_id: bytes = b""
     actor_instance: Any = None
     actor_definition: Any = None
+    records_calls: bool = False
+    """Whether WEFT_RECORD_CALLS is set for this worker's job."""
     history: Any = None
     """The calls that the actor has run (`call_history.CallHistory`), where they are recorded."""
     held: dict[str, float] | None = None

@@ -65,9 +65,11 @@ def _whose(known: dict[str, Any]) -> str:
 def _why_no_worker(known: dict[str, Any]) -> str:
     free, total = rpc.request("available_resources"), rpc.request("cluster_resources")
     shown = ", ".join(f"{free.get(name, 0):g} of {total[name]:g} {name}" for name in sorted(total) if _is_shown(name))
-    ahead = known["ahead"]
+    ahead, leases = known["ahead"], known["leases"]
     before = f" {ahead} tasks of this process that need the same are ahead of it." if ahead else ""
-    return f"its {known['leases']} leased workers are busy and no more are free now. Free: {shown}.{before}"
+    busy = f"the {leases} that it has for such tasks are busy; " if leases else ""
+    why, _ = rpc.request("why_pending", shape=known["shape"])
+    return f"{busy}{why}. Free in the cluster: {shown}.{before}"
 
 
 def _is_shown(name: str) -> bool:

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from weft.engine.process import context_state, current, errors, recorded_inputs, rpc, tracing
+from weft.engine.process import calls_made, context_state, current, errors, recorded_inputs, rpc, tracing
 from weft.engine.process.recorded_inputs import SMALL_BYTES, CannotRecord, Inputs
 from weft.engine.wire.messages import Request
 
@@ -73,7 +73,7 @@ def _packed(kept: tuple[Any, tuple[Any, ...], dict[str, Any]] | None, task: byte
         return b"", "it was cancelled, or its arguments were gone when it failed"
     began_s = time.monotonic()
     try:
-        with recorded_inputs.write(_described(*kept, task)) as file:
+        with recorded_inputs.write(_with_answers(_described(*kept, task), task)) as file:
             if file.tell() <= SMALL_BYTES:
                 file.seek(0)
                 return file.read(), ""
@@ -87,6 +87,20 @@ def _packed(kept: tuple[Any, tuple[Any, ...], dict[str, Any]] | None, task: byte
             return b"", ""
     except Exception as error:
         return b"", str(error) or type(error).__name__
+
+
+def _with_answers(inputs: Inputs, task: bytes) -> Inputs:
+    """With what actors answered to it, where that was recorded."""
+    state = context_state.state
+    inputs.is_recorded = state.records_calls
+    if not state.records_calls:
+        return inputs
+    if inputs.method and state.history is not None:
+        inputs.answers, inputs.answers_made, inputs.answers_before = state.history.answers(task)
+    notes = calls_made.take(task)
+    if notes is not None and not inputs.answers:
+        inputs.answers = recorded_inputs.dumps(notes)
+    return inputs
 
 
 def _described(what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], task: bytes) -> Inputs:

@@ -107,9 +107,14 @@ class Host:
             self.exit_process(message)
 
     def warn(self, text: str) -> None:
-        """Print it once."""
-        if text not in self._warned:
-            self._warned.add(text)
+        """Print it once; through Weft's own logger where its level was chosen."""
+        if text in self._warned:
+            return
+        self._warned.add(text)
+        own_logging = sys.modules.get("weft.engine.process.own_logging")
+        if own_logging is not None and own_logging.is_chosen():
+            own_logging.LOGGER.warning(text)
+        else:
             print(f"weft: {text}", file=sys.stderr, flush=True)
 
     def on_daemon_lost(self) -> None:

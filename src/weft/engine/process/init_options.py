@@ -37,10 +37,11 @@ ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
 JOB_ENVIRONMENT = "WEFT_JOB_RUNTIME_ENV"
 """What a submitted job's runtime environment has for workers, in JSON (see engine/jobs)."""
 _WITHOUT_EFFECT = frozenset(
-    "include_dashboard dashboard_host dashboard_port job_config configure_logging logging_level logging_format "
-    "enable_object_reconstruction enable_resource_isolation system_reserved_cpu "
-    "system_reserved_memory proxy_server_url allow_multiple cluster_metadata".split()
+    "include_dashboard dashboard_host dashboard_port job_config enable_object_reconstruction "
+    "enable_resource_isolation system_reserved_cpu system_reserved_memory proxy_server_url allow_multiple "
+    "cluster_metadata".split()
 )
+_OF_LOGGING = frozenset(("logging_config", "configure_logging", "logging_level", "logging_format"))
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,14 @@ class InitOptions:
     local_mode: bool = False
     logging_config: Any = None
     """A LoggingConfig, or None."""
+    own_logging: Any = None
+    """An OwnLogging, or None: of Weft's own loggers."""
     given: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, address: str | None, given: Mapping[str, Any]) -> InitOptions:
         """Check all of them. RuntimeError for an unknown one, TypeError or ValueError for a wrong value."""
-        known = {*_TYPES, *_WITHOUT_EFFECT, "logging_config"}
+        known = {*_TYPES, *_WITHOUT_EFFECT, *_OF_LOGGING}
         unknown = [name for name in given if name not in known and name[0] != "_"]
         if unknown:
             hint = near(unknown[0], [*_TYPES, "address"])
@@ -103,6 +106,7 @@ class InitOptions:
             local_mode=values.get("local_mode", False),
             ignore_reinit_error=values.get("ignore_reinit_error", False),
             logging_config=_logging_config(given.get("logging_config")),
+            own_logging=_own_logging(given),
             given=dict(given),
         )
 
@@ -139,6 +143,20 @@ def _logging_config(given: Any) -> Any:
     if not isinstance(given, LoggingConfig):
         raise TypeError(f"logging_config must be a weft.LoggingConfig, but got {given!r}")
     return given
+
+
+def _own_logging(given: Mapping[str, Any]) -> Any:
+    """Of Weft's own loggers, unless configure_logging=False; the variables hold where nothing is said."""
+    configures = given.get("configure_logging")
+    if configures is not None and not isinstance(configures, bool):
+        raise TypeError(f"configure_logging must be bool, but got {configures!r}")
+    level, form = given.get("logging_level"), given.get("logging_format")
+    if level is None and form is None and not os.environ.get("WEFT_LOGGING_LEVEL"):
+        return None  # logging is not even imported
+    from weft.engine.process.own_logging import OwnLogging
+
+    found = OwnLogging.of(level, form)
+    return None if configures is False else found
 
 
 def _address(address: str | None) -> str:

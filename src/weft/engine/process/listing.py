@@ -8,9 +8,12 @@ from typing import Any
 from weft import _native
 from weft.engine.process import call_sites
 
+BORROWERS_TOLD = 8
+"""Of one object in a listing of many."""
+
 
 def rows(what: str, limit: int) -> list[dict[str, Any]]:
-    """At most `limit`; ids as text, workers as (slot, generation) for the daemon to name."""
+    """At most `limit`; ids as text, workers as (slot, generation) and shapes as numbers for the daemon to name."""
     if what == "tasks":
         return _tasks(limit)
     if what == "objects":
@@ -37,6 +40,8 @@ def _tasks(limit: int) -> list[dict[str, Any]]:
             "func_or_class_name": row["name"],
             "parent_task_id": row["parent"].hex(),
             "worker": row["worker"],
+            "shape": row["shape"],
+            "waits_for": [one.hex() for one in row["waits_for"]],
         }
         for row in _native.submitted_tasks(limit)
     ]
@@ -56,6 +61,7 @@ def _objects(limit: int) -> list[dict[str, Any]]:
             "reference_type": "LOCAL_REFERENCE",
             "references": row["holds"],
             "borrowers": len(row["borrowers"]),
+            "held_by": [one[:2] for one in row["borrowers"][:BORROWERS_TOLD]],
             "call_site": call_sites.of(row["id"]),
         }
         for row in owned[:limit]

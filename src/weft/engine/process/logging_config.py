@@ -56,13 +56,13 @@ class LoggingConfig:
         return cls(words[0].upper(), words[1] if len(words) > 1 else "INFO", tuple(names))
 
 
-def level(given: int | str) -> int:
+def level(given: int | str, name: str = "log_level") -> int:
     """As a number. ValueError for a name that `logging` does not know."""
     if isinstance(given, str) and given.isdigit():
         return int(given)
     found = logging.getLevelName(given.upper()) if isinstance(given, str) else given
     if isinstance(found, bool) or not isinstance(found, int):
-        raise ValueError(f"log_level must be a level of logging such as 'INFO' or 10, but got {given!r}")
+        raise ValueError(f"{name} must be a level of logging such as 'INFO' or 10, but got {given!r}")
     return found
 
 

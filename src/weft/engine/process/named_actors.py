@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+import sys
+from typing import Any, cast
 
 from weft import _native
-from weft.engine.process import context_state, rpc, session
+from weft.engine.process import calls_made, context_state, rpc, session
 from weft.engine.process.actor_description import ActorDescription
 from weft.engine.process.actor_handle import ActorHandle
 from weft.exceptions import ActorAlreadyExistsError
@@ -36,12 +37,22 @@ def find(name: Any, namespace: str | None) -> ActorHandle[Any]:
     session.ensure()
     chosen = context_state.here().namespace if namespace is None else namespace
     entry = lookup(name, chosen)
+    if entry is None and (replayed := _replayed(name, namespace)) is not None:
+        return cast(ActorHandle[Any], replayed)
     if entry is None:
         raise ValueError(
             f"Failed to look up actor with name '{name}': no living actor has it in namespace '{chosen}'. It was never "
             "created, has died, or is in another namespace."
         )
+    if context_state.state.records_calls:
+        calls_made.note_name(name, namespace, entry[1].class_name, entry[0])
     return handle_of(entry)
+
+
+def _replayed(name: str, namespace: str | None) -> Any:
+    """In `weft replay`: what stands for the actor that the task found when it ran."""
+    recorded = sys.modules.get("weft.engine.process.recorded_actors")
+    return None if recorded is None else recorded.named(name, namespace)
 
 
 def handle_of(entry: Entry) -> ActorHandle[Any]:

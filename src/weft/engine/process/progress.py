@@ -94,24 +94,39 @@ def describe(refs: Any, spent_s: float, num_returns: int | None = None) -> str:
     wanted = _listed(refs)
     done = sum(ref.is_ready() for ref in wanted)
     counts: dict[str, int] = {}
+    shape = -1
     for row in _native.submitted_tasks(10_000):
         counts[row["state"]] = counts.get(row["state"], 0) + 1
+        if row["state"] == "PENDING_NODE_ASSIGNMENT" and shape < 0:
+            shape = row["shape"]
     running = counts.get("RUNNING", 0)
     pending = len(wanted) - done
     words = [f"{done} of {len(wanted)} done", f"{running} run", f"{pending} pending"]
     if num_returns is not None and num_returns < len(wanted):
         words[0] += f" ({num_returns} wanted)"
-    if why := _why(counts):
+    if why := _why(counts, shape):
         words[-1] += f" ({why})"
     return f"{', '.join(words)}, {spent_s:.0f} s"
 
 
-def _why(counts: dict[str, int]) -> str:
+def _why(counts: dict[str, int], shape: int) -> str:
+    """`shape` is what the first of those needs that wait for a worker."""
     if waiting := counts.get("PENDING_NODE_ASSIGNMENT", 0):
-        return f"{waiting} wait for a worker{_free()}"
+        return f"{waiting} wait for a worker{_never(shape) or _free()}"
     if waiting := counts.get("PENDING_ARGS_AVAIL", 0):
         return f"{waiting} wait for arguments"
     return ""
+
+
+def _never(shape: int) -> str:
+    """What is asked for, if no node can ever give it; else nothing."""
+    from weft.engine.process import rpc
+
+    try:
+        why, is_never = rpc.request("why_pending", timeout_s=ASK_S, shape=shape)
+    except Exception:
+        return ""
+    return f": {why.partition('; ')[0]}" if is_never else ""
 
 
 def _free() -> str:

@@ -1,8 +1,9 @@
 """What a failed task or call was given, as bytes that a person's process can run again (`weft replay`).
 
 Two pickles, one behind the other: where modules and files are found, and an `Inputs`. Refs inside are written with
-their values, if those are at hand; handles of actors become ones that can not be called. Nothing larger than
-`LARGEST_BYTES` is written: memory is not used for it beyond `SMALL_BYTES`, the rest goes to a file without a name.
+their values, if those are at hand; handles of actors become ones that give recorded answers (`recorded_actors`).
+Nothing larger than `LARGEST_BYTES` is written: memory is not used for it beyond `SMALL_BYTES`, the rest goes to a file
+without a name.
 
 Written in workers, on the thread that fails; read in the process of `weft replay`, in local mode.
 """
@@ -20,7 +21,8 @@ import cloudpickle
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.exceptions import ObjectLostError
+from weft.engine.process.recorded_actors import RecordedActor, RecordedMethod
+from weft.exceptions import ObjectLostError, TaskError
 
 SMALL_BYTES = 1 << 20
 LARGEST_BYTES = 256 << 20
@@ -47,6 +49,14 @@ class Inputs:
     """Each pickled: (method, args, kwargs), in their order."""
     note: str = ""
     """What is not as it was."""
+    is_recorded: bool = False
+    """Whether calls were recorded (WEFT_RECORD_CALLS), of which these are the answers:"""
+    answers: bytes = b""
+    """What actors answered to it: a pickled `calls_made.Notes`, or nothing."""
+    answers_made: bytes = b""
+    """To its actor's constructor."""
+    answers_before: list[bytes] = field(default_factory=list)
+    """To each of the calls before."""
 
 
 def write(inputs: Inputs) -> IO[bytes]:
@@ -121,8 +131,11 @@ class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, ObjectRef):
             return _reduced_ref(value)
-        if type(value).__name__ == "ActorHandle" and type(value).__module__ == "weft.engine.process.actor_handle":
-            return _NoActor, (value._weft_description.class_name,)
+        if type(value).__module__ == "weft.engine.process.actor_handle":
+            if type(value).__name__ == "ActorHandle":
+                return RecordedActor, (value._weft_description.class_name, value._weft_token.binary().hex())
+            if type(value).__name__ == "ActorMethod":
+                return RecordedMethod, (value._description.class_name, value._token.binary().hex(), value._name)
         return super().reducer_override(value)
 
 
@@ -132,6 +145,13 @@ def _reduced_ref(ref: ObjectRef[Any]) -> Any:
     try:
         return _ref_to, (_native.get(ref, 0.0),)
     except Exception as error:
+        return _reduced_error(error)
+
+
+def _reduced_error(error: Exception) -> Any:
+    try:
+        return _failed_ref, (cloudpickle.dumps(error),)
+    except Exception:  # it can not be pickled
         return _missing_ref, (f"{type(error).__name__}: {error}"[:1000],)
 
 
@@ -139,6 +159,19 @@ def _ref_to(value: Any) -> Any:
     from weft.engine.process import api
 
     return api.put(value)
+
+
+def _failed_ref(error: bytes) -> Any:
+    from weft.engine.process.remote_function import RemoteFunction
+
+    return RemoteFunction(_raise_again, {}).remote(error)
+
+
+def _raise_again(error: bytes) -> NoReturn:
+    """As the task that made it did: what it raised, not what who asked was told."""
+    raised = pickle.loads(error)
+    cause = raised.cause if isinstance(raised, TaskError) else None
+    raise cause if isinstance(cause, BaseException) else raised
 
 
 def _missing_ref(why: str) -> Any:
@@ -149,15 +182,3 @@ def _missing_ref(why: str) -> Any:
 
 def _raise_missing(why: str) -> NoReturn:
     raise ObjectLostError(call_site=f"the value of this ref was not recorded: {why}")
-
-
-class _NoActor:
-    """In the place of a handle: its calls can not be replayed."""
-
-    def __init__(self, class_name: str) -> None:
-        self._class_name = class_name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise RuntimeError(f"the actor {self._class_name} is not part of a replay: {name} can not be called")

@@ -27,6 +27,8 @@ from weft.exceptions import package_name
 _lock = threading.RLock()
 _current: Session | None = None
 _LAST_OUTPUT_S = 2.0
+_INFO = 20
+"""`logging.INFO`, which is not imported for it."""
 
 
 class Session:
@@ -86,7 +88,8 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
 
 def _greet(made: SessionContext, options: InitOptions) -> None:
     """Where the dashboard is, for a person at a terminal; nothing in a pipe, a test or a notebook."""
-    if options.local_mode or options.given.get("include_dashboard") is False or not sys.stderr.isatty():
+    is_quiet = options.own_logging is not None and options.own_logging.level > _INFO
+    if is_quiet or options.local_mode or options.given.get("include_dashboard") is False or not sys.stderr.isatty():
         return
     with contextlib.suppress(RuntimeError, OSError):  # no port is free: the session is not worse for it
         print(f"weft: the dashboard is at {made.dashboard_url}", file=sys.stderr, flush=True)
@@ -157,6 +160,11 @@ def _attach(options: InitOptions) -> None:
             from weft.engine.process import logging_config
 
             logging_config.apply(options.logging_config)
+        if options.own_logging is not None:
+            from weft.engine.process import own_logging
+
+            own_logging.apply(options.own_logging)
+            own_logging.LOGGER.debug("attached to node %s at %s", attachment.node_id, attachment.address)
     except BaseException:
         _current = None
         if _native.is_attached():
@@ -207,6 +215,8 @@ def _hello(options: InitOptions) -> DriverHello:
         environment["RAY_MEANS_WEFT"] = "1"
     if options.logging_config is not None:
         environment["WEFT_LOGGING"] = options.logging_config.text()
+    if options.own_logging is not None:
+        environment |= options.own_logging.variables()
     return DriverHello(
         pid=os.getpid(),
         sys_path=[os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path],
@@ -234,6 +244,10 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
         _end_slurm_cluster()
         _drop_copies()
         session.host.logs.flush()
+        if session.options.own_logging is not None:
+            from weft.engine.process import own_logging
+
+            own_logging.withdraw()
         context_state.reset()
 
 

@@ -20,6 +20,8 @@ from weft.engine.state.placement import Group, choose_nodes
 from weft.engine.state.resources import UNIT, Amounts, to_floats, total_of
 
 NEVER, LATER, NOW = "never", "later", "now"
+MOST_NODES_TOLD = 4
+_BYTES = ("memory", "object_store_memory")
 
 
 class Shortage(msgspec.Struct, frozen=True):
@@ -67,14 +69,52 @@ def _why_on(view: NodeView, need: Amounts, strategy: Strategy) -> Shortage:
     for kind, has, words in ((NEVER, view.total, "has {} {} in all"), (LATER, view.available, "has {} {} free")):
         short = [(name, amount) for name, amount in need if has.get(name, 0) < amount]
         if short:
-            texts = [f"{words.format(_shown(has.get(n, 0)), n)}, and {_shown(a)} are wanted" for n, a in short]
+            texts = [f"{words.format(_shown(n, has.get(n, 0)), n)}, and {_shown(n, a)} are wanted" for n, a in short]
             missing = {name: (amount - max(0, has.get(name, 0))) / UNIT for name, amount in short}
             return Shortage(view.node_id, kind, f"it {'; it '.join(texts)}", missing)
     return Shortage(view.node_id, NOW, "there is room: it waits for its turn, or for a worker to start")
 
 
-def _shown(amount: int) -> str:
-    return f"{max(0, amount) / UNIT:g}"
+def _shown(name: str, amount: int) -> str:
+    value = max(0, amount) / UNIT
+    return f"{value / (1 << 30):.2f} GiB" if name in _BYTES else f"{value:g}"
+
+
+def reason(need: Amounts, strategy: Strategy, views: Sequence[NodeView]) -> str:
+    """What it asks for and what of it is missing where, for a person.
+
+    >>> reason((("CPU", 4 * UNIT),), {}, [NodeView(0, "n0", {}, {"CPU": 2 * UNIT})])
+    'it asks for 4 CPU, which no node can ever hold as the cluster is; node n0: it has 2 CPU in all, and 4 are wanted'
+    """
+    wanted = ", ".join(f"{_shown(name, amount)} {name}" for name, amount in need) or "nothing"
+    if group := strategy.get("group"):
+        return f"it asks for {wanted}: {_in_group(str(group))}"
+    return _told(f"it asks for {wanted}", why_waiting(need, strategy, views))
+
+
+def is_impossible(need: Amounts, strategy: Strategy, views: Sequence[NodeView]) -> bool:
+    """Whether no node can ever hold it as the cluster is."""
+    return best_of(why_waiting(need, strategy, views)) == NEVER
+
+
+def group_reason(group: Group, views: Sequence[NodeView]) -> str:
+    """The same of a placement group that waits: of the largest bundle without a place."""
+    row = _group_row(group, views)
+    bundles = "; ".join(", ".join(f"{amount:g} {name}" for name, amount in one.items()) for one in row.bundles)
+    wanted = f"{len(row.bundles)} of its bundles have no place ({bundles}), strategy {group.spec.strategy}"
+    return _told(wanted, row.nodes, row.fits)
+
+
+def _told(wanted: str, nodes: Sequence[Shortage], fits: str = "") -> str:
+    never = ", which no node can ever hold as the cluster is" if (fits or best_of(nodes)) == NEVER else ""
+    parts = [f"node {one.node_id[:8]}: {one.why}" for one in nodes[:MOST_NODES_TOLD]]
+    if len(nodes) > MOST_NODES_TOLD:
+        parts.append(f"and {len(nodes) - MOST_NODES_TOLD} more nodes")
+    return "; ".join([wanted + never, *parts])
+
+
+def _in_group(group: str) -> str:
+    return f"it waits for room in its placement group {group[:8]}, or for that to be placed"
 
 
 def best_of(rows: Sequence[Shortage]) -> str:
@@ -98,7 +138,7 @@ def demand_rows(demands: DemandQueue, guests: Mapping[Process, int], views: Sequ
 def _row(alike: list[Demand], views: Sequence[NodeView]) -> DemandRow:
     first = alike[0]
     if first.group:
-        text = f"it waits for room in its placement group {first.group.hex()[:8]}, or for that to be placed"
+        text = _in_group(first.group.hex())
         nodes = [Shortage(view.node_id, LATER, text) for view in views if view.is_alive]
     else:
         nodes = why_waiting(first.need, first.strategy, views)

@@ -15,7 +15,8 @@ function Listing({ what, caption, columns, children }) {
 export function Tasks() {
   const { value, error } = usePoll("summary", 2000);
   return html`<div><${Listing} what="tasks" caption="Tasks that wait or run" columns=${[
-      id("task", (row) => row.task_id), ["name", (row) => row.name], state((row) => row.state), ["type", (row) => row.type],
+      id("task", (row) => row.task_id), ["name", (row) => row.name], state((row) => row.state),
+      ["waits because", (row) => row.why_pending], ["type", (row) => row.type],
       ["attempt", (row) => row.attempt_number + 1], ["worker", (row) => row.worker_pid], ["owner", (row) => row.pid],
       id("node", (row) => row.node_id), id("parent", (row) => row.parent_task_id)]} />
     <h2>What ran lately</h2><${Problem} text=${error} />
@@ -32,7 +33,7 @@ export function Actors() {
   const queue = (row) => (tasks ? tasks.rows.filter((task) => task.actor_id === row.actor_id).length : null);
   return html`<${Listing} what="actors" caption="Actors" columns=${[
     id("actor", (row) => row.actor_id), ["class", (row) => row.class_name], ["name", (row) => row.name],
-    state((row) => row.state), ["unanswered calls", queue], ["pid", (row) => row.pid], id("node", (row) => row.node_id),
+    state((row) => row.state), ["waits because", (row) => row.why_pending], ["unanswered calls", queue], ["pid", (row) => row.pid], id("node", (row) => row.node_id),
     ["restarts", (row) => row.num_restarts], ["job", (row) => row.job_id],
     ["holds", (row) => Object.entries(row.required_resources).map(([name, value]) => `${value} ${name}`).join(", ")],
     ["died of", (row) => row.death_cause]]} />`;
@@ -42,7 +43,7 @@ export const Objects = () => html`<${Listing} what="objects" caption="Objects, b
     id("object", (row) => row.object_id), ["size", (row) => bytes(row.object_size), (row) => row.object_size],
     state((row) => row.task_status), ["where", (row) => (row.is_in_shared_memory ? "arena" : "inline")],
     ["made at", (row) => row.call_site], ["owner", (row) => `${row.owner_type.toLowerCase()} ${row.pid}`],
-    ["references", (row) => row.references], ["borrowers", (row) => row.borrowers], id("node", (row) => row.node_id)]}>
+    ["references", (row) => row.references], ["borrowers", (row) => row.held_by || null, (row) => row.borrowers], id("node", (row) => row.node_id)]}>
   ${(rows) => html`<p>${number(rows.length)} objects, ${bytes(rows.reduce((all, row) => all + row.object_size, 0))}</p>`}<//>`;
 
 export function Jobs() {
@@ -58,6 +59,6 @@ export function Jobs() {
 }
 
 export const Groups = () => html`<${Listing} what="placement_groups" caption="Placement groups" columns=${[
-  id("group", (row) => row.group), ["name", (row) => row.name], state((row) => row.state), ["strategy", (row) => row.strategy],
+  id("group", (row) => row.group), ["name", (row) => row.name], state((row) => row.state), ["waits because", (row) => row.why_pending], ["strategy", (row) => row.strategy],
   ["bundles", (row) => row.bundles.map((bundle, at) => `${Object.entries(bundle).map(([name, value]) => `${value} ${name}`).join(" + ")} on ${short(row.nodes[at])}`).join("; ")],
   ["job", (row) => row.job], ["detached", (row) => (row.detached ? "yes" : "no")]]} />`;

@@ -15,7 +15,7 @@ export function Story({ task }) {
     <dl>
       <dt>task</dt><dd class="mono">${known.id}, attempt ${known.attempt}</dd>
       <dt>submitted</dt><dd>${clock(known.submitted_s)}${known.parent_name ? ` by ${known.parent_name}` : ""}</dd>
-      <dt>ran</dt><dd>${known.started_s ? `${clock(known.started_s)}, for ${seconds(known.ended_s - known.started_s)}, in process ${known.pid} of node ${short(known.node_id)}` : "not yet"}
+      <dt>ran</dt><dd>${known.started_s ? `${clock(known.started_s)}, for ${seconds(known.ended_s - known.started_s)}, in process ${known.pid} of node ${short(known.node_id)}` : `not yet${known.why_pending ? `: ${known.why_pending}` : ""}`}
         ${known.started_s && known.submitted_s ? ` (${seconds(Math.max(0, known.started_s - known.submitted_s))} after it was submitted)` : ""}</dd>
       <dt>needs</dt><dd>${known.uses.length} results of other tasks; ${known.used_by.length} known tasks need its own; it submitted ${known.children.length}</dd>
     </dl>
