@@ -336,7 +336,7 @@ class Core {
     void submit(Task* task);
     void submit_call(Task* task, Entry* actor);
     void submit_creation(Task* task);
-    void ask_space(uint64_t bytes);
+    uint64_t ask_space(uint64_t bytes);
 
     // -- explain.cpp --
     Explanation explain(Entry* entry);
@@ -414,11 +414,16 @@ class Core {
     /// Set while this worker's main thread runs a task; what arrives meanwhile is handed back.
     std::atomic<bool> running_task{false};
     std::atomic<bool> is_actor{false};
-    // The answer to NEED_SPACE and RESTORE, under the mutex.
+    // How often NEED_SPACE and RESTORE were answered, and who waits for which answer, under the mutex.
     std::atomic<uint64_t> space_answers{0};
     std::atomic<uint64_t> restore_answers{0};
-    uint64_t space_freed = 0;
-    std::string space_text;
+    struct SpaceRequest {
+        bool is_answered = false;
+        uint64_t freed = 0;
+        std::string text;  ///< why nothing was freed
+    };
+    std::unordered_map<uint64_t, SpaceRequest> space_requests;  ///< by the request's number
+    uint64_t last_space_request = 0;
     /// Objects that are being brought back or here, as long as somebody waits for that; with the mutex held.
     struct Restoring {
         uint32_t askers = 0, answers = 0;

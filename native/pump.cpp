@@ -212,11 +212,13 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
             if (Entry* promise = find(cursor.take<Id>()); promise != nullptr && promise->owned)
                 complete(promise, Where::inlined, "N", 1, {});  // None, as a plain value
             return;
-        case Kind::SPACE:
-            space_freed = cursor.take<uint64_t>();
-            space_text = cursor.rest();
+        case Kind::SPACE: {
+            const uint64_t freed = cursor.take<uint64_t>();
+            if (const auto it = space_requests.find(cursor.take<uint64_t>()); it != space_requests.end())
+                it->second = {true, freed, std::string(cursor.rest())};
             ++space_answers;
             return;
+        }
         case Kind::RESTORED: {
             const uint64_t key = cursor.take<uint64_t>();
             const bool ok = cursor.take<uint32_t>() != 0;
@@ -573,8 +575,8 @@ void Core::daemon_lost() {
             fail(entry, error);
             drop_locked(entry);
         }
-        space_freed = 0;
-        space_text = "the node daemon ended";
+        for (auto& [number, request] : space_requests)
+            request = {true, 0, "the node daemon ended"};
         ++space_answers;
         ++restore_answers;
         others_.notify_all();

@@ -541,8 +541,12 @@ void Core::end_restore(uint64_t key) {
     if (--it->second.askers == 0) restoring.erase(it);
 }
 
-void Core::ask_space(uint64_t bytes) {
-    send(daemon_, Kind::NEED_SPACE, &bytes, sizeof bytes);
+uint64_t Core::ask_space(uint64_t bytes) {
+    const uint64_t number = ++last_space_request;
+    space_requests[number] = {};
+    const uint64_t body[] = {bytes, number};
+    send(daemon_, Kind::NEED_SPACE, body, sizeof body);
+    return number;
 }
 
 }  // namespace weft

@@ -345,12 +345,31 @@ bool wait_for_answer(Core& core, const std::atomic<uint64_t>& answers, uint64_t 
     }
 }
 
-bool no_room(Core& core, uint64_t bytes) {
-    std::string text;
+/// Ask the daemon for room and wait for what it says. False with an exception set.
+bool ask_for_room(Core& core, uint64_t bytes, Core::SpaceRequest& answer) {
+    uint64_t before = 0, number = 0;
     {
         std::lock_guard lock(core.mutex());
-        text = core.space_text;
+        before = core.space_answers.load();
+        number = core.ask_space(bytes);
     }
+    answer = {};
+    bool is_whole = !core.is_lost();
+    while (is_whole && !answer.is_answered) {  // an answer may be another thread's
+        is_whole = wait_for_answer(core, core.space_answers, before);
+        std::lock_guard lock(core.mutex());
+        before = core.space_answers.load();
+        answer = core.space_requests[number];
+    }
+    {
+        std::lock_guard lock(core.mutex());
+        core.space_requests.erase(number);
+    }
+    if (!is_whole && PyErr_Occurred() == nullptr) raise_error(Core::node_lost_error());
+    return is_whole;
+}
+
+bool no_room(Core& core, uint64_t bytes, const std::string& text) {
     raise_error(error_value(ErrorCode::out_of_memory,
                             "no room for an object of " + std::to_string(bytes) +
                                 " bytes in the object store of " +
@@ -372,18 +391,10 @@ Nested* Collecting::current() {
 
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data) {
     // Others may take what was freed; as long as something is freed, asking again is worth it.
-    for (uint64_t freed = 1; !core.arena().allocate(bytes, owner, ref, data);) {
-        if (freed == 0) return no_room(core, bytes);
-        uint64_t before;
-        {
-            std::lock_guard lock(core.mutex());
-            before = core.space_answers.load();
-            core.ask_space(bytes);
-        }
-        if (core.is_lost()) return raise_error(Core::node_lost_error()) != nullptr;
-        if (!wait_for_answer(core, core.space_answers, before)) return false;
-        std::lock_guard lock(core.mutex());
-        freed = core.space_freed;
+    Core::SpaceRequest answer{true, 1, ""};
+    while (!core.arena().allocate(bytes, owner, ref, data)) {
+        if (answer.freed == 0) return no_room(core, bytes, answer.text);
+        if (!ask_for_room(core, bytes, answer)) return false;
     }
     return true;
 }

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,22 @@ def test_room_comes_when_another_process_has_read_what_fills_it(tmp_path_factory
     late = weft.put(array(9, 40 * MIB))
     letting_go.join()
     assert weft.get(reading, timeout=HANG_S) == [5, 6] and is_filled(weft.get(late), 9, 40 * MIB)
+
+
+def test_a_thread_that_waits_for_room_does_not_hear_what_another_is_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("told")
+    reading = [read_until_told.remote(weft.put(array(fill, 24 * MIB)), folder) for fill in (5, 6)]
+    assert until(lambda: all((folder / f"reads {fill}").exists() for fill in (5, 6)))
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(lambda: weft.put(array(9, 40 * MIB)))
+        for _ in range(20):
+            with pytest.raises(ObjectStoreFullError, match="larger than the whole store"):
+                weft.put(array(1, 100 * MIB))
+        (folder / "enough").touch()
+        assert is_filled(weft.get(waiting.result(HANG_S)), 9, 40 * MIB)
+    assert weft.get(reading, timeout=HANG_S) == [5, 6]
 
 
 def test_what_could_never_fit_is_refused() -> None:

@@ -293,28 +293,32 @@ def test_malformed_records_are_noted_and_do_no_harm(node: Node, capsys: pytest.C
     assert node.ask("cluster_resources").value == {"CPU": 2.0}
 
 
+def space(wanted: int) -> bytes:
+    return kinds.SPACE_BODY.pack(wanted, 7)
+
+
 def test_space_is_made_or_the_largest_holders_are_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.port.spillable = 100
     node.port.largest_owner = node.driver[0]
-    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, kinds.SPACE_BODY.pack(100)), kinds.SPACE)
-    assert payload == kinds.SPACE_BODY.pack(100)
-    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, kinds.SPACE_BODY.pack(1 << 20)), kinds.SPACE)
-    assert payload[:8] == kinds.SPACE_BODY.pack(0)
-    text = payload[8:].decode()
+    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, space(100)), kinds.SPACE)
+    assert payload == space(100)
+    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, space(1 << 20)), kinds.SPACE)
+    assert payload.startswith(space(0))
+    text = payload[kinds.SPACE_BODY.size :].decode()
     assert "1.0 MiB do not fit: the object store is full (512.0 MiB of 1.0 GiB are in use)" in text
     assert f"300.0 MiB of the driver (pid {os.getpid()}), read by 2; 5.0 KiB of a process that has ended" in text
     node.port.spill_error = OSError(28, "No space left on device")
-    assert not of_kind(node.record(node.driver, kinds.NEED_SPACE, kinds.SPACE_BODY.pack(1)), kinds.SPACE), "it may come"
+    assert not of_kind(node.record(node.driver, kinds.NEED_SPACE, space(1)), kinds.SPACE), "it may come"
     monkeypatch.setattr(room, "WAIT_S", 0.0)
-    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, kinds.SPACE_BODY.pack(1)), kinds.SPACE)
+    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, space(1)), kinds.SPACE)
     assert b"No space left on device" in payload
 
 
 def test_who_wants_room_waits_while_others_read_what_could_make_room(node: Node) -> None:
     node.port.is_read = True
-    assert not of_kind(node.record(node.driver, kinds.NEED_SPACE, kinds.SPACE_BODY.pack(100)), kinds.SPACE)
+    assert not of_kind(node.record(node.driver, kinds.NEED_SPACE, space(100)), kinds.SPACE)
     assert not of_kind(node.record(node.driver, kinds.RESTORE, kinds.PROCESS_BODY.pack(500, 2)), kinds.RESTORED)
-    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, kinds.SPACE_BODY.pack(2 << 30)), kinds.SPACE)
+    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, space(2 << 30)), kinds.SPACE)
     assert b"2.0 GiB do not fit" in payload, "what could never fit is refused at once"
 
 

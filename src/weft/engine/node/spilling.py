@@ -43,15 +43,15 @@ class Spilling:
 
     def need_space(self, payload: bytes) -> bytes | None:
         """The body of the SPACE record that answers a NEED_SPACE; None when there is no room now, also on disk."""
-        (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
+        wanted, number = kinds.SPACE_BODY.unpack_from(payload)
         if wanted > (arena := self._port.statistics()["arena_bytes"]):
             text = f"{_size(wanted)} do not fit: larger than the whole store ({_size(arena)}). {_LARGER}"
-            return kinds.SPACE_BODY.pack(0) + text.encode()
+            return kinds.SPACE_BODY.pack(0, number) + text.encode()
         try:
             if (freed := self._spill(wanted)) == 0 and self._port.has_room(wanted):
                 freed = wanted  # somebody else has freed it meanwhile
             if freed:
-                return kinds.SPACE_BODY.pack(freed)
+                return kinds.SPACE_BODY.pack(freed, number)
             if not self._has_room(wanted):
                 return self.refuse_space(payload, f"{VARIABLE} lets no more than {self._limit} bytes be spilled")
         except OSError:
@@ -60,10 +60,10 @@ class Spilling:
 
     def refuse_space(self, payload: bytes, why: str = "") -> bytes:
         """The body of the SPACE record that says why there is none."""
-        (wanted,) = kinds.SPACE_BODY.unpack_from(payload)
+        wanted, number = kinds.SPACE_BODY.unpack_from(payload)
         why = why or self.trouble or self._why_nothing_was_freed()
         story = self._story(f"{_size(wanted)} do not fit", why)
-        return kinds.SPACE_BODY.pack(0) + story.encode()
+        return kinds.SPACE_BODY.pack(0, number) + story.encode()
 
     def make_room(self, wanted: int) -> bool:
         """Whether something was freed."""

@@ -92,5 +92,6 @@ LEASE_BODY = struct.Struct("<Q")
 PROCESS_BODY = struct.Struct("<II")
 ACTOR_UP_BODY = struct.Struct("<16sIIII")
 ACTOR_STATE_BODY = struct.Struct("<16sII")
-SPACE_BODY = struct.Struct("<Q")
+SPACE_BODY = struct.Struct("<QQ")
+"""Of NEED_SPACE: bytes, the request's number. Of SPACE: bytes that were freed, that number, then why there are none."""
 RESTORED_BODY = struct.Struct("<IIII")
