@@ -88,7 +88,7 @@ def test_drift_of_the_schema_is_named_or_filled(tmp_path: Path, kind: str) -> No
         getattr(data.from_arrow(pa.table(columns), parallelism=1), f"write_{kind}")(str(tmp_path / name))
     paths = [str(tmp_path / name) for name in "abc"]
     with pytest.raises(data.SchemaError) as caught:
-        getattr(data, f"read_{kind}")(paths).take_all()
+        getattr(data, f"read_{kind}")(paths[:2]).take_all()  # of several, the one that is found first is told
     assert caught.value.column in ("x", "y") and "/b/" in caught.value.path
     rows = getattr(data, f"read_{kind}")(paths, schema_drift="fill").take_all()
     assert rows == [{"x": 1, "y": "a"}, {"x": 2, "y": None}, {"x": 3, "y": "c"}]

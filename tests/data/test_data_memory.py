@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,31 @@ def test_a_function_that_makes_much_of_a_block_gives_several_blocks() -> None:
     assert sum(sizes) == 5_000_000
     assert max(sizes) * 8 <= ARENA_BYTES // 4
     assert ds.map_batches(lambda batch: {"n": batch["id"][:1]}).count() >= 10
+
+
+def test_what_a_task_made_too_large_is_written_as_several_files(tmp_path: Path) -> None:
+    def multiplied(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"id": np.repeat(batch["id"], 20_000)}
+
+    files = data.range(100, blocks=2).map_batches(multiplied).write_parquet(str(tmp_path / "out"))
+    assert len(set(files)) == len(files) > 4
+    assert (
+        data.read_parquet(str(tmp_path / "out")).groupby("id").count().to_pandas()["count"].tolist() == [20_000] * 100
+    )
+
+
+def test_blocks_that_were_cut_go_on_to_actors_one_by_one() -> None:
+    class Half:
+        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+            assert batch["id"].nbytes <= ARENA_BYTES // 4
+            return {"id": batch["id"][::2]}
+
+    wide = data.range(40, blocks=2).map_batches(lambda batch: {"id": np.repeat(batch["id"], 50_000)})
+    assert wide.map_batches(Half, concurrency=1).count() == 1_000_000
+
+
+def test_a_result_larger_than_the_arena_can_be_taken_whole() -> None:
+    assert large().to_arrow().num_rows == ROWS
 
 
 def test_a_table_of_several_arenas_is_cut_when_it_is_put() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 
 import polars as pl
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 
 from weft.data import plan
 from weft.data.aggregates import Aggregate, combined_frame, partial_frame, whole_frame
+from weft.data.block import coalesced, gathered, piece_of
 from weft.data.exchange import HashDivide, RangeDivide, boundaries, sorted_sample
 from weft.data.expressions import col
 from weft.data.iteration import rebatched, shuffled
 from weft.data.optimize import optimize
 from weft.data.running import Running
-from weft.data.sizing import Sizing
+from weft.data.sizing import BlockSizes, Sizing
 from weft.data.sources.base import Source
 from weft.data.splitting import Handout
 from weft.data.window import Window
@@ -214,6 +216,35 @@ def test_equal_shares_are_equal_and_overlap_nowhere(rows: list[int], parts: int)
     assert handout.rows_left_over == sum(rows) % parts
 
 
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(0, 40), max_size=10), target=st.integers(8, 200))
+def test_blocks_come_in_about_one_size_and_lose_no_row(lengths: list[int], target: int) -> None:
+    total = sum(lengths)
+    values, blocks = iter(range(total)), []
+    for length in lengths:
+        blocks.append(pa.table({"x": pa.array([next(values) for _ in range(length)], pa.int64())}))
+    made = list(coalesced(blocks, BlockSizes(target, 2 * target)))
+    assert [value for block in made if block.num_rows for value in block.column("x").to_pylist()] == list(range(total))
+    assert len(made) >= 1
+    assert all(block.nbytes <= 2 * target for block in made)
+    assert len(made) <= 2 + 3 * 8 * total / target
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pieces=st.lists(
+        st.lists(st.tuples(st.one_of(st.none(), st.text(max_size=20)), st.integers(0, 9)), max_size=6),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_pieces_of_an_exchange_are_gathered_as_they_were(pieces: list[list[tuple[str | None, int]]]) -> None:
+    kinds = {"text": pl.String, "number": pl.Int64}
+    frames = [pl.DataFrame(rows, schema=kinds, orient="row").with_columns(both=pl.struct("text")) for rows in pieces]
+    found = gathered([pickle.loads(pickle.dumps(piece_of(frame))) for frame in frames])
+    assert found.rows() == pl.concat(frames).rows()
+
+
 # ---- sizes ------------------------------------------------------------------------------------------
 
 
@@ -226,7 +257,7 @@ def test_an_exchange_has_as_many_parts_as_fit_and_not_more_pieces_than_the_arena
     blocks = -(-total // sizing.block_bytes)
     assert parts >= cpus
     assert parts == cpus or parts * blocks <= sizing.most_pieces
-    assert total / parts <= sizing.largest_part_bytes or (parts + 1) * blocks > sizing.most_pieces
+    assert total / parts <= sizing.largest_part_bytes or (parts + cpus) * blocks > sizing.most_pieces
     assert sizing.block_bytes <= sizing.largest_part_bytes
 
 

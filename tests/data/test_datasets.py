@@ -69,6 +69,33 @@ def test_row_groups_of_one_large_file_are_read_by_several_tasks(folder: Path, mo
     assert [row["id"] for row in made.take_all()] == list(range(0, 1000, 2))
 
 
+def test_many_small_files_are_read_by_fewer_tasks_which_still_name_them(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / f"{number:03d}.csv").write_text(f"x,y\n{number},1\n{number},2\n")
+    ds = data.read_csv(str(tmp_path))
+    assert [row["x"] for row in ds] == [number for number in range(300) for _ in range(2)]
+    assert ds.statistics is not None
+    assert 2 <= sum(stage.tasks for stage in ds.statistics.stages.values()) <= 150
+    with pytest.raises(data.RowError) as caught:
+        ds.map(lambda row: {"z": 1 / (row["x"] - 217)}).take_all()
+    assert (caught.value.where, caught.value.row) == (f"{tmp_path}/217.csv", 0)
+
+
+def test_many_small_blocks_are_taken_together(tmp_path: Path) -> None:
+    small = data.range(1000, blocks=500).materialize()
+    assert small.num_blocks() < 250
+    assert [row["id"] for row in small] == list(range(1000))
+
+
+def test_polars_takes_one_thread_in_a_worker(folder: Path) -> None:
+    def threads(batch: dict[str, Any]) -> dict[str, Any]:
+        import polars
+
+        return {"threads": [polars.thread_pool_size()]}
+
+    assert data.read_parquet(str(folder)).map_batches(threads).unique("threads") == [1]
+
+
 def test_filters_by_expression_sql_and_function_agree(folder: Path, whole: pd.DataFrame) -> None:
     ds = data.read_parquet(str(folder))
     expected = len(whole[(whole.key > 3) & whole.name.str.startswith("name 1")])
@@ -304,6 +331,16 @@ def test_a_streaming_split_shares_each_epoch(shared_weft_session: ModuleType, eq
         assert sorted(got[0][epoch] + got[1][epoch]) == list(range(1000))
     if equal:
         assert len(got[0][0]) == len(got[1][0]) == 500
+
+
+def test_what_an_equal_streaming_split_leaves_out_is_counted(shared_weft_session: ModuleType) -> None:
+    @shared_weft_session.remote(num_cpus=0)
+    def consume(share: data.DataIterator) -> int:
+        return sum(len(batch["id"]) for batch in share.iter_batches())
+
+    shares = data.range(101, blocks=7).streaming_split(3, equal=True)
+    assert shared_weft_session.get([consume.remote(share) for share in shares]) == [33, 33, 33]
+    assert "skipped by streaming_split(equal=True), as the rest of a division: 2" in shares[0].stats()
 
 
 def test_a_dataset_can_be_used_inside_a_task(shared_weft_session: ModuleType) -> None:

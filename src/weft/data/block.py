@@ -111,7 +111,7 @@ def _cut(block: pa.Table, sizes: BlockSizes) -> Iterator[pa.Table]:
     if block.nbytes <= sizes.most_bytes:
         yield compact(block)
         return
-    rows = max(1, block.num_rows * sizes.target_bytes // block.nbytes)
+    rows = -(-block.num_rows // -(-block.nbytes // sizes.target_bytes))
     for at in range(0, block.num_rows, rows):
         yield compact(block.slice(at, rows))
 

@@ -74,5 +74,6 @@ class Sizing:
         """Of an exchange of so many bytes in so many blocks. As large as blocks, but larger if a piece of each block
         for each part would be too many objects; those that are then too large are divided once more."""
         wanted = -(-total_bytes // self.block_bytes)
-        allowed = self.most_pieces // max(1, wanted, blocks)
-        return max(self.cpus, min(wanted, allowed))
+        rounds = -(-wanted // self.cpus)  # in the last one, too, every CPU has something to do
+        allowed = self.most_pieces // max(1, wanted, blocks) // self.cpus
+        return self.cpus * max(1, min(rounds, allowed))
