@@ -171,11 +171,17 @@ def test_no_order_of_events_breaks_the_invariants(events: list[tuple[str, int]])
 
 
 def test_of_two_random_replicas_the_less_loaded_one_is_chosen() -> None:
-    peers = [Peer("a", None, mine=3), Peer("b", None, said=1), Peer("c", None, mine=9)]
+    peers = [Peer("a", None, mine=3), Peer("b", None, mine=1), Peer("c", None, mine=9)]
     pick = random.Random(1)
     chosen = {choose(peers[:2], 10, "", pick).name for _ in range(20)}  # type: ignore[union-attr]
     assert chosen == {"b"}
     assert choose(peers, 1, "", pick) is None
+
+
+def test_what_a_replica_said_long_ago_does_not_speak_against_it_for_ever() -> None:
+    busy, idle = Peer("a", None, said=5), Peer("b", None)
+    chosen = [choose([busy, idle], 10, "", random.Random(1)).name for _ in range(20)]  # type: ignore[union-attr]
+    assert chosen[:5] == ["b"] * 5 and "a" in chosen
 
 
 def test_a_replica_of_this_node_is_preferred_until_it_has_more_to_do() -> None:

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import httpx
 import pytest
-from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
-from fastapi.responses import StreamingResponse
+from fastapi import BackgroundTasks, FastAPI, Request, WebSocket, WebSocketDisconnect
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -85,6 +85,52 @@ def plain() -> str:
     return "plain"
 
 
+single = FastAPI()
+
+
+@serve.deployment(health_check_period_s=0.05)
+@serve.ingress(single)
+class Single:
+    """One replica, so that each request finds what others did."""
+
+    def __init__(self) -> None:
+        self.go, self.cancelled = asyncio.Event(), 0
+
+    @single.get("/late")
+    async def late(self) -> StreamingResponse:
+        async def pieces() -> AsyncIterator[str]:
+            await self.go.wait()
+            yield "a"
+            yield "b"
+
+        return StreamingResponse(pieces())
+
+    @single.get("/tidy")
+    async def tidy(self, background: BackgroundTasks) -> str:
+        background.add_task(self.go.wait)
+        return "soon"
+
+    @single.get("/wait")
+    async def wait(self) -> None:
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    @single.post("/go")
+    async def let_go(self) -> None:
+        self.go.set()
+
+    @single.get("/cancelled")
+    async def how_many_cancelled(self) -> int:
+        return self.cancelled
+
+    @single.api_route("/sized", methods=["GET", "HEAD"])
+    async def sized(self) -> PlainTextResponse:
+        return PlainTextResponse("hello", headers={"x-mine": "yes"})
+
+
 @pytest.fixture(scope="module")
 def address(shared_weft_session: ModuleType) -> Iterator[str]:
     found = serve.start(http_options=serve.HTTPOptions(port=0, max_body_bytes=50_000_000))
@@ -133,6 +179,43 @@ def test_an_app_learns_that_its_client_left(client: httpx.Client) -> None:
 def total_left(client: httpx.Client) -> int:
     """Of both replicas, as far as some calls show."""
     return sum({client.get("/talk/left").json() for _ in range(12)})
+
+
+def test_a_head_comes_before_a_body_that_is_late(client: httpx.Client) -> None:
+    serve.run(Single.bind(), name="single", route_prefix="/single")
+    with client.stream("GET", "/single/late") as answer:
+        assert answer.status_code == 200
+        assert client.post("/single/go").status_code == 200
+        assert answer.read() == b"ab"
+    serve.delete("single")
+
+
+def test_what_an_app_does_after_its_answer_counts_as_under_way(client: httpx.Client) -> None:
+    serve.run(Single.bind(), name="single", route_prefix="/single")
+    assert client.get("/single/tidy").json() == "soon"
+    while serve.status()["single"].deployments["Single"].ongoing != 1:
+        pass
+    client.post("/single/go")
+    while serve.status()["single"].deployments["Single"].ongoing != 0:
+        pass
+    serve.delete("single")
+
+
+def test_an_app_whose_client_left_before_its_answer_is_cancelled(client: httpx.Client) -> None:
+    serve.run(Single.bind(), name="single", route_prefix="/single")
+    with pytest.raises(httpx.ReadTimeout):
+        client.get("/single/wait", timeout=0.3)
+    while client.get("/single/cancelled").json() == 0:
+        pass
+    serve.delete("single")
+
+
+def test_an_apps_answer_to_head_has_the_length_and_no_body(client: httpx.Client) -> None:
+    serve.run(Single.bind(), name="single", route_prefix="/single")
+    whole, bare = client.get("/single/sized"), client.head("/single/sized")
+    assert whole.text == "hello" and bare.text == "" and whole.headers["x-mine"] == "yes"
+    assert whole.headers["content-length"] == bare.headers["content-length"] == "5"
+    serve.delete("single")
 
 
 def test_a_websocket_talks_with_one_replica(address: str) -> None:

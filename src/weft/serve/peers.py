@@ -54,7 +54,7 @@ def choose(
     near = [peer for peer in free if peer.is_local]
     if near and len(near) < len(free):
         here, away = _less_loaded(near, pick), _less_loaded([peer for peer in free if not peer.is_local], pick)
-        return here if here.load <= away.load + AWAY_COSTS else away
+        return here if here.load <= away.load + AWAY_COSTS else _passed_over(here, away)
     return _less_loaded(free, pick)
 
 
@@ -65,4 +65,12 @@ def _less_loaded(peers: list[Peer], pick: random.Random) -> Peer:
     first = int(pick.random() * len(peers))
     second = int(pick.random() * (len(peers) - 1))
     one, other = peers[first], peers[second + (second >= first)]
-    return one if one.load <= other.load else other
+    return _passed_over(other, one) if one.load <= other.load else _passed_over(one, other)
+
+
+def _passed_over(loser: Peer, winner: Peer) -> Peer:
+    """The winner. What the loser said last is believed a little less each time that it speaks against it: it may have
+    nothing to do by now, and nobody asks it."""
+    if loser.said > loser.mine:
+        loser.said -= 1
+    return winner

@@ -19,6 +19,7 @@ from weft.actor import exit_actor
 from weft.serve.bundles import REFUSED, TAKEN, Bundles
 from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext, RequestContext, replica_context, request_context
+from weft.serve.http.messages import GO_ON
 from weft.serve.latencies import Figures, Latencies
 from weft.serve.user_code import UserCode
 
@@ -32,6 +33,7 @@ class Replica:
     def __init__(self, identity: ReplicaContext) -> None:
         self._identity = identity
         self._code = UserCode(identity.deployment)
+        self._code.hold, self._code.release = self._hold, self._release
         self._limit = 1
         self._ongoing = 0
         self._is_ready = False
@@ -96,7 +98,7 @@ class Replica:
 
     async def stream(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> AsyncIterator[Answer]:
         """First whether the request is taken, then the items."""
-        if self._is_draining or self._ongoing >= self._limit:
+        if method != GO_ON and (self._is_draining or self._ongoing >= self._limit):
             yield REFUSED, self._ongoing, None
             return
         began_s = self._begin(context)
@@ -151,6 +153,13 @@ class Replica:
     def _end(self, began_s: float) -> None:
         self._ongoing -= 1
         self._latencies.add(time.perf_counter() - began_s)
+        self._wake()
+
+    def _hold(self) -> None:
+        self._ongoing += 1
+
+    def _release(self) -> None:
+        self._ongoing -= 1
         self._wake()
 
     async def _change(self) -> None:

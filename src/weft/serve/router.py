@@ -27,6 +27,7 @@ import weft
 from weft.exceptions import ActorError
 from weft.serve.bundler import Bundler
 from weft.serve.bundles import FAILED, REFUSED
+from weft.serve.context import RequestContext
 from weft.serve.errors import BackPressureError, DeploymentGoneError, ReplicaDiedError, RequestFailedError
 from weft.serve.peers import Peer, choose
 from weft.serve.requests import AwaitedRequest, BundledRequest, Request
@@ -129,6 +130,7 @@ class Router:
             if bundler is None:
                 made = Bundler(peer, request.loop, self.bundle_answered, self.bundle_lost)
                 bundler = peer.bundlers.setdefault(request.loop, made)
+            request.peer = peer
             bundler.send(request)
             return
         assert isinstance(request, AwaitedRequest)
@@ -142,6 +144,14 @@ class Router:
         request.peer = peer
         request.ref = ref
         ref.future().add_done_callback(partial(self._called_back, request, ref))
+
+    def stream_on(self, peer: Peer, context: RequestContext, method: str, args: tuple[Any, ...]) -> AwaitedRequest:
+        """A stream at this very replica."""
+        request = AwaitedRequest(context, method, args, {}, True)
+        with self._lock:
+            peer.mine += 1
+        self._send(request, peer)
+        return request
 
     def wait(self, request: Request, timeout_s: float | None) -> None:
         """Wait for the attempt under way, if there is one, and take its answer here: the thread that waits for a ref
@@ -325,7 +335,7 @@ class Router:
         self._failed(request, peer, error)
 
     def stream_ended(self, peer: Peer) -> None:
-        self._less(peer, None)
+        self._less(peer, max(0, peer.said - 1))  # what it said counted the stream
         self._pump()
 
 

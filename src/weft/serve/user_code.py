@@ -30,6 +30,9 @@ class UserCode:
         self._side_lane = ThreadPoolExecutor(1, f"weft-{name}-health")
         self.instance: Any = None
         self.inboxes = Inboxes()
+        self.hold: Callable[[], None] = _nothing
+        self.release: Callable[[], None] = _nothing
+        """Called around what goes on after a request has its answer."""
         self._is_function = False
         self._http: HttpCalls | None = None
         self._found: dict[str, tuple[Callable[..., Any], bool]] = {}
@@ -127,6 +130,10 @@ class UserCode:
 
     async def _on(self, lane: ThreadPoolExecutor, call: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(lane, copy_context().run, call)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _unwrapped(found: Callable[..., Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import traceback
 from collections.abc import AsyncIterator
@@ -9,11 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from weft.serve.context import get_request_id
 from weft.serve.http import asgi, bodies
-from weft.serve.http.messages import CALL, SOCKET, STREAM, Headers, HttpAnswer, HttpHead, HttpRequest, header_of
+from weft.serve.http.messages import (
+    APP,
+    CALL,
+    GO_ON,
+    SOCKET,
+    STREAM,
+    Headers,
+    HttpAnswer,
+    HttpHead,
+    HttpRequest,
+    header_of,
+)
 
 if TYPE_CHECKING:
     from weft.serve.user_code import UserCode
 
+FETCH_S = 10.0
+"""How long a caller may take to ask for the pieces of an answer."""
 INGRESS = "_weft_serve_ingress"
 """The attribute of a class with `@serve.ingress`: makes the ASGI app for an instance."""
 
@@ -29,7 +43,15 @@ class HttpCalls:
         self._app: Any = make(target) if make is not None else None
         self._fits = [self._does_fit((), {}), self._does_fit((None,), {})]
         """Whether it can be called with so many arguments and no keyword."""
-        self.methods: dict[str, Any] = {CALL: self.call, STREAM: self.stream, SOCKET: self.socket}
+        self._begun: dict[str, tuple[asgi.AppAnswer, asyncio.TimerHandle]] = {}
+        """Answers that come in pieces, by inbox, until their caller asks for these."""
+        self.methods: dict[str, Any] = {
+            CALL: self.call,
+            APP: self.app,
+            GO_ON: self.go_on,
+            STREAM: self.stream,
+            SOCKET: self.socket,
+        }
 
     async def call(self, head: tuple[str, str, bytes, Headers], body: bytes) -> tuple[Any, ...]:
         """With the fields of a `Head`; gives those of an `HttpAnswer`."""
@@ -46,6 +68,50 @@ class HttpCalls:
             return tuple(bodies.refusal(error.status, error.reason))
         except Exception:
             return tuple(_failed(method, path))
+
+    async def app(self, fields: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The fields of an `HttpAnswer`; its body is None if it comes in pieces."""
+        request = HttpRequest(*fields)
+        name = request.inbox
+        answer = asgi.AppAnswer(self._app, request, self._code.inboxes.open(name))
+        try:
+            whole = await answer.whole()
+        except asyncio.CancelledError:
+            answer.leave()
+            self._code.inboxes.close(name)
+            raise
+        except Exception:
+            self._code.inboxes.close(name)
+            return tuple(_failed(request.method, request.path))
+        if whole is not None and answer.running.done():
+            self._code.inboxes.close(name)
+            return tuple(whole)
+        self._code.hold()
+        if whole is None:
+            timer = asyncio.get_running_loop().call_later(FETCH_S, self._drop, name)
+            self._begun[name] = (answer, timer)
+            return 0, (), None
+        answer.running.add_done_callback(lambda _: self._ended(name))  # what it does after its answer counts too
+        return tuple(whole)
+
+    async def go_on(self, name: str) -> AsyncIterator[HttpHead | bytes]:
+        """What `app` has begun."""
+        answer, timer = self._begun.pop(name)
+        timer.cancel()
+        try:
+            async for piece in answer.pieces():
+                yield piece
+        finally:
+            self._ended(name)
+
+    def _drop(self, name: str) -> None:
+        """Nobody came for the pieces."""
+        self._begun.pop(name)[0].leave()
+        self._ended(name)
+
+    def _ended(self, name: str) -> None:
+        self._code.inboxes.close(name)
+        self._code.release()
 
     async def stream(self, fields: tuple[Any, ...]) -> AsyncIterator[HttpHead | bytes]:
         """An `HttpHead`, then pieces of the body."""
@@ -78,7 +144,7 @@ class HttpCalls:
     async def _pieces_of_app(self, request: HttpRequest) -> AsyncIterator[HttpHead | bytes]:
         inbox = self._code.inboxes.open(request.inbox)
         try:
-            async for piece in asgi.answer_http(self._app, request, inbox):
+            async for piece in asgi.AppAnswer(self._app, request, inbox).pieces():
                 yield piece
         finally:
             self._code.inboxes.close(request.inbox)

@@ -28,7 +28,9 @@ from weft.serve.http.bodies import content_type, refusal
 from weft.serve.http.exchange import ClientLeft, Exchange
 from weft.serve.http.heads import Heads
 from weft.serve.http.messages import (
+    APP,
     CALL,
+    GO_ON,
     SOCKET,
     STREAM,
     HttpAnswer,
@@ -88,6 +90,33 @@ class HttpCall(BundledRequest):
             self._app.fail_from_anywhere(self._exchange, error)
 
 
+class AppCall(BundledRequest):
+    """The request of an exchange that an ASGI app answers, perhaps in pieces."""
+
+    __slots__ = ("_app", "_exchange", "_inbox", "_route")
+
+    def __init__(
+        self, app: HttpApp, exchange: Exchange, route: Route, loop: asyncio.AbstractEventLoop, context: RequestContext
+    ) -> None:
+        inbox = app.new_id()  # not the request's, which its client may have chosen
+        super().__init__(loop, context, APP, (_fields(exchange, route, inbox),))
+        self._app = app
+        self._exchange = exchange
+        self._route = route
+        self._inbox = inbox
+
+    def end(self, value: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self._app.fail_from_anywhere(self._exchange, error)
+        elif value[2] is not None:
+            self._exchange.respond(value)
+        elif self._exchange.is_over:
+            self.peer.actor.deliver.remote(self._inbox, LEFT)
+        else:
+            request = self._route.router.stream_on(self.peer, self.context, GO_ON, (self._inbox,))
+            self._app.write_pieces(self._exchange, DeploymentResponseGenerator(request), self._inbox)
+
+
 class HttpApp:
     """One a front."""
 
@@ -133,21 +162,26 @@ class HttpApp:
         exchange.deadline_s = self.now_s + self.options.request_timeout_s
         self._under_way[exchange] = None
         context = RequestContext(exchange.request_id, model)
-        if route.kind is not Kind.WHOLE:
+        if route.kind is Kind.APP and exchange.upload is None and len(exchange.body) <= LARGE_BODY_BYTES:
+            assert self._loop is not None
+            self._submit(exchange, route, AppCall(self, exchange, route, self._loop, context))
+        elif route.kind is not Kind.WHOLE:
             self._work(exchange, self._stream(exchange, route, context))
         elif len(exchange.body) > LARGE_BODY_BYTES:
             self._work(exchange, self._call_alone(exchange, route, context))
         else:
-            self._call(exchange, route, context)
+            assert self._loop is not None
+            self._submit(exchange, route, HttpCall(self, exchange, self._loop, context))
 
     def _identify(self, noted: Mapping[bytes, bytes]) -> tuple[str, str]:
         """(request id, model)"""
         if not noted:
-            return self._new_id(), ""
+            return self.new_id(), ""
         given_id = sane_request_id(noted.get(b"x-request-id", b"").decode("latin-1"))
-        return given_id or self._new_id(), noted.get(b"serve-model-id", b"").decode("latin-1")
+        return given_id or self.new_id(), noted.get(b"serve-model-id", b"").decode("latin-1")
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
+        """For a request or an inbox."""
         return f"{self._id_prefix}{next(self._numbers):016x}"
 
     def reads_pieces(self, exchange: Exchange) -> bool:
@@ -162,9 +196,7 @@ class HttpApp:
         found = find_route(self._routes, path)
         return found is not None and found[1].kind is Kind.APP
 
-    def _call(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
-        assert self._loop is not None
-        request = HttpCall(self, exchange, self._loop, context)
+    def _submit(self, exchange: Exchange, route: Route, request: BundledRequest) -> None:
         exchange.work = request.give_up
         try:
             route.current_router().submit(request)
@@ -190,8 +222,16 @@ class HttpApp:
         """Ends when the items do, or when the client leaves."""
         request_context.set(context)
         handle = route.handle.options(multiplexed_model_id=context.multiplexed_model_id)
-        inbox = self._new_id()  # not the request's, which its client may have chosen
+        inbox = self.new_id()  # not the request's, which its client may have chosen
         items = handle.remote(_fields(exchange, route, inbox))
+        await self._carry(exchange, items, inbox if route.kind is Kind.APP else "")
+
+    def write_pieces(self, exchange: Exchange, items: DeploymentResponseGenerator, inbox: str) -> None:
+        """Write what comes, until it ends or the client leaves."""
+        self._work(exchange, self._carry(exchange, items, inbox))
+
+    async def _carry(self, exchange: Exchange, items: DeploymentResponseGenerator, inbox: str) -> None:
+        """To the client what comes, to the inbox, if there is one, what the client sends and that it has left."""
         uploading = None
         has_ended = False
         try:
@@ -210,7 +250,7 @@ class HttpApp:
         finally:
             if uploading is not None:
                 uploading.cancel()
-            if not has_ended and route.kind is Kind.APP:
+            if not has_ended and inbox:
                 self._spawn(_tell_left(items, inbox))
             else:
                 await items.aclose()
@@ -223,7 +263,7 @@ class HttpApp:
         if found is None or found[1].kind is not Kind.APP:
             await sockets.refuse(refusal(404, "no application has a WebSocket at this path"), receive, send)
             return
-        route, inbox = found[1], self._new_id()
+        route, inbox = found[1], self.new_id()
         request_context.set(RequestContext(request_id, model))
         fields = HttpRequest(
             "GET",

@@ -77,7 +77,9 @@ class Exchange:
             status, headers, body = refusal(500, "the deployment's answer is malformed")
             first = written.head(status, headers)
         self.status = status
-        length = b"content-length: %d\r\n" % len(body) if written.has_body("", status) else b""
+        announced = written.announced_length(headers) if self.head.method == "HEAD" and not body else None
+        count = len(body) if announced is None else announced
+        length = b"content-length: %d\r\n" % count if written.has_body("", status) else b""
         if not written.has_body(self.head.method, status):
             body = b""
         self.wrote_bytes = len(body)

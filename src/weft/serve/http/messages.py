@@ -9,11 +9,15 @@ from typing import NamedTuple, TypeVar
 
 CALL = "__http_call__"
 """The method of a replica that answers a request as a whole."""
+APP = "__http_app__"
+"""The method that has an ASGI app answer: an answer whose body is None comes in pieces, by `GO_ON`."""
+GO_ON = "__http_go_on__"
+"""Yields as `STREAM` does, of the answer that `APP` has begun under the name of this inbox. Never refused."""
 STREAM = "__http_stream__"
 """The method that yields an `HttpHead`, then pieces of the body."""
 SOCKET = "__http_socket__"
 """The method that yields the messages of a WebSocket."""
-HTTP_METHODS = frozenset((CALL, STREAM, SOCKET))
+HTTP_METHODS = frozenset((CALL, APP, GO_ON, STREAM, SOCKET))
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Route = TypeVar("Route")
