@@ -63,6 +63,7 @@ PAGES = {
     "data": "map(doubled)",
     "serve": "default:Model#1",
 }
+CHARTS = ("", "stream", "graph", "tune", "rl", "train", "data", "serve")
 
 
 @weft.remote(num_cpus=0.1)
@@ -127,6 +128,13 @@ class Browser:
     def open(self, page: str) -> None:
         self.driver.get(f"{self.address}/#/{page}")
         self.wait(lambda: self.run("return document.querySelector('main').dataset.page") == page, page)
+
+    def show(self, page: str) -> None:
+        """Open it, and wait for what it is to show."""
+        self.open(page)
+        self.wait(lambda: PAGES[page] in self.text(), PAGES[page])
+        if page in CHARTS:
+            self.wait(lambda: self.run("return document.querySelectorAll('[role=img] canvas').length"), "a chart")
 
     def text(self) -> str:
         return str(self.run("return document.body.innerText"))
@@ -260,8 +268,7 @@ def tasks_run() -> int:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_opens_and_shows_what_there_is(browser: Browser, libraries: Path, page: str) -> None:
-    browser.open(page)
-    browser.wait(lambda: PAGES[page] in browser.text(), PAGES[page])
+    browser.show(page)
     browser.driver.save_screenshot(str(SHOTS / f"{page or 'cluster'}.png"))
     assert browser.run("return window.hacked") is None
     assert browser.run("return document.querySelectorAll('main img').length") == 0
@@ -303,8 +310,7 @@ def test_keys_the_theme_and_a_phone(browser: Browser, libraries: Path) -> None:
     browser.driver.save_screenshot(str(SHOTS / "stream-other-theme.png"))
     browser.driver.set_window_size(420, 900)
     for page in PAGES:
-        browser.open(page)
-        browser.wait(lambda page=page: PAGES[page] in browser.text(), page)  # type: ignore[misc]
+        browser.show(page)
         width = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert width <= 1, f"{page} is wider than a phone by {width}"
         browser.driver.save_screenshot(str(SHOTS / f"phone-{page or 'cluster'}.png"))
@@ -354,9 +360,8 @@ def test_a_long_hostile_name_is_shown_harmlessly_wherever_names_are(browser: Bro
 
 
 def test_what_is_not_text_has_words_for_a_screen_reader(browser: Browser, libraries: Path) -> None:
-    for page in ("", "stream", "graph", "tune", "rl", "train", "data", "serve"):
-        browser.open(page)
-        browser.wait(lambda: browser.run("return document.querySelectorAll('[role=img]').length"), "charts")
+    for page in CHARTS:
+        browser.show(page)
         assert browser.run("return [...document.querySelectorAll('[role=img]')].every((one) => one.ariaLabel)")
     assert browser.run(UNNAMED) == 0
     assert browser.run("return document.documentElement.lang") == "en"
@@ -364,8 +369,7 @@ def test_what_is_not_text_has_words_for_a_screen_reader(browser: Browser, librar
 
 def test_every_page_in_the_other_theme(browser: Browser, libraries: Path) -> None:
     for page in PAGES:
-        browser.open(page)
-        browser.wait(lambda page=page: PAGES[page] in browser.text(), page)  # type: ignore[misc]
+        browser.show(page)
         browser.driver.save_screenshot(str(SHOTS / f"{theme(browser)}-{page or 'cluster'}.png"))
         colour, behind = browser.run(COLOURS)
         assert contrast(colour, behind) > 7, (page, colour, behind)
@@ -474,8 +478,7 @@ def test_no_page_that_renews_itself_is_left_out() -> None:
 
 @pytest.mark.parametrize("page", LIVE)
 def test_every_page_shows_what_happens_while_it_is_open(browser: Browser, libraries: Path, page: str) -> None:
-    browser.open(page)
-    browser.wait(lambda: PAGES[page] in browser.text(), PAGES[page])
+    browser.show(page)
     browser.run(f"window.stayed = true; {OPENED}")
     for pattern in LIVE[page](libraries):
         browser.wait(lambda pattern=pattern: re.search(pattern, browser.text()), pattern)  # type: ignore[misc]
@@ -521,6 +524,5 @@ def test_the_page_survives_the_loss_of_a_node(browser: Browser, libraries: Path,
     browser.wait(lambda: "2 of 3" in browser.text() and "dead" in browser.text(), "a dead node")
     browser.driver.save_screenshot(str(SHOTS / "cluster-node-lost.png"))
     for page in PAGES:
-        browser.open(page)
-        browser.wait(lambda page=page: PAGES[page] in browser.text(), page)  # type: ignore[misc]
+        browser.show(page)
         assert not browser.driver.find_elements("css selector", ".problem"), page

@@ -45,7 +45,19 @@ def test_a_collapsed_graph_has_one_node_a_name_and_counts() -> None:
 
 def test_a_circle_of_names_is_drawn_too() -> None:
     tasks = [Task("1", "a"), Task("2", "b", uses=["1"]), Task("3", "a", uses=["2"])]
-    assert len(graph.collapsed(tasks)["edges"]) == 2
+    found = graph.collapsed(tasks)
+    assert len(found["edges"]) == 2
+    assert {node["name"]: node["depth"] for node in found["nodes"]} == {"a": 0, "b": 1}
+
+
+def test_calls_that_take_turns_on_an_actor_stay_beside_each_other() -> None:
+    names = ["make", *(("check", "figures") * 500)]
+    tasks = [Task(str(at), name, actor="m", started_s=float(at + 1)) for at, name in enumerate(names)]
+    tasks.append(Task("last", "after", uses=["3"]))
+    depths = {node["name"]: node["depth"] for node in graph.collapsed(tasks)["nodes"]}
+    assert depths == {"make": 0, "check": 1, "figures": 2, "after": 2}
+    chain = graph.whole(tasks[:300])
+    assert [node["depth"] for node in chain["nodes"]] == list(range(300))
 
 
 def test_a_large_graph_is_cut_and_says_so() -> None:

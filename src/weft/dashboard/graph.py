@@ -7,7 +7,7 @@ stateful edge from a call of an actor to the next one that ran on it. Collapsed,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.dashboard.collector import Task
@@ -69,17 +69,41 @@ def _rows(links: Iterable[Edge]) -> list[dict[str, Any]]:
 
 
 def _depths(ids: Sequence[str], links: Sequence[Edge]) -> dict[str, int]:
-    """How many edges the longest way to each node has; edges that would close a circle are left out."""
-    after: dict[str, list[str]] = {}
+    """How many edges the longest way to each node has; edges that close a circle are left out."""
+    after: dict[str, list[str]] = {one: [] for one in ids}
     for source, target, _ in links:
-        after.setdefault(source, []).append(target)
+        after[source].append(target)
     depth = dict.fromkeys(ids, 0)
-    for _ in range(min(len(ids), 64)):
-        changed = False
-        for source, targets in after.items():
-            for target in targets:
-                if target != source and depth[target] < depth[source] + 1 <= 64:
-                    depth[target], changed = depth[source] + 1, True
-        if not changed:
-            break
+    for source, targets in _in_order(after):
+        for target in targets:
+            depth[target] = max(depth[target], depth[source] + 1)
     return depth
+
+
+def _in_order(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
+    """Each node before those that come after it, with these. An edge back to a node on the way to its source closes a
+    circle, and is left out."""
+    forward: dict[str, list[str]] = {}
+    on_the_way: set[str] = set()
+    ended: list[str] = []
+    for first in after:
+        if first in forward:
+            continue
+        way = [(first, iter(after[first]))]
+        on_the_way.add(first)
+        forward[first] = []
+        while way:
+            source, rest = way[-1]
+            target = next(rest, None)
+            if target is None:
+                way.pop()
+                on_the_way.discard(source)
+                ended.append(source)
+            elif target not in on_the_way:
+                forward[source].append(target)
+                if target not in forward:
+                    forward[target] = []
+                    on_the_way.add(target)
+                    way.append((target, iter(after[target])))
+    for source in reversed(ended):
+        yield source, forward[source]

@@ -51,6 +51,14 @@ export const clock = (time_s) => (time_s ? new Date(time_s * 1000).toLocaleTimeS
 export const short = (id) => (id ? String(id).slice(0, 8) : "–");
 export const number = (value) => (value === null || value === undefined ? "–" : Number(value).toLocaleString());
 
+// Text of users, for people: colours and cursor movements of terminals are for terminals, what can not be seen is shown.
+const ESCAPES = /\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])/g;
+const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+export const plain = (text, longest = 4000) => {
+  const bare = text.replace(ESCAPES, "").replace(UNSEEN, "\ufffd");
+  return bare.length > longest ? `${bare.slice(0, longest)}… (${bare.length - longest} more)` : bare;
+};
+
 // A colour for a name: the same in every page and session.
 export function colour(name) {
   let hash = 2166136261;

@@ -1,5 +1,6 @@
 // What the pages are made of: tables, charts, states. All text goes through the template, which escapes it.
 import { html, useEffect, useRef, useState } from "/vendor/preact-htm.module.js";
+import { plain } from "/data.js";
 
 const GOOD = /^(alive|ok|running|finished|created|succeeded|leased|idle|actor|terminated|healthy)$/i;
 const BAD = /^(dead|failed|lost|removed|error|unhealthy)$/i;
@@ -13,13 +14,12 @@ export const Card = ({ title, children, note }) =>
   html`<article><small>${title}</small><span class="big">${children}</span><small>${note || ""}</small></article>`;
 
 const LONGEST = 300;
-const cut = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text);
 
 export function Cell({ value }) {
   if (value === null || value === undefined || value === "") return "–";
   if (typeof value !== "string" && typeof value !== "number") return value;
-  const text = String(value);
-  return text.length > 40 ? html`<span class="cut" title=${cut(text)}>${cut(text)}</span>` : text;
+  const text = plain(String(value), LONGEST);
+  return text.length > 40 ? html`<span class="cut" title=${text}>${text}</span>` : text;
 }
 
 // columns: [title, (row) => value, (row) => key to sort by]. Sorts at a click on a title, also by keyboard.
@@ -70,7 +70,7 @@ export function Chart({ option, says, tall, onClick }) {
 }
 
 // Lines over time: series is {name: [[time in ms, value], ...]}.
-export function Lines({ title, series, unit = (value) => String(value), says, max }) {
+export function Lines({ title, series, unit = (value) => String(value), says, max, whole }) {
   const names = Object.keys(series);
   const option = {
     title: { text: title, textStyle: { fontSize: 12 }, left: 4, top: 0 },
@@ -78,7 +78,7 @@ export function Lines({ title, series, unit = (value) => String(value), says, ma
     legend: names.length > 1 ? { type: "scroll", top: 18, textStyle: { fontSize: 10 } } : undefined,
     tooltip: { trigger: "axis", valueFormatter: unit },
     xAxis: { type: "time", splitNumber: 4, axisLabel: { hideOverlap: true, fontSize: 10 } },
-    yAxis: { type: "value", min: 0, max, axisLabel: { formatter: unit } },
+    yAxis: { type: "value", min: 0, max, minInterval: whole ? 1 : 0, axisLabel: { formatter: unit } },
     series: names.map((name) => ({ name, type: "line", showSymbol: false, data: series[name] })),
   };
   return html`<article><${Chart} option=${option} says=${says || title} /></article>`;

@@ -121,7 +121,7 @@ const StreamStages = ({ board }) => html`<div class="cards">
 const DatasetOrStream = ({ board }) => (board.stages ? html`<${StreamStages} board=${board} />` : html`<${Dataset} board=${board} />`);
 
 function Deployment({ row }) {
-  const told = row.replicas.filter((one) => one.served !== undefined);
+  const slowest = row.replicas.map((one) => one.p95_s).filter((value) => typeof value === "number");
   return html`<h3>${row.name} <${State} of=${row.status} /></h3>
     ${row.message ? html`<p class="muted">${row.message}</p>` : null}
     <div class="cards">
@@ -129,7 +129,7 @@ function Deployment({ row }) {
       <${Card} title="requests/s">${number(Math.round(10 * row.requests_per_s) / 10)}<//>
       <${Card} title="under way" note=${`at most ${number(row.limit)} a replica`}>${number(row.ongoing)}<//>
       <${Card} title="queued" note="held back by callers">${number(row.waiting)}<//>
-      <${Card} title="p95 latency">${told.length ? seconds(Math.max(...told.map((one) => one.p95_s ?? 0))) : "–"}<//>
+      <${Card} title="p95 latency">${slowest.length ? seconds(Math.max(...slowest)) : "–"}<//>
     </div>
     <div class="charts">
       <article><${Chart} option=${over([["requests/s", inMs(row.rate)]], (value) => number(value))} says=${`requests per second of ${row.name}`} /></article>

@@ -67,7 +67,7 @@ function nodeColumns(machines, histories) {
     ["tasks run", (node) => (of(node).tallies ? number(of(node).tallies.finished + of(node).tallies.failed) : null)],
     ["leased", (node) => node.tasks_running],
     ["actors", (node) => node.actors],
-    ["idle", (node) => (node.idle_s ? seconds(node.idle_s) : null)],
+    ["idle", (node) => (node.idle_s >= 1 ? seconds(node.idle_s) : null)],
   ];
 }
 
@@ -106,8 +106,8 @@ export function Cluster() {
       <${Lines} title="CPU" series=${lines("cpu")} unit=${percent} max=${100} says="CPU use of each node in percent" />
       ${Object.keys(lines("gpu")).length ? html`<${Lines} title="GPU" series=${lines("gpu")} unit=${percent} max=${100} says="GPU use of each node in percent" />` : null}
       <${Lines} title="Memory" series=${lines("memory")} unit=${percent} max=${100} says="memory use of each node in percent" />
-      <${Lines} title="Object store" series=${lines("arena")} unit=${bytes} says="bytes in each node's object store" />
-      <${Lines} title="Network" series=${lines("network")} unit=${(v) => `${bytes(v)}/s`} says="network traffic of each node" />
+      <${Lines} title="Object store" series=${lines("arena")} whole unit=${bytes} says="bytes in each node's object store" />
+      <${Lines} title="Network" series=${lines("network")} whole unit=${(v) => `${bytes(v)}/s`} says="network traffic of each node" />
     </div>
     <h2>Nodes</h2>
     <${Table} caption="Nodes" columns=${nodeColumns(machines, histories.current)} rows=${status.nodes} />

@@ -1,26 +1,45 @@
 // The dynamic task graph. Collapsed, a node is a function; a click opens its tasks, a click on a task its story.
 import { html, useState } from "/vendor/preact-htm.module.js";
-import { colour, usePoll } from "/data.js";
+import { colour, plain, usePoll } from "/data.js";
 import { Chart, Problem, Table, isDark } from "/parts.js";
 import { Story } from "/pages/story.js";
 
+const ACROSS = 24;
 const KINDS = { data: ["data: a result is used", "#0b6e99", "solid"], control: ["control: submitted by", "#8a8a8a", "dashed"], state: ["state: next on the same actor", "#b8860b", "dotted"] };
 
+// Where each node is: a column for each depth, several beside each other where one would be too long; a long chain of
+// columns goes on below.
+function places(nodes) {
+  const counts = new Map(), firsts = new Map(), seen = new Map();
+  for (const { depth } of nodes) counts.set(depth, (counts.get(depth) || 0) + 1);
+  const rows = (depth) => Math.max(10, Math.ceil(Math.sqrt(2 * counts.get(depth))));
+  let column = 0;
+  for (const depth of [...counts.keys()].sort((a, b) => a - b)) {
+    firsts.set(depth, column);
+    column += Math.ceil(counts.get(depth) / rows(depth));
+  }
+  const band = 60 * (2 + Math.max(0, ...[...counts.keys()].map((depth) => Math.min(counts.get(depth), rows(depth)))));
+  return nodes.map(({ depth }) => {
+    const at = seen.get(depth) || 0, down = at % rows(depth), across = firsts.get(depth) + Math.floor(at / rows(depth));
+    seen.set(depth, at + 1);
+    return { x: (across % ACROSS) * 180, y: down * 60 + (across % 2) * 24 + Math.floor(across / ACROSS) * band };
+  });
+}
+
 function drawing({ nodes, edges }, shown) {
-  const columns = new Map();
-  const data = nodes.map((node) => {
-    const row = columns.get(node.depth) || 0;
-    columns.set(node.depth, row + 1);
-    return { id: node.id, name: node.id, label: { formatter: node.count > 1 ? `${node.name} × ${node.count}` : node.name },
-      x: node.depth * 180, y: row * 60 + (node.depth % 2) * 24, value: node.count,
+  const at = places(nodes);
+  const data = nodes.map((node, index) => {
+    const name = plain(node.name, 100);
+    return { id: node.id, name: node.id, label: { formatter: node.count > 1 ? `${name} × ${node.count}` : name },
+      ...at[index], value: node.count,
       symbolSize: Math.min(46, 14 + 6 * Math.log2(1 + node.count)),
       itemStyle: { color: node.status === "failed" ? "#c0392b" : colour(node.name) } };
   });
   const links = edges.filter((edge) => shown[edge.kind]).map((edge) => ({ source: edge.source, target: edge.target,
-    lineStyle: { color: KINDS[edge.kind][1], type: KINDS[edge.kind][2], width: 1 + Math.min(3, Math.log10(edge.count || 1)), curveness: 0.12 },
+    lineStyle: { color: KINDS[edge.kind][1], type: KINDS[edge.kind][2], opacity: 0.8, width: 1.2 + Math.min(3, Math.log10(edge.count || 1)), curveness: 0.12 },
     label: { show: (edge.count || 1) > 1, formatter: String(edge.count), fontSize: 9 } }));
   return { notMerge: false,
-    tooltip: { formatter: ({ data: one, dataType }) => (dataType === "edge" ? "" : one.label.formatter.slice(0, 200)) },
+    tooltip: { formatter: ({ data: one, dataType }) => (dataType === "edge" ? "" : one.label.formatter) },
     series: [{ type: "graph", layout: "none", roam: true, draggable: true, edgeSymbol: ["none", "arrow"], edgeSymbolSize: 7,
       label: { show: true, position: "bottom", fontSize: 10, width: 150, overflow: "truncate", color: isDark() ? "#ddd" : "#222" }, data, links }] };
 }
@@ -39,7 +58,7 @@ export function Graph() {
   return html`<div><${Problem} text=${error} />
     <div class="row">
       <label><input type="checkbox" role="switch" checked=${isTasks} onChange=${(event) => { setByTask(event.target.checked); setName(""); }} /> each task</label>
-      ${name ? html`<button type="button" class="secondary" onClick=${() => setName("")}>all functions (now ${name.slice(0, 40)})</button>` : null}
+      ${name ? html`<button type="button" class="secondary" onClick=${() => setName("")}>all functions (now ${plain(name, 40)})</button>` : null}
       ${Object.entries(KINDS).map(([kind, [says, ink]]) => html`<label style=${`border-bottom:3px solid ${ink}`}><input type="checkbox" checked=${shown[kind]}
         onChange=${(event) => setShown({ ...shown, [kind]: event.target.checked })} /> ${says}</label>`)}
     </div>

@@ -1,6 +1,6 @@
 // A flame graph of a running process, and the stacks of all of them.
 import { html, useState } from "/vendor/preact-htm.module.js";
-import { ask, colour, usePoll } from "/data.js";
+import { ask, colour, plain, usePoll } from "/data.js";
 import { Chart, Problem, Table } from "/parts.js";
 
 function layers(root) {
@@ -20,14 +20,14 @@ function drawing(root) {
   const { rows, deepest } = layers(root);
   const item = (params, api) => {
     const from = api.coord([api.value(1), api.value(0)]), to = api.coord([api.value(2), api.value(0)]);
-    const height = Math.min(22, Math.abs(api.size([0, 1])[1]) - 1), width = Math.max(0.5, to[0] - from[0] - 0.5);
+    const height = Math.abs(api.size([0, 1])[1]) - 1, width = Math.max(0.5, to[0] - from[0] - 0.5);
     const name = rows[params.dataIndex].name;
     return { type: "rect", shape: { x: from[0], y: from[1] - height, width, height }, style: { fill: colour(name) },
       textContent: { style: { text: width > 30 ? name : "", width: width - 6, overflow: "truncate", fontSize: 10, fill: "#fff" } },
       textConfig: { position: "insideLeft" } };
   };
   return { notMerge: true, grid: { left: 8, right: 8, top: 8, bottom: 8 },
-    xAxis: { show: false, max: root.value }, yAxis: { show: false, max: Math.max(deepest + 1, 12) },
+    xAxis: { show: false, max: root.value }, yAxis: { show: false, max: Math.max(deepest + 1, 28) },
     tooltip: { formatter: ({ data }) => `${data.name}\n${((100 * data.value[3]) / root.value).toFixed(1)} %` },
     series: [{ type: "custom", renderItem: item, encode: { x: [1, 2], y: 0 }, data: rows }] };
 }
@@ -58,5 +58,5 @@ export function Profile() {
     ${known ? (known.value ? html`<${Chart} tall option=${drawing(known)} says=${`flame graph with ${known.value} samples`} />`
       : html`<p class="muted">No samples: it did nothing in Python all the time.</p>`)
       : html`<p class="muted">The flame graph shows where a process of this machine spends its time (py-spy).</p>`}
-    ${stacks ? html`<h2>Stacks</h2>${stacks.map((row) => html`<details><summary>process ${row.pid}, ${row.thread}</summary><pre>${row.stack}</pre></details>`)}` : null}</div>`;
+    ${stacks ? html`<h2>Stacks</h2>${stacks.map((row) => html`<details><summary>process ${row.pid}, ${row.thread}</summary><pre>${plain(row.stack, 16000)}</pre></details>`)}` : null}</div>`;
 }

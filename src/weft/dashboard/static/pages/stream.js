@@ -1,6 +1,6 @@
 // The task stream: one lane a process, one bar a task, coloured by function; gaps are gaps.
 import { html, useRef, useState } from "/vendor/preact-htm.module.js";
-import { colour, number, seconds, usePoll } from "/data.js";
+import { colour, number, plain, seconds, usePoll } from "/data.js";
 import { Chart, Problem, Table } from "/parts.js";
 import { Story } from "/pages/story.js";
 
@@ -31,7 +31,7 @@ function drawing(slices, span) {
     xAxis: { type: "time", axisLabel: { hideOverlap: true } },
     yAxis: { type: "category", data: lanes, axisLabel: { width: 135, overflow: "truncate", fontSize: 10 } },
     dataZoom: [{ type: "inside", filterMode: "weakFilter" }, { type: "slider", height: 18, bottom: 8, filterMode: "weakFilter" }],
-    tooltip: { formatter: ({ data: one }) => `${one.name}\n${seconds(one.length)} ${one.status}` },
+    tooltip: { formatter: ({ data: one }) => `${plain(one.name, 200)}\n${seconds(one.length)} ${one.status}` },
     series: [{ type: "custom", renderItem: bar, data, encode: { x: [1, 2], y: 0 } }],
   };
 }
@@ -68,12 +68,12 @@ export function Stream() {
       <span class="muted" data-test="recorded">${number(known.current.recorded)} events read, ${number(known.current.dropped)} dropped</span>
     </div>
     ${slices.length ? html`<${Chart} tall option=${{ ...drawing(slices, span), notMerge: false }} onClick=${(what) => what.data && setTask(what.data.task)}
-      says=${`task stream: ${rows.slice(0, 5).map((row) => `${row.count} runs of ${row.name}`).join(", ")}`} />`
+      says=${`task stream: ${rows.slice(0, 5).map((row) => `${row.count} runs of ${plain(row.name, 100)}`).join(", ")}`} />`
       : html`<p class="muted">${value ? "Nothing has run yet." : "…"}</p>`}
     <${Story} task=${task} />
     <h2>By function</h2>
     <${Table} caption="Functions in the stream" rows=${rows} columns=${[
-      ["function", (row) => html`<span><span aria-hidden="true" style=${`color:${colour(row.name)}`}>■ </span><span class="cut" title=${row.name}>${row.name}</span></span>`, (row) => row.name],
+      ["function", (row) => html`<span><span aria-hidden="true" style=${`color:${colour(row.name)}`}>■ </span><span class="cut" title=${plain(row.name, 300)}>${plain(row.name, 300)}</span></span>`, (row) => row.name],
       ["runs", (row) => row.count], ["failed", (row) => row.failed],
       ["time", (row) => seconds(row.spent), (row) => row.spent],
       ["mean", (row) => seconds(row.spent / row.count), (row) => row.spent / row.count],

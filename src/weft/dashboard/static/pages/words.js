@@ -1,16 +1,9 @@
 // Logs with search, and errors with their remote tracebacks. Text is shown as text, whatever it contains.
 import { html, useEffect, useRef, useState } from "/vendor/preact-htm.module.js";
-import { clock, number, short, usePoll } from "/data.js";
+import { clock, number, plain, short, usePoll } from "/data.js";
 import { Problem, Table } from "/parts.js";
 
-// Colours and cursor movements of terminals are for terminals.
-const ESCAPES = /\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])/g;
-const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-const LONGEST = 4000;
-export const plain = (text) => {
-  const bare = text.replace(ESCAPES, "").replace(UNSEEN, "\ufffd");
-  return bare.length > LONGEST ? `${bare.slice(0, LONGEST)}… (${bare.length - LONGEST} more)` : bare;
-};
+const NAME = 200;
 
 export function Logs() {
   const [text, setText] = useState(""), [pid, setPid] = useState("");
@@ -28,7 +21,7 @@ export function Logs() {
       <span class="muted" role="status">${lines.length === 1 ? "1 line" : `${number(lines.length)} lines`}${dropped ? `, ${number(dropped)} older ones gave way` : ""}</span>
     </div>
     <pre class="log" tabindex="0" aria-label="Output of workers" ref=${place} onScroll=${scrolled}>${lines.map((line) => html`<div class=${line.stream === "stderr" ? "err" : ""}>
-      <span class="muted">${clock(line.time_s)} ${plain(line.name)} pid=${line.pid} </span>${plain(line.text)}</div>`)}
+      <span class="muted">${clock(line.time_s)} ${plain(line.name, NAME)} pid=${line.pid} </span>${plain(line.text)}</div>`)}
       ${value && !lines.length ? "Nothing was written, or nothing fits." : ""}</pre></div>`;
 }
 
@@ -40,8 +33,8 @@ export function Errors() {
   const deaths = value ? value.flatMap((node) => node.failures) : null;
   return html`<div><${Problem} text=${error} />
     <p class="muted" role="status">${rows.length === 1 ? "1 error" : `${number(rows.length)} errors`} of tasks${left ? `, ${number(left)} more were left out` : ""}</p>
-    ${rows.map((row) => html`<details key=${`${row.task_id}-${row.attempt}`}><summary><strong>${plain(row.error_type)}</strong> in
-      ${" "}<span>${plain(row.name)}</span> <span class="muted">${clock(row.time_s)}, attempt ${row.attempt + 1}, pid ${row.pid}, node ${short(row.node_id)}</span></summary>
+    ${rows.map((row) => html`<details key=${`${row.task_id}-${row.attempt}`}><summary><strong>${plain(row.error_type, NAME)}</strong> in
+      ${" "}<span>${plain(row.name, NAME)}</span> <span class="muted">${clock(row.time_s)}, attempt ${row.attempt + 1}, pid ${row.pid}, node ${short(row.node_id)}</span></summary>
       <pre>${plain(row.traceback)}</pre></details>`)}
     <h2>Deaths</h2>
     <${Table} caption="Workers and actors that died" rows=${deaths} columns=${[
