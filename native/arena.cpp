@@ -8,6 +8,9 @@ namespace weft {
 
 namespace {
 
+/// From 4 MiB on: to look through a table of 100,000 granules takes less than a tenth of copying so much.
+constexpr uint32_t kLargeRun = (4 << 20) / kGranuleBytes;
+
 uint32_t granules_for(uint64_t bytes) {
     return uint32_t(std::max<uint64_t>(1, (bytes + kGranuleBytes - 1) / kGranuleBytes));
 }
@@ -57,7 +60,10 @@ bool Arena::claim(uint32_t count, Run& run) {
     Header& header = segment_.header();
     const uint32_t total = header.granules;
     if (count > total) return false;
-    const uint32_t start = header.granule_hint.load(std::memory_order_relaxed) % total;
+    // A large run is looked for from the bottom: what was freed there is in memory, and mapped by those who
+    // wrote it. Going round after the hint it would walk through pages that nobody has touched yet.
+    const bool is_large = count >= kLargeRun;
+    const uint32_t start = is_large ? 0 : header.granule_hint.load(std::memory_order_relaxed) % total;
     // One lap from the hint, then from the beginning; a run does not wrap round the end.
     for (int lap = 0; lap < 2; ++lap) {
         uint32_t at = lap == 0 ? start : 0;
@@ -71,7 +77,7 @@ bool Arena::claim(uint32_t count, Run& run) {
             if (++found < count) continue;
             const uint32_t first = at + 1 - count;
             if (claim_at(first, count)) {
-                header.granule_hint.store(at + 1, std::memory_order_relaxed);
+                if (!is_large) header.granule_hint.store(at + 1, std::memory_order_relaxed);
                 run = {first, count};
                 return true;
             }
@@ -84,8 +90,9 @@ bool Arena::claim(uint32_t count, Run& run) {
 void Arena::release(Run run) {
     for (uint32_t i = 0; i < run.count; ++i)
         segment_.granule(run.first + i).store(0, std::memory_order_release);  // partner: claim_at
-    // The next claim begins here: these pages are in memory, and likely in the cache.
-    segment_.header().granule_hint.store(run.first, std::memory_order_relaxed);
+    // The next claim begins here: these pages are in memory, and likely in the cache. Not where a large run
+    // was: a small one at its beginning would keep the next large one from it.
+    if (run.count < kLargeRun) segment_.header().granule_hint.store(run.first, std::memory_order_relaxed);
 }
 
 uint32_t Arena::take_entry() {

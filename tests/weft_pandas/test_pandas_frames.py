@@ -30,6 +30,11 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "a grouped sum by two keys": lambda _, f: f.groupby(["key", "word"]).price.sum(),
     "grouped sums of all": lambda _, f: f[["key", "price"]].groupby("key").sum(),
     "grouped means without an index": lambda _, f: f.groupby(["key", "word"], as_index=False).price.mean(),
+    "plain sums of groups": lambda _, f: f.groupby("word").agg({"price": "mean", "key": "max"}),
+    "plain extremes of groups": lambda _, f: f.groupby(["key", "word"]).agg({"price": "min"}),
+    "plain sums of groups with holes": lambda _, f: (
+        f.assign(gap=f.word.where(f.key > 3)).groupby("gap", dropna=False).agg({"key": "count", "price": "sum"})
+    ),
     "grouped sizes": lambda _, f: f.groupby("word").size(),
     "a grouped count by a category": lambda _, f: f.groupby("kind", observed=True).price.count(),
     "groups by an index that has a column's name": lambda _, f: f.set_index("word").groupby("key").price.max(),

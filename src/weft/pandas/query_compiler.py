@@ -12,8 +12,9 @@ from modin.core.storage_formats.base.query_compiler import BaseQueryCompiler, QC
 from modin.core.storage_formats.pandas.query_compiler import PandasQueryCompiler
 from modin.utils import try_cast_to_pandas
 
+from weft.pandas import group_sums
 from weft.pandas.axis_partition import sharing_columns
-from weft.pandas.grouping import REDUCTIONS, by_own_labels, own_labels
+from weft.pandas.grouping import REDUCTIONS, Labels, by_own_labels, own_labels
 from weft.pandas.journal import journal
 from weft.pandas.registration import NAME
 
@@ -75,9 +76,27 @@ class WeftQueryCompiler(PandasQueryCompiler):
         **kwargs: Any,
     ) -> Any:
         by = own_labels(self, by, groupby_kwargs) if drop and axis == 0 else by
+        is_plain = axis == 0 and not agg_args and not agg_kwargs and not kwargs
+        if is_plain and self._can_sum_groups(by, agg_func, groupby_kwargs):
+            return self._summed_groups(_as_list(by), agg_func, groupby_kwargs.get("dropna", True))
         return super()._groupby_dict_reduce(
             by, agg_func, axis, groupby_kwargs, agg_args, agg_kwargs, drop=drop, **kwargs
         )
+
+    def _can_sum_groups(self, by: Any, functions: Any, grouping: dict[str, Any]) -> bool:
+        if by is None or isinstance(by, PandasQueryCompiler) or not self.frame_has_materialized_dtypes:
+            return False
+        labels = _as_list(by)
+        is_own = all(label in self.columns for label in labels) and self._modin_frame._partitions.shape[1] == 1
+        return is_own and group_sums.is_possible(functions, self.dtypes, labels, grouping)
+
+    def _summed_groups(self, labels: list[Any], functions: dict[Any, str], dropna: bool) -> WeftQueryCompiler:
+        grid, frame = self._modin_frame._partition_mgr_cls, self._modin_frame
+        partials = grid.map_partitions(
+            frame._partitions, lambda block: group_sums.of_block(block, labels, functions, dropna)
+        )
+        made = grid.map_axis_partitions(0, partials, lambda stacked: group_sums.together(stacked, functions, dropna))
+        return type(self)(type(frame)(made, columns=pandas.Index(list(functions))))
 
     def _callable_func(self, func: Any, axis: int, *args: Any, **kwargs: Any) -> WeftQueryCompiler:
         """A function for each row or column."""
@@ -87,6 +106,10 @@ class WeftQueryCompiler(PandasQueryCompiler):
             lambda block: block.apply(function, axis=axis, *args, **kwargs),  # noqa: B026
         )
         return type(self)(made)
+
+
+def _as_list(by: Any) -> list[Any]:
+    return list(by) if isinstance(by, Labels) else [by]
 
 
 def _returning_pandas(function: Any) -> Any:
