@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -32,8 +32,7 @@ class EnvironmentFailed(RuntimeError):
     """An environment raised, hung, or gave back what its spaces rule out."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Episode:
+class Episode(NamedTuple):
     """A finished episode."""
 
     reward: float
@@ -146,7 +145,7 @@ class EnvironmentList:
             seen.append(observation)
             if has_terminated or has_truncated:
                 ended.append((index, bool(has_terminated)))
-        observations = self._observations = self._encoded(seen, [index for index, _ in ended])
+        observations = self._observations = self._encoded(seen, ended)
         self._history.append(actions)
         earned = np.array(rewards)
         self._rewards += earned
@@ -159,11 +158,8 @@ class EnvironmentList:
                 self._end_episode(index)
         return Step(observations, earned, terminated, truncated, self._always, finals, all_valid=True, taken=taken)
 
-    def _encoded(self, seen: list[Any], last: list[int]) -> NDArray[Any]:
-        """What the environments showed, in a new array: at once where it is already as networks take it.
-
-        `last` are those whose episode ended.
-        """
+    def _encoded(self, seen: list[Any], ended: list[tuple[int, bool]]) -> NDArray[Any]:
+        """What the environments showed, in a new array: at once where it is already as networks take it."""
         if self.encoder.is_identity:
             try:
                 together = np.array(seen)
@@ -172,7 +168,7 @@ class EnvironmentList:
             else:
                 if together.shape == self._observations.shape and together.dtype == self.encoder.dtype:
                     return together
-        encoded = np.empty_like(self._observations)
+        encoded, last = np.empty_like(self._observations), [index for index, _ in ended]
         for self._index, observation in enumerate(seen):
             try:
                 encoded[self._index] = self.encoder.encode(observation, self._index in last)
@@ -223,9 +219,11 @@ class EnvironmentList:
     def _end_episode(self, index: int) -> None:
         rows = len(self._history)
         self.episodes.append(Episode(float(self._rewards[index]), rows - self._began_at[index]))
-        is_due = rows - self._seeded_at[index] >= RESEED_STEPS
-        self._begin_episode(index, self._new_seed() if is_due else None)
-        self._forget()
+        if rows - self._seeded_at[index] < RESEED_STEPS:
+            self._begin_episode(index, None)
+        else:
+            self._begin_episode(index, self._new_seed())
+            self._forget()
 
     def _forget(self) -> None:
         """Drop the part of the history that no environment needs, now and then."""
