@@ -14,6 +14,7 @@ import pytest
 from command_line import Head
 
 import weft
+from weft.engine.process import progress
 from weft.util import placement_group, remove_placement_group
 
 HOSTILE = "evil\x1b[2J<script>"
@@ -117,6 +118,10 @@ def test_what_pends_is_explained_by_what_it_asks_for_and_what_each_node_has(head
     told = head.cli("explain", large.hex()[:24]).stdout
     assert "waits for a worker" in told and "it asks for 100 CPU, 2 fpga, which no node can ever hold" in told
     assert "it has 1 CPU in all, and 100 are wanted" in told and "it has 0 fpga in all, and 2 are wanted" in told
+    line = progress.describe([large], 3.0)
+    assert (
+        "wait for a worker: one asks for 100 CPU, 2 fpga, which no node can ever hold as the cluster is), 3 s" in line
+    )
     assert f"it waits for {large.hex()}" in head.cli("explain", behind.hex()[:24]).stdout
     for one in (actor._actor_id.hex(), call.hex()[:24]):
         assert "it has 1 CPU in all, and 7 are wanted" in head.cli("explain", one).stdout

@@ -73,6 +73,11 @@ def double(value: int) -> int:
 
 
 @weft.remote(num_cpus=0.1)
+def writes(text: str) -> None:
+    print(text)
+
+
+@weft.remote(num_cpus=0.1)
 def named(value: str) -> str:
     return value
 
@@ -162,7 +167,7 @@ def cluster() -> Iterator[Cluster]:
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
     try:
         made.add_node(num_cpus=2, resources={"there": 1})
-        weft.init(address=made.address)
+        weft.init(address=made.address, log_to_driver=False)
         yield made
     finally:
         weft.shutdown()
@@ -297,6 +302,19 @@ def test_logs_are_searched_as_one_types(browser: Browser, work: list[Any]) -> No
     search.send_keys("needle 2")
     browser.wait(lambda: "needle 2" in browser.text() and "needle 1 " not in browser.text(), "only what fits")
     assert "\x1b" not in browser.text() and HOSTILE in browser.text()
+
+
+def test_a_line_of_ten_megabytes_leaves_the_logs_readable(browser: Browser, work: list[Any]) -> None:
+    weft.get(writes.remote(f"\x1b[31m<script>window.hacked=1</script>{'y' * (10 << 20)}\nafter the long line"))
+    browser.open("")
+    browser.open("logs")  # anew, without what was searched for before
+    browser.wait(lambda: "after the long line" in browser.text() and "more)" in browser.text(), "the lines")
+    assert len(browser.text()) < 2_000_000 and "\x1b" not in browser.text()
+    assert browser.run("return window.hacked") is None
+    search = browser.driver.find_element("css selector", "input[type=search]")
+    search.send_keys("<script>")
+    browser.wait(lambda: "1 line" in browser.text(), "only what fits")
+    browser.driver.save_screenshot(str(SHOTS / "logs-long-line.png"))
 
 
 def test_keys_the_theme_and_a_phone(browser: Browser, libraries: Path) -> None:

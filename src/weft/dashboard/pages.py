@@ -12,6 +12,8 @@ from weft.dashboard.collector import Collector
 from weft.engine.observe.collect import Asks
 
 MOST_ROWS = 1000
+LONGEST_LINE = 4000
+"""Of a log line; a page that is open asks for hundreds of them again and again."""
 _LISTINGS = ("tasks", "objects", "workers", "actors", "jobs", "placement_groups", "stacks")
 Query = dict[str, str]
 
@@ -97,7 +99,11 @@ class Pages:
         wanted: dict[str, Any] = {"limit": _number(query, "limit", 500), "text": query.get("text", "")}
         if query.get("pid"):
             wanted["pid"] = _number(query, "pid", 0)
-        return {"nodes": self._client.ask("logs", **wanted)}
+        nodes = self._client.ask("logs", **wanted)
+        for line in (line for node in nodes for line in node["lines"]):
+            line["left_out"] = max(0, len(line["text"]) - LONGEST_LINE)
+            line["text"] = line["text"][:LONGEST_LINE]
+        return {"nodes": nodes}
 
     def _flame(self, query: Query) -> Any:
         """Of a worker or driver on this machine, and of no other process."""

@@ -126,7 +126,7 @@ def _never(shape: int) -> str:
         why, is_never = rpc.request("why_pending", timeout_s=ASK_S, shape=shape)
     except Exception:
         return ""
-    return f": {why.partition('; ')[0]}" if is_never else ""
+    return f": one{why.partition('; ')[0].removeprefix('it')}" if is_never else ""
 
 
 def _free() -> str:

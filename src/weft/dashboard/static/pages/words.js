@@ -21,7 +21,7 @@ export function Logs() {
       <span class="muted" role="status">${lines.length === 1 ? "1 line" : `${number(lines.length)} lines`}${dropped ? `, ${number(dropped)} older ones gave way` : ""}</span>
     </div>
     <pre class="log" tabindex="0" aria-label="Output of workers" ref=${place} onScroll=${scrolled}>${lines.map((line) => html`<div class=${line.stream === "stderr" ? "err" : ""}>
-      <span class="muted">${clock(line.time_s)} ${plain(line.name, NAME)} pid=${line.pid} </span>${plain(line.text)}</div>`)}
+      <span class="muted">${clock(line.time_s)} ${plain(line.name, NAME)} pid=${line.pid} </span>${plain(line.text)}${line.left_out ? `… (${number(line.left_out)} more)` : ""}</div>`)}
       ${value && !lines.length ? "Nothing was written, or nothing fits." : ""}</pre></div>`;
 }
 
