@@ -120,6 +120,11 @@ def test_a_file_says_what_a_cluster_serves(tmp_path: Path) -> None:
             {"applications": [{"import_path": "a:b"}], "http": {"port": 1, "max_body_bytes": 0}},
             "http: max_body_bytes must",
         ),
+        ({"applications": [{"import_path": "a:b"}], "grpc": {"port": 1}}, "grpc: .*servicers"),
+        (
+            {"applications": [{"import_path": "a:b"}], "grpc": {"servicers": ["a:b"], "host": "::1", "threads": 1}},
+            "grpc has no field 'threads'",
+        ),
         (
             {"applications": [{"import_path": "a:b", "deployments": [{"name": "D", "num_replicas": -1}]}]},
             r"deployments\[0\]: num_replicas must be at least 0",

@@ -10,7 +10,10 @@ import pytest
 
 import weft
 from weft import serve
+from weft.serve.controller import NAMESPACE
+from weft.serve.vault import NAME as VAULT
 from weft.testing import Cluster
+from weft.util.state import list_workers
 
 DEADLINE_S = 60
 CLIENTS = 4
@@ -73,6 +76,20 @@ def test_a_node_that_dies_under_load_loses_no_request(cluster: Cluster) -> None:
         for client in clients:
             client.join()
     assert not problems, problems[:3]
+
+
+def test_the_vault_is_on_another_node_than_the_controller_and_outlives_that(cluster: Cluster) -> None:
+    far = cluster.add_node(num_cpus=1)
+    handle = serve.run(Where.options(num_replicas=1).bind())
+    vault = weft.get_actor(VAULT, namespace=NAMESPACE)
+    before = weft.get(vault.pid.remote())
+    places = {one["pid"]: one["node_id"] for one in list_workers()}
+    assert places[before] == far.node_id
+    cluster.remove_node(far, allow_graceful=False)
+    assert weft.get(vault.pid.remote(), timeout=DEADLINE_S) != before
+    updated = Where.options(num_replicas=1, max_ongoing_requests=5)  # which must make room for itself
+    assert serve.run(updated.bind(), timeout_s=DEADLINE_S).remote(3).result(DEADLINE_S)[0] == 3
+    assert handle.remote(4).result(DEADLINE_S)[0] == 4
 
 
 def test_the_replica_of_this_node_is_asked_first(cluster: Cluster) -> None:

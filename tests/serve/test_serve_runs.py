@@ -20,6 +20,7 @@ import pytest
 import weft
 from weft import serve
 from weft.serve.controller import NAME, NAMESPACE
+from weft.serve.vault import NAME as VAULT
 
 DEADLINE_S = 30
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -477,6 +478,22 @@ def test_a_controller_that_is_killed_comes_back_and_no_request_fails(serving: No
         is_over.set()
         asking.join()
     assert not failures
+
+
+def test_a_vault_that_is_killed_is_filled_again(serving: None) -> None:
+    adder = Adder.options(retry_on_death=True)
+    handle = serve.run(adder.bind(1))
+    vault = weft.get_actor(VAULT, namespace=NAMESPACE)
+    os.kill(weft.get(vault.pid.remote()), signal.SIGKILL)
+    serve.run(adder.bind(2))
+    controller = weft.get_actor(NAME, namespace=NAMESPACE)
+    before = weft.get(controller.pid.remote())
+    os.kill(before, signal.SIGKILL)
+    until(lambda: weft.get(controller.pid.remote()) != before)
+    assert handle.remote(1).result(DEADLINE_S) == 3
+    pid = handle.pid.remote().result()
+    os.kill(pid, signal.SIGKILL)
+    assert handle.remote(1).result(DEADLINE_S) == 3  # of a new replica, whose code was in the vault
 
 
 def test_an_update_goes_on_when_its_controller_is_killed(serving: None) -> None:

@@ -46,6 +46,19 @@ def test_a_new_version_replaces_replicas_one_by_one_and_never_runs_fewer() -> No
     assert state.status is DeploymentStatus.HEALTHY
 
 
+def test_where_there_is_no_room_for_one_more_the_outdated_make_room_one_by_one() -> None:
+    state = started(2)
+    todo = state.deployed(1.0, "2", DeploymentConfig(num_replicas=2))
+    assert [type(one) for one in todo] == [StartReplica]
+    drained, *_ = state.room_lacked(2.0)
+    assert isinstance(drained, DrainReplica) and len(state.routed) == 1
+    assert state.room_lacked(3.0) == [], "the first has not gone yet"
+    state.replica_ended(3.0, drained.replica, "drained")
+    state.replica_started(3.0, todo[0].replica)
+    assert state.room_lacked(4.0)[0].replica not in (drained.replica, todo[0].replica)
+    assert started(2).room_lacked(1.0) == [], "nobody is outdated"
+
+
 def test_a_new_user_config_restarts_nothing() -> None:
     state = started(2)
     todo = state.deployed(1.0, "1", DeploymentConfig(num_replicas=2, user_config={"a": 1}))
@@ -137,7 +150,7 @@ def test_autoscaling_goes_up_after_its_delay_down_to_zero_and_back_at_once() -> 
     assert state.target == 0
 
 
-EVENTS = st.sampled_from("deploy start fail end delete tick restart".split())
+EVENTS = st.sampled_from("deploy start fail end delete tick restart lack".split())
 
 
 @settings(max_examples=200, deadline=None)
@@ -157,6 +170,7 @@ def test_no_order_of_events_breaks_the_invariants(events: list[tuple[str, int]])
             "end": lambda: state.replica_ended(now, chosen, "why"),  # noqa: B023
             "delete": lambda: state.deleted(now),  # noqa: B023
             "tick": lambda: state.ticked(now),  # noqa: B023
+            "lack": lambda: state.room_lacked(now),  # noqa: B023
             "restart": lambda: state.recovered(now, frozenset(names) - set(state.starting)),  # noqa: B023
         }[word]()
         if word == "restart":

@@ -28,7 +28,7 @@ from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext
 from weft.serve.errors import DeploymentFailedError, DeploymentGoneError
 from weft.serve.http.messages import Kind
-from weft.serve.pending import why_not_healthy
+from weft.serve.pending import lacking, why_not_healthy
 from weft.serve.running import CanaryApplication, Running, RunningApplication, Snapshot
 from weft.serve.state import (
     DeploymentState,
@@ -42,6 +42,8 @@ from weft.serve.table import Table
 from weft.serve.vault import open_vault
 
 TICK_S = 0.2
+ROOM_S = 2.0
+"""How long a new replica waits for resources before an outdated one makes room for it."""
 LEAVE_S = 5.0
 RESUME_S = 10.0
 LISTEN_S = 30.0
@@ -302,6 +304,7 @@ class Controller:
         state = running.state
         app, _, name = state.key.removesuffix(CANARY).partition(":")
         await self._saved()  # CTL-1
+        running.starting_s[replica] = time.monotonic()
         try:
             actor = replicas.make(ReplicaContext(app, name, replica), state.config, self._name_of(replica), NAMESPACE)
             running.actors[replica] = actor
@@ -310,8 +313,15 @@ class Controller:
             self._kill(running, replica)
             self._follow(running, state.replica_start_failed(time.monotonic(), replica, str(error)))
             return
+        finally:
+            running.starting_s.pop(replica, None)
         running.checked_s[replica] = time.monotonic()
         self._follow(running, state.replica_started(time.monotonic(), replica, node))
+
+    async def _make_room(self, running: Running) -> None:
+        """For replicas that wait for resources, if that is what they wait for."""
+        if await lacking(running):
+            self._follow(running, running.state.room_lacked(time.monotonic()))
 
     async def _drain(self, running: Running, replica: str) -> None:
         actor, record = running.actors.get(replica), running.state.replicas.get(replica)
@@ -373,6 +383,9 @@ class Controller:
                     if now - running.checked_s.get(replica, 0.0) >= period_s:
                         running.checked_s[replica] = now
                         self._spawn(self._check(running, replica))
+                if any(now - since >= ROOM_S for since in running.starting_s.values()):
+                    running.starting_s = dict.fromkeys(running.starting_s, now)
+                    self._spawn(self._make_room(running))
                 self._follow(running, running.state.ticked(now))
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
@@ -401,7 +414,10 @@ class Controller:
             drained = {key: list(running.drained) for key, running in self._deployments.items()}
             known = (self._applications, self._canaries, self._routes_revision, self._fronts, self._ports)
             snapshot = Snapshot(self._epoch, states, drained, *known)
-            await self._vault.save.remote(cloudpickle.dumps(snapshot))
+            held = await self._vault.save.remote(cloudpickle.dumps(snapshot))
+            for key, running in list(self._deployments.items()):
+                if running.code and key not in held:  # the vault was restarted
+                    await self._vault.save_code.remote(key, running.code)
 
     def _recover(self, saved: Snapshot, codes: dict[str, bytes]) -> None:
         """Take over what another process of this controller left."""

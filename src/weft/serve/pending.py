@@ -20,8 +20,8 @@ async def why_not_healthy(running: Running) -> str:
     if state.message:
         said += f"; the last that ended: {state.message}"
     if state.starting and running.actors:
-        lacking = await _lacking(running)
-        said += f"; {lacking}" if lacking else "; constructors or reconfigure() are under way"
+        missing = await lacking(running)
+        said += f"; {missing}" if missing else "; constructors or reconfigure() are under way"
     return said
 
 
@@ -39,7 +39,7 @@ def counted(state: DeploymentState) -> str:
     return said
 
 
-async def _lacking(running: Running) -> str:
+async def lacking(running: Running) -> str:
     """What replicas need that no node has free, if that is what they wait for."""
     needed = needs(running.state.config.actor_options)
     if not needed:

@@ -23,6 +23,8 @@ class Running:
     actors: dict[str, Any] = field(default_factory=dict)
     drained: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_DRAINED))
     checked_s: dict[str, float] = field(default_factory=dict)
+    starting_s: dict[str, float] = field(default_factory=dict)
+    """Since when a replica waits for its actor, or was last looked after."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     drained_canaries: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_DRAINED))
     """Of canaries that are gone."""

@@ -1,6 +1,7 @@
 """What the controller decides: events in, instructions out. Pure: no I/O, no clock, no randomness.
 
-1. SRV-1: while a deployment is updated, as many replicas run as before, if that is no more than the new target.
+1. SRV-1: while a deployment is updated, as many replicas run as before, if that is no more than the new target and
+   there is room for one more.
 2. SRV-2: a replica is drained at most once, but for a restart of the controller, and no draining replica is in the
    routing table.
 3. SRV-3: whenever the routing table or the deployment's end changes, its `revision` grows.
@@ -153,6 +154,15 @@ class DeploymentState:
         self.revision += 1
         again = [DrainReplica(self.key, name) for name in self.draining]
         return [*again, *self._reconcile(now_s)]
+
+    def room_lacked(self, now_s: float) -> list[Instruction]:
+        """A new replica waits for resources that are all taken: an outdated one makes room for it, one at a time."""
+        outdated = [name for name in self.routed if self.replicas[name].version != self.version]
+        if not outdated or self.draining:
+            return self._reconcile(now_s)
+        self.replicas[outdated[0]].state = ReplicaState.DRAINING
+        self.revision += 1
+        return [DrainReplica(self.key, outdated[0]), *self._reconcile(now_s)]
 
     def load_reported(self, now_s: float, replica: str, ongoing: int) -> list[Instruction]:
         if replica in self.replicas:

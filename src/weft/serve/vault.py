@@ -1,10 +1,12 @@
 """What a controller must know when its process is restarted, kept in an actor of its own.
 
-The vault only holds bytes, so that nothing that happens to applications can end it. It is lost with its node.
+The vault only holds bytes, so that nothing that happens to applications can end it. One that dies is restarted empty
+and given all of it again by the controller, so both must die together for anything to be lost.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import weft
@@ -19,8 +21,10 @@ class Vault:
         self._state: bytes | None = None
         self._codes: dict[str, bytes] = {}
 
-    def save(self, state: bytes) -> None:
+    def save(self, state: bytes) -> list[str]:
+        """The keys of the codes that it has."""
         self._state = state
+        return list(self._codes)
 
     def save_code(self, key: str, code: bytes | None) -> None:
         """A deployment's code, which is large and seldom changes; None when it is gone."""
@@ -29,6 +33,9 @@ class Vault:
         else:
             self._codes[key] = code
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def load(self) -> tuple[bytes | None, dict[str, bytes]]:
         """(what was saved last, the codes by key)"""
         return self._state, self._codes
@@ -36,5 +43,6 @@ class Vault:
 
 def open_vault(namespace: str) -> Any:
     """The cluster's vault; made if there is none."""
-    options = {"name": NAME, "namespace": namespace, "lifetime": "detached", "num_cpus": 0, "max_task_retries": 0}
+    lasting = {"lifetime": "detached", "num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    options = {"name": NAME, "namespace": namespace, "scheduling_strategy": "SPREAD", **lasting}
     return weft.remote(Vault).options(get_if_exists=True, **options).remote()

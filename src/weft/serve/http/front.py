@@ -43,8 +43,12 @@ class HttpFront:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if options.workers > 1:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._socket.bind((options.host, weft.get(controller.port.remote("http")) or options.port))
-        self._socket.listen(BACKLOG)
+        port = weft.get(controller.port.remote("http")) or options.port
+        try:
+            self._socket.bind((options.host, port))
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            raise OSError(f"HTTP can not be served at {options.host}:{port}: {error}") from None
         weft.get(controller.port.remote("http", self._socket.getsockname()[1]))
         config = uvicorn.Config(
             self._app.__call__,
