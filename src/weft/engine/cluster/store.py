@@ -99,15 +99,10 @@ class ServedStore:
         """It is up, or has ended."""
         assert self._server is not None
         server, fd = self._server, self._server.fileno()
-        if server.up is None:
-            try:
-                up = server.take_up()
-            except RuntimeError:
-                pass  # it could not be started, and has said why; it is tried again
-            else:
-                self.address = up.address
-                self._connect()
-                return
+        if server.up is None and (up := server.take_up()) is not None:
+            self.address = up.address
+            self._connect()
+            return
         self._loop.unwatch(fd)
         server.end()
         self._server = None

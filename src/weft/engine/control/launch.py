@@ -53,20 +53,21 @@ class RunningServer:
         """RuntimeError when it does not come up."""
         if self.up is None:
             select.select([self._ours], [], [], START_TIMEOUT_S)
-            self.take_up()
+            if self.take_up() is None:
+                self.end()
+                status = self.process.returncode
+                raise RuntimeError(f"a server of the control store did not come up: exit status {status}")
         assert self.up is not None
         return self.up
 
-    def take_up(self) -> ServerUp:
-        """What it says when `fileno` is readable; RuntimeError when it has ended instead."""
+    def take_up(self) -> ServerUp | None:
+        """What it says when `fileno` is readable; None when it has ended instead, and `end` is due."""
         try:
             said = self._ours.recv(LARGEST, socket.MSG_DONTWAIT)
-        except BlockingIOError:
+        except OSError:  # it says nothing yet, or died before it had read what it was sent
             said = b""
-        if not said:
-            self.end()
-            raise RuntimeError(f"a server of the control store did not come up: exit status {self.process.returncode}")
-        self.up = msgspec.json.decode(said, type=ServerUp)
+        if said:
+            self.up = msgspec.json.decode(said, type=ServerUp)
         return self.up
 
     def kill(self) -> None:

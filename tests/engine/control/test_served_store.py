@@ -1,0 +1,43 @@
+"""The server beside a daemon: started, and started again when it ends before it is up."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from weft.engine.cluster.store import ServedStore
+from weft.engine.control import launch
+from weft.engine.node.loop import Loop
+from weft.engine.state.chain_rows import Put
+
+
+def test_a_server_that_can_not_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[None] = []
+    command = launch.python_command
+
+    def failing_at_first(*words: str) -> list[str]:
+        tried.append(None)
+        return ["false"] if len(tried) == 1 else command(*words)
+
+    monkeypatch.setattr(launch, "python_command", failing_at_first)
+    loop = Loop()
+    store = ServedStore(loop, secrets.token_bytes(32), "127.0.0.1", lambda: None)
+    written: list[str] = []
+
+    def done(_: object, error: str) -> None:
+        written.append(error)
+        loop.stop()
+
+    try:
+        store.found(lambda: None)
+        store.write([Put("kv", b"key", b"value")], done)
+        loop.call_later(60, loop.stop)
+        loop.run()
+    finally:
+        store.close()
+        loop.close()
+    assert written == [""] and len(tried) == 2
+    assert "the control store's server of this node ended (1)" in capsys.readouterr().err
