@@ -22,6 +22,7 @@ import weft
 from weft import data, serve, train, tune
 from weft.cluster_utils import Cluster
 from weft.data import board as data_board
+from weft.data.streams import board as stream_board
 from weft.engine.cluster.client import Client
 from weft.rl import board as rl_board
 from weft.util import board
@@ -203,12 +204,13 @@ def libraries(work: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A run of each library, as its page shows it; the application goes on."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        for shows_at_once, name in ((data_board, "AFTER_S"), (rl_board, "PUBLISH_S")):
+        for shows_at_once, name in ((data_board, "AFTER_S"), (stream_board, "AFTER_S"), (rl_board, "PUBLISH_S")):
             patch.setattr(shows_at_once, name, 0.0)
         tunes("learning", folder)
         learns(rl_board.RunBoard("PPO", "CartPole-v1"), 5, 10)
         trains("fit", folder)
         assert data.range(1000).map(doubled).count() == 1000
+        assert len(data.stream_from(lambda: iter(range(500))).map(float).run()) == 500
         try:
             serve.run(Model.bind(), name="default", route_prefix=None)
             yield folder
@@ -478,6 +480,8 @@ def live_train(folder: Path) -> Iterator[str]:
 def live_data(folder: Path) -> Iterator[str]:
     assert data.range(4321).map(doubled).count() == 4321
     yield r"range\(4321\) → map\(doubled\)"
+    assert len(data.stream_from(lambda: iter(range(432))).flat_map(lambda number: [number]).run()) == 432
+    yield r"IteratorSource → flat_map\s+1\s+432\s+432"
 
 
 def live_serve(folder: Path) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,6 +45,33 @@ def test_rows_of_a_csv_that_can_not_be_read_are_skipped_and_counted(tmp_path: Pa
     ds = data.read_csv(path, on_error="skip")
     assert ds.count() == 2002
     assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 2}
+
+
+@pytest.mark.parametrize(
+    ("bad", "column", "message"),
+    [(b"3,4,5\n", None, "must have 2 fields"), (b"5,M\xfcller\n", "y", "no UTF-8"), (b"x,y\n", "x", "no Int64")],
+)
+def test_a_row_of_a_csv_that_is_none_is_named_or_skipped(
+    tmp_path: Path, bad: bytes, column: str | None, message: str
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"x,y\n" + b"1,one\n" * 2000 + bad + b"2,two\n")
+    with pytest.raises(data.ReadError, match=message) as caught:
+        data.read_csv(str(file)).take_all()
+    assert (caught.value.path, caught.value.row, caught.value.column) == (str(file), 2000, column)
+    ds = data.read_csv(str(file), on_error="skip")
+    assert [row["x"] for row in ds.take_all()] == [1] * 2000 + [2]
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 1}
+
+
+def test_a_text_among_numbers_of_json_is_named_or_skipped(tmp_path: Path) -> None:
+    file = write(tmp_path, a_json='{"x": 1}\n{"x": null}\n{"x": "three"}\n{"x": 4}\n') + "/a.json"
+    with pytest.raises(data.ReadError) as caught:
+        data.read_json(file).take_all()
+    assert (caught.value.path, caught.value.row, caught.value.column) == (file, 2, "x")
+    ds = data.read_json(file, on_error="skip")
+    assert [row["x"] for row in ds.take_all()] == [1, None, 4]
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 1}
 
 
 def test_a_broken_line_of_json_is_named_or_skipped(tmp_path: Path) -> None:
@@ -132,8 +160,23 @@ def test_a_missing_column_is_named() -> None:
     with pytest.raises(data.RowError) as caught:
         data.range(10, blocks=1).map(lambda row: {"y": row["nope"]}).take_all()
     assert (caught.value.row, caught.value.column) == (0, "nope")
-    with pytest.raises(data.RowError, match="nope"):
-        data.range(10).filter(data.col("nope") > 1).take_all()
+    ds = data.range(10)
+    for wrong in (ds.filter(data.col("nope") > 1), ds.select("nope"), ds.sort("nope"), ds.groupby("nope").count()):
+        with pytest.raises(data.RowError) as caught:
+            wrong.take_all()
+        assert caught.value.column == "nope"
+
+
+def test_a_function_that_exits_is_told_as_one_that_raises() -> None:
+    with pytest.raises(data.RowError, match="SystemExit") as caught:
+        data.range(10, blocks=1).map(lambda row: sys.exit(3) if row["id"] == 4 else row).take_all()
+    assert caught.value.row == 4
+
+
+def test_a_place_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(data.WriteError, match="file"):
+        data.range(3).write_parquet(str(tmp_path / "file"))
 
 
 def test_an_expression_that_fails_at_one_row_is_told_with_file_row_and_column(tmp_path: Path) -> None:

@@ -64,13 +64,15 @@ class Query:
         except DataError:
             raise
         except pl.exceptions.ColumnNotFoundError as error:
-            column = str(error).partition("\n")[0].strip("\"'` ")
-            raise RowError(str(self), _where(running), None, column, f"there is no such column: {error}") from None
+            said = str(error).partition("\n")[0]
+            named = re.search(r'"([^"]*)"', said)
+            column = named.group(1) if named else said.strip("'` ")
+            raise RowError(str(self), _where(running), None, column, f"there is no such column: {said}") from None
         except Failures as error:
             raise self._explained(error, running) from None
 
     def _explained(self, error: Exception, running: Running) -> Exception:
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10) * 2 + 'Resolved plan')[0]}"
         source = running.extra.pop("source", None)
         try:
             rows = self.value.collect(engine="streaming") if isinstance(self.value, pl.LazyFrame) else self.value

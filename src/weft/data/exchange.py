@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from weft.data.block import block_of, concatenate, frame_of, gathered
+from weft.data.errors import RowError
 from weft.data.running import Running
 
 _PART = "__weft_part"
@@ -132,6 +133,10 @@ class Sample:
 
     def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]:
         rows = block.num_rows
+        if self.key not in block.column_names:
+            raise RowError(
+                str(self), running.path or f"block {running.index}", None, self.key, "there is no such column"
+            )
         if rows:
             wanted = min(max(SAMPLE_LEAST, rows // SAMPLE_EVERY_ROWS), SAMPLE_MOST, rows)
             sample = frame_of(block.select([self.key])).sample(wanted, seed=running.index)

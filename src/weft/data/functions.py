@@ -106,7 +106,7 @@ class FunctionOp:
                 yield from _blocks_of(result, str(self))
             except blocks.MixedTypesError as error:
                 self._failed(error, running, start, min(size, block.num_rows - start), error.column)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._failed(error, running, start, min(size, block.num_rows - start), None)
 
     def _rows(self, block: pa.Table, called: Callable[..., Any], running: Running) -> pa.Table:
@@ -124,7 +124,7 @@ class FunctionOp:
                 for item in made:
                     if not isinstance(item, dict):
                         raise TypeError(f"must give a dict a row, but gave a {type(item).__name__}: {item!r}")
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 column = error.args[0] if isinstance(error, KeyError) and error.args else None
                 self._failed(error, running, number, 1, column if isinstance(column, str) else None)
                 continue
@@ -137,7 +137,7 @@ class FunctionOp:
         except blocks.MixedTypesError as error:
             raise running.row_error(str(self), sources[error.row], error.column, error.reason) from None
 
-    def _failed(self, error: Exception, running: Running, row: int, rows: int, column: str | None) -> None:
+    def _failed(self, error: BaseException, running: Running, row: int, rows: int, column: str | None) -> None:
         if isinstance(error, DataError):
             raise error
         if self.function.on_error == "skip":

@@ -39,7 +39,7 @@ class GroupsStep:
                 made = blocks.from_batch(result, f"what {self} returns")
             except DataError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 if self.function.on_error == "skip":
                     running.skip(str(self), group.height)
                     continue

@@ -61,7 +61,10 @@ class Writer:
         system, folder = file_system(self.path)
         if self.mode == "error" and system.exists(folder) and system.ls(folder):
             raise FileExistsError(f"{self.path} is not empty: choose mode='append' or mode='overwrite'")
-        system.makedirs(self.staging, exist_ok=True)
+        try:
+            system.makedirs(self.staging, exist_ok=True)
+        except OSError as error:
+            raise WriteError(self.path, f"{type(error).__name__}: {error}") from error
 
     def end(self, block: pa.Table, running: Running) -> pa.Table:
         """In a worker: one block, into the staging folder; a second attempt writes over the first."""

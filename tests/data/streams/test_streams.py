@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from stream_events import slowly, wait_until
 
 from weft import data
+from weft.data.streams.sources import FileSource
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
 
@@ -145,8 +147,43 @@ def test_lines_come_from_a_socket() -> None:
 
 def test_what_a_function_raises_ends_the_stream_at_once() -> None:
     stream = data.stream_from(lambda: range(10)).map(lambda number: 1 // (number - 5))
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError) as caught:
         stream.run()
+    if sys.version_info >= (3, 11):
+        assert "in map in IteratorSource → map, at the event 5" in str(caught.value)
+
+
+def test_a_source_that_can_not_be_opened_ends_the_stream_at_once(tmp_path: Path) -> None:
+    job = data.stream_lines(str(tmp_path / "nowhere")).start()
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        job.wait()
+    assert job.restarts == 0
+
+
+def test_a_file_that_is_rotated_is_followed_and_one_that_is_cut_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text("one\n")
+    source = FileSource(str(file))
+    source.open(0, 1)
+    assert source.poll(10, 0) == ["one"]
+    with open(file, "a") as out:
+        out.write("two\nthr")
+        out.flush()
+        assert source.poll(10, 0) == ["two"]
+        before = source.offset()
+        file.rename(tmp_path / "log.txt.1")
+        out.write("ee\n")
+    file.write_text("four\n")
+    assert [source.poll(10, 0) for _ in range(3)] == [["three"], [], ["four"]]
+    source.seek(before)
+    assert [source.poll(10, 0) for _ in range(3)] == [["three"], [], ["four"]]
+    file.write_text("")
+    with pytest.raises(OSError, match="was cut to 0 bytes after 5"):
+        source.poll(10, 0)
+    (tmp_path / "log.txt.1").unlink()
+    with pytest.raises(ValueError, match="is gone"):
+        source.seek(before)
+    source.close()
 
 
 # ---- recovery ---------------------------------------------------------------------------------------

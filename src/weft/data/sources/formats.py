@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import io
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +18,8 @@ from weft.data.errors import ReadError
 from weft.data.sources.paths import opened, scannable
 
 Scannable = str | io.BytesIO
+NOT_UTF_8 = "\N{REPLACEMENT CHARACTER}"
+FIRST_LINES = 1_000
 
 
 class Format:
@@ -64,23 +69,40 @@ class Csv(Format):
 
     def _as_text(self, path: str) -> pl.DataFrame:
         chosen = {name: value for name, value in self.options.items() if name not in ("schema", "schema_overrides")}
-        return pl.read_csv(scannable(path), **{**chosen, "infer_schema": False, "truncate_ragged_lines": True})
+        lenient = {"infer_schema": False, "truncate_ragged_lines": True, "encoding": "utf8-lossy"}
+        return pl.read_csv(scannable(path), **{**chosen, **lenient})
 
     def _bad_values(self, text: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
         """Of each column: where its text is there and no value of its type."""
         return text.select(
             [
-                (pl.col(name).is_not_null() & _parsed(name, kind).is_null()).alias(name)
+                (
+                    pl.col(name).is_not_null()
+                    & (_parsed(name, kind).is_null() | pl.col(name).str.contains(NOT_UTF_8, literal=True))
+                ).alias(name)
                 for name, kind in schema.items()
                 if name in text.columns
             ]
         )
 
+    def _too_long(self, path: str, text: pl.DataFrame) -> pl.Series:
+        """Which rows have more fields than there are columns, where rows can be told from lines without Polars."""
+        none = pl.Series([False] * text.height, dtype=pl.Boolean)
+        if set(self.options) - {"separator", "schema", "schema_overrides"}:
+            return none
+        with opened(path) as file:
+            plain = gzip.open(file) if path.endswith(".gz") else file  # noqa: SIM115
+            lines = io.TextIOWrapper(plain, errors="replace", newline="")
+            fields = [len(row) for row in csv.reader(lines, delimiter=self.options.get("separator", ","))]
+        return pl.Series([count > text.width for count in fields[1:]]) if len(fields) == text.height + 1 else none
+
     def readable_rows(self, path: str, schema: pl.Schema) -> tuple[pl.DataFrame, int]:
         text = self._as_text(path)
         if missing := [name for name in schema if name not in text.columns]:
             raise ReadError(path, "the column is missing", None, missing[0])
-        bad = self._bad_values(text, schema).select(pl.any_horizontal(pl.all())).to_series()
+        bad = self._bad_values(text, schema).select(pl.any_horizontal(pl.all())).to_series() | self._too_long(
+            path, text
+        )
         good = text.filter(~bad).select([_parsed(name, kind) for name, kind in schema.items()])
         return good, int(bad.sum())
 
@@ -89,13 +111,18 @@ class Csv(Format):
             text = self._as_text(path)
         except (pl.exceptions.PolarsError, OSError):
             return None
+        too_long = self._too_long(path, text).arg_true()
         bad = self._bad_values(text, schema)
         rows = bad.with_row_index("row").filter(pl.any_horizontal(pl.exclude("row")))
+        if len(too_long) and (not rows.height or too_long[0] <= rows["row"][0]):
+            return too_long[0], None, f"it must have {text.width} fields, as there are columns, but has more"
         if not rows.height:
             return None
         found = rows.row(0, named=True)
         row = found.pop("row")
         column = next(name for name, wrong in found.items() if wrong)
+        if NOT_UTF_8 in text[column][row]:
+            return row, column, f"{text[column][row]!r} is no UTF-8"
         return row, column, f"{text[column][row]!r} is no {schema[column]}"
 
 
@@ -127,6 +154,21 @@ class Json(Format):
             return pl.read_json(source, schema_overrides=schema).lazy()
         return pl.scan_ndjson(source, schema_overrides=schema, infer_schema_length=None if schema is None else 100)
 
+    def schema(self, path: str) -> pl.Schema:
+        """Polars takes a column for text as soon as one of its values is. Here the first value decides, so that a text
+        among numbers is told. (Numbers among texts become texts.)"""
+        found = super().schema(path)
+        texts = {name for name, kind in found.items() if kind == pl.String}
+        if not texts or not self.lines or _starts_with_bracket(path):
+            return found
+        for _, values in itertools.islice(_json_lines(path), FIRST_LINES):
+            for name in [name for name in texts if isinstance(values, dict) and values.get(name) is not None]:
+                texts.remove(name)
+                kind = _KINDS.get(type(values[name]))
+                if kind is not None:
+                    found[name] = kind
+        return found
+
     def readable_rows(self, path: str, schema: pl.Schema) -> tuple[pl.DataFrame, int]:
         good, bad = [], 0
         for _, values in _json_lines(path):
@@ -146,6 +188,9 @@ class Json(Format):
                 if _misfit(values.get(name), kind):
                     return row, name, f"{values[name]!r} is no {kind}"
         return None
+
+
+_KINDS: dict[type, Any] = {bool: pl.Boolean(), int: pl.Int64(), float: pl.Float64()}
 
 
 def _starts_with_bracket(path: str) -> bool:

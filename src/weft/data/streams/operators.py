@@ -6,6 +6,7 @@ operator remembers is in `snapshot`, and comes back by `restore`. Runs in the ac
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,8 +15,24 @@ from weft.data.streams.batch import Batch
 from weft.data.streams.windows import FixedWindows, Fold, Session, SessionWindows, Sliding, Tumbling, Window, windows_of
 
 
+def note_event(error: BaseException, where: str) -> None:
+    """Add to an error which event an operator was at: it is still there, in the frame of the operator that called the
+    user's function."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_filename == __file__ and "value" in frame.f_locals and hasattr(error, "add_note"):
+            error.add_note(f"in {where}, at the event {reprlib.repr(frame.f_locals['value'])}")
+            return
+        trace = trace.tb_next
+
+
 class Operator:
     """The base of all operators; those without state need only `process`."""
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__.removesuffix("Operator").lower()
 
     def process(self, batch: Batch, side: int) -> Batch:
         """`side` is 1 for events of a second input."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 
 class StreamSource:
@@ -129,42 +129,72 @@ class PacedSource(IteratorSource):
 
 class FileSource(StreamSource):
     """The lines of a file that grows. Ends when a file of the same name with `.done` behind it is there, or, with
-    `follow=False`, at the end of the file. Its offset is in bytes. One subtask reads it."""
+    `follow=False`, at the end of the file. Where another file takes the name, as rotation does, it goes on with that
+    one. Its offset is (the file's inode, bytes), and a file that was renamed is found again in its folder. One subtask
+    reads it."""
 
     def __init__(self, path: str, follow: bool = True) -> None:
-        self._path = os.fspath(path)
+        self._path = os.path.abspath(os.fspath(path))
         self._follow = follow
-        self._offset = 0
 
     def open(self, index: int, parallelism: int) -> None:
-        self._file = open(self._path, "rb") if index == 0 else None  # noqa: SIM115
+        self._file: BinaryIO | None = None
+        self._inode, self._offset = 0, 0
+        if index == 0:
+            self._open(self._path)
+
+    def _open(self, path: str) -> None:
+        self.close()
+        self._file = open(path, "rb")  # noqa: SIM115
+        self._inode, self._offset = os.fstat(self._file.fileno()).st_ino, 0
 
     def poll(self, most: int, timeout_s: float) -> list[Any] | None:
         if self._file is None:
             return None
         done = not self._follow or os.path.exists(self._path + ".done")
+        replaced = self._is_replaced()
         found = []
         for line in itertools.islice(self._file, most):
-            if not line.endswith(b"\n") and not done:
+            if not line.endswith(b"\n") and not (done or replaced):
                 self._file.seek(self._offset)  # its end has not been written yet
                 break
             self._offset += len(line)
             found.append(line.rstrip(b"\r\n").decode(errors="replace"))
         if found:
             return found
+        if replaced:
+            self._open(self._path)
+            return []
         if done:
             return None
         self._file.seek(self._offset)
         time.sleep(min(timeout_s, 0.005))
         return []
 
-    def offset(self) -> int:
-        return self._offset
+    def _is_replaced(self) -> bool:
+        """Whether another file has the name by now. Looked at before reading, so that the last lines are not missed."""
+        try:
+            now = os.stat(self._path)
+        except FileNotFoundError:  # for the moment between two names
+            return False
+        if now.st_ino == self._inode and now.st_size < self._offset:
+            raise OSError(f"{self._path} was cut to {now.st_size} bytes after {self._offset} of it had been read")
+        return now.st_ino != self._inode
 
-    def seek(self, offset: int) -> None:
-        self._offset = offset
-        if self._file is not None:
-            self._file.seek(offset)
+    def offset(self) -> tuple[int, int]:
+        return self._inode, self._offset
+
+    def seek(self, offset: tuple[int, int]) -> None:
+        if self._file is None:
+            return
+        inode, at = offset
+        if inode != self._inode:
+            names = [entry.path for entry in os.scandir(os.path.dirname(self._path)) if entry.inode() == inode]
+            if not names:
+                raise ValueError(f"the file that was {self._path} is gone, of which {at} bytes had been read")
+            self._open(names[0])
+        self._offset = at
+        self._file.seek(at)
 
     def close(self) -> None:
         if self._file is not None:

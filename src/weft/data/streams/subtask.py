@@ -16,6 +16,7 @@ from typing import Any
 
 import weft
 from weft import cloudpickle
+from weft.data.streams import operators as ops
 from weft.data.streams.alignment import Alignment, Barrier, End, Ended, Process, Snapshot
 from weft.data.streams.batch import Batch
 from weft.data.streams.graph import Divider, StageSpec, side_of
@@ -102,10 +103,13 @@ class Subtask:
         self._source_watermark = SourceWatermark(self._spec.times.max_delay_s)
         self._last_event_at = time.monotonic()
         self._idle = False
-        self._restore(state)
+        self._state = state
 
     def connect(self, below: list[tuple[str, list[Any], str]]) -> int:
-        """Where what comes out goes; then the subtask is ready."""
+        """Where what comes out goes; then the subtask is ready. The source is opened here: what it raises then is an
+        error of the stream, and not the death of an actor, after which it would be started again."""
+        self._restore(self._state)
+        self._state = None
         self._below = [Below(how, actors, channel) for how, actors, channel in below]
         return self._report.pid
 
@@ -137,7 +141,11 @@ class Subtask:
         for operator in self._operators[first:]:
             if not batch.values:
                 return
-            batch = operator.process(batch, side)
+            try:
+                batch = operator.process(batch, side)
+            except Exception as error:
+                ops.note_event(error, f"{operator.name} in {self._spec.name}")
+                raise
         self._emit(batch)
 
     def _advance(self, watermark: float) -> None:

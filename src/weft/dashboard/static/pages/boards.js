@@ -99,7 +99,7 @@ function Dataset({ board }) {
     <${Table} caption="Operators" rows=${board.operators} columns=${[
       ["operator", (row) => row.name], ["tasks", (row) => row.tasks], ["rows", (row) => number(row.rows), (row) => row.rows],
       ["rows/s", (row) => number(Math.round(row.rows_per_s)), (row) => row.rows_per_s],
-      ["bytes", (row) => bytes(row.size_bytes), (row) => row.size_bytes], ["CPU time", (row) => seconds(row.seconds), (row) => row.seconds]]} />
+      ["bytes", (row) => bytes(row.size_bytes), (row) => row.size_bytes], ["time in tasks", (row) => seconds(row.seconds), (row) => row.seconds]]} />
     ${Object.entries(board.skipped).map(([what, count]) => html`<p>${number(count)} skipped by ${what}</p>`)}`;
 }
 
