@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +63,39 @@ def test_a_task_that_waits_in_get_is_interrupted_and_with_it_what_it_waits_for()
     weft.cancel(ref)
     with pytest.raises(TaskCancelledError):
         weft.get(ref, timeout=30)
+
+
+def test_a_task_is_not_interrupted_in_the_middle_of_an_import(tmp_path: Path) -> None:
+    (tmp_path / "slowly_imported.py").write_text(
+        "import os, time\n"
+        "from weft import _native\n"
+        "open(f'{os.path.dirname(__file__)}/begun', 'a').write('x')\n"
+        "told = 0\n"
+        "while told < 10:\n"
+        "    told += _native.is_cancelled()\n"
+        "    time.sleep(0.01)\n"
+    )
+
+    @weft.remote(max_retries=0)
+    def imports() -> int:
+        sys.path.insert(0, str(tmp_path))
+        try:
+            import slowly_imported  # type: ignore[import-not-found]
+
+            time.sleep(1000)
+            return len(slowly_imported.__dict__)
+        finally:
+            sys.path.remove(str(tmp_path))
+            (tmp_path / "loaded").write_text(str("slowly_imported" in sys.modules))
+
+    ref = imports.remote()
+    while not (tmp_path / "begun").exists():
+        weft.wait([ref], timeout=0.01)
+    weft.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        weft.get(ref)
+    assert (tmp_path / "loaded").read_text() == "True"
+    assert (tmp_path / "begun").read_text() == "x"
 
 
 def test_force_ends_the_worker() -> None:

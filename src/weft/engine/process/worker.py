@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from weft import _native
@@ -22,14 +24,32 @@ if TYPE_CHECKING:
     from weft.engine.process.runtime_env.installed import Installed
 
 
+LOOK_AGAIN_S = 0.02
+
+
 class Cancelled(KeyboardInterrupt):
     """Raised inside a task that was cancelled; not an Exception, so that `except Exception` lets it through."""
 
 
-def _interrupt(signum: int, frame: object) -> None:
-    """The core's word that the task on this thread was cancelled. A late one is for nobody."""
-    if _native.is_cancelled():
-        raise Cancelled("the task was cancelled")
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """The core's word that the task on this thread was cancelled. A late one is for nobody. One that comes during an
+    import waits for its end: half a module would stay behind, and the worker goes on to other tasks."""
+    if not _native.is_cancelled():
+        return
+    if _is_importing(frame):
+        again = threading.Timer(LOOK_AGAIN_S, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+        again.daemon = True
+        again.start()
+        return
+    raise Cancelled("the task was cancelled")
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _break_here(*args: object, **kwargs: object) -> None:
