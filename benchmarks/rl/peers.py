@@ -95,6 +95,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def run_weft(case: dict[str, Any], seed: int) -> dict[str, Any]:
+    os.environ["NPROC"] = "1"  # read by JAX when its first array is made
     from weft.rl import get_algorithm
 
     name, settings = case["weft"]
@@ -199,8 +200,7 @@ def main() -> None:
             for side, python in sides.items():
                 command = [python, os.path.abspath(__file__), "--one", side, name, str(seed)]
                 command += ["--steps", str(options.steps)] if options.steps else []
-                environment = {**os.environ, "NPROC": "1"}
-                said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+                said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
                 found[side].append(json.loads(said.splitlines()[-1]))
                 print(name, side, found[side][-1], flush=True)
         report(name, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -165,6 +166,13 @@ def test_agents_that_differ_cannot_share() -> None:
         MultiAgentPPO(env=Alternating, memory="gru", devices=2)
 
 
+def test_what_cannot_be_recorded_says_so(tmp_path: Path) -> None:
+    with MultiAgentPPO(QUICK, env=Alternating) as algorithm, pytest.raises(SpaceMismatch, match="whose spaces differ"):
+        algorithm.record(tmp_path, 1)
+    with PPO(QUICK, env=Equals) as alike, pytest.raises(EnvironmentFailed, match=r"Equals in worker 0.* is turn-based"):
+        alike.record(tmp_path, 1)
+
+
 def test_a_turn_based_environment_that_crashes_is_named() -> None:
     class Crashing(Alternating):
         def step(self, action: Any) -> None:
@@ -272,10 +280,9 @@ class Recalling(Alternating):
         self._turns_of[agent] += 1
 
 
-@pytest.mark.parametrize("memory", ["gru", "lstm"])
-def test_agents_remember_what_they_saw_at_their_own_turns(memory: str) -> None:
+def test_agents_remember_what_they_saw_at_their_own_turns() -> None:
     settings = {**QUICK, "fragment_steps": 16, "gamma": 0.5, "hidden": (16,), "units": 16}
-    with MultiAgentPPO(settings, env=Recalling, memory=memory) as algorithm:
+    with MultiAgentPPO(settings, env=Recalling, memory="lstm") as algorithm:
         for _ in range(80):
             rewards = algorithm.train()["agent_reward_mean"]
             if rewards["big"] > 2.5 and rewards["small"] > 2.5:

@@ -32,7 +32,7 @@ from weft.rl.networks import WeightLayout
 from weft.rl.offline import EpisodeWriter
 from weft.rl.policy import Policy
 from weft.rl.rollout import Blueprint, Fragment
-from weft.rl.spaces import ActionDecoder, ObservationEncoder
+from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 from weft.rl.video import FRAMES_PER_SECOND, Player, write_video
 from weft.rl.workers import RolloutWorkers
 
@@ -118,6 +118,8 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
 
         With `explore` actions are drawn as they are in training now.
         """
+        if not isinstance(self.encoder, ObservationEncoder):
+            raise SpaceMismatch("episodes of agents whose spaces differ cannot be recorded in one folder")
         exploration = getattr(self, "exploration", lambda: 0.0)() if explore else None
         with EpisodeWriter(folder, self.encoder.space, self.decoder.space) as writer:
             for part in self.workers.record(self.weights(), episodes, self._evaluation_seed(), exploration):

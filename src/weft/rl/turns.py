@@ -89,7 +89,7 @@ class TurnColumns(AgentEnvironments):
         return self.episodes[:episodes]
 
     def step(self, chosen: NDArray[Any]) -> Step:
-        raise NotImplementedError("turn-based environments are driven by collect() and play()")
+        raise EnvironmentFailed(f"{self._label} is turn-based: its episodes cannot be recorded, only learnt from")
 
     def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
         return self.reset()
