@@ -297,6 +297,21 @@ def test_the_stream_and_the_graph_have_the_tasks(browser: Browser, work: list[An
     browser.wait(lambda: all(kind in browser.text() for kind in ("data", "state", "double", "Counter.add")), "edges")
 
 
+def test_a_function_opens_into_its_tasks_and_a_task_into_its_story(browser: Browser, work: list[Any]) -> None:
+    waits = named.options(num_cpus=64, name="told").remote("")
+    browser.open("")
+    browser.open("graph")
+    browser.wait(lambda: browser.run(OPENED) and "told" in browser.text(), "the function")
+    opens = "//tr[td[1][normalize-space()='told']]//button"
+    browser.driver.find_element("xpath", opens).click()
+    browser.wait(lambda: "all functions (now told)" in browser.text(), "its tasks")
+    browser.wait(lambda: browser.run(OPENED) and browser.driver.find_elements("xpath", opens), "the task")
+    browser.driver.find_element("xpath", opens).click()
+    story = "return document.querySelector('[data-test=story]')?.innerText || ''"
+    browser.wait(lambda: "not yet: it asks for 64 CPU, which no node can ever hold" in browser.run(story), "its story")
+    weft.cancel(waits)
+
+
 def test_logs_are_searched_as_one_types(browser: Browser, work: list[Any]) -> None:
     browser.open("logs")
     browser.wait(lambda: "needle 1" in browser.text(), "the lines")

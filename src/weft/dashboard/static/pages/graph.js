@@ -40,7 +40,7 @@ function drawing({ nodes, edges }, shown) {
     label: { show: (edge.count || 1) > 1, formatter: String(edge.count), fontSize: 9 } }));
   return { notMerge: false,
     tooltip: { formatter: ({ data: one, dataType }) => (dataType === "edge" ? "" : one.label.formatter) },
-    series: [{ type: "graph", layout: "none", roam: true, draggable: true, edgeSymbol: ["none", "arrow"], edgeSymbolSize: 7,
+    series: [{ type: "graph", layout: "none", roam: true, labelLayout: { hideOverlap: true }, draggable: true, edgeSymbol: ["none", "arrow"], edgeSymbolSize: 7,
       label: { show: true, position: "bottom", fontSize: 10, width: 150, overflow: "truncate", color: isDark() ? "#ddd" : "#222" }, data, links }] };
 }
 
