@@ -5,6 +5,7 @@ Screenshots go to build/screenshots. Skipped, with a word, where there is no chr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -32,6 +33,7 @@ from weft.util.state import list_actors
 webdriver = pytest.importorskip("selenium.webdriver")
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
 Select = pytest.importorskip("selenium.webdriver.support.ui").Select
+WebDriverException = pytest.importorskip("selenium.common.exceptions").WebDriverException
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None,
@@ -128,8 +130,19 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver: Any = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
         self.address = address
-        self.driver.get(url)
+        self._load(url)
         SHOTS.mkdir(parents=True, exist_ok=True)
+
+    def _load(self, url: str) -> None:
+        """Chromium drops what it loads when an interface of the machine comes or goes, as other programs make it."""
+
+        def loaded() -> bool:
+            with contextlib.suppress(WebDriverException):
+                self.driver.get(url)
+                return bool(self.run("return document.querySelector('main') !== null"))
+            return False
+
+        self.wait(loaded, "the page")
 
     def open(self, page: str) -> None:
         self.driver.get(f"{self.address}/#/{page}")
@@ -159,8 +172,9 @@ class Browser:
         return int(self.run(f"return document.querySelector('[data-test={name}]').innerText").replace(",", ""))
 
     def problems(self) -> list[str]:
-        """What the browser complained about, but for nodes that are gone."""
-        return [row["message"] for row in self.driver.get_log("browser") if row["level"] == "SEVERE"]
+        """What the browser complained about, but for changes of the machine's network."""
+        found = [row["message"] for row in self.driver.get_log("browser") if row["level"] == "SEVERE"]
+        return [message for message in found if "ERR_NETWORK_CHANGED" not in message]
 
 
 @pytest.fixture(scope="module")
