@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -254,6 +255,29 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(data.RowError):
         data.range(10_000, blocks=20).map(late_failure).write_parquet(str(target))
     assert sorted(os.listdir(target)) == before
+
+
+def test_what_a_killed_program_had_prepared_goes_with_the_next_write(tmp_path: Path) -> None:
+    prepare = f"""
+from weft.data.writers import Writer, save_csv
+writer = Writer({str(tmp_path)!r}, "csv", save_csv)
+writer.begin()
+open(f"{{writer.staging}}/part.csv", "w").write("half")
+print(writer.staging, flush=True)
+input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", prepare], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        staging = Path(program.stdout.readline().strip())
+        data.range(3).write_csv(str(tmp_path))
+        assert (staging / "part.csv").exists()
+        program.kill()
+    data.range(3).write_csv(str(tmp_path))
+    assert not staging.exists()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+    assert data.read_csv(str(tmp_path)).count() == 6
 
 
 def test_overwriting_replaces_and_refusing_refuses(tmp_path: Path) -> None:

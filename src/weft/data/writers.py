@@ -2,16 +2,20 @@
 
 WRI-1 A file that is visible at the destination is whole.
 WRI-2 A write that fails, or whose function raises, leaves nothing behind.
+WRI-3 What a killed program had prepared lies in a hidden folder, and goes with the next write to the same place.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -21,6 +25,7 @@ from weft.data.running import Running
 from weft.data.sources.paths import is_remote, local_path
 
 MODES = ("append", "overwrite", "error")
+LOCK = ".lock"
 
 
 def file_system(path: str) -> tuple[Any, str]:
@@ -44,10 +49,15 @@ class Writer:
     mode: str = "append"
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     file_a_row: bool = False
+    _lock: BinaryIO | None = field(default=None, repr=False)
+    """Held as long as the program lives, in a local staging folder."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, but got {self.mode!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None}
 
     def __str__(self) -> str:
         return f"{self.extension} to {self.path}"
@@ -63,7 +73,12 @@ class Writer:
             raise FileExistsError(f"{self.path} is not empty: choose mode='append' or mode='overwrite'")
         try:
             system.makedirs(self.staging, exist_ok=True)
+            if not is_remote(self.path):
+                self._lock = open(f"{self.staging}/{LOCK}", "wb")  # noqa: SIM115
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                remove_abandoned(folder)
         except OSError as error:
+            self.clean_up()
             raise WriteError(self.path, f"{type(error).__name__}: {error}") from error
 
     def end(self, block: pa.Table, running: Running) -> pa.Table:
@@ -110,8 +125,22 @@ class Writer:
     def clean_up(self) -> None:
         """Whatever happened, the staging folder goes."""
         system, _ = file_system(self.path)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             system.rm(self.staging, recursive=True)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def remove_abandoned(folder: str) -> None:
+    """Staging folders that nobody holds: those of programs that were killed."""
+    for path in glob.glob(f"{glob.escape(folder)}/.weft-*/{LOCK}"):
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(os.path.dirname(path))
 
 
 # ---- formats ---------------------------------------------------------------------------------------
