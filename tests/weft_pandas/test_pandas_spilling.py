@@ -1,4 +1,4 @@
-"""A frame three times as large as object memory is grouped and joined by spilling."""
+"""A frame three times as large as object memory is sorted, grouped and joined by spilling."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import modin.config
 import numpy as np
 import pandas
 import pytest
+from frames import plain
 
 import weft
 import weft.pandas as pd
@@ -42,3 +43,16 @@ def test_a_frame_three_times_the_arena_is_grouped_and_joined() -> None:
     assert int(frame.groupby("a").b.sum().sum()) == total
     joined = frame.merge(pd.DataFrame({"a": range(1000), "twice": range(0, 2000, 2)}), on="a")
     assert int(joined.twice.sum()) == 2 * int(frame.a.sum())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small_arena")
+def test_a_frame_three_times_the_arena_is_sorted() -> None:
+    from modin.pandas.io import from_map
+
+    frame = from_map(piece, range(PIECES))
+    ordered = frame.sort_values("x")
+    places = [0, 1, ROWS, PIECES * ROWS // 2, PIECES * ROWS - 1]
+    expected = np.sort(np.concatenate([piece(number).x.to_numpy() for number in range(PIECES)]))
+    assert plain(ordered.x.iloc[places]).tolist() == expected[places].tolist()
+    assert int(ordered.b.sum()) == int(frame.b.sum())
