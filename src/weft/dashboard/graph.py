@@ -42,7 +42,7 @@ def whole(tasks: Sequence[Task], limit: int = MOST_NODES) -> dict[str, Any]:
         {"id": task.id, "name": task.name or "?", "status": task.status, "depth": depth[task.id], "count": 1}
         for task in shown
     ]
-    return {"nodes": nodes, "edges": _rows(links), "left_out": len(tasks) - len(shown)}
+    return {"by": "task", "nodes": nodes, "edges": _rows(links), "left_out": len(tasks) - len(shown)}
 
 
 def collapsed(tasks: Sequence[Task], limit: int = MOST_NODES) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def collapsed(tasks: Sequence[Task], limit: int = MOST_NODES) -> dict[str, Any]:
         for name, count in kept.items()
     ]
     rows = [{**row, "count": counts[edge]} for row, edge in zip(_rows(counts), counts, strict=True)]
-    return {"nodes": nodes, "edges": rows, "left_out": len(names) - len(kept)}
+    return {"by": "function", "nodes": nodes, "edges": rows, "left_out": len(names) - len(kept)}
 
 
 def _rows(links: Iterable[Edge]) -> list[dict[str, Any]]:

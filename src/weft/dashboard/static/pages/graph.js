@@ -50,10 +50,8 @@ export function Graph() {
   const path = name ? `graph?name=${encodeURIComponent(name)}` : byTask ? "graph?by=task" : "graph";
   const { value, error } = usePoll(path, 2000);
   const isTasks = Boolean(name) || byTask;
-  const picked = (what) => {
-    if (what.dataType === "edge" || !what.data) return;
-    if (isTasks) setTask(what.data.id); else setName(what.data.id);
-  };
+  const choose = (id) => (value.by === "task" ? setTask(id) : setName(id)); // of what is shown, which may be a moment old
+  const picked = (what) => { if (what.dataType !== "edge" && what.data) choose(what.data.id); };
   const edges = value ? value.edges : [];
   return html`<div><${Problem} text=${error} />
     <div class="row">
@@ -69,7 +67,7 @@ export function Graph() {
     <details><summary>The same as a table</summary>
       <${Table} caption="Nodes of the graph" rows=${value ? value.nodes : null} columns=${[
         ["name", (node) => node.name], ["tasks", (node) => node.count], ["status", (node) => node.status],
-        ["", (node) => html`<button type="button" class="outline" onClick=${() => (isTasks ? setTask(node.id) : setName(node.id))}>open</button>`]]} />
+        ["", (node) => html`<button type="button" class="outline" onClick=${() => choose(node.id)}>open</button>`]]} />
       <${Table} caption="Edges of the graph" rows=${edges} columns=${[
         ["from", (edge) => edge.source], ["to", (edge) => edge.target], ["kind", (edge) => edge.kind], ["tasks", (edge) => edge.count || 1]]} /></details></div>`;
 }
