@@ -32,16 +32,19 @@ void Core::submit_call(Task* task, Entry* actor) {
         const std::string why = to->death;
         return fail_task(task, why);
     }
-    if (!to->watching) {
-        to->watching = true;
-        struct {
-            Id id;
-            ProcessId owner;
-        } body{to->id, actor->owner};
-        send(daemon_, Kind::ACTOR_WATCH, &body, sizeof body);
-    }
+    watch(to, actor->owner);
     to->queue.push_back(task);
     submit(task);
+}
+
+/// Have the daemon tell where it is, from now on.
+void Core::watch(ActorLink* to, ProcessId owner) {
+    if (std::exchange(to->watching, true)) return;
+    struct {
+        Id id;
+        ProcessId owner;
+    } body{to->id, owner};
+    send(daemon_, Kind::ACTOR_WATCH, &body, sizeof body);
 }
 
 /// Send what can go, in order: a call whose dependencies are missing holds up those behind it, unless they

@@ -554,6 +554,7 @@ class Core {
     void wake_stream(Stream* stream);
     // actors.cpp
     ActorLink* link(Id actor);
+    void watch(ActorLink* to, ProcessId owner);
     void flush_actor(ActorLink* link);
     void fail_creation(Task* task, const std::string& error);
     void actor_is_dead(ActorLink* link, const std::string& error);

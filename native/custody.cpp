@@ -65,11 +65,12 @@ std::vector<Entry*> Core::write_row(Entry* entry) {
     return entry->extra->row != 0 ? needs : std::vector<Entry*>{};
 }
 
-/// What its row says. False for a result of an actor or a stream that is not there yet: only its value can be
-/// handed on.
+/// What its row says. False for an item of a stream that is not there yet, and for a result of a call that
+/// may not be repeated: only its value can be handed on.
 bool Core::describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry*>& needs) {
     const auto can_be_told = [](const Task* task) {
-        return task != nullptr && task->actor == nullptr && (task->flags & (kIsCreation | kStreaming)) == 0;
+        if (task == nullptr || (task->flags & (kIsCreation | kStreaming)) != 0) return false;
+        return task->actor == nullptr || task->retries != 0;  // the actor may have done it already
     };
     head.id = entry->id;
     Task* task = nullptr;
@@ -103,7 +104,7 @@ bool Core::describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry
         if (!can_be_told(task)) return false;
         describe_task(entry, task, entry->cookie != 0 ? kTaskRow : kLineageRow, body, needs);
     }
-    if (task != nullptr) {
+    if (task != nullptr && task->actor == nullptr) {
         send_function(daemon_, task->function);
         head.function = task->function->key;
         head.shape = task->shape->id;
@@ -332,10 +333,13 @@ void Core::fail_orphan(Entry* entry) {
     char id[33];
     snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
     fail(entry,
-         error_value(ErrorCode::owner_died,
-                     "object " + std::string(id) +
-                         " is lost: the process that owned it died, and what it takes to make it again "
-                         "died with it. Return it from a task that may be retried, or keep its owner."));
+         error_value(
+             ErrorCode::owner_died,
+             "object " + std::string(id) +
+                 " is lost: the process that owned it died, and what it takes to make it again "
+                 "died with it. Return it from a task that may be retried, or keep its owner. (A call that "
+                 "was not "
+                 "answered yet is not made again with max_task_retries=0, and items of a stream are not.)"));
 }
 
 // ---- the adopter's side ---------------------------------------------------------------------------------
@@ -381,8 +385,15 @@ void Core::on_adopt(Cursor cursor) {
         adopt_row(all, row);
     for (auto& [id, task] : all.kept)
         keep(task);
-    for (auto& [id, task] : all.tasks)
-        submit(task);
+    for (auto& [id, task] : all.tasks) {
+        if (task->actor == nullptr) {
+            submit(task);
+            continue;
+        }
+        task->actor_entry = weak_actor(task->actor->id);
+        hold(task->actor_entry);
+        submit_call(task, task->actor_entry);
+    }
     for (AdoptedRow& row : all.rows) {
         if (row.entry->extra) {
             const std::vector<ProcessId> late = std::exchange(row.entry->extra->late_lends, {});
@@ -467,7 +478,8 @@ void Core::adopt_task(Adoption& all, const AdoptedRow& row, Cursor body) {
                              "again (max_retries=0)"));
         return;
     }
-    if (function(header.function) == nullptr || row.shape == 0) {  // what it needs died before it was told
+    const bool is_call = !header.actor.is_nil();
+    if (!is_call && (function(header.function) == nullptr || row.shape == 0)) {  // it died before it was told
         if (!entry->is_done()) fail_orphan(entry);
         return;
     }
@@ -478,8 +490,12 @@ void Core::adopt_task(Adoption& all, const AdoptedRow& row, Cursor body) {
         task->record.append(record, about.record_bytes);
         if (!is_lineage) ++task->header().attempt;
         task->name = body.text(about.name_bytes);
-        task->function = function(header.function);
-        task->shape = shape(row.shape);
+        if (is_call) {
+            task->actor = link(header.actor);
+        } else {
+            task->function = function(header.function);
+            task->shape = shape(row.shape);
+        }
         task->flags = about.flags;
         task->retries = about.retries > 0 && !is_lineage ? about.retries - 1 : about.retries;
         task->parent = root;

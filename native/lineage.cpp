@@ -206,6 +206,7 @@ void Core::run_again(Task* task, std::vector<Entry*>& missing) {
     }
     if (ActorLink* actor = task->actor) {
         if (actor->state == ActorLink::dead) return fail_task(task, std::string(actor->death));
+        watch(actor, daemon_);  // an heir to what it returned may never have called it
         actor->queue.push_back(task);
     }
     wait_for_arguments(task);

@@ -50,6 +50,9 @@ class Owner:
     def submit(self, folder: str, retries: int = 3) -> list[Any]:
         return [wait_for_file.options(max_retries=retries).remote(folder)]
 
+    def call(self, actor: Any, folder: str) -> list[Any]:
+        return [actor.answer.remote(folder)]
+
     def begin(self, folder: str) -> list[Any]:
         return [make_on_demand.remote(folder)]
 
@@ -57,6 +60,24 @@ class Owner:
         ref = double.options(**where).remote(double.options(**where).remote(make.options(**where).remote(1)))
         weft.wait([ref], fetch_local=False)
         return [ref]
+
+
+@weft.remote(num_cpus=0)
+class Slow:
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def answer(self, folder: str) -> int:
+        self.calls += 1
+        Path(folder, "started").touch()
+        while not Path(folder, "go").exists():
+            time.sleep(0.01)
+        return self.calls
+
+    def count(self) -> int:
+        return self.calls
 
 
 @weft.remote
@@ -108,6 +129,49 @@ def test_a_task_that_was_not_done_is_run_by_another(two_nodes: TwoNodes, tmp_pat
     lose_node(two_nodes)
     (tmp_path / "go").touch()
     assert weft.get(ref, timeout=30) == 5
+
+
+@pytest.mark.parametrize("loses_node", [True, False])
+def test_a_call_that_was_not_answered_is_made_again_by_another(
+    two_nodes: TwoNodes, tmp_path: Path, loses_node: bool
+) -> None:
+    actor = Slow.options(max_restarts=1, max_task_retries=-1).remote()
+    owner = Owner.options(**THERE).remote()
+    [ref] = weft.get(owner.call.remote(actor, str(tmp_path)))
+    pid = weft.get(owner.pid.remote())
+    wait_until((tmp_path / "started").exists)
+    if loses_node:
+        lose_node(two_nodes)
+    else:
+        os.kill(pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    assert weft.get(ref, timeout=30) in (1, 2)
+
+
+def test_a_call_that_is_made_again_by_another_takes_effect_once_where_that_counts(
+    two_nodes: TwoNodes, tmp_path: Path
+) -> None:
+    actor = Slow.options(checkpoint=1).remote()
+    owner = Owner.options(**THERE).remote()
+    [ref] = weft.get(owner.call.remote(actor, str(tmp_path)))
+    weft.get(owner.pid.remote())
+    wait_until((tmp_path / "started").exists)
+    lose_node(two_nodes)
+    (tmp_path / "go").touch()
+    assert weft.get(ref, timeout=30) == 1
+    assert weft.get(actor.count.remote(), timeout=30) == 1
+
+
+def test_a_call_that_may_not_be_made_twice_is_told_lost(two_nodes: TwoNodes, tmp_path: Path) -> None:
+    actor = Slow.remote()
+    owner = Owner.options(**THERE).remote()
+    [ref] = weft.get(owner.call.remote(actor, str(tmp_path)))
+    weft.get(owner.pid.remote())
+    wait_until((tmp_path / "started").exists)
+    lose_node(two_nodes)
+    (tmp_path / "go").touch()
+    with pytest.raises(weft.exceptions.OwnerDiedError, match="max_task_retries=0"):
+        weft.get(ref, timeout=30)
 
 
 def test_a_task_that_may_not_run_twice_is_told_lost(two_nodes: TwoNodes, tmp_path: Path) -> None:
