@@ -9,8 +9,9 @@
 /// in
 ///        the sender's one FIFO channel to the owner).
 /// OWN-3  A borrower returns exactly the counts that it was given.
-/// SUB-1  A task is in exactly one place: waiting for dependencies, in its shape's queue, on a lease, in its
-///        actor's queue or flight, or kept as lineage.
+/// SUB-1  A task is in exactly one place: waiting for dependencies or for a larger shape, in its shape's
+/// queue, on
+///        a lease, in its actor's queue or flight, or kept as lineage.
 /// LIN-1  A task is kept as lineage, in memory or in the lineage file, as long as an object in the arena that
 ///        it made is owned here.
 /// LIN-2  An entry with a lineage hold stays, without its value when nobody has use for that and it can be
@@ -73,6 +74,7 @@ struct EntryExtra {
     std::vector<Task*> dependents;   ///< tasks of this process that wait for it
     std::vector<ProcessId> wanters;  ///< borrowers to send the value to
     std::vector<PyObject*> callbacks;
+    std::vector<PyObject*> on_freed;                      ///< called when the object is gone
     std::vector<std::pair<uint64_t, int64_t>> borrowers;  ///< counts by process key; never a zero
     uint32_t row = 0;                                     ///< in the ledger, 0 for none
     uint32_t needed = 0;                                  ///< other rows that name it
@@ -190,6 +192,9 @@ struct Incoming {
 
 /// The kind of the event that tells of the first long wait.
 constexpr uint16_t kWaitsLong = 0xfffe;
+/// The kind of the event that tells of a task whose worker was stopped for memory: u64 cookie, u32 shape, u32
+/// 0, the reason. It waits for retry_in().
+constexpr uint16_t kWantsMemory = 0xfffc;
 /// The kind of the event that tells, in words, that lineage had to be forgotten.
 constexpr uint16_t kLineageForgotten = 0xfffd;
 
@@ -336,6 +341,8 @@ class Core {
     void submit(Task* task);
     void submit_call(Task* task, Entry* actor);
     void submit_creation(Task* task);
+    /// A task that waits for a larger shape is queued there. The mutex is held.
+    void retry_in(uint64_t cookie, uint32_t shape);
     uint64_t ask_space(uint64_t bytes);
 
     // -- explain.cpp --

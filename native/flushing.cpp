@@ -176,14 +176,15 @@ bool Core::describe_need(LineageFile::Batch& batch, Entry* entry, Buffer& out) {
     need.owner = entry->owner;
     const bool is_small =
         entry->owned && entry->where == Where::inlined && (!entry->extra || entry->extra->nested.empty());
-    // A row, here or on another node, names it.
-    const bool is_written_down = entry->extra && (entry->extra->row != 0 || entry->extra->needed != 0 ||
-                                                  !entry->extra->deposits.empty());
+    // A row, here or on another node, names it, or somebody waits for its end.
+    const bool must_stay =
+        entry->extra && (entry->extra->row != 0 || entry->extra->needed != 0 ||
+                         !entry->extra->deposits.empty() || !entry->extra->on_freed.empty());
     if (entry->flushed != 0) {
         need.position = entry->flushed;
         lineage_file_.refer(entry->flushed, &batch);
         out.add(need);
-        return is_written_down && batch.inputs.insert(entry).second;
+        return must_stay && batch.inputs.insert(entry).second;
     } else if (!entry->owned && !entry->is_actor) {
         need.kind = kBorrowed;
         out.add(need);

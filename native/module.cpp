@@ -121,6 +121,16 @@ void detach() {
     Py_XDECREF(host);
 }
 
+void on_freed(nb::handle ref, nb::object callback) {
+    if (!is_ref(ref.ptr())) throw nb::type_error("on_freed wants an ObjectRef");
+    Entry* entry = entry_of(ref.ptr());
+    if (entry == nullptr) throw nb::python_error();
+    Core& core = need();
+    PyObject* owned = callback.inc_ref().ptr();
+    std::lock_guard lock(core.mutex());
+    entry->more().on_freed.push_back(owned);
+}
+
 void on_ready(nb::handle ref, nb::object callback) {
     if (!is_ref(ref.ptr())) throw nb::type_error("on_ready wants an ObjectRef");
     Entry* entry = entry_of(ref.ptr());
@@ -275,6 +285,12 @@ NB_MODULE(_native, m) {
         core.define_function(key, std::string(payload.c_str(), payload.size()));
     });
     m.def("on_ready", &on_ready);
+    m.def("on_freed", &on_freed);
+    m.def("retry_in", [](uint64_t cookie, uint32_t shape) {
+        Core& core = need();
+        std::lock_guard lock(core.mutex());
+        core.retry_in(cookie, shape);
+    });
     m.def("send", [](int kind, nb::bytes payload) {
         Core& core = need();
         std::lock_guard lock(core.mutex());

@@ -113,6 +113,8 @@ void Core::finish_entry(Entry* entry) {
     if (!extra->deposits.empty()) withdraw(entry->id, extra->deposits);
     for (PyObject* callback : extra->callbacks)
         push_event({0xffff, {}, callback});
+    for (PyObject* callback : extra->on_freed)
+        push_event({0xffff, {}, callback});
     dropped_.insert(dropped_.end(), extra->nested.begin(), extra->nested.end());
     if (extra->stream)
         dropped_.insert(dropped_.end(), extra->stream->items.begin(), extra->stream->items.end());

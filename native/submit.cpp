@@ -383,6 +383,7 @@ void Core::lease_lost(Lease* lease, const std::string& reason) {
     Shape* shape = lease->shape;
     std::erase(shape->leases, lease);
     leases_.erase(lease->id);
+    const bool for_memory = reason.starts_with("stopped for memory: ");
     // The first one ran; the others had not started and lose nothing.
     for (auto it = flight.rbegin(); it != flight.rend(); ++it) {
         Task* task = *it;
@@ -397,7 +398,6 @@ void Core::lease_lost(Lease* lease, const std::string& reason) {
                 fail_task(task, error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled"));
                 continue;
             }
-            const bool for_memory = reason.starts_with("stopped for memory: ");
             fail_task(
                 task,
                 error_value(for_memory ? ErrorCode::stopped_for_memory : ErrorCode::worker_crashed,
@@ -407,9 +407,26 @@ void Core::lease_lost(Lease* lease, const std::string& reason) {
                                 "killed for memory, ask for more with .options(memory=...)."));
             continue;
         }
+        if (ran && for_memory) {
+            Buffer body;
+            body.add(task->cookie());
+            body.add(shape->id);
+            body.add(uint32_t(0));
+            push_event({kWantsMemory, std::string(body.data(), body.size()) + reason});
+            continue;
+        }
         shape->queue.push_front(task);
     }
     pump_shape(shape);
+}
+
+void Core::retry_in(uint64_t cookie, uint32_t number) {
+    Task* task = task_at(cookie);
+    if (task == nullptr) return;  // it was cancelled meanwhile
+    task->shape = shape(number);
+    if (!task->shape->refusal.empty()) return fail_task(task, task->shape->refusal);
+    task->shape->queue.push_front(task);
+    pump_shape(task->shape);
 }
 
 bool Core::retry(Task* task) {

@@ -327,6 +327,13 @@ def title_prefix(prefix: str) -> None:
 def exit_worker() -> None:
     """This worker ends once the current task is answered."""
 
+def on_freed(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
+    """Call back, in the core's own thread, when no ref to an object of this process is left anywhere. Nobody does when
+    the process ends, or another takes the object over from it."""
+
+def retry_in(cookie: int, shape: int) -> None:
+    """Queue a task again whose worker was stopped for memory, among those of that shape."""
+
 def on_ready(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
     """Run it on the callback thread once the ref is ready (soon, when it is already)."""
 

@@ -111,6 +111,24 @@ def test_a_durable_value_that_can_not_be_written_says_why(nodes: ThreeNodes) -> 
         moved.rename(folder)
 
 
+def test_the_file_of_a_durable_value_goes_with_its_last_ref(tmp_path: Path) -> None:
+    def files() -> list[Path]:
+        return [path for path in tmp_path.rglob("value-*") if path.is_file()]
+
+    weft.init(num_cpus=1, storage=str(tmp_path))
+    try:
+        kept, dropped = weft.put(np.full(SIZE, 1), durable=True), weft.put(np.full(SIZE, 2), durable=True)
+        assert len(files()) == 2
+        holder = weft.put([dropped])
+        del dropped
+        assert len(files()) == 2
+        del holder
+        wait_until(lambda: len(files()) == 1)
+        assert weft.get(kept).sum() == SIZE
+    finally:
+        weft.shutdown()
+
+
 def test_a_durable_value_of_one_node_needs_no_cluster(tmp_path: Path) -> None:
     weft.init(num_cpus=1, storage=str(tmp_path))
     try:
@@ -126,13 +144,13 @@ def test_a_durable_value_of_one_node_needs_no_cluster(tmp_path: Path) -> None:
 def test_what_a_killed_cluster_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "storage": str(tmp_path)})
     weft.init(address=cluster.address)
-    weft.put(1, durable=True)
+    kept = weft.put(1, durable=True)  # its file would go with it
     assert cluster.head_node is not None
     [left] = tmp_path.glob("weft-storage-*/*")
     os.kill(cluster.head_node.pid, signal.SIGKILL)
     weft.shutdown()
     cluster.shutdown()
-    assert left.exists()
+    assert left.exists(), kept
     weft.init(num_cpus=1, storage=str(tmp_path))
     try:
         weft.put(1, durable=True)

@@ -67,6 +67,37 @@ def test_a_task_that_may_be_retried_is(tmp_path: Path) -> None:
     assert weft.get(greedy_once.remote()) == "second"
 
 
+def test_a_task_that_is_tried_again_has_as_much_memory_set_aside_as_it_took(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    @weft.remote(max_retries=1)
+    def greedy_once() -> float:
+        if mark.exists():
+            return weft.cluster_resources()["memory"] - weft.available_resources()["memory"]
+        mark.touch()
+        fill(TOO_MUCH)
+        return -1.0
+
+    assert weft.get(greedy_once.remote()) >= LIMIT
+
+
+def test_no_more_memory_is_asked_for_than_the_node_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weft.shutdown()
+    monkeypatch.setenv("WEFT_MEMORY_LIMIT", str(LIMIT))
+    weft.init(num_cpus=1, resources={"memory": 200 << 20})
+    mark = tmp_path / "mark"
+
+    @weft.remote(max_retries=1)
+    def greedy_once() -> float:
+        if mark.exists():
+            return weft.available_resources().get("memory", 0.0)
+        mark.touch()
+        fill(TOO_MUCH)
+        return -1.0
+
+    assert weft.get(greedy_once.remote()) == 0.0
+
+
 def test_an_actor_says_why_it_died() -> None:
     @weft.remote
     class Greedy:

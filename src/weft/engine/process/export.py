@@ -10,13 +10,17 @@ Runs on whichever thread submits first.
 from __future__ import annotations
 
 import hashlib
+import struct
 import threading
 import warnings
 from typing import Any
 
+import msgspec
+
 from weft import _native
 from weft.engine.process import context_state, rpc, serialize
 from weft.engine.process.options import Placement
+from weft.engine.state.memory_pressure import more_memory, peak_of
 from weft.engine.wire.messages import DefineShape
 from weft.exceptions import WeftError
 
@@ -26,6 +30,9 @@ MOST_BYTES = 95 * 2**20
 _lock = threading.Lock()
 _session = 0
 _shapes: dict[Any, int] = {}
+_defined: dict[int, DefineShape] = {}
+_MEMORY_EVENT = struct.Struct("<QI4x")
+"""The task's cookie and its shape; a reason follows."""
 
 
 def pickle_definition(value: object, subject: str) -> bytes:
@@ -104,9 +111,38 @@ def define_shape(placement: Placement, name: str) -> int:
         if _session != _native.session():
             _session = _native.session()
             _shapes.clear()
+            _defined.clear()
         shape = _shapes.get(key)
         if shape is None:
-            shape = len(_shapes) + 1
-            rpc.send(DefineShape(shape, placement.resources, runtime_env, strategy, name))
-            _shapes[key] = shape
+            shape = _define(key, DefineShape(0, placement.resources, runtime_env, strategy, name))
     return shape
+
+
+def _define(key: Any, definition: DefineShape) -> int:
+    shape = len(_shapes) + 1
+    _defined[shape] = msgspec.structs.replace(definition, shape=shape)
+    rpc.send(_defined[shape])
+    _shapes[key] = shape
+    return shape
+
+
+def retry_with_more_memory(payload: bytes) -> None:
+    """A task's worker was stopped for memory: it is tried again where more is free.
+
+    In a placement group it is tried again as it was: its bundle has what it has."""
+    cookie, shape = _MEMORY_EVENT.unpack_from(payload)
+    try:
+        reason = payload[_MEMORY_EVENT.size :].decode()
+        with _lock:
+            if (known := _defined.get(shape)) is not None and known.strategy.get("kind") != "placement_group":
+                shape = _larger(known, reason)
+    finally:
+        _native.retry_in(cookie, shape)
+
+
+def _larger(known: DefineShape, reason: str) -> int:
+    wanted = more_memory(known.resources.get("memory", 0.0), peak_of(reason))
+    resources = {**known.resources, "memory": float(wanted)}
+    key = ("memory", known.shape, wanted)
+    found = _shapes.get(key)
+    return found or _define(key, msgspec.structs.replace(known, resources=resources, is_memory_soft=True))

@@ -35,6 +35,8 @@ CANCEL = 70
 """The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
 WAITS_LONG = 0xFFFE
 """The kind of the event that tells that a wait has lasted for a second."""
+WANTS_MEMORY = 0xFFFC
+"""The kind of the event that tells of a task whose worker was stopped for memory, and that is to be tried again."""
 LINEAGE_FORGOTTEN = 0xFFFD
 """The kind of the event that tells, in words, that lineage had to be forgotten."""
 _events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged | Tell | TellWaits | BreakWait)
@@ -77,6 +79,11 @@ class Host:
             return
         if kind == WAITS_LONG:
             rpc.send(Request(0, "waits_long"))
+            return
+        if kind == WANTS_MEMORY:
+            from weft.engine.process import export
+
+            export.retry_with_more_memory(payload)
             return
         if kind == LINEAGE_FORGOTTEN:
             self.warn(payload.decode())

@@ -7,6 +7,8 @@ reads from a file in the cluster's storage folder: when its bytes are lost, they
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import pickle
 import warnings
@@ -145,8 +147,15 @@ def _write(value: Any) -> ObjectRef[Any]:
     here = _OnNode(cluster.own_node_id(), soft=True)
     read = remote(_read).options(name="weft.put: durable value", num_cpus=0, max_retries=-1, scheduling_strategy=here)
     ref: ObjectRef[Any] = read.remote(path, refs)
+    _native.on_freed(ref, functools.partial(_remove, path))
     wait([ref])
     return ref
+
+
+def _remove(path: str) -> None:
+    """Nobody can ask for the value any more. What is left, for a process that died had it, goes with the cluster."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _read(path: str, refs: list[ObjectRef[Any]]) -> Any:

@@ -14,6 +14,7 @@ Drivers are never stopped. One at a time: the next only when the last is gone an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -90,6 +91,25 @@ def _reason(one: Candidate, usage: Usage) -> str:
         f"{STOPPED}pid {one.pid} held {_size(one.bytes)} (peak {_size(one.peak_bytes)}) when "
         f"{_size(usage.used_bytes)} of the {_size(usage.limit_bytes)} that its node may use were taken"
     )
+
+
+def peak_of(reason: str) -> int:
+    """What such a reason says, in bytes; about.
+
+    >>> peak_of("stopped for memory: pid 7 held 5 MiB (peak 1.5 GiB) when 9.0 GiB of the 9.5 GiB that ...") == 3 << 29
+    True
+    """
+    found = re.search(r"\(peak ([\d.]+) ([MG])iB\)", reason)
+    return 0 if found is None else int(float(found[1]) * (1 << (20 if found[2] == "M" else 30)))
+
+
+def more_memory(had: float, peak: int) -> int:
+    """What a task asks for when it is tried again, after it was stopped while it asked for `had` bytes.
+
+    >>> more_memory(0, 100 << 20) == 125 << 20, more_memory(1 << 30, 100 << 20) == 2 << 30
+    (True, True)
+    """
+    return max(int(2 * had), peak + peak // 4)
 
 
 def _size(count: int) -> str:

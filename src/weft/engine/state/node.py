@@ -130,12 +130,20 @@ class NodeState(Succession):
         amounts: Amounts = ()
         try:
             amounts = to_amounts(given.resources)
+            if given.is_memory_soft:
+                amounts = self._with_memory_there_is(amounts)
             refusal = self._misfit(amounts)
         except ValueError as error:
             refusal = str(error)
         if refusal:
             refusal = _refusal(f"task {given.name}" if given.name else "the task", refusal)
         self._shapes[event.process, given.shape] = Shape(amounts, given.runtime_env, refusal, given.strategy)
+
+    def _with_memory_there_is(self, amounts: Amounts) -> Amounts:
+        views = [] if self.cluster is None else self.cluster.nodes.values()
+        most = max([self.resources.total.get("memory", 0), *(view.total.get("memory", 0) for view in views)])
+        limited = [(name, min(amount, most) if name == "memory" else amount) for name, amount in amounts]
+        return tuple((name, amount) for name, amount in limited if amount)
 
     def shape_of(self, process: Process, number: int) -> Shape | None:
         """What a process calls by that number."""

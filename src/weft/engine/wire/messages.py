@@ -28,6 +28,8 @@ class DefineShape(Message):
     """The scheduling strategy, {"kind": "default"} when empty."""
     name: str = ""
     """Of the function that needs it, for messages to people."""
+    is_memory_soft: bool = False
+    """Where no node has that much memory, all that the largest one has is enough."""
 
 
 class Happening(msgspec.Struct, frozen=True, array_like=True):
