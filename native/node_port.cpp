@@ -311,8 +311,11 @@ bool NodePort::spill_one(uint32_t index, int file) {
     if (!entry.state.compare_exchange_strong(sealed, phase(Phase::spilling))) return false;
     const uint32_t generation = entry.generation.load();
     const uint64_t offset = file_end_;
-    const bool moved =
-        no_pins(entry) && write_all(file, segment_->granule_data(entry.first_granule), entry.bytes, offset);
+    bool moved = no_pins(entry);
+    if (moved && !write_all(file, segment_->granule_data(entry.first_granule), entry.bytes, offset)) {
+        spill_errno_ = errno;
+        moved = false;
+    }
     entry.file_offset = offset;
     // The owner may have deleted it meanwhile: its flag stays.
     const uint32_t next = phase(moved ? Phase::spilled : Phase::sealed);
@@ -342,9 +345,10 @@ uint64_t NodePort::spill(uint64_t wanted_bytes, int file) {
     // The largest first: fewest objects pay the way to disk and back.
     std::sort(candidates.begin(), candidates.end(), std::greater<>());
     uint64_t freed = 0;
+    spill_errno_ = 0;
     const int64_t began_ns = now_ns();
     for (const auto& [bytes, index] : candidates) {
-        if (freed >= wanted_bytes) break;
+        if (freed >= wanted_bytes || spill_errno_ != 0) break;
         if (spill_one(index, file)) freed += bytes;
     }
     if (freed != 0) record(EventKind::SPILLED, began_ns, now_ns() - began_ns, freed, {});

@@ -76,6 +76,8 @@ class NodePort {
     void remove(uint32_t entry, uint32_t generation) { arena_.remove({entry, generation, 0}); }
 
     uint64_t spill(uint64_t wanted_bytes, int file);
+    /// What the disk refused the last spill with; 0 when it took all.
+    int spill_errno() const { return spill_errno_; }
     std::pair<bool, std::string> restore(uint32_t entry, uint32_t generation, int file);
     /// Give the memory of free granules back to the system; how many bytes were looked at.
     uint64_t trim();
@@ -123,6 +125,7 @@ class NodePort {
     std::vector<Received> received_;
     std::vector<Spilled> spilled_;
     uint64_t file_end_ = 0;
+    int spill_errno_ = 0;
     uint32_t vain_lingers_ = 0;  ///< in a row
 };
 

@@ -155,6 +155,7 @@ void add_node_port(nb::module_& m) {
             },
             nb::arg("kind"), nb::arg("at_ns"), nb::arg("duration_ns"), nb::arg("bytes"), nb::arg("name") = "")
         .def("spill", &NodePort::spill, nb::call_guard<nb::gil_scoped_release>())
+        .def("spill_errno", &NodePort::spill_errno)
         .def("restore", &NodePort::restore, nb::call_guard<nb::gil_scoped_release>())
         .def("reserve_proxy",
              [](NodePort& p) {

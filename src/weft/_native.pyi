@@ -54,6 +54,8 @@ class NodePort:
         """An event of the daemon's own."""
     def spill(self, wanted_bytes: int, file_fd: int) -> int:
         """Move unpinned sealed objects to the end of the file until so many bytes are free; what was freed."""
+    def spill_errno(self) -> int:
+        """What the disk refused the last spill with; 0 when it took all."""
     def restore(self, entry: int, generation: int, file_fd: int) -> tuple[bool, str]:
         """Bring a spilled object back; (False, why) when there is no room or it cannot be read."""
     def trim(self) -> int:

@@ -66,7 +66,7 @@ class Objects:
         self.imports: dict[Entry, Import] = {}
         self._by_origin: dict[Origin, Entry] = {}
         self.exports: dict[Entry, set[int]] = {}
-        self.pulls = Pulls(port, spilling, send, drop_chunks, self._pull_ended)
+        self.pulls = Pulls(port, loop, spilling, send, drop_chunks, self._pull_ended)
         self._is_sweeping = False
         self.moved: dict[Origin, GlobalObject] = {}
         """Where objects of nodes that have left are now."""

@@ -18,6 +18,8 @@ from typing import TypeAlias
 
 from weft import _native
 from weft.engine.cluster.transport import NodeLink
+from weft.engine.node.loop import Loop
+from weft.engine.node.room import RETRY_S, WAIT_S
 from weft.engine.node.spilling import Spilling
 from weft.engine.observe import events
 from weft.engine.state.admission import Admission
@@ -27,6 +29,7 @@ from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK_BYTES
 from weft.engine.wire.link_messages import GlobalObject
 
+DAEMON_SLOT = 0
 STRIPE_BYTES = 16 << 20
 """A part of an object that is worth a source of its own."""
 Entry: TypeAlias = tuple[int, int]
@@ -124,13 +127,18 @@ class Pulls:
     def __init__(
         self,
         port: _native.NodePort,
+        loop: Loop,
         spilling: Spilling,
         send: Callable[[int, lm.AnyMessage], bool],
         drop_chunks: Callable[[int], None],
         on_end: Callable[[Entry, str], None],
     ) -> None:
         self._port = port
+        self._loop = loop
         self._spilling = spilling
+        self._stuck_since: float | None = None
+        """Since when nothing could be pulled for want of room."""
+        self._is_waiting = False
         self._send = send
         """To the node of that number; False when there is no link to it."""
         self._drop_chunks = drop_chunks
@@ -138,6 +146,7 @@ class Pulls:
         self._on_end = on_end
         """Of (entry, why it failed: GONE, LOST, a sentence, or empty)."""
         self._pulls: dict[int, Pull] = {}
+        spilling.has_arrivals = lambda: any(pull.view is not None for pull in self._pulls.values())
         self._by_entry: dict[Entry, Pull] = {}
         self._numbers = itertools.count(1)
         self._admission: Admission[int] = Admission()
@@ -172,10 +181,32 @@ class Pulls:
 
     def _go_on(self, admitted: list[int]) -> None:
         for number in admitted:
+            self._stuck_since = None
             self._ask(self._pulls[number])
+        if not self._admission.is_stuck or self._waits_for_room():
+            return
         if (hopeless := self._admission.take_hopeless()) is not None:
-            size = self._pulls[hopeless].size
-            self._end(hopeless, f"there is no room for its {size} bytes in this node's object store")
+            size, why = self._pulls[hopeless].size, self._spilling.trouble
+            text = f"there is no room for its {size} bytes in this node's object store"
+            self._end(hopeless, f"{text}, and {why}" if why else text)
+
+    def _waits_for_room(self) -> bool:
+        """As long as others read what could make room, or the disk is full, for a while."""
+        now = self._loop.now()
+        if self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > WAIT_S:
+            return False
+        if not (self._spilling.trouble or self._port.is_read_by_others(DAEMON_SLOT)):
+            return False
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._loop.call_later(RETRY_S, self._try_again)
+        return True
+
+    def _try_again(self) -> None:
+        self._is_waiting = False
+        self._go_on(self._admission.tried_again(self._claim))
 
     def _ask(self, pull: Pull) -> None:
         """For sources of what is missing."""

@@ -45,10 +45,13 @@ class RoomRequests:
 
         def try_it() -> None:
             answer = attempt(payload)
-            may_come = self._spilling.trouble or self._port.is_read_by_others(process[0])
-            if answer is None and may_come and self._loop.now() < deadline:
+            if answer is None and self._may_come(process) and self._loop.now() < deadline:
                 self._loop.call_later(RETRY_S, try_it)
             else:
                 self._port.send(*process, kind, answer or refuse(payload))
 
         try_it()
+
+    def _may_come(self, process: Process) -> bool:
+        spilling = self._spilling
+        return bool(spilling.trouble) or spilling.has_arrivals() or self._port.is_read_by_others(process[0])

@@ -23,7 +23,10 @@ _LARGER = "Cut it into parts, or start with a larger one, as in weft.init(object
 def temporary_folder() -> str:
     import tempfile  # costs milliseconds, and most nodes never spill
 
-    return tempfile.gettempdir()
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:  # it writes a file to find out, and the disk is full
+        return os.environ.get("TMPDIR") or "/tmp"
 
 
 class Spilling:
@@ -36,6 +39,8 @@ class Spilling:
         self._fd = -1
         self.trouble = ""
         """What the disk refused the last object with; empty when it took it."""
+        self.has_arrivals: Callable[[], bool] = lambda: False
+        """Whether memory is taken by objects that are on their way here, and can be spilled once they are whole."""
         text = os.environ.get(VARIABLE, "")
         if text and not text.isdigit():
             raise ValueError(f"{VARIABLE} must be a number of bytes, but got {text!r}")
@@ -100,6 +105,8 @@ class Spilling:
                 if not self._has_room(wanted):
                     return 0
             freed = self._port.spill(wanted, self._file())
+            if not freed and (code := self._port.spill_errno()):
+                raise OSError(code, os.strerror(code))
         except OSError as error:
             self.trouble = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
             raise

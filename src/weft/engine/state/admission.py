@@ -1,7 +1,7 @@
 """How many objects a node pulls at once, so that what is on its way always has memory set aside for it.
 
 Pure. Memory is claimed before the first byte is asked for. What finds none waits in line until another pull ends; when
-none is under way, waiting would not help, and it fails.
+none is under way, only others could make room, and whoever knows of none lets it fail.
 
 >>> sizes, room = {"a": 60, "b": 60, "c": 40}, [100]
 >>> def claim(key):
@@ -47,9 +47,18 @@ class Admission(Generic[Key]):
             self._waiting.remove(key)
         return self._admit(claim)
 
+    def tried_again(self, claim: Callable[[Key], bool]) -> list[Key]:
+        """There may be room now. What may begin."""
+        return self._admit(claim)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether something waits though nothing is under way that could make room."""
+        return bool(self._waiting) and not self._active
+
     def take_hopeless(self) -> Key | None:
         """What waits first though nothing is under way that could make room; it waits no longer. Then say `ended`."""
-        return self._waiting.popleft() if self._waiting and not self._active else None
+        return self._waiting.popleft() if self.is_stuck else None
 
     def _admit(self, claim: Callable[[Key], bool]) -> list[Key]:
         begun: list[Key] = []
