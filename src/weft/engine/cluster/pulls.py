@@ -146,7 +146,6 @@ class Pulls:
         self._on_end = on_end
         """Of (entry, why it failed: GONE, LOST, a sentence, or empty)."""
         self._pulls: dict[int, Pull] = {}
-        spilling.has_arrivals = lambda: any(pull.view is not None for pull in self._pulls.values())
         self._by_entry: dict[Entry, Pull] = {}
         self._numbers = itertools.count(1)
         self._admission: Admission[int] = Admission()
@@ -159,6 +158,10 @@ class Pulls:
         pull = Pull(next(self._numbers), entry, origin)
         self._pulls[pull.number] = self._by_entry[entry] = pull
         self._go_on(self._admission.asked(pull.number, self._claim))
+
+    def has_arrivals(self) -> bool:
+        """Whether memory is taken by objects that are on their way here, and can be spilled once they are whole."""
+        return any(pull.view is not None for pull in self._pulls.values())
 
     def is_pulled(self, entry: Entry) -> bool:
         return entry in self._by_entry

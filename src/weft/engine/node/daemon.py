@@ -96,7 +96,7 @@ class NodeDaemon:
         self.functions = FunctionTable(self.tables)
         self._output = WorkerOutput(self.loop, self._deliver_output)
         self.spilling = Spilling(port, self._name_of_slot)
-        self._room = RoomRequests(port, self.loop, self.spilling)
+        self._room = RoomRequests(port, self.loop, self.spilling, self._has_arrivals)
         self.requests = self._make_requests(config)
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
@@ -430,6 +430,9 @@ class NodeDaemon:
 
     def _worker_exited(self, process: Process, pid: int, status: int) -> None:
         self.died(process, self._stopped.pop(process, f"{how_ended(status)} (pid {pid})"), status)
+
+    def _has_arrivals(self) -> bool:
+        return self.cluster is not None and self.cluster.objects.pulls.has_arrivals()
 
     def _stop_for_memory(self, process: Process, reason: str) -> None:
         self._stopped[process] = reason

@@ -22,10 +22,14 @@ RETRY_S = 0.02
 class RoomRequests:
     """All processes that want memory for a new object, or a spilled one back."""
 
-    def __init__(self, port: _native.NodePort, loop: Loop, spilling: Spilling) -> None:
+    def __init__(
+        self, port: _native.NodePort, loop: Loop, spilling: Spilling, has_arrivals: Callable[[], bool]
+    ) -> None:
+        """`has_arrivals`: whether objects are on their way to this node's memory."""
         self._port = port
         self._loop = loop
         self._spilling = spilling
+        self._has_arrivals = has_arrivals
 
     def need_space(self, process: Process, payload: bytes) -> None:
         self._attempt(process, kinds.SPACE, payload, self._spilling.need_space, self._spilling.refuse_space)
@@ -53,5 +57,5 @@ class RoomRequests:
         try_it()
 
     def _may_come(self, process: Process) -> bool:
-        spilling = self._spilling
-        return bool(spilling.trouble) or spilling.has_arrivals() or self._port.is_read_by_others(process[0])
+        is_waited_for = bool(self._spilling.trouble) or self._has_arrivals()
+        return is_waited_for or self._port.is_read_by_others(process[0])

@@ -39,8 +39,6 @@ class Spilling:
         self._fd = -1
         self.trouble = ""
         """What the disk refused the last object with; empty when it took it."""
-        self.has_arrivals: Callable[[], bool] = lambda: False
-        """Whether memory is taken by objects that are on their way here, and can be spilled once they are whole."""
         text = os.environ.get(VARIABLE, "")
         if text and not text.isdigit():
             raise ValueError(f"{VARIABLE} must be a number of bytes, but got {text!r}")
