@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from clusters import wait_until
 
 import weft
 from weft.cluster_utils import Cluster, ClusterNode
-from weft.engine.cluster import launch
+from weft.engine.cluster import estates, launch
 from weft.engine.cluster.client import Client
 from weft.engine.wire import link_messages as lm
 from weft.testing.network import Network, is_available
@@ -139,6 +140,9 @@ def test_calls_end_when_only_the_link_to_the_actors_node_breaks_and_go_on_later(
     while answer is None:
         with contextlib.suppress(weft.exceptions.ActorUnavailableError):
             answer = weft.get(caller.add.remote(), timeout=60)
+    until = time.monotonic() + estates.DOUBTS * estates.DOUBT_S
+    wait_until(lambda: time.monotonic() > until)  # so long the head doubts before it lets one of two nodes go
+    assert weft.get(caller.add.remote(), timeout=60) > answer
     assert all(node["Alive"] for node in weft.nodes())
 
 

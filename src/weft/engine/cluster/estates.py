@@ -64,6 +64,8 @@ class EstatesShell:
         self._unsettled: dict[int, None] = {}
         """Nodes that are dead, and whose estates are not settled."""
         self._settled: set[int] = set()
+        self._found: set[tuple[int, int]] = set()
+        """Nodes that had lost each other and are linked again, as the first one says; of a head."""
         self._watched: set[Process] = set()
         """Processes of this node that are dying and are known on others."""
         self._own: dict[Estate, tuple[tuple[Process, ...], list[Row]]] = {}
@@ -187,10 +189,13 @@ class EstatesShell:
 
     def linked(self, node: int) -> None:
         self._settled.discard(node)
+        if node in self._unsettled and not self._shell.is_head and (head := self._shell.members.head) is not None:
+            self._shell.members.send(head, lm.FoundAgain(node))
 
     def node_gone(self, node: int) -> None:
         """After all of its processes are known to be dead."""
         self._sent = {sent for sent in self._sent if sent[0] != node}
+        self._found = {pair for pair in self._found if node not in pair}
         for number, (nodes, _) in list(self._fences.items()):
             if node in nodes:
                 self._answered(number, node)
@@ -232,7 +237,12 @@ class EstatesShell:
         return [self._shell.names.number, *self._shell.members.links]
 
     def rows_came(self, link: NodeLink, message: lm.RowsLeft) -> None:
+        self._found.discard((link.peer, message.estate[0]))
         self._rows_came(link.peer, message)
+
+    def found_again(self, one: int, other: int) -> None:
+        """They had lost each other for so long that what they had of each other is given up; but both live on."""
+        self._found.add((one, other))
 
     def _rows_came(self, node: int, message: lm.RowsLeft, doubts: int = DOUBTS) -> None:
         heading = self._shell.heading
@@ -242,7 +252,10 @@ class EstatesShell:
             return
         estate = message.estate
         if estate[0] in self._shell.members.links:  # this node has not noticed yet; or only a link is lost
-            if doubts:
+            if (node, estate[0]) in self._found:
+                self._found.discard((node, estate[0]))
+                self._shell.members.send(node, lm.EstateSettled(estate, []))
+            elif doubts:
                 self._daemon.loop.call_later(DOUBT_S, lambda: self._rows_came(node, message, doubts - 1))
             elif node in self._shell.members.links:
                 self._part(node, estate[0])

@@ -418,6 +418,12 @@ class RowsLeft(LinkMessage, frozen=True):
     shapes: list[LeftShape]
 
 
+class FoundAgain(LinkMessage, frozen=True):
+    """To the head, after RowsLeft: there is a link to that node again."""
+
+    node: int
+
+
 class NameOrphans(LinkMessage, frozen=True):
     """Who decides to all nodes: which of your processes refer to objects of these dead? OrphansNamed answers."""
 
@@ -512,6 +518,7 @@ AnyMessage: TypeAlias = (
     | Deposit
     | Withdraw
     | RowsLeft
+    | FoundAgain
     | NameOrphans
     | OrphansNamed
     | AdoptEstate
