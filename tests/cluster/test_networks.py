@@ -22,6 +22,9 @@ from weft.testing.network import Network, is_available
 
 MIB = 1 << 20
 FAR = {"resources": {"far": 1}}
+NOTICED_S = 3.0
+"""So long after one side of a link has taken the other for lost, the other has, too. A line that is mended between
+these two moments is not covered yet: see design 10."""
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,12 @@ def cluster(network: Network) -> Iterator[Cluster]:
             print(f"{node}, its daemon's status {node._running.process.poll()}: {node.log()}")
         weft.shutdown()
         made.shutdown()
+
+
+def wait_for_s(seconds: float) -> None:
+    """Until the nodes have had so long: what they have noticed can not be asked from outside their network."""
+    until = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > until)
 
 
 @weft.remote(max_retries=0)
@@ -135,13 +144,13 @@ def test_calls_end_when_only_the_link_to_the_actors_node_breaks_and_go_on_later(
     with pytest.raises(weft.exceptions.ActorUnavailableError, match="link to the actor's node broke"):
         weft.get(caller.add.remote(), timeout=60)
     assert weft.get(counter.add.remote(), timeout=60) >= 2, "the driver's node reaches it"
+    wait_for_s(NOTICED_S)
     here.find(there)
     answer = None
     while answer is None:
         with contextlib.suppress(weft.exceptions.ActorUnavailableError):
             answer = weft.get(caller.add.remote(), timeout=60)
-    until = time.monotonic() + estates.DOUBTS * estates.DOUBT_S
-    wait_until(lambda: time.monotonic() > until)  # so long the head doubts before it lets one of two nodes go
+    wait_for_s(estates.DOUBTS * estates.DOUBT_S)
     assert weft.get(caller.add.remote(), timeout=60) > answer
     assert all(node["Alive"] for node in weft.nodes())
 
