@@ -269,6 +269,7 @@ class Router:
             self._over(error or DeploymentGoneError(self.key))
             return
         with self._lock:
+            is_first = self._table is None
             self._table = table
             self._peers = {
                 name: self._peers.get(name)
@@ -278,6 +279,17 @@ class Router:
         self._listen(table.revision)
         self._judge()
         self._pump()
+        if is_first:
+            self._refuse_surplus(table.max_queued_requests)
+
+    def _refuse_surplus(self, limit: int) -> None:
+        """Requests that came before it was known how many may wait; the latest go."""
+        surplus: list[Request] = []
+        with self._lock:
+            while 0 <= limit < len(self._waiting):
+                surplus.append(self._waiting.pop())
+        for request in surplus:
+            request.end(None, BackPressureError(self.key, limit))
 
     def _over(self, error: BaseException) -> None:
         with self._lock:
