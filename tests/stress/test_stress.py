@@ -36,6 +36,8 @@ DRIVER_S = 20.0
 """How long one driver works at most; then another one takes its place."""
 HANG_S = 120.0
 MOST_GROWTH_BYTES = 16 << 20
+BOUNDED_TABLES = ("actors", "events")
+"""Dead actors and what happened are remembered, up to a number."""
 BYTES_A_DEAD_ACTOR = 4096
 """What the daemon knows about each of the last dead actors."""
 PROGRAM = Path(__file__).parent / "stress_driver.py"
@@ -164,7 +166,7 @@ def state() -> dict[str, int]:
     return {
         **{name: node[name] for name in ("used_bytes", "objects", "spilled_objects", "leases", "jobs", "actors_alive")},
         **{name: mine[name] for name in ("objects_owned", "objects_borrowed", "pending_tasks")},
-        **{f"rows of {table}": count for table, count in node["rows"].items() if table != "actors"},
+        **{f"rows of {table}": count for table, count in node["rows"].items() if table not in BOUNDED_TABLES},
         "daemon's threads": daemon.num_threads(),
         "daemon's descriptors besides two a worker": daemon.num_fds() - 2 * node["workers"],
         "slots besides one a worker": node["slots_used"] - node["workers"],
