@@ -148,28 +148,28 @@ def test_a_call_that_was_not_answered_is_made_again_by_another(
     assert weft.get(ref, timeout=30) in (1, 2)
 
 
+def pending_call_of_a_lost_node(actor: Any, two_nodes: TwoNodes, folder: Path) -> Any:
+    """A ref to a call that had begun when the node of its caller died; it may end now."""
+    owner = Owner.options(**THERE).remote()
+    [ref] = weft.get(owner.call.remote(actor, str(folder)))
+    weft.get(owner.pid.remote())
+    wait_until((folder / "started").exists)
+    lose_node(two_nodes)
+    (folder / "go").touch()
+    return ref
+
+
 def test_a_call_that_is_made_again_by_another_takes_effect_once_where_that_counts(
     two_nodes: TwoNodes, tmp_path: Path
 ) -> None:
     actor = Slow.options(checkpoint=1).remote()
-    owner = Owner.options(**THERE).remote()
-    [ref] = weft.get(owner.call.remote(actor, str(tmp_path)))
-    weft.get(owner.pid.remote())
-    wait_until((tmp_path / "started").exists)
-    lose_node(two_nodes)
-    (tmp_path / "go").touch()
+    ref = pending_call_of_a_lost_node(actor, two_nodes, tmp_path)
     assert weft.get(ref, timeout=30) == 1
     assert weft.get(actor.count.remote(), timeout=30) == 1
 
 
 def test_a_call_that_may_not_be_made_twice_is_told_lost(two_nodes: TwoNodes, tmp_path: Path) -> None:
-    actor = Slow.remote()
-    owner = Owner.options(**THERE).remote()
-    [ref] = weft.get(owner.call.remote(actor, str(tmp_path)))
-    weft.get(owner.pid.remote())
-    wait_until((tmp_path / "started").exists)
-    lose_node(two_nodes)
-    (tmp_path / "go").touch()
+    ref = pending_call_of_a_lost_node(Slow.remote(), two_nodes, tmp_path)
     with pytest.raises(weft.exceptions.OwnerDiedError, match="max_task_retries=0"):
         weft.get(ref, timeout=30)
 

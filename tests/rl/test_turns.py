@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from gymnasium import spaces
-from worlds import Matching, Remembering, TwoMatching
+from worlds import Matching, Pictures, Remembering, TwoMatching
 
 from weft.rl import PPO, MultiAgentPPO, SettingError
 from weft.rl.algorithms.multi_agent_ppo import shuffles
@@ -185,17 +185,10 @@ def test_a_turn_based_environment_that_crashes_is_named() -> None:
         algorithm.train()
 
 
-class Seeing(Matching):
-    """A Matching whose sign is the bright quarter of a small image."""
+class Seeing(Pictures):
+    """With a small image."""
 
     observation_space = spaces.Box(0, 255, (12, 12, 1), np.uint8)
-
-    def _show(self) -> Any:
-        super()._show()
-        image = np.zeros((12, 12, 1), np.uint8)
-        row, column = divmod(self._sign, 2)
-        image[6 * row : 6 * row + 6, 6 * column : 6 * column + 6] = 255
-        return image
 
 
 class SeeingAndFeeling(TwoMatching):

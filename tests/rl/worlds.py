@@ -114,9 +114,10 @@ class Pictures(Matching):
 
     def _show(self) -> Any:
         super()._show()
-        image = np.zeros((36, 36, 1), np.uint8)
+        image = np.zeros(self.observation_space.shape, np.uint8)
+        half = image.shape[0] // 2
         row, column = divmod(self._sign, 2)
-        image[18 * row : 18 * row + 18, 18 * column : 18 * column + 18] = 255
+        image[half * row : half * (row + 1), half * column : half * (column + 1)] = 255
         return image
 
 
