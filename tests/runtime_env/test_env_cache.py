@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -9,6 +10,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,6 +45,59 @@ def test_what_was_used_longest_ago_goes_first_and_what_is_in_use_stays(
         os.close(fd)
     assert names(tmp_path) == ["a", "d"]
     assert not (tmp_path / "b").exists()
+
+
+def someone_waits_for(path: Path) -> bool:
+    """/proc/locks marks those that wait for a lock with an arrow."""
+    inodes = {str(file.stat().st_ino) for file in path.glob("*")}
+    with open("/proc/locks") as file:
+        return any("->" in line and line.split()[6].rpartition(":")[2] in inodes for line in file)
+
+
+@contextlib.contextmanager
+def closing_what_is_held(folder: Path) -> Iterator[None]:
+    """The process that asks for packages holds them until it ends."""
+    try:
+        yield
+    finally:
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{name}").startswith(str(folder)):
+                    os.close(int(name))
+
+
+def test_two_that_need_the_same_packages_at_once_both_get_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def make(environment: installed.Installed, *_: object) -> None:
+        made.append(environment.folder)
+        deadline = time.monotonic() + 30
+        while not someone_waits_for(cache / "installed"):
+            assert time.monotonic() < deadline, "the second one never waited"
+            time.sleep(0.001)
+        Path(f"{environment.folder}.json").write_text('{"bytes": 1}')
+
+    exists = os.path.exists
+    both_look = threading.Barrier(2)
+    looked: list[str] = []
+
+    def exists_and_wait(path: str) -> bool:
+        answer = exists(path)
+        if str(path).endswith("name.json"):
+            looked.append(path)
+            if len(looked) <= 2:
+                both_look.wait(timeout=30)
+        return answer
+
+    monkeypatch.setattr(installed, "_make", make)
+    monkeypatch.setattr(os.path, "exists", exists_and_wait)
+    env = {"pip": {"packages": ["a-package"]}}
+    monkeypatch.setattr(installed, "key_of", lambda _: "name")
+    with ThreadPoolExecutor(2) as pool, closing_what_is_held(cache):
+        calls = [pool.submit(installed.ensure, env, {}, "/") for _ in range(2)]
+        both = [call.result(timeout=60) for call in calls]
+        assert both == [installed.Installed(made[0])] * 2
+        assert len(made) == 1
 
 
 def test_a_jobs_folder_goes_when_nobody_holds_it(cache: Path) -> None:

@@ -2,7 +2,8 @@
 
     ROOT/installed/HASH/            the virtual environment; it also sees the packages of the node's own Python
     ROOT/installed/HASH.json        made last: it is complete; its size; its time is when it was last used
-    ROOT/installed/HASH.lock        exclusive: being made or removed; shared: in use by a worker
+    ROOT/installed/HASH.lock        shared: in use by a worker, or soon; exclusive: being removed
+    ROOT/installed/HASH.making      exclusive: being made
     ROOT/installed/HASH.failed      what the installer wrote, for those who waited for it
 
 Runs in a worker before it attaches, so it may take its time: nobody waits but the tasks that need it. The cache is
@@ -78,25 +79,30 @@ def ensure(env: Mapping[str, Any], variables: Mapping[str, str], cwd: str) -> In
     began = time.time()
     fd = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.set_inheritable(fd, True)  # an executed interpreter still uses it
-    while True:
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        if os.path.exists(f"{folder}.json"):
-            os.utime(f"{folder}.json")
-            return Installed(folder)
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        if os.path.exists(f"{folder}.json"):
-            continue
-        _raise_known_failure(folder, began)
-        try:
-            _make(Installed(folder), env, variables, cwd)
-        except BaseException as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, RuntimeEnvSetupError):
-                _write(f"{folder}.failed", error.error_message)
-            os.close(fd)
-            raise
-        prune(home)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    try:
+        if not os.path.exists(f"{folder}.json"):
+            # A lock of its own: the first to hold the environment does so as long as it lives.
+            with folders.locked(f"{folder}.making"):
+                if not os.path.exists(f"{folder}.json"):
+                    _raise_known_failure(folder, began)
+                    _make_or_explain(Installed(folder), env, variables, cwd)
+            prune(home)
+        os.utime(f"{folder}.json")
+    except BaseException:
+        os.close(fd)
+        raise
+    return Installed(folder)
+
+
+def _make_or_explain(made: Installed, env: Mapping[str, Any], variables: Mapping[str, str], cwd: str) -> None:
+    try:
+        _make(made, env, variables, cwd)
+    except BaseException as error:
+        shutil.rmtree(made.folder, ignore_errors=True)
+        if isinstance(error, RuntimeEnvSetupError):
+            _write(f"{made.folder}.failed", error.error_message)
+        raise
 
 
 def _raise_known_failure(folder: str, began: float) -> None:
