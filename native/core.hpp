@@ -9,9 +9,8 @@
 /// in
 ///        the sender's one FIFO channel to the owner).
 /// OWN-3  A borrower returns exactly the counts that it was given.
-/// SUB-1  A task is in exactly one place: waiting for dependencies or for a larger shape, in its shape's
-/// queue, on
-///        a lease, in its actor's queue or flight, or kept as lineage.
+/// SUB-1  A task is in exactly one place: waiting for dependencies or for a larger shape, in the queue of
+///        its shape, on a lease, in its actor's queue or flight, or kept as lineage.
 /// LIN-1  A task is kept as lineage, in memory or in the lineage file, as long as an object in the arena that
 ///        it made is owned here.
 /// LIN-2  An entry with a lineage hold stays, without its value when nobody has use for that and it can be

@@ -332,14 +332,11 @@ void Core::bury(ProcessId dead, bool has_moved) {
 void Core::fail_orphan(Entry* entry) {
     char id[33];
     snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
-    fail(entry,
-         error_value(
-             ErrorCode::owner_died,
-             "object " + std::string(id) +
-                 " is lost: the process that owned it died, and what it takes to make it again "
-                 "died with it. Return it from a task that may be retried, or keep its owner. (A call that "
-                 "was not "
-                 "answered yet is not made again with max_task_retries=0, and items of a stream are not.)"));
+    constexpr auto why =
+        " is lost: the process that owned it died, and what it takes to make it again died with it. "
+        "Return it from a task that may be retried, or keep its owner. (A call that was not answered yet "
+        "is not made again with max_task_retries=0, and items of a stream are not.)";
+    fail(entry, error_value(ErrorCode::owner_died, "object " + std::string(id) + why));
 }
 
 // ---- the adopter's side ---------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 /// Lineage that is too old to stay in memory: batches of records in a file that has no name.
 ///
-/// FIL-1  A batch stays as long as something refers into it: an object in memory, or a record of a later
-/// batch. FIL-2  A record refers only to records that were written before it, so nothing is kept by a circle.
+/// FIL-1  A batch stays as long as something refers into it: an object in memory, or a later record.
+/// FIL-2  A record refers only to records that were written before it, so nothing is kept by a circle.
 /// FIL-3  Past the limit, or when the disk refuses a batch, the oldest go (or that one); who refers into them
 ///        finds nothing there.
 #pragma once
