@@ -85,7 +85,9 @@ class SimulatedClient:
 class Network:
     """A store with servers and clients, from its founding until all is calm again."""
 
-    def __init__(self, seed: int, faults: Faults, bugs: frozenset[str] = frozenset(), servers: int = 3) -> None:
+    def __init__(
+        self, seed: int, faults: Faults, bugs: frozenset[str] = frozenset(), servers: int = 3, shards: int = SHARDS
+    ) -> None:
         self.random = random.Random(seed)
         self.faults = faults
         self.now = 0.0
@@ -109,7 +111,7 @@ class Network:
         self.refused = 0
         """Writes that a full disk did not take."""
         first = self.add_server()
-        self._carry(first, self.servers[first].state.found(first_configuration(first, first, SHARDS), 0.0))
+        self._carry(first, self.servers[first].state.found(first_configuration(first, first, shards), 0.0))
         for _ in range(servers - 1):
             self.add_server()
 
@@ -447,6 +449,10 @@ class Network:
         return council >= newest.majority and min(complete) >= 2 and is_settled
 
     # ---- what must hold ----
+
+    def longest_call(self) -> float:
+        """So long somebody waited for an answer, or waits."""
+        return max(min(one.answered, self.now) - one.called for calls in self.history.values() for one in calls)
 
     def check_order(self) -> None:
         """REP-1, between those that have adopted the same version."""

@@ -125,7 +125,7 @@ class Council:
             return [self._kept(), Send(sender, promise)]
         tails = cut_tails(current, message.value) - set(message.certain)
         if self._may_be_read_from(tails, now):
-            self._disputed = dict.fromkeys(tails, now + 2 * self.lease_s)
+            self._disputed |= dict.fromkeys(tails, now + 2 * self.lease_s)
             return [Send(sender, Denied(message.number, message.ballot, message.ballot))]
         self.promised = self.accepted_ballot = message.ballot
         self.accepted = message.value
