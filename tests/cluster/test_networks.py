@@ -82,6 +82,30 @@ class Mover:
         return os.getpid()
 
 
+@weft.remote
+def whereabouts() -> tuple[str, str]:
+    return weft.util.get_node_ip_address(), weft.get_runtime_context().get_node_id()
+
+
+@weft.remote(max_retries=0)
+def breaks() -> None:
+    raise ValueError("on purpose")
+
+
+def test_each_machine_is_known_by_its_own_address(cluster: Cluster, network: Network) -> None:
+    nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in weft.nodes()}
+    assert len(set(nodes.values())) == 2
+    here, there = weft.get([whereabouts.remote(), whereabouts.options(**FAR).remote()])
+    assert here == (network.address, weft.get_runtime_context().get_node_id())
+    assert there[0] != network.address and nodes[there[1]] == there[0]
+    assert weft.util.get_node_ip_address() == network.address
+    with pytest.raises(ValueError, match="on purpose") as caught:
+        weft.get(breaks.options(**FAR).remote())
+    assert f"ip={there[0]}" in str(caught.value)
+    workers = weft.util.state.list_workers()
+    assert {worker["ip"] for worker in workers} == set(nodes.values())
+
+
 def test_tasks_actors_and_objects_cross_an_encrypted_network(cluster: Cluster, network: Network) -> None:
     assert cluster.head_node is not None and len(cluster.head_node.fingerprint) == 64
     assert {node["NodeManagerAddress"] for node in weft.nodes()} == {network.address, network.places[0].address}

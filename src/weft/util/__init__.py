@@ -53,10 +53,10 @@ __all__ = [*sorted(_HOMES)]
 
 
 def get_node_ip_address() -> str:
-    """The address that others know this machine by."""
-    from weft.engine.process.context_state import node_ip
+    """The address that other machines of the cluster know this one by; loopback's on a machine alone."""
+    from weft.engine.process.context_state import state
 
-    return node_ip()
+    return state.node_ip
 
 
 def __getattr__(name: str) -> object:

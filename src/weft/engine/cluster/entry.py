@@ -48,8 +48,9 @@ class Entry:
             raise RuntimeError("the launcher gave no token")
         self._listener = listen(config.host, config.port)
         self._address = address_of(self._listener)
-        host = self._address.rpartition(":")[0]
-        self._certificate = None if is_loopback(host) else Certificate()
+        self.host = self._address.rpartition(":")[0]
+        """What other machines know this one by."""
+        self._certificate = None if is_loopback(self.host) else Certificate()
         mark = (NODE if config.head else HEAD) + (LEASHED if config.is_leashed else "")
         self._name = config.name or config.head or self._address
         self.suffix = f"+{self._name}+{mark}"
@@ -60,11 +61,11 @@ class Entry:
         from weft.engine.cluster.shell import ClusterShell
         from weft.engine.cluster.store import ServedStore
 
-        own = Member(0, daemon.node_id, self._address, daemon.address, offer.total, config.labels)
+        labels, hostname = config.labels, socket.gethostname()
+        own = Member(0, daemon.node_id, self._address, daemon.address, offer.total, labels, hostname=hostname)
         fingerprints = {self._config.head: self._config.fingerprint}
         transport = TcpTransport(daemon.loop, self._listener, self._token, self._certificate, fingerprints)
-        host = self._address.rpartition(":")[0]
-        store = ServedStore(daemon.loop, self._token, host, lambda: shell.heading.store_lost(), self._store)
+        store = ServedStore(daemon.loop, self._token, self.host, lambda: shell.heading.store_lost(), self._store)
         can_follow = self._config.head or self._config.has_successor
         shell = ClusterShell(daemon, transport, self._config.head, own, store if can_follow else None)
         shell.cluster_address = self._name

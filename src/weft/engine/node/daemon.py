@@ -50,7 +50,7 @@ from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
 from weft.engine.state.workers import Place, how_ended
 from weft.engine.wire import kinds
-from weft.engine.wire.messages import Happening, LogLines, Message, Reply, Request
+from weft.engine.wire.messages import Happening, Home, LogLines, Message, Reply, Request
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
@@ -79,12 +79,14 @@ class NodeDaemon:
         port: _native.NodePort,
         zygote: socket.socket,
         address_suffix: str = "",
+        ip: str = Home().ip,
     ) -> None:
         self.loop = Loop()
         self.port = port
         self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit)
         self.node_id = os.urandom(16).hex()
         self.state.own.name(self.node_id, config.labels)
+        self.state.home = Home(self.node_id, ip)
         started_ms = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
         self.address = f"@weft-{os.getuid()}-{started_ms:011x}{self.node_id[:6]}{address_suffix}"
         self.tables = MemoryTables()
@@ -417,7 +419,7 @@ class NodeDaemon:
         self.tables.put(JOBS, str(self.last_job).encode(), _encode({"pid": pid, "is_founder": is_founder}))
         self.chronicle.note(DRIVER, str(self.last_job), f"the driver of job {self.last_job} attached (pid {pid})")
         address = self.address if self.cluster is None else self.cluster.cluster_address
-        return handshake.Welcome(*process, self.last_job, self.node_id, address)
+        return handshake.Welcome(*process, self.last_job, self.node_id, address, self.state.home.ip)
 
     def _driver_left(self, process: Process, how: str) -> None:
         if process == (0, 0):

@@ -36,6 +36,7 @@ class Welcome(msgspec.Struct, tag=True):
     job: int
     node_id: str
     address: str
+    node_ip: str
 
 
 class Question(msgspec.Struct, tag=True):

@@ -43,6 +43,7 @@ class Attachment:
     job: int
     node_id: str
     address: str
+    node_ip: str
     socket: socket.socket
     process: subprocess.Popen[bytes] | None = None
     log_fd: int = -1
@@ -214,6 +215,7 @@ def _attachment(
         answer.job,
         answer.node_id,
         answer.address,
+        answer.node_ip,
         connection,
         process,
         log_fd,

@@ -75,7 +75,8 @@ def _serve_as_daemon(
         from weft.engine.cluster.entry import Entry
 
         entry = Entry(config.cluster)
-    daemon = NodeDaemon(config, offer, port, ours, entry.suffix if entry is not None else "")
+    place = () if entry is None else (entry.suffix, entry.host)
+    daemon = NodeDaemon(config, offer, port, ours, *place)
     try:
         daemon.loop.on_signal(signal.SIGTERM, daemon.asked_to_end)
         daemon.start(founder)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from weft.engine.state.cluster import NodeView
     from weft.engine.wire.link_messages import Member
 
-IP = "127.0.0.1"
 ERRORS_KEPT = 200
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -167,7 +166,8 @@ class Requests:
 
     def _describe(self, process: Process, row: dict[str, Any]) -> dict[str, Any]:
         job = self._state.job_of(process)
-        row.update(job_id=job.id if job is not None else 0, node_id=self._node_id, ip=IP, pid=self._pid_of(process))
+        row.update(job_id=job.id if job is not None else 0, node_id=self._node_id)
+        row.update(ip=self._state.home.ip, pid=self._pid_of(process))
         row["owner_type"] = "DRIVER" if process in self._state.drivers else "WORKER"
         if (worker := row.pop("worker", None)) is not None:
             row["worker_pid"] = self._pid_of((worker[0], worker[1])) or None
@@ -212,14 +212,16 @@ class Requests:
         from weft.engine.wire.link_messages import Member  # a node of its own has no other use for them
 
         total = to_floats(self._state.resources.total)
-        return [self._node_row(Member(0, self._node_id, f"{IP}:0", self._address, total, self._labels))]
+        address, hostname = f"{self._state.home.ip}:0", socket.gethostname()
+        own = Member(0, self._node_id, address, self._address, total, self._labels, hostname=hostname)
+        return [self._node_row(own)]
 
     def _node_row(self, member: Member) -> dict[str, object]:
         return {
             "NodeID": member.node_id,
             "Alive": member.is_alive,
             "NodeManagerAddress": member.address.rpartition(":")[0],
-            "NodeManagerHostname": socket.gethostname(),
+            "NodeManagerHostname": member.hostname,
             "NodeManagerPort": int(member.address.rpartition(":")[2]),
             "ObjectManagerPort": 0,
             "ObjectStoreSocketName": "",
@@ -273,13 +275,13 @@ class Requests:
         """Drivers first. One of another node is told of there."""
         rows: list[dict[str, object]] = [
             {"worker_id": self.worker_id(driver), "worker_type": "DRIVER", "pid": job.pid, "job_id": job.id,
-             "is_alive": job.is_driver_alive, "state": "ALIVE", "node_id": self._node_id, "ip": IP}
+             "is_alive": job.is_driver_alive, "state": "ALIVE", "node_id": self._node_id, "ip": self._state.home.ip}
             for driver, job in self._state.drivers.items() if self.place_of(driver)[0] == self._node_id
         ]  # fmt: skip
         rows += [
             {"worker_id": self.worker_id(worker.process), "worker_type": "WORKER", "pid": worker.pid,
              "job_id": worker.binding.job if worker.binding is not None else 0, "is_alive": True,
-             "state": worker.place.value, "node_id": self._node_id, "ip": IP}
+             "state": worker.place.value, "node_id": self._node_id, "ip": self._state.home.ip}
             for worker in self._state.workers
         ]  # fmt: skip
         return rows[_offset(params) : _offset(params) + _limit(params)]

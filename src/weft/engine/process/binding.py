@@ -48,6 +48,7 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
         ray_alias.install_as_ray()
     sys.modules["__main__"] = types.ModuleType("__main__")
     state = context_state.state
+    state.node_id, state.node_ip = job.home.node_id, job.home.ip
     state.job, state.driver_pid, state.namespace = job.job, job.driver_pid, job.namespace
     state.num_cpus, state.gpu_ids, state.runtime_env = job.num_cpus, list(job.gpu_ids), job.runtime_env
     state.placement_group, state.captures_child_tasks = job.placement_group, job.captures

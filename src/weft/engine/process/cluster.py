@@ -36,8 +36,7 @@ def available_resources() -> dict[str, float]:
 
 def own_node_id() -> str:
     """Of the node that this process is on."""
-    if not state.node_id:
-        state.node_id = nodes()[0]["NodeID"]
+    ensure()
     return state.node_id
 
 

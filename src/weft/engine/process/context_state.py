@@ -6,7 +6,6 @@ Filled by `session` in a driver and by `host` in a worker; emptied at shutdown. 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,6 +19,8 @@ class ProcessState:
     is_worker: bool = False
     job: int = 0
     node_id: str = ""
+    node_ip: str = "127.0.0.1"
+    """The address that other machines know its machine by."""
     address: str = ""
     namespace: str = ""
     slot: int = 0
@@ -73,11 +74,6 @@ def reset(**fields: Any) -> ProcessState:
     fresh = ProcessState(**fields)
     state.__dict__.update(fresh.__dict__)
     return state
-
-
-def node_ip() -> str:
-    """The address that others know this machine by. One machine for now, so loopback."""
-    return os.environ.get("WEFT_NODE_IP", "127.0.0.1")
 
 
 def current_attempt() -> int:

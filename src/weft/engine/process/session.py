@@ -141,6 +141,7 @@ def _attach(options: InitOptions) -> None:
         context_state.reset(
             job=attachment.job,
             node_id=attachment.node_id,
+            node_ip=attachment.node_ip,
             address=attachment.address,
             namespace=options.namespace or os.urandom(16).hex(),
             slot=attachment.slot,
@@ -282,7 +283,7 @@ def _forget() -> None:
 def context() -> SessionContext:
     """Of the session that runs now."""
     state = context_state.state
-    return SessionContext(state.address, state.node_id, state.namespace, shutdown)
+    return SessionContext(state.address, state.node_id, state.node_ip, state.namespace, shutdown)
 
 
 def started_options() -> Mapping[str, Any]:

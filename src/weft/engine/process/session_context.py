@@ -18,14 +18,14 @@ class SessionContext:
     True
     """
 
-    def __init__(self, address: str, node_id: str, namespace: str, end: Callable[[], None]) -> None:
+    def __init__(self, address: str, node_id: str, node_ip: str, namespace: str, end: Callable[[], None]) -> None:
         self.python_version = ".".join(map(str, sys.version_info[:3]))
         self.namespace = namespace
         self._end = end
         self.address_info: dict[str, Any] = {
             "address": address,
             "node_id": node_id,
-            "node_ip_address": os.environ.get("WEFT_NODE_IP", "127.0.0.1"),
+            "node_ip_address": node_ip,
             "gcs_address": address,
             "session_name": session_name(node_id),
             "session_dir": os.path.join(_temporary_folder(), session_name(node_id)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from weft.engine.state.events import DriverJoined, Process
 from weft.engine.state.workers import Binding
-from weft.engine.wire.messages import BindJob, DriverHello
+from weft.engine.wire.messages import BindJob, DriverHello, Home
 
 
 class Job:
@@ -27,7 +27,7 @@ class Job:
         """The work's own environment, else the job's."""
         return own or (self.hello.runtime_env if self.hello else "")
 
-    def bind(self, binding: Binding, num_cpus: float) -> BindJob:
+    def bind(self, binding: Binding, num_cpus: float, home: Home) -> BindJob:
         """A worker's first message."""
         hello = self.hello or DriverHello(self.pid, [], "", {}, "")
         return BindJob(
@@ -42,4 +42,5 @@ class Job:
             runtime_env=binding.runtime_env,
             placement_group=binding.group,
             captures=binding.captures,
+            home=home,
         )

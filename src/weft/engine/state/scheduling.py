@@ -18,7 +18,7 @@ from weft.engine.state.leases import Lease, LeaseTable
 from weft.engine.state.resources import UNIT, ResourcePool
 from weft.engine.state.workers import Binding, Place, Worker, WorkerPool
 from weft.engine.wire import kinds
-from weft.engine.wire.messages import ExitProcess
+from weft.engine.wire.messages import ExitProcess, Home
 
 
 class Scheduler:
@@ -36,6 +36,8 @@ class Scheduler:
         """Processes of other nodes, and their jobs."""
         self.cluster: ClusterView | None = None
         """The other nodes; None where there can be none."""
+        self.home = Home()
+        """This node, for its workers."""
         self.owners_elsewhere: set[Process] = set()
         """Processes of this node whose actors another node keeps."""
 
@@ -100,11 +102,11 @@ class Scheduler:
         if worker is None:
             pool.release(holding)
             if needs_launch(binding.runtime_env) and (ticket := self.workers.launch(binding)):
-                out.append(ForkWorker(ticket, job.bind(binding, cpus)))
+                out.append(ForkWorker(ticket, job.bind(binding, cpus, self.home)))
             return False
         place = Place.ACTOR if demand.is_actor else Place.LEASED
         if self.workers.put_to_work(worker, place, binding, holding, pool):
-            out.append(SendMessage(worker.process, job.bind(binding, cpus), bind=True))
+            out.append(SendMessage(worker.process, job.bind(binding, cpus, self.home), bind=True))
         for other in self.workers.idle_on_gpus(holding.gpu_ids):
             if not other.lends:
                 self._let_go(other, "another worker uses its GPU", out)

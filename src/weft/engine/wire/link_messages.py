@@ -33,6 +33,7 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
     labels: dict[str, str]
     is_alive: bool = True
     death: str = ""
+    hostname: str = ""
 
 
 class LeftRow(msgspec.Struct, array_like=True, frozen=True):

@@ -132,6 +132,14 @@ class Reply(Message):
     """The name of the exception class in weft.exceptions or builtins to raise."""
 
 
+class Home(msgspec.Struct, frozen=True, array_like=True):
+    """The node that a process is on."""
+
+    node_id: str = ""
+    ip: str = "127.0.0.1"
+    """The address that other machines know it by; loopback's where there can be none."""
+
+
 class BindJob(Message):
     """A worker's first message: the job whose functions it will run (a BIND_JOB record carries it)."""
 
@@ -148,6 +156,7 @@ class BindJob(Message):
     """The id (hexadecimal) of the placement group that its work is in."""
     captures: bool = False
     """Whether what its work submits is in that group too."""
+    home: Home = Home()
 
 
 class GroupChanged(Message):

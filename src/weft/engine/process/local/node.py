@@ -75,7 +75,7 @@ class LocalNode:
         self._ending = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="weft-local-node", daemon=True)
         self.slot, self.generation = self.process
-        self.job, self.address = JOB, ADDRESS
+        self.job, self.address, self.node_ip = JOB, ADDRESS, self._state.home.ip
 
     @property
     def segment_fd(self) -> int:
