@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -171,6 +172,19 @@ def test_a_client_that_leaves_ends_its_request(wire: socket.socket) -> None:
     wire.sendall(b"GET /gate HTTP/1.1\r\nhost: x\r\n\r\n")
     wire.close()
     wait_until_nothing_is_under_way()
+
+
+def test_many_clients_that_leave_as_they_come_leave_nothing_counted(port: int) -> None:
+    """Each that stayed counted would take a place of the replica for ever."""
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(60)]
+    for one in clients:
+        one.sendall(b"GET /gate HTTP/1.1\r\nhost: x\r\n\r\n")
+        one.close()
+    tick = threading.Event()
+    while (
+        b'weft_serve_ongoing{deployment="gate:gate"} 0\n' not in httpx.get(f"http://127.0.0.1:{port}/-/metrics").content
+    ):
+        tick.wait(0.05)
 
 
 def wait_until_nothing_is_under_way() -> None:

@@ -400,6 +400,34 @@ def test_a_response_can_be_waited_for_so_long_and_cancelled(serving: None) -> No
     assert handle.pid.remote().result(timeout_s=DEADLINE_S) > 0
 
 
+def test_a_stream_that_nobody_reads_takes_no_place(serving: None) -> None:
+    @serve.deployment(max_ongoing_requests=1)
+    class Endless:
+        async def __call__(self) -> Any:
+            while True:
+                yield 0
+
+        async def ping(self) -> str:
+            return "pong"
+
+    handle = serve.run(Endless.bind())
+    streaming = handle.options(stream=True)
+    streaming.remote()
+    assert handle.ping.remote().result(DEADLINE_S) == "pong", "dropped before it was read"
+    unread = streaming.remote()
+    unread.close()
+    assert handle.ping.remote().result(DEADLINE_S) == "pong", "closed before it was read"
+
+    async def cancelled() -> None:
+        reading = asyncio.ensure_future(streaming.remote().__anext__())
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    asyncio.run(cancelled())
+    assert handle.ping.remote().result(DEADLINE_S) == "pong", "cancelled while it began"
+
+
 def test_models_are_loaded_once_and_the_oldest_is_dropped(serving: None) -> None:
     @serve.deployment
     class Zoo:

@@ -127,8 +127,8 @@ class Batches:
                 return
 
     async def _answer(self, taken: list[tuple[Any, asyncio.Future[Any]]]) -> None:
-        if self._stacks:
-            taken = _alike(taken)
+        if self._stacks and not (taken := _alike(taken)):
+            return
         values: Any = [value for value, _ in taken]
         try:
             if self._stacks:
@@ -139,6 +139,8 @@ class Batches:
                 results = await asyncio.get_running_loop().run_in_executor(None, self._call, values)
             if len(results) != len(values):
                 raise TypeError(f"a batch of {len(values)} requests must have as many results, but got {len(results)}")
+        except asyncio.CancelledError as error:  # by the function itself: nobody else has this task
+            results = [RuntimeError(f"the batch was cancelled: {error}")] * len(values)
         except Exception as error:
             results = [error] * len(values)
         for (_, answer), result in zip(taken, results, strict=True):
@@ -151,18 +153,19 @@ class Batches:
 
 
 def _alike(taken: list[tuple[Any, asyncio.Future[Any]]]) -> list[tuple[Any, asyncio.Future[Any]]]:
-    """As arrays, without those that do not fit the first, whose requests fail."""
-    arrays = [(np.asarray(value), answer) for value, answer in taken]
-    first = arrays[0][0]
-    kept = []
-    for array, answer in arrays:
-        if (array.shape, array.dtype) == (first.shape, first.dtype):
-            kept.append((array, answer))
-        elif not answer.done():
-            answer.set_exception(
-                ValueError(
+    """As arrays, without those that are none or do not fit the first, whose requests fail."""
+    kept: list[tuple[Any, asyncio.Future[Any]]] = []
+    for value, answer in taken:
+        try:
+            array = np.asarray(value)
+            first = kept[0][0] if kept else array
+            if (array.shape, array.dtype) != (first.shape, first.dtype):
+                raise ValueError(
                     f"a value of a batch must be {first.dtype} {first.shape}, as its first, but got {array.dtype} "
                     f"{array.shape}"
                 )
-            )
+        except Exception as error:
+            answer.set_exception(error)
+        else:
+            kept.append((array, answer))
     return kept

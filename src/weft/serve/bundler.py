@@ -5,6 +5,7 @@ request of this bundler has ended, with all that have. A request costs a share o
 
 1. BUN-1: while a replica has requests of this bundler, at least one call to it is under way.
 2. BUN-2: when a call fails, the replica is gone, and so are all the requests that it had.
+3. BUN-3: a request is given up after the call that carries it was made, so that the replica knows which is meant.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Bundler:
         self._is_due = False
         self._open: dict[int, BundledRequest] = {}
         self._numbers = 0
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls = 0
+        """Under way. Not counted by tasks: one that ends is known to have ended only in the loop's next round."""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, request: BundledRequest) -> None:
         """From any thread, with the loop's next round."""
@@ -57,6 +60,7 @@ class Bundler:
     def _flush(self) -> None:
         self._is_due = False  # before the outbox is emptied: what comes meanwhile is taken here or has its own flush
         parcels: list[Parcel] = []
+        given_up: list[BundledRequest] = []
         while self._outbox:
             request = self._outbox.popleft()
             self._numbers += 1
@@ -64,21 +68,29 @@ class Bundler:
             self._open[request.number] = request
             request_id, model = request.context
             parcels.append((request.number, request_id, model, request.method, request.args))
+            if request.is_given_up:
+                given_up.append(request)
         if parcels:
             self._call(parcels)
+        for request in given_up:
+            self.give_up(request)
 
     def _call(self, parcels: list[Parcel]) -> None:
-        task = self._loop.create_task(self._exchange(parcels))
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        answer = self._peer.actor.exchange.remote(self._name, pack(parcels))
+        self._calls += 1
+        task = self._loop.create_task(self._hear(answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _exchange(self, parcels: list[Parcel]) -> None:
+    async def _hear(self, answer: Any) -> None:
         try:
-            answers = unpacked(await self._peer.actor.exchange.remote(self._name, pack(parcels)))
+            answers = unpacked(await answer)
         except Exception as error:
             lost, self._open = list(self._open.values()), {}
             self._lost(self._peer, lost, error)
             return
+        finally:
+            self._calls -= 1
         known = []
         for number, verdict, load, value in answers:
             request = self._open.pop(number, None)
@@ -86,7 +98,7 @@ class Bundler:
                 request.bundler = None
                 known.append((request, verdict, load, value))
         self._answered(self._peer, known)
-        if self._open and len(self._calls) == 1:  # this one, which ends now (BUN-1)
+        if self._open and not self._calls:  # BUN-1
             self._call([])
 
 

@@ -24,6 +24,7 @@ FAILED = 2
 """The value is what went wrong, in words."""
 Answering = Callable[[RequestContext, str, tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, tuple[int, int, Any]]]
 
+_GIVEN_UP = "the request was given up"
 MOST_WAITING_CALLS = 4
 """A caller has more only when its requests end in larger bundles than they came in: then the oldest returns empty."""
 
@@ -63,14 +64,20 @@ class Bundles:
         try:
             return pack(await call)
         except asyncio.CancelledError:  # its caller has died
-            for task in self._running.values():
-                task.cancel()
+            for number in self._running:
+                self.give_up(number)
             raise
 
     def give_up(self, number: int) -> None:
         task = self._running.get(number)
         if task is not None:
+            task.add_done_callback(lambda _: self._never_began(number))
             task.cancel()
+
+    def _never_began(self, number: int) -> None:
+        """If its task was cancelled before its first step, none of its code has run, not even what handles that."""
+        if number in self._running:
+            self._has_ended(number, FAILED, self._load(), _GIVEN_UP)
 
     def close(self) -> None:
         """Hold no call back that has nothing to wait for: its replica wants to leave."""
@@ -81,9 +88,12 @@ class Bundles:
         try:
             verdict, load, value = await self._answer(context, method, args, {})
         except asyncio.CancelledError:
-            verdict, load, value = FAILED, self._load(), "the request was given up"
+            verdict, load, value = FAILED, self._load(), _GIVEN_UP
         except Exception as error:
             verdict, load, value = FAILED, self._load(), f"{type(error).__name__}: {error}"
+        self._has_ended(number, verdict, load, value)
+
+    def _has_ended(self, number: int, verdict: int, load: int, value: Any) -> None:
         del self._running[number]
         self._ended.append((number, verdict, load, value))
         self._have_flushed()

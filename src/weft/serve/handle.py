@@ -87,13 +87,28 @@ class DeploymentResponseGenerator:
     def close(self) -> None:
         if self._items is not None:
             self._items.close()
+        self._abandon()
 
     async def aclose(self) -> None:
         if self._async_items is not None:
             await self._async_items.aclose()
-        elif self._stream is not None:
-            self._stream.refs.close()
-            self._stream.router.stream_ended(self._stream.peer)
+        self._abandon()
+
+    def __del__(self) -> None:
+        if (stream := self._unwanted()) is not None:
+            stream.drop()
+
+    def _abandon(self) -> None:
+        if (stream := self._unwanted()) is not None:
+            stream.close()
+
+    def _unwanted(self) -> Stream | None:
+        """The attempt that is to be ended now that nobody reads on; without one, none is begun any more."""
+        future = self._request.future
+        if future.cancel() or future.exception() is not None:
+            return None
+        stream: Stream = future.result()
+        return stream
 
     def _take(self) -> Iterator[Any]:
         while True:
@@ -112,8 +127,7 @@ class DeploymentResponseGenerator:
         except ActorError as error:
             raise _broken(stream, error) from None
         finally:
-            stream.refs.close()
-            stream.router.stream_ended(stream.peer)
+            stream.close()
 
     async def taken(self) -> None:
         """Returns when a replica has taken the request. For one task at a time, and before `async for`."""
@@ -131,19 +145,26 @@ class DeploymentResponseGenerator:
 
     async def _begin_async(self) -> Stream:
         while True:
-            stream: Stream = await asyncio.wrap_future(self._request.future)
+            stream = await self._attempt()
             try:
                 verdict, load, _ = await (await stream.refs.__anext__())
             except ActorError as error:
                 stream.router.stream_lost(stream.request, stream.peer, error)
                 continue
             except BaseException:
-                stream.refs.close()
-                stream.router.stream_ended(stream.peer)
+                stream.close()
                 raise
             if verdict != REFUSED:
                 return stream
             stream.router.stream_refused(stream.request, stream.peer, load)
+
+    async def _attempt(self) -> Stream:
+        try:
+            stream: Stream = await asyncio.wrap_future(self._request.future)
+        except asyncio.CancelledError:  # perhaps in the moment in which it came
+            self._abandon()
+            raise
+        return stream
 
     async def _take_async(self) -> AsyncIterator[Any]:
         await self.taken()
@@ -155,8 +176,7 @@ class DeploymentResponseGenerator:
         except ActorError as error:
             raise _broken(stream, error) from None
         finally:
-            stream.refs.close()
-            stream.router.stream_ended(stream.peer)
+            stream.close()
 
 
 def _broken(stream: Stream, error: ActorError) -> ReplicaDiedError:

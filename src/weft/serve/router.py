@@ -47,6 +47,8 @@ class Router:
         self._waiting: deque[Request] = deque()
         self._bereaved: list[tuple[Request, str, BaseException]] = []
         """Requests whose replica died, until the controller says how."""
+        self.dropped: deque[Peer] = deque()
+        """Who has a place free again; counted when a request needs one."""
         self._told = 0
         self._end: BaseException | None = None
         self._listen(0)
@@ -108,6 +110,8 @@ class Router:
 
     def _pump(self) -> None:
         """Send what can be sent."""
+        while self.dropped:
+            self._less(self.dropped.popleft(), None)
         while True:
             with self._lock:
                 table = self._table
@@ -135,15 +139,21 @@ class Router:
             return
         assert isinstance(request, AwaitedRequest)
         if request.streams:
-            refs = peer.actor.stream.options(num_returns="streaming").remote(
-                request.context, request.method, request.args, request.kwargs
-            )
-            request.end(Stream(self, request, peer, refs), None)
+            self._send_stream(request, peer)
             return
         ref = peer.actor.answer.remote(request.context, request.method, request.args, request.kwargs)
         request.peer = peer
         request.ref = ref
         ref.future().add_done_callback(partial(self._called_back, request, ref))
+
+    def _send_stream(self, request: AwaitedRequest, peer: Peer) -> None:
+        refs = peer.actor.stream.options(num_returns="streaming").remote(
+            request.context, request.method, request.args, request.kwargs
+        )
+        stream = Stream(self, request, peer, refs)
+        request.end(stream, None)
+        if request.is_abandoned:  # meanwhile
+            stream.close()
 
     def stream_on(self, peer: Peer, context: RequestContext, method: str, args: tuple[Any, ...]) -> AwaitedRequest:
         """A stream at this very replica."""
@@ -351,7 +361,7 @@ class Router:
         self._pump()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stream:
     """An attempt of a stream at one replica; its consumer reads whether it was taken."""
 
@@ -359,6 +369,20 @@ class Stream:
     request: AwaitedRequest
     peer: Peer
     refs: Any
+    is_closed: bool = False
+
+    def close(self) -> None:
+        """The replica's generator ends, if it has not, and its place is free; again is harmless."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.refs.close()
+            self.router.stream_ended(self.peer)
+
+    def drop(self) -> None:
+        """The same by the collector of garbage, which may run in the midst of anything."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.router.dropped.append(self.peer)
 
 
 _routers: dict[tuple[Any, str], Router] = {}

@@ -107,7 +107,7 @@ class AsyncGroup:
                 continue
             task = self._loop.create_task(self._answer(call), name=call.task[2])
             self._running[call] = task
-            task.add_done_callback(lambda _, call=call: self._ended(call))  # type: ignore[misc]
+            task.add_done_callback(lambda task, call=call: self._ended(call, task))  # type: ignore[misc]
 
     def _is_coroutine(self, call: Call) -> bool:
         known = self._is_async.get(call.name)
@@ -116,8 +116,10 @@ class AsyncGroup:
             self._is_async[call.name] = known
         return known
 
-    def _ended(self, call: Call) -> None:
+    def _ended(self, call: Call, task: asyncio.Task[None]) -> None:
         self._running.pop(call, None)
+        if task.cancelled():  # before its first step, or `_answer` would have answered
+            self._calls.ended(call, None, asyncio.CancelledError())
         if self._incoming:
             self._begin()
 

@@ -289,16 +289,18 @@ class HttpApp:
 
     def _work(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Run it for the exchange, which ends with it."""
-        task = self._spawn(self._answer_errors(exchange, work))
+        task = self._spawn(work)
+        task.add_done_callback(partial(self._worked, exchange))
         exchange.work = task.cancel
 
-    async def _answer_errors(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception as error:
+    def _worked(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
             self.fail(exchange, error)
 
     def fail(self, exchange: Exchange, error: BaseException) -> None:
+        if exchange.is_over:
+            return
         if exchange.has_started:
             if not isinstance(error, ClientLeft):
                 print(f"weft.serve: the answer to request {exchange.request_id} broke off: {error!r}")

@@ -12,16 +12,18 @@ from weft.serve.inboxes import LEFT
 
 async def talk(items: DeploymentResponseGenerator, inbox: str, receive: Any, send: Any) -> None:
     """Carry messages both ways until one side has ended. The client's wait in it while the app does not read them."""
-    await receive()  # that it wants to connect, which the app is told by the request
-    await items.taken()
-    to_app = asyncio.get_running_loop().create_task(_carry(items, inbox, receive))
+    to_app = None
     try:
+        await receive()  # that it wants to connect, which the app is told by the request
+        await items.taken()
+        to_app = asyncio.get_running_loop().create_task(_carry(items, inbox, receive))
         async for message in items:
             await send(message)
     finally:
-        to_app.cancel()
-        await asyncio.gather(to_app, return_exceptions=True)
-        await items.deliver(inbox, LEFT)
+        if to_app is not None:
+            to_app.cancel()
+            await asyncio.gather(to_app, return_exceptions=True)
+            await items.deliver(inbox, LEFT)
         await items.aclose()
 
 
