@@ -116,7 +116,8 @@ int encode_plain(PyObject* value, Buffer& out, int depth) {
     return 0;
 }
 
-/// Buffers of a pickle, exported while they are written.
+/// Buffers of a pickle, exported while they are written. In the place of one there may be a pair: how many
+/// bytes there will be, and a function of Python that writes them into the memory that it is given.
 class Views {
   public:
     ~Views() {
@@ -127,13 +128,24 @@ class Views {
         const Py_ssize_t count = PyList_GET_SIZE(list);
         views_.reserve(size_t(count));
         for (Py_ssize_t i = 0; i < count; ++i) {
-            Py_buffer view;
-            if (PyObject_GetBuffer(PyList_GET_ITEM(list, i), &view, PyBUF_ANY_CONTIGUOUS) != 0) return false;
+            Py_buffer view{};
+            PyObject* item = PyList_GET_ITEM(list, i);
+            if (PyTuple_CheckExact(item)) {
+                view.len = PyLong_AsSsize_t(PyTuple_GET_ITEM(item, 0));
+                view.internal = PyTuple_GET_ITEM(item, 1);  // kept by the list
+                if (view.len < 0) return false;
+            } else if (PyObject_GetBuffer(item, &view, PyBUF_ANY_CONTIGUOUS) != 0) {
+                return false;
+            }
             views_.push_back(view);
         }
         return true;
     }
     const std::vector<Py_buffer>& all() const { return views_; }
+    /// What writes this one; null where its bytes are there.
+    static PyObject* writer(const Py_buffer& view) {
+        return view.obj == nullptr ? static_cast<PyObject*>(view.internal) : nullptr;
+    }
 
   private:
     std::vector<Py_buffer> views_;
@@ -146,7 +158,20 @@ size_t pickled_size(size_t pickle, const Views& views) {
     return at;
 }
 
-void write_pickled(char* to, const char* pickle, size_t bytes, const Views& views) {
+/// Have a function of Python write so many bytes. False with an exception set.
+bool write_late(char* to, const Py_buffer& view) {
+    Owned memory(PyMemoryView_FromMemory(to, view.len, PyBUF_WRITE));
+    Owned done(memory ? PyObject_CallOneArg(Views::writer(view), memory.get()) : nullptr);
+    if (!done) return false;
+    if (Py_REFCNT(memory.get()) == 1) return true;
+    PyErr_SetString(PyExc_BufferError,
+                    "the function that writes a LateArray kept the array, or a view of it: once it is stored "
+                    "nobody may write to it. Let go of it before the function returns");
+    return false;
+}
+
+/// False with an exception set.
+bool write_pickled(char* to, const char* pickle, size_t bytes, const Views& views) {
     const PickleHeader header{'P', {}, uint32_t(views.all().size()), bytes};
     memcpy(to, &header, sizeof header);
     size_t at = sizeof header;
@@ -160,7 +185,9 @@ void write_pickled(char* to, const char* pickle, size_t bytes, const Views& view
     for (const Py_buffer& view : views.all()) {
         const size_t start = aligned(at);
         memset(to + at, 0, start - at);
-        if (view.len > (1 << 20)) {
+        if (Views::writer(view) != nullptr) {
+            if (!write_late(to + start, view)) return false;
+        } else if (view.len > (1 << 20)) {
             // The buffer is exported, so its memory stays; others may run meanwhile.
             Py_BEGIN_ALLOW_THREADS;
             copy_bytes(to + start, static_cast<const char*>(view.buf), size_t(view.len));
@@ -170,6 +197,7 @@ void write_pickled(char* to, const char* pickle, size_t bytes, const Views& view
         }
         at = start + size_t(view.len);
     }
+    return true;
 }
 
 bool place(Core& core, size_t bytes, Buffer& out, ProcessId owner, Encoded& encoded, char*& to) {
@@ -437,7 +465,10 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
         if (!views.open(PyTuple_GET_ITEM(pair.get(), 1))) return false;
         const auto bytes = size_t(PyBytes_GET_SIZE(pickle));
         if (!place(core, pickled_size(bytes, views), out, owner, encoded, to)) return false;
-        write_pickled(to, PyBytes_AS_STRING(pickle), bytes, views);
+        if (!write_pickled(to, PyBytes_AS_STRING(pickle), bytes, views)) {
+            if (encoded.where == Where::arena) core.arena().abandon(encoded.arena);
+            return false;
+        }
     }
     if (encoded.where == Where::arena) core.arena().seal(encoded.arena, owner == core.self());
     return true;

@@ -11,7 +11,7 @@ import functools
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -143,13 +143,16 @@ def labelled(block: pandas.DataFrame, rows: Any, columns: Any) -> pandas.DataFra
     return block
 
 
-def run_on_block(steps: Iterable[Step], block: Any, *values: Any) -> tuple[Any, int, int]:
-    """The steps one after another on a block of a frame: what comes out, its rows and its columns."""
+def run_on_block(steps: Sequence[Step], block: Any, *values: Any) -> tuple[Any, int, int]:
+    """The steps one after another on a block of a frame: what comes out, its rows and its columns. The last is computed
+    where it is stored if its function has such a form (`late_blocks.py`)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
-        for step in steps:
+        for number, step in enumerate(steps, start=1):
             function, args, keywords = _settle_step(step, values)
-            block = _run_writable(function, block, args, keywords)
+            late = getattr(function, "late", None) if number == len(steps) else None
+            made = late(block) if late is not None else None
+            block = _run_writable(function, block, args, keywords) if made is None else made
     return storable(block), *shape_of(block)
 
 

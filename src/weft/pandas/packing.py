@@ -33,7 +33,7 @@ class PackedFrame:
     def __reduce__(self) -> tuple[Any, ...]:
         manager = self._frame._mgr
         blocks = [(_encoded(block.values), block.mgr_locs.indexer) for block in manager.blocks]
-        return _unpacked, (blocks, list(manager.axes))
+        return frame_of_blocks, (blocks, list(manager.axes))
 
 
 def packed(value: Any) -> Any:
@@ -43,7 +43,8 @@ def packed(value: Any) -> Any:
     return PackedFrame(value) if any(_has_objects(array) for array in value._mgr.arrays) else value
 
 
-def _unpacked(blocks: list[tuple[Any, Any]], axes: list[pandas.Index]) -> pandas.DataFrame:
+def frame_of_blocks(blocks: list[tuple[Any, Any]], axes: list[pandas.Index]) -> pandas.DataFrame:
+    """Of the values of each block and the numbers of its columns; the axes are the columns, then the rows."""
     made = tuple(
         _unpickle_block(values.decoded() if isinstance(values, _Coded | _Text) else values, places, 2)
         for values, places in blocks

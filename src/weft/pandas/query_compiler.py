@@ -11,11 +11,13 @@ from modin.core.dataframe.pandas.metadata import ModinIndex
 from modin.core.storage_formats.base.query_compiler import BaseQueryCompiler, QCCoercionCost
 from modin.core.storage_formats.pandas.query_compiler import PandasQueryCompiler
 from modin.utils import try_cast_to_pandas
+from pandas._libs.lib import no_default
 
 from weft.pandas import group_sums
 from weft.pandas.axis_partition import sharing_columns
 from weft.pandas.grouping import REDUCTIONS, Labels, by_own_labels, own_labels
 from weft.pandas.journal import journal
+from weft.pandas.late_blocks import Filled, MissingValues, is_fillable
 from weft.pandas.registration import NAME
 
 _PLAIN_RESULTS = frozenset((float, int, bool, str, type(None), np.float64, np.int64, np.bool_, pandas.Series))
@@ -56,6 +58,24 @@ class WeftQueryCompiler(PandasQueryCompiler):
         frame.set_index_cache(ModinIndex(lambda: _numbered(frame.row_lengths), axis=0))
         frame.synchronize_labels(axis=0)
         return type(self)(frame)
+
+    def isna(self) -> WeftQueryCompiler:
+        return type(self)(self._modin_frame.map(MissingValues(), dtypes=np.bool_))
+
+    def notna(self) -> WeftQueryCompiler:
+        return type(self)(self._modin_frame.map(MissingValues(are_missing=False), dtypes=np.bool_))
+
+    def fillna(self, **kwargs: Any) -> WeftQueryCompiler:
+        """By a number, of columns of numbers, each block by itself; else as Modin does it."""
+        if not self._can_fill(kwargs):
+            by_modin: WeftQueryCompiler = super().fillna(**kwargs)
+            return by_modin
+        return type(self)(self._modin_frame.map(Filled(float(kwargs["value"])), dtypes="copy"))
+
+    def _can_fill(self, keywords: dict[str, Any]) -> bool:
+        others = keywords.keys() - {"value", "axis", "squeeze_self", "squeeze_value"}
+        is_plain = _is_number(keywords["value"]) and all(keywords[name] in (None, False, no_default) for name in others)
+        return is_plain and self.frame_has_materialized_dtypes and all(map(is_fillable, self.dtypes))
 
     def merge(self, right: Any, **kwargs: Any) -> WeftQueryCompiler:
         """As Modin does it, by rows of blocks, but pandas shares the columns of a block with the result instead of
@@ -106,6 +126,13 @@ class WeftQueryCompiler(PandasQueryCompiler):
             lambda block: block.apply(function, axis=axis, *args, **kwargs),  # noqa: B026
         )
         return type(self)(made)
+
+
+def _is_number(value: Any) -> bool:
+    """One that a float is equal to."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return abs(int(value)) < 1 << 53
+    return isinstance(value, float)
 
 
 def _as_list(by: Any) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # not from typing, which takes longer to import than all of this
 
 if TYPE_CHECKING:
+    from weft.engine.process.late_array import LateArray as LateArray
     from weft.engine.process.named_actors import list_named_actors as list_named_actors
     from weft.engine.process.serialize import deregister_serializer as deregister_serializer
     from weft.engine.process.serialize import register_serializer as register_serializer
@@ -33,6 +34,7 @@ _HOMES = {
     "remove_placement_group": "weft.util.placement_group",
     "ActorPool": "weft.util.actor_pool",
     "Executor": "weft.util.executor",
+    "LateArray": "weft.engine.process.late_array",
     "deregister_serializer": "weft.engine.process.serialize",
     "disable_log_once_globally": "weft.util.debug",
     "enable_periodic_logging": "weft.util.debug",

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NoReturn
 import cloudpickle
 
 from weft._native import ObjectRef
+from weft.engine.process import late_array
 from weft.exceptions import OutOfBandObjectRefSerializationError
 
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), range, slice, bytearray))
@@ -39,14 +40,24 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(_custom, cloudpickle.Pickler.dispatch_table)
 
 
+class _ValuePickler(_Pickler):
+    """For what is stored by the native core, which writes late arrays where they will lie."""
+
+    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(
+        {late_array.LateArray: late_array.defer}, _Pickler.dispatch_table
+    )
+
+
 def serialize(value: object) -> tuple[bytes, list[Any]]:
-    """The pickle and its out-of-band buffers. Raises what the pickler raised; see `explain_failure`."""
+    """The pickle and its out-of-band buffers; in the place of a late array's, its size and what writes it. Raises what
+    the pickler raised; see `explain_failure`."""
     buffers: list[pickle.PickleBuffer] = []
     if not _custom and fast_path(value):
-        return pickle.dumps(value, protocol=5, buffer_callback=buffers.append), _contiguous(buffers)
+        # Flat byte views; a Fortran-ordered or otherwise odd buffer has one too.
+        return pickle.dumps(value, protocol=5, buffer_callback=buffers.append), [buffer.raw() for buffer in buffers]
     with io.BytesIO() as file:
-        _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
-        return file.getvalue(), _contiguous(buffers)
+        _ValuePickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+        return file.getvalue(), [late_array.buffer_of(buffer) for buffer in buffers]
 
 
 def dumps(value: object, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
@@ -86,11 +97,6 @@ def deserialize(data: Any, buffers: list[Any]) -> object:
 
 
 loads = pickle.loads
-
-
-def _contiguous(buffers: list[pickle.PickleBuffer]) -> list[Any]:
-    """Flat byte views; a Fortran-ordered or otherwise odd buffer has one too."""
-    return [buffer.raw() for buffer in buffers]
 
 
 def fast_path(value: object) -> bool:
