@@ -59,7 +59,7 @@ def test_a_late_array_that_can_not_be_written_leaves_nothing_behind(shared_weft_
 
     with pytest.raises(LookupError, match="no such values"):
         weft.put(LateArray((LARGE,), np.float64, fail))
-    assert used_bytes() == before
+    assert used_bytes() <= before
 
 
 def test_a_task_fails_with_what_writing_its_result_raised(shared_weft_session: ModuleType) -> None:
