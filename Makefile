@@ -36,13 +36,17 @@ help:  ## what can be made
 
 # ---- set-up ----------------------------------------------------------------------------------------
 
-$(venv)/.tools: pyproject.toml
+$(venv)/.builder: pyproject.toml
 	@test -x $(python) || $(PYTHON) -m venv $(venv)
 	@$(pip) --upgrade 'pip>=25.1'
-	@$(pip) --group build --group dev
+	@$(pip) --group build
 	@touch $@
 
-$(venv)/.installed: $(venv)/.tools CMakeLists.txt $(extension_sources)
+$(venv)/.tools: $(venv)/.builder
+	@$(pip) --group dev
+	@touch $@
+
+$(venv)/.installed: $(venv)/.builder CMakeLists.txt $(extension_sources)
 	@$(pip) --no-build-isolation -e .
 	@touch $@
 
@@ -52,12 +56,14 @@ $(venv)-ray/.installed: Makefile
 	@touch $@
 
 .PHONY: build
-build: $(venv)/.installed  ## the package, installed for editing in .venv
+build: $(venv)/.tools $(venv)/.installed  ## the package, installed for editing in .venv
 
 # ---- use -------------------------------------------------------------------------------------------
 
+# With no more than a demo needs: who comes to look does not wait for what the tests need.
 .PHONY: demo
-demo: build  ## simulate, train and serve in one program, two minutes; DEMO=tune: another, DEMO=--list: which
+demo: $(venv)/.installed  ## simulate, train and serve in one program, two minutes; DEMO=tune: another, DEMO=--list: which
+	@$(pip) 'weft[$(or $(filter tune data pandas,$(DEMO)),rl)]'
 	@$(python) -m weft.cli demo $(DEMO)
 
 # The dashboard's tests drive a browser; where it can not be installed they are skipped, and say so.
