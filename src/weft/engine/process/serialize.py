@@ -37,14 +37,15 @@ _custom: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle with the serializers that the user registered."""
 
-    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(_custom, cloudpickle.Pickler.dispatch_table)
+    # One map of all: the pickler asks it for every object, and a map inside a map is asked twice.
+    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(_custom, *cloudpickle.Pickler.dispatch_table.maps)
 
 
 class _ValuePickler(_Pickler):
     """For what is stored by the native core, which writes late arrays where they will lie."""
 
     dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(
-        {late_array.LateArray: late_array.defer}, _Pickler.dispatch_table
+        {late_array.LateArray: late_array.defer}, *_Pickler.dispatch_table.maps
     )
 
 
