@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.engine.cluster import launch
+from weft.engine.control.config import SHARDS
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire.auth import Refused
 
@@ -107,7 +108,7 @@ class Cluster:
         Takes num_cpus (1 by default), num_gpus, resources, labels, object_store_memory and storage; Ray's other
         options have no effect. `host` is the address to listen on (loopback by default); `place`, of
         `weft.testing.Network`, lets it run in a network namespace and listen there. `store`, of the head, is the
-        redis://… for the control store's rows."""
+        redis://… for the control store's rows, and `shards` of how many it is made."""
         place = given.pop("place", None)
         host = given.pop("host", "127.0.0.1") if place is None else place.address
         wanted = {name: value for name, value in given.items() if name in _KNOWN and value is not None}
@@ -129,6 +130,7 @@ class Cluster:
             is_leashed=True,
             fingerprint="" if entry is None else entry.fingerprint,
             name="" if entry is None else self._name,
+            shards=int(given.get("shards", SHARDS)),
         )
         prefix = [] if place is None else place.command_prefix
         running = launch.start(config, self._token, cluster, prefix=prefix, store=given.get("store", ""))

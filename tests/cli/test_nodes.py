@@ -119,6 +119,8 @@ def test_without_a_token_the_way_to_one_is_named(cli: Run) -> None:
         (["--address", "127.0.0.1:1", "--store", "redis://127.0.0.1:1"], "--store is an option of --head"),
         (["--head", "--store", "redis://127.0.0.1:1"], "--store can not be used"),
         (["--head", "--store", "nonsense"], "a store must be redis://host:port"),
+        (["--address", "127.0.0.1:1", "--shards", "8"], "--shards is an option of --head"),
+        (["--head", "--shards", "0"], "--shards must be from 1 to 256, but got 0"),
     ],
 )
 def test_a_store_that_can_not_be_used_is_named(cli: Run, arguments: list[str], text: str) -> None:

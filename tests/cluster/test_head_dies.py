@@ -19,6 +19,7 @@ import weft
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 from weft.engine.process import rpc
+from weft.engine.state.chain_layout import shard_of
 from weft.exceptions import ActorDiedError
 from weft.util.placement_group import placement_group, remove_placement_group
 from weft.util.state import list_cluster_events
@@ -31,8 +32,9 @@ AWAY = {"resources": {"away": 1}}
 class HeadAndOthers:
     """A head and others; the driver is attached to the last of these, and the store's servers are up."""
 
-    def __init__(self, others: int = 2) -> None:
-        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "resources": {"first": 4}})
+    def __init__(self, others: int = 2, **of_head: Any) -> None:
+        given = {"num_cpus": 1, "resources": {"first": 4}, **of_head}
+        self.cluster = Cluster(initialize_head=True, head_node_args=given)
         self.others: list[ClusterNode] = []
         try:
             for _ in range(others):
@@ -207,6 +209,21 @@ def test_the_next_head_can_be_lost_too() -> None:
         nodes.cluster.remove_node(second, allow_graceful=False)
         assert weft.get(Counter.options(**AWAY).remote().add.remote(), timeout=30) == 1
         assert weft.get(counter.add.remote(), timeout=30) == 2
+    finally:
+        nodes.close()
+
+
+def test_the_rows_of_all_shards_outlive_the_head_however_many_there_are() -> None:
+    nodes = HeadAndOthers(shards=9)
+    try:
+        keys = [b"key%d" % number for number in range(40)]
+        assert {shard_of(key, 9) for key in keys} == set(range(9))
+        for key in keys:
+            rpc.request("kv_put", key=key, value=key)
+        nodes.kill_head()
+        assert [rpc.request("kv_get", key=key) for key in keys] == keys
+        head = nodes.head_status()
+        assert (head["epoch"], head["store"]["shards"]) == (2, 9)
     finally:
         nodes.close()
 

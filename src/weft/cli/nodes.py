@@ -17,6 +17,7 @@ from weft.engine.cluster import launch, peers, tokens
 from weft.engine.cluster.client import Client
 from weft.engine.cluster.entry import NodeUp
 from weft.engine.cluster.transport import own_ip
+from weft.engine.control.config import MOST_SHARDS, SHARDS
 from weft.engine.node import handshake
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire.auth import Refused
@@ -57,6 +58,9 @@ def add(commands: Commands) -> None:
         default="",
         metavar="URL",
         help="of a head: redis://host:port, to keep the control store's rows there",
+    )
+    start.add_argument(
+        "--shards", type=int, metavar="N", help=f"of a head: of how many the control store is made (default: {SHARDS})"
     )
     start.add_argument("--block", action="store_true", help="stay in the foreground; the node ends with this command")
     stop = add_command(
@@ -115,7 +119,10 @@ def _start(options: argparse.Namespace) -> int:
     try:
         folder = str(tokens.folder()) if options.head else ""
         has_successor = not options.no_successor
-        cluster = ClusterConfig(-1, head, options.host, port, False, options.fingerprint, name, has_successor, folder)
+        shards = _checked_shards(options)
+        cluster = ClusterConfig(
+            -1, head, options.host, port, False, options.fingerprint, name, has_successor, folder, shards
+        )
         running = launch.start(config, token, cluster, log_fd, store=_checked_store(options))
     finally:
         os.close(log_fd)
@@ -147,6 +154,16 @@ def _checked_store(options: argparse.Namespace) -> str:
         except StorageRefused as error:
             raise ValueError(f"--store can not be used: {error}") from None
     return url
+
+
+def _checked_shards(options: argparse.Namespace) -> int:
+    """ValueError when no head is started, or there can not be so many."""
+    shards: int | None = options.shards
+    if shards is not None and not options.head:
+        raise ValueError("--shards is an option of --head: the other nodes hear of it from the head")
+    if shards is not None and not 1 <= shards <= MOST_SHARDS:
+        raise ValueError(f"--shards must be from 1 to {MOST_SHARDS}, but got {shards}")
+    return SHARDS if shards is None else shards
 
 
 def _print_dashboard(node: str) -> None:

@@ -8,7 +8,16 @@ import pytest
 from chain_network import Faults, Network
 from histories import Operation, is_linearizable
 
+from weft.engine.control.config import MOST_SHARDS
 from weft.engine.state.chain import PLANTED_BUGS
+from weft.engine.state.chain_layout import (
+    Configuration,
+    Wishes,
+    first_configuration,
+    key_of_each_shard,
+    next_configuration,
+    shard_of,
+)
 from weft.engine.state.chain_server import LEAP
 
 SEEDS = int(os.environ.get("WEFT_CHAIN_SEEDS", "12"))
@@ -32,6 +41,35 @@ def test_without_faults_chains_grow_to_three_and_spread_over_the_servers() -> No
     assert [len(chain.members) for chain in newest.chains] == [3, 3]
     assert len({chain.head.server for chain in newest.chains}) > 1
     assert len(newest.council) == 3
+
+
+@pytest.mark.parametrize("shards", [1, 4, 65, MOST_SHARDS])
+def test_a_head_can_fence_every_shard(shards: int) -> None:
+    assert [shard_of(key, shards) for key in key_of_each_shard(b"fence", shards)] == list(range(shards))
+
+
+@pytest.mark.parametrize(("shards", "servers"), [(1, 5), (4, 5), (16, 5), (16, 16), (32, 12)])
+def test_servers_that_come_late_have_their_share_of_the_shards_and_all_comes_to_rest(shards: int, servers: int) -> None:
+    now = first_configuration("s0", "", shards)
+    for count in range(2, servers + 1):
+        enlisted = {f"s{number}": "" for number in range(count)}
+        steps = 0
+        while (following := next_configuration(now, all_goes_well(now, enlisted))) is not None:
+            now, steps = following, steps + 1
+            assert steps < 40 * shards, "it does not come to rest"
+    assert all(len(chain.members) == 3 for chain in now.chains)
+    replicas = [sum(chain.has(name) for chain in now.chains) for name in now.servers]
+    heads = [sum(chain.head.server == name for chain in now.chains) for name in now.servers]
+    even = 3 * shards / servers
+    assert even / 2 <= max(1, min(replicas)) and max(replicas) <= max(1, 2 * even), replicas
+    assert max(heads) <= max(2, 3 * shards / servers), heads
+
+
+def all_goes_well(now: Configuration, enlisted: dict[str, str]) -> Wishes:
+    """All who should join have what they need by now."""
+    joining = [(shard, chain.joining) for shard, chain in enumerate(now.chains) if chain.joining is not None]
+    fresh = [(shard, chain.fresh) for shard, chain in enumerate(now.chains) if chain.fresh is not None]
+    return Wishes(enlisted=enlisted, caught_up=joining, complete=fresh)
 
 
 @pytest.mark.parametrize("bug", sorted(PLANTED_BUGS))

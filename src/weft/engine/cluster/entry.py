@@ -65,7 +65,9 @@ class Entry:
         own = Member(0, daemon.node_id, self._address, daemon.address, offer.total, labels, hostname=hostname)
         fingerprints = {self._config.head: self._config.fingerprint}
         transport = TcpTransport(daemon.loop, self._listener, self._token, self._certificate, fingerprints)
-        store = ServedStore(daemon.loop, self._token, self.host, lambda: shell.heading.store_lost(), self._store)
+        store = ServedStore(
+            daemon.loop, self._token, self.host, lambda: shell.heading.store_lost(), self._store, self._config.shards
+        )
         can_follow = self._config.head or self._config.has_successor
         shell = ClusterShell(daemon, transport, self._config.head, own, store if can_follow else None)
         shell.cluster_address = self._name

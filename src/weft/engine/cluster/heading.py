@@ -22,6 +22,7 @@ from weft.engine.node.loop import Timer
 from weft.engine.state import events as ev
 from weft.engine.state import headship as do
 from weft.engine.state.actors import NODE_LOST
+from weft.engine.state.chain_layout import key_of_each_shard
 from weft.engine.state.chain_rows import Delete, Put
 from weft.engine.state.events import FoundActor
 from weft.engine.state.headship import BEAT_S, RENEW_S, Headship, Role
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
 
 STORES = 5
-"""So many nodes have a server of the control store, where there are as many."""
+"""So many nodes have a server of the control store, where there are as many; more where there are more shards."""
 FOUND_S = 0.3
 """After the first other node has come the control store is begun."""
 HOPELESS_S = 3.0
@@ -41,8 +42,6 @@ HOPELESS_S = 3.0
 ANSWERED_S = 0.1
 RESIGN_S = 2.0
 """A head that hands over waits no longer for its last rows to be safe; what they say is told again."""
-FENCES = 64
-"""Rows that are in all shards, whatever their number is."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -276,7 +275,7 @@ class Heading:
         assert self.store is not None
         self.store.begin_epoch(epoch)
         self._shell.keeping.begin()
-        fences = [Delete(HEADS, b"fence%d" % number) for number in range(FENCES)]
+        fences = [Delete(HEADS, key) for key in key_of_each_shard(b"fence", self.store.shards)]
         self._shell.keeping.write(list(fences), lambda: self._read(epoch))
 
     def _read(self, epoch: int) -> None:
@@ -385,14 +384,15 @@ class Heading:
         if self.store is None or not self._is_ready or not self.state.has_lease or not seeds:
             return
         for number in sorted(members.links):
-            if len(self._stores) >= STORES:
+            if len(self._stores) >= max(STORES, self.store.shards):
                 return
-            if number not in self._stores and members.send(number, lm.StartStore(seeds, self.store.url)):
+            message = lm.StartStore(seeds, self.store.url, self.store.shards)
+            if number not in self._stores and members.send(number, message):
                 self._stores[number] = ""
 
     def start_store(self, link: NodeLink, message: lm.StartStore) -> None:
         if self.store is not None and not self.store.address:
-            self.store.url = message.url
+            self.store.url, self.store.shards = message.url, message.shards
             self.store.join(message.seeds, self._store_up)
 
     def store_came(self, link: NodeLink, message: lm.StoreUp) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weft.engine.control.config import SHARDS
 from weft.engine.node.loop import Loop
 from weft.engine.state.chain_rows import Key, Write
 
@@ -33,6 +34,8 @@ class Store(Protocol):
     """Where the server beside this daemon listens; empty while there is none."""
     url: str
     """redis://… where the servers keep the rows; empty: in their memory."""
+    shards: int
+    """Of how many it is made: what a founder was told, or another node has heard when it was to join."""
 
     def found(self, on_up: Callable[[], None]) -> None:
         """Begin a store."""
@@ -60,8 +63,11 @@ class Store(Protocol):
 class ServedStore:
     """A server that is a child of this daemon."""
 
-    def __init__(self, loop: Loop, token: bytes, host: str, on_lost: Callable[[], None], url: str = "") -> None:
-        """`on_lost`: the only server of the store is gone, and all rows with it; an empty one is being begun."""
+    def __init__(
+        self, loop: Loop, token: bytes, host: str, on_lost: Callable[[], None], url: str = "", shards: int = SHARDS
+    ) -> None:
+        """`on_lost`: the only server of the store is gone, and all rows with it; an empty one is being begun.
+        `shards`: of a store that is begun here; another has what its founder gave it."""
         self._loop = loop
         self._token = token
         self._host = host
@@ -77,6 +83,7 @@ class ServedStore:
         self._is_closed = False
         self.address = ""
         self.url = url
+        self.shards = shards
 
     def found(self, on_up: Callable[[], None]) -> None:
         self._on_up = on_up
@@ -91,7 +98,7 @@ class ServedStore:
         from weft.engine.control.launch import RunningServer, new_name
 
         self._seeds = seeds
-        config = ServerConfig(new_name(), self._host, seeds=seeds, store=self.url)
+        config = ServerConfig(new_name(), self._host, seeds=seeds, shards=self.shards, store=self.url)
         self._server = RunningServer(config, self._token, log=_STANDARD_ERROR)
         self._loop.watch(self._server.fileno(), self._server_says)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 SHARDS = 4
+MOST_SHARDS = 256
+"""All of them are in the one record that the council decides."""
 
 
 class ServerConfig(msgspec.Struct, frozen=True):

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from weft.engine.control.config import SHARDS
+
 STORE_SHARE = 0.3
 """Of the memory, for objects. The segment is sparse: what is not used costs nothing."""
 TASK_MEMORY_SHARE = 0.7
@@ -43,6 +45,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     """Of the node that begins a cluster: whether another may act as head when it dies. Else all end with it."""
     folder: str = ""
     """Where to remember the cluster's nodes, so that this one finds them when it is started again; empty: nowhere."""
+    shards: int = SHARDS
+    """Of the node that begins a cluster: of how many the control store is made."""
 
 
 class NodeConfig(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Collection, Mapping
 
@@ -90,6 +91,20 @@ def shard_of(key: bytes, shards: int) -> int:
     return zlib.crc32(key) % shards
 
 
+def key_of_each_shard(prefix: bytes, shards: int) -> list[bytes]:
+    """Keys that begin like that, one in each shard, in the order of the shards.
+
+    >>> [shard_of(key, 3) for key in key_of_each_shard(b"some", 3)]
+    [0, 1, 2]
+    """
+    found: dict[int, bytes] = {}
+    for number in itertools.count():
+        found.setdefault(shard_of(key := b"%s%d" % (prefix, number), shards), key)
+        if len(found) == shards:
+            break
+    return [found[shard] for shard in range(shards)]
+
+
 def first_configuration(server: str, address: str, shards: int) -> Configuration:
     """Of a store that begins with one server."""
     chain = Chain(1, (Place(server, 1),))
@@ -153,7 +168,11 @@ def _next_chain(
 
 
 def _spread(chains: tuple[Chain, ...], living: list[str], length: int) -> tuple[Chain, ...]:
-    """When all is calm and a server heads two chains more than its successor, cut it out of one: it joins again."""
+    """When all is calm, cut one server out of a chain where another should have its place; who is in fewest joins then.
+
+    First heads, where one heads two chains more than its successor. Then those in the middle, which neither take
+    writes in nor serve reads, where a server is in two chains less. The former makes no replicas less even, the latter
+    no heads: so this comes to an end."""
     whole = min(length, len(living))
     is_calm = all(
         chain.joining is chain.fresh is None
@@ -166,6 +185,15 @@ def _spread(chains: tuple[Chain, ...], living: list[str], length: int) -> tuple[
     heads = {name: sum(chain.head.server == name for chain in chains) for name in living}
     for shard, chain in enumerate(chains):
         if heads[chain.head.server] > heads[chain.members[1].server] + 1:
-            shorter = Chain(chain.version + 1, chain.members[1:])
-            return (*chains[:shard], shorter, *chains[shard + 1 :])
+            return _without(chains, shard, chain.head)
+    replicas = {name: sum(chain.has(name) for chain in chains) for name in living}
+    for shard, chain in enumerate(chains):
+        if any(replicas[chain.members[1].server] > replicas[name] + 1 for name in living if not chain.has(name)):
+            return _without(chains, shard, chain.members[1])
     return chains
+
+
+def _without(chains: tuple[Chain, ...], shard: int, cut: Place) -> tuple[Chain, ...]:
+    chain = chains[shard]
+    shorter = Chain(chain.version + 1, tuple(place for place in chain.members if place != cut))
+    return (*chains[:shard], shorter, *chains[shard + 1 :])

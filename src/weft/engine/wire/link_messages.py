@@ -138,8 +138,10 @@ class StartStore(LinkMessage, frozen=True):
     """The head to a node: start a server of the control store that joins those. StoreUp answers."""
 
     seeds: list[str]
-    url: str = ""
+    url: str
     """Where it keeps its rows; empty: in its memory."""
+    shards: int
+    """Of how many the store is made."""
 
 
 class StoreUp(LinkMessage, frozen=True):

@@ -42,6 +42,7 @@ class SimStore:
         self._epoch = 0
         self.address = ""
         self.url = ""
+        self.shards = 1
 
     def found(self, on_up: Callable[[], None]) -> None:
         self.join((), on_up)
@@ -87,7 +88,7 @@ class SimStore:
 
     def statistics(self) -> dict[str, int]:
         living = sum(one.is_up for one in self._model.servers)
-        return {"servers": living, "shards": 1, "replicas": living}
+        return {"servers": living, "shards": self.shards, "replicas": living}
 
     def close(self) -> None: ...
 
