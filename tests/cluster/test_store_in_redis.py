@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from clusters import wait_until
 
 import weft
 from weft.cluster_utils import Cluster
 from weft.engine.cluster.client import Client
+from weft.engine.control.redis_storage import EXPIRES_S
 from weft.engine.process import rpc
 
 sys.path.append(str(Path(__file__).parents[1] / "contract"))
@@ -49,5 +51,41 @@ def test_the_head_dies_and_what_it_kept_is_in_redis_until_the_cluster_ends(serve
     finally:
         weft.shutdown()
         cluster.shutdown()
-    left = {name.split(b":")[1] for name in rows.scan_iter("weft:*")}
-    assert len(left) <= 1, "only a server that was killed leaves its rows"
+    left = list(rows.scan_iter("weft:*"))
+    assert len({name.split(b":")[1] for name in left}) <= 1, "only a node that was killed leaves its rows"
+    assert all(0 < rows.ttl(name) <= EXPIRES_S for name in left), "and they do not stay"
+
+
+def test_a_server_that_is_killed_or_robbed_is_replaced_and_its_rows_are_removed(server: RedisServer) -> None:
+    import redis
+
+    rows = redis.Redis(unix_socket_path=str(server.socket))
+
+    def owners() -> set[bytes]:
+        return {name.split(b":")[1] for name in rows.scan_iter("weft:*")}
+
+    cluster = Cluster(initialize_head=True, head_node_args={"store": server.url})
+    try:
+        others = [cluster.add_node() for _ in range(2)]
+        weft.init(address=others[1].local_address)
+        client = Client(others[1].local_address)
+        wait_until(lambda: client.ask("head")["store"]["replicas"] == 3)
+        rpc.request("kv_put", key=b"key", value=b"value")
+        wait_until(lambda: len(owners()) == 3)
+        before = owners()
+        (victim,) = [child for child in psutil.Process(others[0].pid).children() if child.name() == "weft-control"]
+        victim.kill()
+        wait_until(lambda: len(owners()) == 3 and len(owners() & before) == 2)
+        wait_until(lambda: client.ask("head")["store"]["replicas"] == 3)
+        robbed = sorted(owners() & before)[0]
+        rows.delete(*rows.scan_iter(b"weft:" + robbed + b":*"))
+        for number in range(20):  # in all shards, so that it is noticed
+            rpc.request("kv_put", key=b"key%d" % number, value=b"value")
+        wait_until(lambda: robbed not in owners() and len(owners()) == 3)
+        wait_until(lambda: client.ask("head")["store"]["replicas"] == 3)
+        assert rpc.request("kv_get", key=b"key") == b"value"
+    finally:
+        weft.shutdown()
+        cluster.shutdown()
+    assert not owners()
+    rows.close()

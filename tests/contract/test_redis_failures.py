@@ -10,7 +10,7 @@ import pytest
 from redis_servers import RedisServer
 
 from weft.engine.control.redis_storage import RedisStorage, servers_of
-from weft.engine.control.storage import StorageRefused
+from weft.engine.control.storage import StorageDamaged, StorageRefused
 from weft.engine.state.chain_messages import Entry
 
 
@@ -47,6 +47,47 @@ def test_a_dead_server_refuses_and_a_restarted_one_has_all_rows(server: RedisSer
     again = RedisStorage(server.url, 0)
     assert again.applied == 3
     again.close()
+
+
+def test_rows_expire_where_nobody_refreshes_them(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import redis
+
+    rows = redis.Redis(unix_socket_path=str(server.socket))
+    storage = RedisStorage(server.url, 0, "weft:mortal", expires_s=1000)
+    storage.apply([entry(1)])
+    names = sorted(rows.scan_iter("weft:mortal*"))
+    assert len(names) == 3 and all(900 < rows.ttl(name) <= 1000 for name in names)
+    for name in names:
+        rows.expire(name, 500)
+    storage.tick()
+    assert all(rows.ttl(name) <= 500 for name in names), "it is not due yet"
+    monkeypatch.setattr(storage, "_refresh_at", 0.0)
+    storage.tick()
+    assert all(rows.ttl(name) > 900 for name in names)
+    lasting = RedisStorage(server.url, 0, "weft:lasting")
+    lasting.apply([entry(1)])
+    assert all(rows.ttl(name) == -1 for name in rows.scan_iter("weft:lasting*"))
+    for one in (storage, lasting, rows):
+        one.close()
+
+
+def test_rows_that_are_gone_are_not_taken_for_no_rows(server: RedisServer) -> None:
+    import redis
+
+    storage = RedisStorage(server.url, 0)
+    storage.apply([entry(1)])
+    with redis.Redis(unix_socket_path=str(server.socket)) as rows:
+        rows.flushall()
+    for touch in (
+        lambda: storage.read([("kv", b"1")]),
+        lambda: storage.scan("kv", b""),
+        lambda: storage.apply([entry(2)]),
+    ):
+        with pytest.raises(StorageDamaged, match="entry 1 was stored last, and now it is 0"):
+            touch()
+    storage.load([("kv", b"1", b"again")], is_first=True, applied=1)
+    assert storage.get("kv", b"1") == b"again"
+    storage.close()
 
 
 def test_a_full_server_refuses_and_takes_more_when_there_is_room(server: RedisServer) -> None:

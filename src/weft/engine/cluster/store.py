@@ -80,6 +80,8 @@ class ServedStore:
         self._epoch = 0
         self._early: list[Callable[[], None]] = []
         """Calls from before the server was up."""
+        self._dead = ""
+        """The server that the next one takes the place of."""
         self._is_closed = False
         self.address = ""
         self.url = url
@@ -98,7 +100,10 @@ class ServedStore:
         from weft.engine.control.launch import RunningServer, new_name
 
         self._seeds = seeds
-        config = ServerConfig(new_name(), self._host, seeds=seeds, shards=self.shards, store=self.url)
+        config = ServerConfig(
+            new_name(), self._host, seeds=seeds, shards=self.shards, store=self.url, replaces=self._dead
+        )
+        self._dead = config.name
         self._server = RunningServer(config, self._token, log=_STANDARD_ERROR)
         self._loop.watch(self._server.fileno(), self._server_says)
 

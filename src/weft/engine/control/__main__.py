@@ -18,6 +18,7 @@ import msgspec
 
 from weft.engine.control.launch import LARGEST, ServerUp
 from weft.engine.control.server import ServerConfig, ServerShell
+from weft.engine.control.storage import StorageDamaged
 from weft.engine.node.loop import Loop
 
 _PR_SET_PDEATHSIG = 1
@@ -40,7 +41,10 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):  # who started it has ended meanwhile, and so does the loop
         launcher.send(msgspec.json.encode(ServerUp(shell.name, shell.address, os.getpid())))
     gc.freeze()
-    loop.run()
+    try:
+        loop.run()
+    except StorageDamaged as error:  # its node starts another one, which copies the rows from the others
+        sys.exit(f"weft: a server of the control store ends: {error}")
     shell.close()
     loop.close()
 

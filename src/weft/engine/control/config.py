@@ -24,6 +24,8 @@ class ServerConfig(msgspec.Struct, frozen=True):
     """Where to keep the rows; without one they live as long as some server of their chain."""
     store: str = ""
     """redis://… to keep them there instead."""
+    replaces: str = ""
+    """A server that died unasked: nobody uses any more what it has in the store."""
     fsync: str = "periodic"
     lease_s: float = 2.0
     grace_s: float = 1.0

@@ -7,20 +7,27 @@
 `redis+unix:///path` and `rediss://` work, too. Needs the extra `weft[redis]`. Where there is something to fail over to,
 an entry counts as stored once a replica has it, and a server that does not answer is replaced by its replica, which is
 made to take writes. The replaced one must not come back as a primary by itself.
+
+Rows that nobody can use after their server's end expire some time after it, however it ended. Should they be gone while
+they are still wanted (the server stood still for that long, somebody emptied Redis), nothing is read or
+written any more: StorageDamaged.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from weft.engine.control.storage import PIECE_BYTES, StorageRefused
+from weft.engine.control.storage import PIECE_BYTES, StorageDamaged, StorageRefused
 from weft.engine.state.chain_messages import Entry
 from weft.engine.state.chain_rows import Key, Row
 
 TIMEOUT_S = 5.0
 REPLICATION_MS = 1000
+EXPIRES_S = 3600
+REFRESH_S = 600.0
 _STEP = 20
 """Rows read at once while copying."""
 T = TypeVar("T")
@@ -43,8 +50,9 @@ def servers_of(url: str, shard: int) -> list[str]:
 class RedisStorage:
     """The rows of one shard."""
 
-    def __init__(self, url: str, shard: int, prefix: str = "weft") -> None:
-        """Raises StorageRefused when no server answers."""
+    def __init__(self, url: str, shard: int, prefix: str = "weft", expires_s: int = 0) -> None:
+        """Raises StorageRefused when no server answers. `expires_s`: how long rows stay that nobody refreshes; 0: for
+        ever."""
         try:
             import redis
         except ImportError as error:
@@ -54,6 +62,8 @@ class RedisStorage:
         self._prefix = f"{prefix}:{shard}"
         self._client: Any = None
         self._keys: list[Key] | None = None
+        self._expires_s = expires_s
+        self._refresh_at = time.monotonic() + REFRESH_S
         self._applied = int(self._try(lambda: self._client.get(f"{self._prefix}:applied")) or 0)
 
     @property
@@ -70,13 +80,16 @@ class RedisStorage:
             pipe = self._client.pipeline(transaction=False)
             for table, key in keys:
                 pipe.hget(self._name(table), key)
+            pipe.get(f"{self._prefix}:applied")
             found: list[bytes | None] = pipe.execute()
+            self._check_applied(found.pop())
             return found
 
         return self._try(ask) if keys else []
 
     def scan(self, table: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
         rows = self._try(lambda: list(self._client.hscan_iter(self._name(table), count=1000)))
+        self._check_applied(self._try(lambda: self._client.get(f"{self._prefix}:applied")))
         return sorted({key: value for key, value in rows if key.startswith(prefix)}.items())
 
     def rows_after(self, after: Key | None) -> tuple[list[Row], Key | None]:
@@ -120,25 +133,52 @@ class RedisStorage:
         changes = list(changes)
 
         def send() -> None:
-            if int(self._client.get(f"{self._prefix}:applied") or 0) == applied != -1:
+            before = self._client.get(f"{self._prefix}:applied")
+            if int(before or 0) != applied:
+                self._check_applied(before)
+            elif applied != -1:
                 return  # the answer to an earlier try was lost
+            tables = {table for table, _, _ in changes}
             pipe = self._client.pipeline(transaction=True)
-            for table in {table for table, _, _ in changes}:
-                pipe.sadd(f"{self._prefix}:tables", table)
+            if tables:
+                pipe.sadd(f"{self._prefix}:tables", *tables)
             for table, key, value in changes:
                 if value is None:
                     pipe.hdel(self._name(table), key)
                 else:
                     pipe.hset(self._name(table), key, value)
             pipe.set(f"{self._prefix}:applied", applied)
+            self._refresh(pipe, tables)
             pipe.execute()
             if len(self._servers) > 1:
                 self._client.wait(1, REPLICATION_MS)
 
         self._try(send)
 
+    def _check_applied(self, stored: bytes | None) -> None:
+        if int(stored or 0) != self._applied:
+            raise StorageDamaged(
+                f"the rows of {self._prefix} in {self._servers[0]} are gone or others: entry {self._applied} was "
+                f"stored last, and now it is {int(stored or 0)}"
+            )
+
+    def _refresh(self, pipe: Any, tables: Iterable[str]) -> None:
+        if self._expires_s:
+            for name in (*map(self._name, tables), f"{self._prefix}:tables", f"{self._prefix}:applied"):
+                pipe.expire(name, self._expires_s)
+
     def tick(self) -> None:
-        pass
+        if not self._expires_s or time.monotonic() < self._refresh_at:
+            return
+        self._refresh_at = time.monotonic() + REFRESH_S
+        tables = self._tables()
+
+        def send() -> None:
+            pipe = self._client.pipeline(transaction=False)
+            self._refresh(pipe, tables)
+            pipe.execute()
+
+        self._try(send)
 
     def clear(self) -> None:
         names = [self._name(table) for table in self._tables()]

@@ -115,6 +115,7 @@ class ServerShell:
 
     def _begin(self) -> None:
         now = time.monotonic()
+        self._clear_replaced()
         if self._kept is not None:
             kept = self._kept
             for shard, chain in enumerate(kept.configuration.chains):
@@ -131,10 +132,23 @@ class ServerShell:
 
     def _open_storage(self, shard: int) -> Storage:
         if self._config.store:
-            from weft.engine.control.redis_storage import RedisStorage
-
-            return RedisStorage(self._config.store, shard, f"weft:{self.name}")
+            return self._open_redis(shard, self.name)
         return EmbeddedStorage(None if self._folder is None else self._folder / f"shard-{shard}", self._config.fsync)
+
+    def _open_redis(self, shard: int, server: str) -> Storage:
+        from weft.engine.control.redis_storage import EXPIRES_S, RedisStorage
+
+        expires_s = 0 if self._folder is not None else EXPIRES_S  # without a folder nobody could use the rows again
+        return RedisStorage(self._config.store, shard, f"weft:{server}", expires_s)
+
+    def _clear_replaced(self) -> None:
+        """What can not be removed now expires."""
+        if self._config.store and self._config.replaces:
+            with contextlib.suppress(StorageRefused):
+                for shard in range(self._config.shards):
+                    storage = self._open_redis(shard, self._config.replaces)
+                    storage.clear()
+                    storage.close()
 
     # ---- links ----
 
@@ -279,7 +293,8 @@ class ServerShell:
         self._give_up_silent(now)
         self._dial_missing(now)
         for storage in self.storages.values():
-            storage.tick()
+            with contextlib.suppress(StorageRefused):  # who reads or writes is told
+                storage.tick()
         self._feed(ev.Ticked(now))
         self._tick_in(BUSY_S if self.state.is_busy else IDLE_S)
 
@@ -287,13 +302,16 @@ class ServerShell:
         for one in instructions:
             if isinstance(one, ev.Send):
                 self._send(one.to, one.message)
-            elif isinstance(one, ev.DecideWrite | ev.ApplyEntries | ev.LoadRows | ev.ReadRows):
+            elif isinstance(one, ev.DecideWrite | ev.ApplyEntries | ev.LoadRows):
                 self._carry(self.state.handle(self._store(one)))
+            elif isinstance(one, ev.ReadRows):
+                self._read_rows(one)
             elif isinstance(one, ev.ServeRead):
                 self._serve_read(one)
             elif isinstance(one, ev.ServeAllRows):
-                rows = self.storages[one.shard].scan(one.table, one.prefix)
-                self._send(one.to, AllRows(one.shard, one.subscription, one.through, rows))
+                with contextlib.suppress(StorageRefused):  # who subscribes asks again
+                    rows = self.storages[one.shard].scan(one.table, one.prefix)
+                    self._send(one.to, AllRows(one.shard, one.subscription, one.through, rows))
             elif isinstance(one, ev.KeepConfiguration):
                 self._keep(one.configuration)
             elif isinstance(one, ev.KeepVotes):
@@ -301,7 +319,8 @@ class ServerShell:
             elif isinstance(one, ev.OpenShard):
                 self._open_shard(one)
             elif isinstance(one, ev.DropShard):
-                self.storages.pop(one.shard).clear()
+                with contextlib.suppress(StorageRefused):  # it expires then
+                    self.storages.pop(one.shard).clear()
             elif isinstance(one, ev.Report):
                 print(f"weft: control store {self.name[:12]}: {one.text}", file=sys.stderr, flush=True)
             else:
@@ -326,11 +345,13 @@ class ServerShell:
         elif storage is None:
             self.storages[one.shard] = self._open_storage(one.shard)
 
-    def _store(self, one: ev.DecideWrite | ev.ApplyEntries | ev.LoadRows | ev.ReadRows) -> ev.Event:
+    def _read_rows(self, one: ev.ReadRows) -> None:
+        with contextlib.suppress(StorageRefused):  # who copies asks again
+            rows, following = self.storages[one.shard].rows_after(one.after)
+            self._carry(self.state.handle(ev.RowsRead(one.shard, one.to, one.after, following, rows)))
+
+    def _store(self, one: ev.DecideWrite | ev.ApplyEntries | ev.LoadRows) -> ev.Event:
         storage = self.storages[one.shard]
-        if isinstance(one, ev.ReadRows):
-            rows, following = storage.rows_after(one.after)
-            return ev.RowsRead(one.shard, one.to, one.after, following, rows)
         if isinstance(one, ev.DecideWrite):
             return self._decide(storage, one)
         try:

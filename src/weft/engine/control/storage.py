@@ -29,7 +29,7 @@ class StorageRefused(Exception):
 
 
 class StorageDamaged(Exception):
-    """What is on disk is not what was written; says where and what to do."""
+    """What is stored is not what was written; says where and, of a folder, what to do."""
 
 
 class Storage(Protocol):
