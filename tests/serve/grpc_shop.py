@@ -32,6 +32,22 @@ def add_ShopServicer_to_server(servicer: Any, server: Any) -> None:
             request_deserializer=StringValue.FromString,
             response_serializer=StringValue.SerializeToString,
         ),
+        "CollectPlainly": grpc.stream_unary_rpc_method_handler(
+            servicer.CollectPlainly,
+            request_deserializer=StringValue.FromString,
+            response_serializer=StringValue.SerializeToString,
+        ),
+        "MissingStream": grpc.stream_unary_rpc_method_handler(servicer.MissingStream),
+        "Talk": grpc.stream_stream_rpc_method_handler(
+            servicer.Talk,
+            request_deserializer=StringValue.FromString,
+            response_serializer=StringValue.SerializeToString,
+        ),
+        "TalkPlainly": grpc.stream_stream_rpc_method_handler(
+            servicer.TalkPlainly,
+            request_deserializer=StringValue.FromString,
+            response_serializer=StringValue.SerializeToString,
+        ),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(NAME, handlers),))
     server.add_registered_method_handlers(NAME, handlers)

@@ -158,7 +158,7 @@ def test_strange_calls_are_refused_with_their_reason(channel: grpc.Channel) -> N
             lambda: raw(channel, "/../Greet", b""),
             lambda: raw(channel, f"/{NAME}/Missing", b""),
             lambda: raw(channel, f"/{NAME}/ongoing", b""),
-            lambda: channel.stream_unary(f"/{NAME}/Collect")(iter([b""]), timeout=DEADLINE_S),
+            lambda: channel.stream_unary(f"/{NAME}/MissingStream")(iter([b""]), timeout=DEADLINE_S),
         ],
         grpc.StatusCode.NOT_FOUND: [
             lambda: greet(channel, "x", (("application", "other"),)),

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from weft.serve.errors import GrpcError as GrpcError
     from weft.serve.errors import ReplicaDiedError as ReplicaDiedError
     from weft.serve.errors import ServeError as ServeError
+    from weft.serve.grpc.input import GrpcInputStream as GrpcInputStream
     from weft.serve.grpc.options import GRPCOptions as GRPCOptions
     from weft.serve.handle import DeploymentHandle as DeploymentHandle
     from weft.serve.handle import DeploymentResponse as DeploymentResponse
@@ -58,6 +59,7 @@ _HOMES = {
     "context": "get_multiplexed_model_id get_replica_context get_request_id",
     "deployments": "Application Deployment deployment",
     "errors": "BackPressureError DeploymentFailedError DeploymentGoneError GrpcError ReplicaDiedError ServeError",
+    "grpc.input": "GrpcInputStream",
     "grpc.options": "GRPCOptions",
     "http.ingress": "ingress",
     "multiplexing": "multiplexed",

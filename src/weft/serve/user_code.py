@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from weft.serve.errors import MethodMissingError
+from weft.serve.grpc.input import TALK, talk
 from weft.serve.http.answering import HttpCalls
 from weft.serve.http.messages import HTTP_METHODS
 from weft.serve.inboxes import Inboxes
@@ -110,6 +111,8 @@ class UserCode:
                 self._http = HttpCalls(self)
             answers: Callable[..., Any] = self._http.methods[method]
             return answers
+        if method == TALK:
+            return partial(talk, self)
         if self._is_function:
             if method != "__call__":
                 raise MethodMissingError(f"the deployment is a function and has no method {method!r}")
@@ -137,6 +140,8 @@ def _nothing() -> None:
 
 
 def _unwrapped(found: Callable[..., Any]) -> Any:
+    while isinstance(found, partial):
+        found = found.func
     if not (inspect.isfunction(found) or inspect.ismethod(found)):
         found = getattr(type(found), "__call__", found)  # noqa: B004
     return found

@@ -7,9 +7,10 @@ log, not to the client; `serve.GrpcError` is what it raises to tell the client.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import grpc
@@ -23,20 +24,13 @@ from weft.serve.errors import (
     RequestFailedError,
     ServeError,
 )
+from weft.serve.grpc.input import TALK
 from weft.serve.grpc.options import GRPCOptions
 from weft.serve.grpc.services import HEALTH, SERVING, Method, Services, asked_service
+from weft.serve.grpc.talks import Refused, Talk, decoded
 from weft.serve.handle import DeploymentHandle
 
 Code = grpc.StatusCode
-
-
-class _Refused(Exception):
-    """The call ends with this status."""
-
-    def __init__(self, code: Any, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code = code
-        self.reason = reason
 
 
 class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -73,7 +67,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         async def answer(body: bytes, context: Any) -> bytes:
             try:
                 return await self._answer(method, body, context)
-            except _Refused as refused:
+            except Refused as refused:
                 await context.abort(refused.code, refused.reason)
                 raise AssertionError("abort() raises") from None
 
@@ -81,20 +75,34 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             try:
                 async for message in self._stream(method, body, context):
                     yield message
-            except _Refused as refused:
+            except Refused as refused:
                 await context.abort(refused.code, refused.reason)
 
-        async def refuse(_: Any, context: Any) -> None:
-            await context.abort(Code.UNIMPLEMENTED, f"{method.name} takes a stream of messages, which is not served")
+        async def collect(bodies: AsyncIterator[bytes], context: Any) -> bytes:
+            async with contextlib.aclosing(converse(bodies, context)) as messages:
+                async for message in messages:
+                    return message
+            await context.abort(Code.INTERNAL, "the deployment gave no answer")
+            raise AssertionError("abort() raises")
 
+        async def converse(bodies: AsyncIterator[bytes], context: Any) -> AsyncGenerator[bytes, None]:
+            try:
+                async for message in self._converse(method, bodies, context):
+                    yield message
+            except Refused as refused:
+                await context.abort(refused.code, refused.reason)
+
+        if method.takes_stream and method.gives_stream:
+            return grpc.stream_stream_rpc_method_handler(converse)
         if method.takes_stream:
-            return grpc.stream_unary_rpc_method_handler(refuse)
+            return grpc.stream_unary_rpc_method_handler(collect)
         if method.gives_stream:
             return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(answer)
 
     async def _answer(self, method: Method, body: bytes, context: Any) -> bytes:
-        handle, message = self._prepared(method, body, context)
+        handle = self._handle(method, context)
+        message = decoded(method, body)
         response = None
         try:
             response = handle.remote(message)
@@ -106,7 +114,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._encoded(method, value)
 
     async def _stream(self, method: Method, body: bytes, context: Any) -> AsyncIterator[bytes]:
-        handle, message = self._prepared(method, body, context)
+        handle = self._handle(method, context)
+        message = decoded(method, body)
         items = None
         try:
             items = handle.options(stream=True).remote(message)
@@ -117,7 +126,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 except StopAsyncIteration:
                     return
                 yield self._encoded(method, item)
-        except (GeneratorExit, _Refused):
+        except (GeneratorExit, Refused):
             raise
         except BaseException as error:
             raise self._refusal(method, error) from None
@@ -125,20 +134,35 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             if items is not None:
                 await items.aclose()
 
-    def _prepared(self, method: Method, body: bytes, context: Any) -> tuple[DeploymentHandle, Any]:
-        """The handle to call, and with what; the request's context is set."""
+    async def _converse(
+        self, method: Method, bodies: AsyncIterator[bytes], context: Any
+    ) -> AsyncGenerator[bytes, None]:
+        handle = self._handle(method, context)
+        inbox = self._new_id()
+        talk = None
+        try:
+            items = handle.options(method_name=TALK, stream=True).remote(method.name, inbox)
+            talk = Talk(items, inbox, self._options.request_timeout_s)
+            await talk.begin(method, bodies)
+            async for item in talk:
+                yield self._encoded(method, item)
+        except (GeneratorExit, Refused):
+            raise
+        except BaseException as error:
+            raise self._refusal(method, error) from None
+        finally:
+            if talk is not None:
+                await talk.end()
+
+    def _handle(self, method: Method, context: Any) -> DeploymentHandle:
+        """The one to call; the request's context is set."""
         given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         request_id = sane_request_id(given.get("request_id") or given.get("x-request-id") or "") or self._new_id()
         model = given.get("multiplexed_model_id") or given.get("serve-model-id") or ""
         context.set_trailing_metadata((("request_id", request_id),))
         app = self._application(given.get("application", ""))
-        try:
-            message = method.decode(body)
-        except Exception:
-            raise _Refused(Code.INVALID_ARGUMENT, f"the message is not what {method.name} takes") from None
         request_context.set(RequestContext(request_id, model))
-        handle = DeploymentHandle(self._controller, app, self._ingresses[app], method.name, False, model)
-        return handle, message
+        return DeploymentHandle(self._controller, app, self._ingresses[app], method.name, False, model)
 
     def _application(self, wanted: str) -> str:
         known = self._ingresses
@@ -147,34 +171,34 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         if not wanted and len(known) == 1:
             return next(iter(known))
         if wanted:
-            raise _Refused(Code.NOT_FOUND, "there is no application of this name")
-        raise _Refused(Code.NOT_FOUND, "name one of the applications in the call's metadata: application")
+            raise Refused(Code.NOT_FOUND, "there is no application of this name")
+        raise Refused(Code.NOT_FOUND, "name one of the applications in the call's metadata: application")
 
     def _encoded(self, method: Method, value: Any) -> bytes:
         try:
             return bytes(method.encode(value))
         except Exception as error:
             print(f"weft.serve: {method.name} gave a {type(value).__name__}, which is not its message: {error!r}")
-            raise _Refused(Code.INTERNAL, "the deployment's answer is malformed") from None
+            raise Refused(Code.INTERNAL, "the deployment's answer is malformed") from None
 
     def _refusal(self, method: Method, error: BaseException) -> BaseException:
         """What to raise for it."""
         if isinstance(error, GrpcError):
-            return _Refused(Code.__members__.get(error.code, Code.UNKNOWN), error.reason)
+            return Refused(Code.__members__.get(error.code, Code.UNKNOWN), error.reason)
         if isinstance(error, asyncio.TimeoutError):
-            return _Refused(Code.DEADLINE_EXCEEDED, "the deployment did not answer in time")
+            return Refused(Code.DEADLINE_EXCEEDED, "the deployment did not answer in time")
         if isinstance(error, MethodMissingError):
-            return _Refused(Code.UNIMPLEMENTED, f"the application has no method {method.name}")
+            return Refused(Code.UNIMPLEMENTED, f"the application has no method {method.name}")
         if isinstance(error, BackPressureError):
-            return _Refused(Code.RESOURCE_EXHAUSTED, "all replicas are busy: try again later")
+            return Refused(Code.RESOURCE_EXHAUSTED, "all replicas are busy: try again later")
         if isinstance(error, DeploymentGoneError):
-            return _Refused(Code.NOT_FOUND, "the application is gone")
+            return Refused(Code.NOT_FOUND, "the application is gone")
         if isinstance(error, ServeError) and not isinstance(error, RequestFailedError):
-            return _Refused(Code.ABORTED, "the replica died with the request, which may have run in part")
+            return Refused(Code.ABORTED, "the replica died with the request, which may have run in part")
         if not isinstance(error, Exception):
             return error
         print(f"weft.serve: request {request_context.get().request_id} of {method.name} failed: {error!r}")
-        return _Refused(Code.INTERNAL, "the deployment failed with this request; its log says how")
+        return Refused(Code.INTERNAL, "the deployment failed with this request; its log says how")
 
     def _new_id(self) -> str:
         return f"{self._id_prefix}{next(self._numbers):016x}"

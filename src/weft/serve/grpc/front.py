@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -75,7 +76,11 @@ class GrpcFront:
                 ("grpc.so_reuseport", 0),
             ),
         )
-        self._port = server.add_insecure_port(f"{options.host}:{self._port}")
+        where = f"{options.host}:{self._port}"
+        if options.ssl_certfile:
+            self._port = server.add_secure_port(where, _credentials(options))
+        else:
+            self._port = server.add_insecure_port(where)
         await server.start()
         listening = asyncio.get_running_loop().create_task(self._calls.listen())
         self._is_up.set()
@@ -95,3 +100,9 @@ def _function(named: AddServicer | str) -> AddServicer:
 
     found: AddServicer = load(named)
     return found
+
+
+def _credentials(options: GRPCOptions) -> Any:
+    key, certificate = Path(options.ssl_keyfile).read_bytes(), Path(options.ssl_certfile).read_bytes()
+    authorities = Path(options.ssl_ca_certs).read_bytes() if options.ssl_ca_certs else None
+    return grpc.ssl_server_credentials([(key, certificate)], authorities, authorities is not None)
