@@ -15,10 +15,11 @@ from typing import Any
 
 import modin.pandas
 import pandas
-from modin.pandas.base import BasePandasDataset
+from modin.core.storage_formats.pandas.query_compiler_caster import EXTENSION_NO_LOOKUP
+from modin.pandas.base import _DEFAULT_BEHAVIOUR, BasePandasDataset
 
 from weft.pandas import direct_groups, direct_indexing
-from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, plain, wrapped
+from weft.pandas.direct_values import SmallQueryCompiler, attribute, plain_arguments, wrapped
 from weft.pandas.small import on_weft
 
 _BOTH = """
@@ -47,7 +48,7 @@ def register() -> None:
             if hasattr(ours, name) and hasattr(theirs, name):
                 setattr(ours, name, _direct(ours, theirs, name))
         for name in _READ:
-            setattr(ours, name, _read_direct(name, getattr(ours, name)))
+            setattr(ours, name, _read_direct(name, getattr(ours, name), is_series=theirs is pandas.Series))
         direct_groups.register(ours)
         direct_indexing.register(ours)
         ours.__getattribute__ = _looked_up(ours, ours.__getattribute__)
@@ -60,16 +61,16 @@ def _direct(ours: Any, theirs: type, name: str) -> Callable[..., Any]:
 
     @functools.wraps(modin_way)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        compiler = self._query_compiler
-        if type(compiler) is not SmallQueryCompiler or kwargs.get("inplace") or self._pinned or name in extended:
+        compiler = attribute(self, "_query_compiler")
+        is_small = type(compiler) is SmallQueryCompiler and not attribute(self, "_pinned")
+        if not is_small or name in extended or kwargs.get("inplace"):
             return modin_way(self, *args, **kwargs)
-        given = [plain(value) for value in args]
-        named = {key: plain(value) for key, value in kwargs.items()} if kwargs else kwargs
-        if MODIN_WAY in map(id, given) or (named and MODIN_WAY in map(id, named.values())):
+        given = plain_arguments(args, kwargs)
+        if given is None:
             return modin_way(self, *args, **kwargs)
         source = compiler.as_series() if is_series else compiler.as_frame()
         try:
-            made = method(source, *given, **named)
+            made = method(source, *given[0], **given[1])
         except (TypeError, ValueError):
             # Modin's own code calls these methods too, some with arguments that pandas does not know.
             return modin_way(self, *args, **kwargs)
@@ -85,14 +86,13 @@ def _direct(ours: Any, theirs: type, name: str) -> Callable[..., Any]:
     return call
 
 
-def _read_direct(name: str, modin_way: property) -> property:
+def _read_direct(name: str, modin_way: property, is_series: bool) -> property:
     read = modin_way.fget
 
     def get(self: Any) -> Any:
-        compiler = self._query_compiler
+        compiler = attribute(self, "_query_compiler")
         if type(compiler) is not SmallQueryCompiler:
             return read(self)  # type: ignore[misc]
-        is_series = isinstance(self, modin.pandas.Series)
         return getattr(compiler.as_series() if is_series else compiler.as_frame(), name)
 
     return property(get, modin_way.fset, modin_way.fdel, modin_way.__doc__)
@@ -100,18 +100,22 @@ def _read_direct(name: str, modin_way: property) -> property:
 
 def _looked_up(ours: Any, modin_way: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     """An attribute of a small frame that has cells is what its class says, unless an extension that is no function has
-    its name: Modin looks for those, and whether the frame is empty, at each access of each attribute."""
+    its name: Modin looks for those, and whether the frame is empty, at each access of each attribute. For some names
+    it looks for neither, but finds that out through several calls, and one operation asks for hundreds of them."""
+    never_looked_for = frozenset(EXTENSION_NO_LOOKUP & _DEFAULT_BEHAVIOUR) | {"__class__"}
     tables = [
         table for owner in (ours, BasePandasDataset) for table in (owner._extensions["Pandas"], owner._extensions[None])
     ]
 
     def get(self: Any, item: str) -> Any:
-        compiler = object.__getattribute__(self, "__dict__").get("_query_compiler")
+        if item in never_looked_for:
+            return attribute(self, item)
+        compiler = attribute(self, "__dict__").get("_query_compiler")
         if type(compiler) is SmallQueryCompiler and compiler.has_cells():
             for table in tables:
                 if item in table and not callable(table[item]):
                     return modin_way(self, item)
-            return object.__getattribute__(self, item)
+            return attribute(self, item)
         return modin_way(self, item)
 
     return get

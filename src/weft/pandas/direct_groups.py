@@ -10,7 +10,7 @@ import modin.pandas
 import pandas
 from modin.pandas.groupby import DataFrameGroupBy, SeriesGroupBy
 
-from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, around, plain, wrapped
+from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, around, attribute, plain, plain_arguments, wrapped
 
 _METHODS = frozenset(
     """
@@ -52,11 +52,11 @@ class SmallGroups:
         return getattr(self._modin_way(), name)
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        given, named = [plain(value) for value in args], {key: plain(value) for key, value in kwargs.items()}
-        if MODIN_WAY in map(id, (*given, *named.values())):
+        given = plain_arguments(args, kwargs)
+        if given is None:
             return getattr(self._modin_way(), name)(*args, **kwargs)
         try:
-            return wrapped(getattr(self._groups, name)(*given, **named))
+            return wrapped(getattr(self._groups, name)(*given[0], **given[1]))
         except (TypeError, ValueError):
             return getattr(self._modin_way(), name)(*args, **kwargs)
 
@@ -81,14 +81,13 @@ def register(ours: Any) -> None:
 
     @functools.wraps(modin_way)
     def groupby(self: Any, *args: Any, **kwargs: Any) -> Any:
-        compiler = self._query_compiler
-        if type(compiler) is not SmallQueryCompiler or self._pinned or "groupby" in extended:
-            return modin_way(self, *args, **kwargs)
-        given, named = [plain(value) for value in args], {key: plain(value) for key, value in kwargs.items()}
-        if MODIN_WAY in map(id, (*given, *named.values())):
+        compiler = attribute(self, "_query_compiler")
+        is_small = type(compiler) is SmallQueryCompiler and not attribute(self, "_pinned")
+        given = plain_arguments(args, kwargs) if is_small and "groupby" not in extended else None
+        if given is None:
             return modin_way(self, *args, **kwargs)
         source = compiler.as_series() if is_series else compiler.as_frame()
-        groups = source.groupby(*given, **named)
+        groups = source.groupby(*given[0], **given[1])
 
         def make() -> Any:
             # A column knows the frame that it is of; only where that was changed since, one like it has to do.

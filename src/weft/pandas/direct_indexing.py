@@ -6,7 +6,7 @@ from typing import Any
 
 import modin.pandas
 
-from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, plain, wrapped
+from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, attribute, plain, wrapped
 
 _NAMES = ("loc", "iloc", "at", "iat")
 
@@ -14,10 +14,11 @@ _NAMES = ("loc", "iloc", "at", "iat")
 class SmallIndexer:
     """What a frame's `loc` and the like give; anything but reading by plain keys is left to Modin's own."""
 
-    __slots__ = ("_data", "_name", "_way")
+    __slots__ = ("_data", "_is_series", "_name", "_way")
 
-    def __init__(self, data: Any, name: str, way: property) -> None:
+    def __init__(self, data: Any, is_series: bool, name: str, way: property) -> None:
         self._data = data
+        self._is_series = is_series
         self._name = name
         self._way = way
 
@@ -28,9 +29,8 @@ class SmallIndexer:
         given = plain(key)
         if id(given) == MODIN_WAY:
             return self._modin_way()[key]
-        compiler = self._data._query_compiler
-        is_series = isinstance(self._data, modin.pandas.Series)
-        source = compiler.as_series() if is_series else compiler.as_frame()
+        compiler = attribute(self._data, "_query_compiler")
+        source = compiler.as_series() if self._is_series else compiler.as_frame()
         made = getattr(source, self._name)[given]
         if made is source:
             return self._modin_way()[key]
@@ -48,12 +48,12 @@ class SmallIndexer:
 
 def register(ours: Any) -> None:
     for name in _NAMES:
-        setattr(ours, name, _property(name, getattr(ours, name)))
+        setattr(ours, name, _property(ours is modin.pandas.Series, name, getattr(ours, name)))
 
 
-def _property(name: str, way: property) -> property:
+def _property(is_series: bool, name: str, way: property) -> property:
     def get(self: Any) -> Any:
-        is_small = type(self._query_compiler) is SmallQueryCompiler and not self._pinned
-        return SmallIndexer(self, name, way) if is_small else way.__get__(self)
+        is_small = type(attribute(self, "_query_compiler")) is SmallQueryCompiler and not attribute(self, "_pinned")
+        return SmallIndexer(self, is_series, name, way) if is_small else way.__get__(self)
 
     return property(get, doc=way.__doc__)

@@ -11,7 +11,10 @@ from pandas._libs.lib import no_default
 
 from weft.pandas.small import SmallQueryCompiler, moved_when_grown
 
-__all__ = ["MODIN_WAY", "SmallQueryCompiler", "around", "plain", "wrapped"]
+__all__ = ["MODIN_WAY", "SmallQueryCompiler", "around", "attribute", "plain", "plain_arguments", "wrapped"]
+
+attribute = object.__getattribute__
+"""Of a frame or series, as Python looks it up. Modin's classes look for extensions first, at every access."""
 
 _PLAIN = frozenset(
     {int, float, complex, bool, str, bytes, slice, type, type(None), type(no_default), type(pandas.NaT)}
@@ -30,8 +33,8 @@ def plain(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if kind is modin.pandas.DataFrame or kind is modin.pandas.Series:
-        compiler = value._query_compiler
-        if type(compiler) is not SmallQueryCompiler or value._pinned:
+        compiler = attribute(value, "_query_compiler")
+        if type(compiler) is not SmallQueryCompiler or attribute(value, "_pinned"):
             return _UNKNOWN
         return compiler.as_series() if kind is modin.pandas.Series else compiler.as_frame()
     if kind is list or kind is tuple:
@@ -41,6 +44,14 @@ def plain(value: Any) -> Any:
         made = [plain(entry) for entry in value.values()]
         return _UNKNOWN if MODIN_WAY in map(id, made) else dict(zip(value, made, strict=True))
     return _UNKNOWN
+
+
+def plain_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """What pandas is given for the arguments of a call; None where it can not be given one of them."""
+    if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, keywords.values())):
+        return args, keywords
+    given, named = [plain(value) for value in args], {name: plain(value) for name, value in keywords.items()}
+    return None if MODIN_WAY in map(id, (*given, *named.values())) else (given, named)
 
 
 def wrapped(made: Any) -> Any:

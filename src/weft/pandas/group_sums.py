@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pandas
 
+from weft.pandas.dense_groups import dense_groups
+
 PARTIALS = {"sum": ("sum",), "mean": ("sum", "count"), "count": ("count",), "min": ("min",), "max": ("max",)}
 _TOGETHER = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
 _NUMBERS = frozenset(map(np.dtype, ("int64", "float64")))
@@ -34,6 +36,13 @@ def is_possible(functions: Any, dtypes: pandas.Series[Any], labels: list[Any], g
 
 def of_block(block: pandas.DataFrame, labels: list[Any], functions: dict[Any, str], dropna: bool) -> pandas.DataFrame:
     """In a worker: a row for each group of the block, a column for each partial result."""
+    dense = dense_groups(block[labels[0]]) if len(labels) == 1 else None
+    if dense is not None:
+        partials = {
+            _name(kind, place): dense.partial(kind, block[column].to_numpy())
+            for column, kind, place in _wanted(functions)
+        }
+        return pandas.DataFrame(partials, index=dense.keys)
     groups = block.groupby(labels if len(labels) > 1 else labels[0], sort=False, dropna=dropna)
     made = {_name(kind, place): getattr(groups[column], kind)() for column, kind, place in _wanted(functions)}
     return pandas.DataFrame(made)

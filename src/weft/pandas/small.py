@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas
 from modin.core.storage_formats.base.query_compiler import QCCoercionCost
 from modin.core.storage_formats.pandas.native_query_compiler import NativeQueryCompiler
+from modin.logging import disable_logging
 from modin.utils import MODIN_UNNAMED_SERIES_LABEL
 
 __all__ = ["SmallQueryCompiler", "set_small_rows"]
@@ -24,6 +25,8 @@ PYTHON_SHARE = 50
 """A function of Python called for each row costs about as much as this many rows of compiled work."""
 BYTES_PER_ROW = 100
 """Of a text file, to guess its rows from its size."""
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 _MAY_GROW = "concat merge join explode reindex melt stack unstack repeat".split()
 
@@ -66,6 +69,12 @@ def is_small_file(path: Any) -> bool:
         return False
 
 
+def _unlogged(method: Method) -> Method:
+    """Modin wraps each method of a compiler to log it, which takes longer than those that every operation calls."""
+    unwrapped: Method = disable_logging(method)
+    return unwrapped
+
+
 class SmallQueryCompiler(NativeQueryCompiler):
     """A frame or series of pandas. A series becomes a frame of one column, Modin's form of it, when Modin asks."""
 
@@ -73,6 +82,7 @@ class SmallQueryCompiler(NativeQueryCompiler):
     _series: pandas.Series[Any] | None = None
 
     @classmethod
+    @_unlogged
     def around(cls, data: pandas.DataFrame | pandas.Series[Any]) -> SmallQueryCompiler:
         """Of data that nobody else changes: without the copy that the constructor makes."""
         compiler = cls.__new__(cls)
@@ -83,6 +93,7 @@ class SmallQueryCompiler(NativeQueryCompiler):
             compiler._frame = data
         return compiler
 
+    @_unlogged
     def as_series(self) -> pandas.Series[Any]:
         """Of a compiler of one column; not a copy."""
         if self._series is not None:
@@ -91,6 +102,7 @@ class SmallQueryCompiler(NativeQueryCompiler):
         column = self._frame.iloc[:, 0]
         return column.rename(None) if name == MODIN_UNNAMED_SERIES_LABEL else column
 
+    @_unlogged
     def as_frame(self) -> pandas.DataFrame:
         """Not a copy."""
         return self._modin_frame
@@ -107,6 +119,7 @@ class SmallQueryCompiler(NativeQueryCompiler):
     def _modin_frame(self, frame: pandas.DataFrame) -> None:
         self._frame, self._series = frame, None
 
+    @_unlogged
     def get_backend(self) -> str:
         return "Pandas"
 
@@ -116,14 +129,17 @@ class SmallQueryCompiler(NativeQueryCompiler):
             return on_weft(self).map(func, *args, **kwargs)
         return super().map(func, *args, **kwargs)
 
+    @_unlogged
     def row_count(self) -> int:
         return len(self._frame if self._series is None else self._series)
 
+    @_unlogged
     def has_cells(self) -> bool:
         if self._series is not None:
             return len(self._series) > 0
         return len(self._frame.index) > 0 and len(self._frame.columns) > 0
 
+    @_unlogged
     def is_large_for_python(self) -> bool:
         return _Limit.rows is not None and not is_small(self.row_count() * PYTHON_SHARE)
 
