@@ -79,26 +79,26 @@ def test_the_memory_holds_the_newest_transitions(counts: list[int]) -> None:
         added += count
     assert len(replay) == min(added, 7)
     if added:
-        _, batch = replay.sample(np.random.default_rng(0), (200,))
+        _, batch = replay.sample(np.random.default_rng(0), (200,), 1.0)
         assert set(batch["rewards"].tolist()) <= set(range(max(0, added - 7), added))
 
 
 def test_transitions_are_drawn_in_proportion_to_their_priority() -> None:
-    replay = PrioritizedReplay(10, alpha=1.0, beta=1.0)
+    replay = PrioritizedReplay(10, alpha=1.0)
     places = replay.add(transitions(0, 6))
     errors = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 0.0])
     replay.set_priorities(places, errors)
-    drawn, batch = replay.sample(np.random.default_rng(0), (100, 200))
+    drawn, batch = replay.sample(np.random.default_rng(0), (100, 200), 1.0)
     shares = np.bincount(drawn.ravel(), minlength=6) / drawn.size
     np.testing.assert_allclose(shares, errors / 10, atol=0.01)
-    expected = (1 / errors[drawn]) / (1 / errors[drawn]).max()
+    expected = (1 / errors[drawn]) / (1 / errors[drawn]).max(axis=1, keepdims=True)
     np.testing.assert_allclose(batch["weights"], expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 def test_a_restored_memory_draws_the_same(kind: str) -> None:
     def make() -> Replay:
-        return Replay(8) if kind == "uniform" else PrioritizedReplay(8, 0.6, 0.4)
+        return Replay(8) if kind == "uniform" else PrioritizedReplay(8, 0.6)
 
     first, second = make(), make()
     first.add(transitions(0, 6))
@@ -107,5 +107,5 @@ def test_a_restored_memory_draws_the_same(kind: str) -> None:
     second.restore(*first.state())
     for replay in (first, second):
         replay.add(transitions(20, 1))
-    drawn = [replay.sample(np.random.default_rng(3), (50,))[1]["rewards"].tolist() for replay in (first, second)]
+    drawn = [replay.sample(np.random.default_rng(3), (50,), 0.4)[1]["rewards"].tolist() for replay in (first, second)]
     assert drawn[0] == drawn[1]

@@ -109,3 +109,43 @@ def test_the_native_vector_environment_of_cartpole_is_driven_too() -> None:
     assert environments.count == 3
     assert 0 < invalid <= len(environments.episodes)
     environments.close()
+
+
+def cartpole(limit: int, wrapper: Any = None) -> Any:
+    made = gymnasium.make("CartPole-v1", max_episode_steps=limit, disable_env_checker=True)
+    return wrapper(made) if wrapper else made
+
+
+@pytest.mark.parametrize("limit", [1, 7, 30])
+def test_episodes_are_cut_off_where_the_wrapper_of_gymnasium_cuts_them(limit: int) -> None:
+    """Its wrappers are stepped around; with another one outside them they are not."""
+    stories = []
+    for wrapper in (None, gymnasium.wrappers.RecordEpisodeStatistics):
+        environments = open_environments(lambda: cartpole(limit, wrapper), 3, np.random.default_rng(2), "poles")  # noqa: B023
+        actions = np.random.default_rng(3)
+        story = [environments.reset().tolist()]
+        for _ in range(100):
+            step = environments.step(actions.integers(0, 2, 3))
+            finals = {index: final.tolist() for index, final in step.finals.items()}
+            story.append([step.observations.tolist(), step.terminated.tolist(), step.truncated.tolist(), finals])
+        stories.append((story, environments.episodes))
+        environments.close()
+    assert stories[0] == stories[1]
+    assert max(episode.length for episode in stories[0][1]) <= limit
+    assert any(any(truncated) for _, _, truncated, _ in stories[0][0][1:])
+
+
+def test_a_restored_episode_is_cut_off_where_it_would_have_been() -> None:
+    def opened() -> Any:
+        return open_environments(lambda: cartpole(12), 2, np.random.default_rng(4), "poles")
+
+    def follow(environments: Any) -> list[Any]:
+        steps = [environments.step(np.array([time % 2, time % 2])) for time in range(40)]
+        return [(step.observations.tolist(), step.truncated.tolist()) for step in steps]
+
+    first, second = opened(), opened()
+    first.reset()
+    for time in range(5):
+        first.step(np.array([time % 2, 1 - time % 2]))
+    second.restore(first.state())
+    assert follow(first) == follow(second)

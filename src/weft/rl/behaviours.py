@@ -141,7 +141,7 @@ class EpsilonGreedy(_Replayed):
     def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
         self._explore = rng.random((steps, count)) < exploration
         self._noise = rng.random((steps, count, self.model.actions), np.float32)
-        self._layer_noise = self.model.layer_noise(rng)
+        self._layer_noise = self.model.layer_noise(rng, (steps, count))
         return {}
 
     def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
@@ -149,7 +149,8 @@ class EpsilonGreedy(_Replayed):
         if explore.all():
             values = self._noise[time]
         else:
-            values = self.model.q_values(np, params, observations, self._layer_noise)
+            layer_noise = {name: drawn[time] for name, drawn in self._layer_noise.items()}
+            values = self.model.q_values(np, params, observations, layer_noise)
             values = np.where(explore[:, None], self._noise[time], values)
         return self.model.allowed(np, observations, values).argmax(axis=-1)
 

@@ -36,6 +36,7 @@ class OffPolicyConfig(AlgorithmConfig):
         "prioritized_replay": "prioritized",
         "prioritized_replay_alpha": "priority_alpha",
         "prioritized_replay_beta": "priority_beta",
+        "final_prioritized_replay_beta": "final_priority_beta",
     }
 
     envs_per_worker: int = setting(1, "environments that a worker steps together", at_least=1)
@@ -48,7 +49,9 @@ class OffPolicyConfig(AlgorithmConfig):
     n_steps: int = setting(1, "rewards summed before a value is used", at_least=1)
     prioritized: bool = setting(False, "draw transitions of large error more often")
     priority_alpha: float = setting(0.6, "how much priorities matter", at_least=0, at_most=1)
-    priority_beta: float = setting(0.4, "how much the weights correct for them", at_least=0, at_most=1)
+    priority_beta: float = setting(0.4, "how much the weights correct for them at first", at_least=0, at_most=1)
+    final_priority_beta: float = setting(1.0, "how much they do later; 1 corrects wholly", at_least=0, at_most=1)
+    priority_beta_updates: int = setting(50_000, "gradient steps until then", at_least=1)
     episodes: str | None = setting(
         None, "learn from the recorded episodes of this folder and step no environment; see weft.rl.offline"
     )
@@ -67,6 +70,11 @@ class OffPolicyConfig(AlgorithmConfig):
         steps = self.fragment_steps * self.envs_per_worker * max(self.workers, 1)
         return max(1, round(steps * self.updates_per_step))
 
+    def priority_beta_after(self, updates: int) -> float:
+        """How much the weights correct for priorities after so many gradient steps."""
+        progress = min(1.0, updates / self.priority_beta_updates)
+        return self.priority_beta + progress * (self.final_priority_beta - self.priority_beta)
+
 
 ConfigT = TypeVar("ConfigT", bound=OffPolicyConfig)
 
@@ -77,12 +85,13 @@ class OffPolicy(Algorithm[ConfigT]):
     def build(self) -> None:
         config = self.config
         self.replay: Replay = (
-            PrioritizedReplay(config.replay_capacity, config.priority_alpha, config.priority_beta)
+            PrioritizedReplay(config.replay_capacity, config.priority_alpha)
             if config.prioritized
             else Replay(config.replay_capacity)
         )
         self._n_step = [NStep(config.n_steps, config.gamma) for _ in range(max(config.workers, 1))]
         self._restarted = 0
+        self._updates = 0  # gradient steps so far
         if config.episodes is not None:
             self.replay = self._recorded(config.episodes)
         self.build_learner()
@@ -108,11 +117,13 @@ class OffPolicy(Algorithm[ConfigT]):
                 if len(self.replay) < config.learning_starts:
                     continue
             with self.metrics.span("learn"):
-                places, batches = self.replay.sample(self.rng, (config.updates_in_round, config.batch))
+                shape = (config.updates_in_round, config.batch)
+                places, batches = self.replay.sample(self.rng, shape, config.priority_beta_after(self._updates))
                 said, errors = self.learn(batches)
                 if config.prioritized:
                     self.replay.set_priorities(places, np.asarray(errors))
             self.version += 1
+            self._updates += config.updates_in_round
         return {**jax.device_get(said), "replay_size": len(self.replay), "exploration": self.exploration()}
 
     def _collect(self) -> None:
@@ -132,22 +143,24 @@ class OffPolicy(Algorithm[ConfigT]):
         count = len(known["rewards"])
         memory: Replay = Replay(count)
         if config.prioritized:
-            memory = PrioritizedReplay(count, config.priority_alpha, config.priority_beta)
+            memory = PrioritizedReplay(count, config.priority_alpha)
         memory.add(known)
         return memory
 
     def extra_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        learnt = {"updates": self._updates}
         if not self.config.checkpoint_replay or self.config.episodes is not None:
-            return {}, {}
+            return learnt, {}
         plain, arrays = self.replay.state()
         waiting = {
             f"waiting.{index}.{name}": array
             for index, n_step in enumerate(self._n_step)
             for name, array in n_step.waiting.items()
         }
-        return {"replay": plain}, {**{f"replay.{name}": array for name, array in arrays.items()}, **waiting}
+        return {**learnt, "replay": plain}, {**{f"replay.{name}": array for name, array in arrays.items()}, **waiting}
 
     def restore_extra(self, plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._updates = plain.get("updates", 0)
         if "replay" not in plain:
             return
         stored = {name.removeprefix("replay."): array for name, array in arrays.items() if name.startswith("replay.")}

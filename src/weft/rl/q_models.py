@@ -63,13 +63,17 @@ class QModel:
             params[f"{head}.weight"] = rng.uniform(-limit, limit, (self.features, outputs)).astype(np.float32)
             params[f"{head}.bias"] = np.zeros(outputs, np.float32)
             if self.noisy:
+                params[f"{head}.bias"] = rng.uniform(-limit, limit, outputs).astype(np.float32)
                 scale = np.float32(NOISE_SCALE * limit)
                 params[f"{head}.weight_noise"] = np.full((self.features, outputs), scale)
                 params[f"{head}.bias_noise"] = np.full(outputs, scale)
         return params
 
     def layer_noise(self, rng: np.random.Generator, shape: tuple[int, ...] = ()) -> dict[str, NDArray[Any]]:
-        """Factorised noise (https://arxiv.org/abs/1706.10295) of the noisy layers, if any; `shape` times."""
+        """Factorised noise (https://arxiv.org/abs/1706.10295) of the noisy layers, if any; `shape` times.
+
+        In `q_values` it is one draw for all observations, or as many draws as there are observations.
+        """
         if not self.noisy:
             return {}
         noise: dict[str, NDArray[Any]] = {}
@@ -109,9 +113,9 @@ class QModel:
         return {**heads, "value": self.atoms} if self.dueling else heads
 
     def _head(self, xp: Any, params: Params, head: str, features: Any, noise: Mapping[str, Any]) -> Any:
-        weight, bias = params[f"{head}.weight"], params[f"{head}.bias"]
-        if self.noisy and noise:
-            into, out = noise[f"{head}.in"], noise[f"{head}.out"]
-            weight = weight + params[f"{head}.weight_noise"] * (into[:, None] * out)
-            bias = bias + params[f"{head}.bias_noise"] * out
-        return features @ weight + bias
+        outputs = features @ params[f"{head}.weight"] + params[f"{head}.bias"]
+        if not (self.noisy and noise):
+            return outputs
+        # x (σ ∘ into outᵀ) = ((x ∘ into) σ) ∘ out, which needs no matrix of weights for each draw
+        into, out = noise[f"{head}.in"], noise[f"{head}.out"]
+        return outputs + ((features * into) @ params[f"{head}.weight_noise"] + params[f"{head}.bias_noise"]) * out

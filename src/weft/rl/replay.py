@@ -80,9 +80,9 @@ class Replay:
         return places
 
     def sample(
-        self, rng: np.random.Generator, shape: tuple[int, ...]
+        self, rng: np.random.Generator, shape: tuple[int, ...], beta: float
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """Transitions of `shape`, and where they lie."""
+        """Transitions of `shape`, whose last axis is a batch, and where they lie."""
         places = rng.integers(self._size, size=shape)
         return places, self._at(places)
 
@@ -108,11 +108,14 @@ class Replay:
 
 
 class PrioritizedReplay(Replay):
-    """Drawn from in proportion to priority^alpha, with weights that correct for it: https://arxiv.org/abs/1511.05952."""
+    """Drawn from in proportion to priority^alpha, with weights that correct for it: https://arxiv.org/abs/1511.05952.
 
-    def __init__(self, capacity: int, alpha: float, beta: float) -> None:
+    A batch has one draw of each of as many equal parts of the priorities' sum; its largest weight is 1.
+    """
+
+    def __init__(self, capacity: int, alpha: float) -> None:
         super().__init__(capacity)
-        self._alpha, self.beta = alpha, beta
+        self._alpha = alpha
         self._leaves = 1 << max(1, (capacity - 1).bit_length())
         self._sums = np.zeros(2 * self._leaves)  # node i has the children 2 i and 2 i + 1; leaves come last
         self._most = 1.0
@@ -127,13 +130,15 @@ class PrioritizedReplay(Replay):
         return places
 
     def sample(
-        self, rng: np.random.Generator, shape: tuple[int, ...]
+        self, rng: np.random.Generator, shape: tuple[int, ...], beta: float
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-        places = self._descend(rng.random(shape).ravel()).reshape(shape)
+        batch = shape[-1]
+        strata = (np.arange(batch) + rng.random(shape)) / batch
+        places = self._descend(strata.ravel()).reshape(shape)
         found = self._at(places)
         chances = self._sums[self._leaves + places] / self._sums[1]
-        weights = (self._size * chances) ** -self.beta
-        found["weights"] = (weights / weights.max()).astype(np.float32)
+        weights = (self._size * chances) ** -beta
+        found["weights"] = (weights / weights.max(axis=-1, keepdims=True)).astype(np.float32)
         return places, found
 
     def set_priorities(self, places: NDArray[np.int64], errors: NDArray[Any]) -> None:

@@ -18,8 +18,8 @@ MOST_UNWRITTEN = 2  # fragments that a shard has not taken yet, after which its 
 class ReplayShard:
     """Holds some of the transitions. Restarted, it begins empty."""
 
-    def __init__(self, capacity: int, alpha: float, beta: float, seed: int) -> None:
-        self._replay = PrioritizedReplay(capacity, alpha, beta)
+    def __init__(self, capacity: int, alpha: float, seed: int) -> None:
+        self._replay = PrioritizedReplay(capacity, alpha)
         self._rng = np.random.default_rng([seed, 2**23])
 
     def add(self, transitions: dict[str, NDArray[Any]], errors: NDArray[Any]) -> int:
@@ -27,9 +27,9 @@ class ReplayShard:
         self._replay.add(transitions, errors)
         return len(self._replay)
 
-    def draw(self, shape: tuple[int, int]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]] | None:
+    def draw(self, shape: tuple[int, int], beta: float) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]] | None:
         """Batches [updates, batch, ...] and where they lie; None while there is less than one batch."""
-        return self._replay.sample(self._rng, shape) if len(self._replay) >= shape[1] else None
+        return self._replay.sample(self._rng, shape, beta) if len(self._replay) >= shape[1] else None
 
     def set_priorities(self, places: NDArray[np.int64], errors: NDArray[Any]) -> None:
         if len(self._replay):  # else the shard was restarted meanwhile

@@ -259,8 +259,9 @@ class RolloutWorker:
         observations = arrays["observations"]
         if observations.dtype == np.uint8:
             return
-        finite = np.isfinite(observations).all(axis=tuple(range(2, observations.ndim)))
-        self._refuse(~finite, observations, "observation is not finite")
+        finite = np.isfinite(observations)
+        if not finite.all():
+            self._refuse(~finite.all(axis=tuple(range(2, finite.ndim))), observations, "observation is not finite")
         if self._blueprint.check_bounds:
             outside = self._environments.encoder.out_of_bounds(observations)
             self._refuse(outside, observations, f"observation lies outside {self._environments.encoder.space}")

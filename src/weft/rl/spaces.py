@@ -34,6 +34,8 @@ class ObservationEncoder:
         self.is_image = isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
         self._box_shape, self._box_dtype = space.shape, space.dtype
         self._plain_box = isinstance(space, spaces.Box) and len(space.shape) == 1
+        if self._plain_box:
+            self._least, self._most = _forgiving_bounds(space)
         self.dtype: np.dtype[Any] = np.dtype(np.uint8 if self.is_image else np.float32)
         self.shape: tuple[int, ...]
         if self.is_image and space.shape is not None:
@@ -77,12 +79,9 @@ class ObservationEncoder:
 
     def out_of_bounds(self, encoded: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of a batch [..., *shape] lie far outside the space's bounds; a tenth of the range is forgiven."""
-        if not self._plain_box:
+        if not self._plain_box or ((encoded >= self._least) & (encoded <= self._most)).all():
             return np.zeros(encoded.shape[: encoded.ndim - len(self.shape)], bool)
-        low, high = self.space.low, self.space.high  # type: ignore[attr-defined]
-        with np.errstate(over="ignore", invalid="ignore"):
-            slack = np.where(np.isfinite(low) & np.isfinite(high), 0.1 * (high - low), 0.0).astype(np.float32) + 1e-3
-            return np.asarray(((encoded < low - slack) | (encoded > high + slack)).any(axis=-1))
+        return np.asarray(((encoded < self._least) | (encoded > self._most)).any(axis=-1))
 
 
 class ActionDecoder:
@@ -151,6 +150,14 @@ class ActionDecoder:
             return (given - self.offsets).reshape(len(given), -1).astype(self.dtype)
         flat = given.reshape(len(given), -1)
         return ((flat - self.centre) / self.half).astype(self.dtype)
+
+
+def _forgiving_bounds(space: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The bounds of a box, a tenth of its range further out."""
+    low, high = space.low, space.high
+    with np.errstate(over="ignore", invalid="ignore"):
+        slack = np.where(np.isfinite(low) & np.isfinite(high), 0.1 * (high - low), 0.0).astype(np.float32) + 1e-3
+        return low - slack, high + slack
 
 
 def _has_mask(space: spaces.Space[Any]) -> bool:

@@ -13,12 +13,15 @@ STEP-3  What is not as the spaces say raises EnvironmentFailed, which names the 
 from __future__ import annotations
 
 import dataclasses
+import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from numpy.typing import NDArray
 
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
@@ -104,11 +107,14 @@ class EnvironmentList:
         self.episodes: list[Episode] = []
         self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
         self._rewards = np.zeros(self.count)  # of the running episodes
+        self._steps, self._limits = zip(*map(_step_and_limit, envs), strict=True)
+        self._next_cut = 0.0  # no episode reaches its limit before the history has so many rows
         self._history: list[Any] = []  # the actions of all environments, one row a step
         self._seeds = [0] * self.count
         self._seeded_at = [0] * self.count  # rows of the history
         self._began_at = [0] * self.count
         self._doing, self._index = "reset", 0
+        self._seen: list[Any] = []  # of the step that is being made
         self._always = np.ones(self.count, np.bool_)
         self._never = np.zeros(self.count, np.bool_)
         # What is played elsewhere may act on its own, and cannot be played again.
@@ -129,22 +135,25 @@ class EnvironmentList:
 
     def step(self, chosen: NDArray[Any]) -> Step:
         actions = self.decoder.decode(chosen)
-        seen, rewards, ended = [], [], []
-        taken, is_outside = None, self._is_outside
-        self._doing = "step"
-        for index, env in enumerate(self._envs):
-            self._index = index
-            try:
-                observation, reward, has_terminated, has_truncated, info = env.step(actions[index])
-                if is_outside and ACTION_TAKEN in info:
-                    taken = chosen.copy() if taken is None else taken
-                    taken[index] = self.decoder.encode([info[ACTION_TAKEN]])[0]
+        seen: list[Any] = []
+        rewards: list[float] = []
+        ended: dict[int, bool] = {}  # whether it terminated
+        taken = None
+        self._doing, self._seen = "step", seen
+        try:
+            for step, action in zip(self._steps, actions, strict=True):
+                observation, reward, has_terminated, has_truncated, info = step(action)
                 rewards.append(float(reward))
-            except Exception as error:
-                self._fail(error)
-            seen.append(observation)
-            if has_terminated or has_truncated:
-                ended.append((index, bool(has_terminated)))
+                if has_terminated or has_truncated:
+                    ended[len(seen)] = bool(has_terminated)
+                if self._is_outside and ACTION_TAKEN in info:
+                    taken = chosen.copy() if taken is None else taken
+                    taken[len(seen)] = self.decoder.encode([info[ACTION_TAKEN]])[0]
+                seen.append(observation)
+        except Exception as error:
+            self._fail(error)
+        if len(self._history) + 1 >= self._next_cut:
+            self._cut_off(ended)
         observations = self._observations = self._encoded(seen, ended)
         self._history.append(actions)
         earned = np.array(rewards)
@@ -152,13 +161,21 @@ class EnvironmentList:
         terminated, truncated, finals = self._never, self._never, {}
         if ended:
             terminated, truncated = self._never.copy(), self._never.copy()
-            for index, has_terminated in ended:
+            for index, has_terminated in ended.items():
                 terminated[index], truncated[index] = has_terminated, not has_terminated
                 finals[index] = observations[index].copy()
                 self._end_episode(index)
         return Step(observations, earned, terminated, truncated, self._always, finals, all_valid=True, taken=taken)
 
-    def _encoded(self, seen: list[Any], ended: list[tuple[int, bool]]) -> NDArray[Any]:
+    def _cut_off(self, ended: dict[int, bool]) -> None:
+        """Add the episodes that reach their limit with this step, and look when the next could."""
+        rows = len(self._history) + 1
+        for index, limit in enumerate(self._limits):
+            if rows - self._began_at[index] >= limit:
+                ended.setdefault(index, False)
+        self._next_cut = min(map(operator.add, self._began_at, self._limits))
+
+    def _encoded(self, seen: list[Any], ended: dict[int, bool]) -> NDArray[Any]:
         """What the environments showed, in a new array: at once where it is already as networks take it."""
         if self.encoder.is_identity:
             try:
@@ -168,18 +185,20 @@ class EnvironmentList:
             else:
                 if together.shape == self._observations.shape and together.dtype == self.encoder.dtype:
                     return together
-        encoded, last = np.empty_like(self._observations), [index for index, _ in ended]
-        for self._index, observation in enumerate(seen):
+        encoded = np.empty_like(self._observations)
+        for index, observation in enumerate(seen):
             try:
-                encoded[self._index] = self.encoder.encode(observation, self._index in last)
+                encoded[index] = self.encoder.encode(observation, index in ended)
             except Exception as error:
+                self._seen = seen[:index]
                 self._fail(error)
         return encoded
 
     def where(self) -> str:
         """What is being done, for messages."""
-        step = len(self._history) - self._began_at[self._index]
-        return f"{self._doing} {step} of environment {self._index} of {self._label}"
+        index = self._index if self._doing == "reset" else min(len(self._seen), self.count - 1)
+        step = len(self._history) - self._began_at[index]
+        return f"{self._doing} {step} of environment {index} of {self._label}"
 
     def state(self) -> dict[str, NDArray[Any]] | None:
         """Each environment's last seed and the actions since."""
@@ -196,6 +215,7 @@ class EnvironmentList:
         played = [saved[f"actions.{index}"] for index in range(self.count)]
         longest = max(len(actions) for actions in played)
         self._history = [[None] * self.count for _ in range(longest)]
+        self._next_cut = 0
         for index, actions in enumerate(played):
             first = longest - len(actions)
             self._begin_episode(index, int(saved["seeds"][index]), first)
@@ -232,6 +252,7 @@ class EnvironmentList:
             del self._history[:unneeded]
             self._seeded_at = [row - unneeded for row in self._seeded_at]
             self._began_at = [row - unneeded for row in self._began_at]
+            self._next_cut = 0
 
     def _begin_episode(self, index: int, seed: int | None, row: int | None = None) -> None:
         row = len(self._history) if row is None else row
@@ -250,6 +271,18 @@ class EnvironmentList:
         if isinstance(error, EnvironmentFailed):
             raise error
         raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
+
+
+def _step_and_limit(env: Any) -> tuple[Callable[[Any], Any], float]:
+    """What steps an environment, and after how many steps an episode must be cut off where that does not do it itself.
+
+    `gymnasium.make` puts two wrappers around an environment, which take a twentieth of the time of a step of CartPole.
+    """
+    limit = getattr(env, "_max_episode_steps", None)
+    if type(env) is not TimeLimit or limit is None:
+        return env.step, math.inf
+    inner = env.env
+    return (inner.env if type(inner) is OrderEnforcing else inner).step, limit
 
 
 class VectorEnvironments:

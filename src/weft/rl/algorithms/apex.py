@@ -35,6 +35,7 @@ class ApexDQNConfig(DQNConfig):
     workers: int = setting(3, "rollout worker processes", at_least=1)
     shards: int = setting(2, "actors that hold the memory", at_least=1)
     prioritized: bool = setting(True, "draw transitions of large error more often", one_of=(True,))
+    final_priority_beta: float = setting(0.4, "how much they do later; 1 corrects wholly", at_least=0, at_most=1)
     dueling: bool = setting(True, "a value and advantages instead of Q values")
     n_steps: int = setting(3, "rewards summed before a value is used", at_least=1)
     updates_per_round: int = setting(16, "gradient steps on one answer of a shard", at_least=1)
@@ -50,6 +51,7 @@ class ApexDDPGConfig(DDPGConfig):
     workers: int = setting(3, "rollout worker processes", at_least=1)
     shards: int = setting(2, "actors that hold the memory", at_least=1)
     prioritized: bool = setting(True, "draw transitions of large error more often", one_of=(True,))
+    final_priority_beta: float = setting(0.4, "how much they do later; 1 corrects wholly", at_least=0, at_most=1)
     n_steps: int = setting(3, "rewards summed before a value is used", at_least=1)
     updates_per_round: int = setting(16, "gradient steps on one answer of a shard", at_least=1)
     rounds_per_iteration: int = setting(16, "answers of shards learnt from in one train()", at_least=1)
@@ -70,12 +72,10 @@ class Apex(OffPolicy[ConfigT]):
         shard_class: Any = weft.remote(ReplayShard)
         options = shard_class.options(num_cpus=0, max_restarts=-1, runtime_env=WORKER_ENVIRONMENT)
         self._shards = [
-            options.remote(capacity, config.priority_alpha, config.priority_beta, self.seed + index)
-            for index in range(config.shards)
+            options.remote(capacity, config.priority_alpha, self.seed + index) for index in range(config.shards)
         ]
         self._drawing: dict[Any, int] = {}
         self._shared: Any = None
-        self._updates = 0
         return RolloutWorkers(
             self.blueprint(),
             config.workers,
@@ -145,8 +145,9 @@ class Apex(OffPolicy[ConfigT]):
     def _next_batches(self) -> tuple[int, NDArray[np.int64], dict[str, NDArray[Any]]] | None:
         """What the first shard to answer has drawn; None if it has too little yet or has just been restarted."""
         config: Any = self.config
+        beta = config.priority_beta_after(self._updates)
         for index in set(range(len(self._shards))) - set(self._drawing.values()):
-            ref = self._shards[index].draw.remote((config.updates_per_round, config.batch))
+            ref = self._shards[index].draw.remote((config.updates_per_round, config.batch), beta)
             self._drawing[ref] = index
         ready, _ = weft.wait(list(self._drawing), num_returns=1)
         shard = self._drawing.pop(ready[0])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,16 @@ class RainbowConfig(DQNConfig):
     prioritized: bool = setting(True, "draw transitions of large error more often")
     noisy: bool = setting(True, "explore by noise in the last layers' weights instead of random actions")
     atoms: int = setting(51, "points of the distribution of returns; 1 learns only the mean", at_least=1)
+    priority_alpha: float = setting(0.5, "how much priorities matter", at_least=0, at_most=1)
     n_steps: int = setting(3, "rewards summed before a value is used", at_least=1)
+
+
+class LayerNoise(NamedTuple):
+    """Draws of the noisy layers' noise, independent of each other: what learns, what values, and what chooses."""
+
+    online: Any
+    target: Any
+    choosing: Any
 
 
 class DQN(OffPolicy[DQNConfig]):
@@ -121,7 +130,7 @@ class DQN(OffPolicy[DQNConfig]):
 
     def learn(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
         updates = len(batches["rewards"])
-        noise = [self.model.layer_noise(self.rng, (updates,)) for _ in range(2)]
+        noise = LayerNoise(*(self.model.layer_noise(self.rng, (updates,)) for _ in LayerNoise._fields))
         self.learner, said, errors = self._update(self.learner, batches, noise)
         return said, errors
 
@@ -141,10 +150,10 @@ def make_update(
 
     def update(learner: Any, batches: Mapping[str, Any], noise: Any) -> tuple[Any, dict[str, Any], Any]:
         def step(learner: Any, row: Any) -> tuple[Any, Any]:
-            batch, (online_noise, target_noise) = row
+            batch, noise = row
 
             def loss(params: Any) -> tuple[Any, Any]:
-                losses, errors = losses_of(params, learner["target"], batch, online_noise, target_noise)
+                losses, errors = losses_of(params, learner["target"], batch, noise)
                 return (batch["weights"] * losses).mean(), errors
 
             (total, errors), gradients = jax.value_and_grad(loss, has_aux=True)(learner["params"])
@@ -163,44 +172,47 @@ def make_update(
 
 
 def make_loss(model: QModel, config: DQNConfig) -> Callable[..., tuple[Any, Any]]:
-    """(params, the target's params, batch, noise, the target's noise) -> each transition's loss and its error."""
+    """(params, the target's params, batch, noise) -> each transition's loss and its error."""
     errors_of = distribution_errors if config.atoms > 1 else value_errors
 
-    def losses(params: Any, target: Any, batch: Any, online_noise: Any, target_noise: Any) -> tuple[Any, Any]:
-        return errors_of(model, config, params, target, batch, online_noise, target_noise)
+    def losses(params: Any, target: Any, batch: Any, noise: LayerNoise) -> tuple[Any, Any]:
+        return errors_of(model, config, params, target, batch, noise)
 
     return losses
 
 
-def best_next(model: QModel, config: DQNConfig, params: Any, target: Any, batch: Any, noise: Any) -> Any:
+def best_next(model: QModel, config: DQNConfig, params: Any, target: Any, batch: Any, noise: LayerNoise) -> Any:
     """The action after each transition: chosen by the online network for double Q-learning, else by the target."""
-    chooser = params if config.double else target
-    values = model.q_values(jnp, chooser, batch["next_observations"], noise)
+    chooser, drawn = (params, noise.choosing) if config.double else (target, noise.target)
+    values = model.q_values(jnp, chooser, batch["next_observations"], drawn)
     return model.allowed(jnp, batch["next_observations"], values).argmax(axis=-1)
 
 
 def value_errors(
-    model: QModel, config: DQNConfig, params: Any, target: Any, batch: Any, online_noise: Any, target_noise: Any
+    model: QModel, config: DQNConfig, params: Any, target: Any, batch: Any, noise: LayerNoise
 ) -> tuple[Any, Any]:
     """Huber losses and temporal-difference errors of a batch."""
-    action_after = best_next(model, config, params, target, batch, online_noise)
-    after = pick(jnp, model.q_values(jnp, target, batch["next_observations"], target_noise), action_after)
+    action_after = best_next(model, config, params, target, batch, noise)
+    after = pick(jnp, model.q_values(jnp, target, batch["next_observations"], noise.target), action_after)
     goal = jax.lax.stop_gradient(batch["rewards"] + batch["discounts"] * after)
-    errors = goal - pick(jnp, model.q_values(jnp, params, batch["observations"], online_noise), batch["actions"])
+    errors = goal - pick(jnp, model.q_values(jnp, params, batch["observations"], noise.online), batch["actions"])
     return optax.huber_loss(errors), errors
 
 
 def distribution_errors(
-    model: QModel, config: DQNConfig, params: Any, target: Any, batch: Any, online_noise: Any, target_noise: Any
+    model: QModel, config: DQNConfig, params: Any, target: Any, batch: Any, noise: LayerNoise
 ) -> tuple[Any, Any]:
-    """Cross-entropies to the projected distributions of returns; they serve as errors too."""
-    action_after = best_next(model, config, params, target, batch, online_noise)
-    outputs = model.outputs(jnp, target, batch["next_observations"], target_noise)
+    """Cross-entropies to the projected distributions of returns; the errors are the divergences from them.
+
+    A divergence is the cross-entropy less what no prediction could save, so only what can still be learnt has priority.
+    """
+    action_after = best_next(model, config, params, target, batch, noise)
+    outputs = model.outputs(jnp, target, batch["next_observations"], noise.target)
     after = jnp.exp(log_softmax(jnp, _of_action(outputs, action_after)))
     goal = jax.lax.stop_gradient(project(model, batch["rewards"], batch["discounts"], after))
-    logits = _of_action(model.outputs(jnp, params, batch["observations"], online_noise), batch["actions"])
+    logits = _of_action(model.outputs(jnp, params, batch["observations"], noise.online), batch["actions"])
     losses = -(goal * log_softmax(jnp, logits)).sum(axis=-1)
-    return losses, losses
+    return losses, losses + jax.scipy.special.xlogy(goal, goal).sum(axis=-1)
 
 
 def project(model: QModel, rewards: Any, discounts: Any, probabilities: Any) -> Any:
