@@ -79,6 +79,31 @@ def test_a_slow_node_gets_less() -> None:
     assert simulation.nodes[2].executed * 3 < simulation.nodes[1].executed
 
 
+@pytest.mark.parametrize("head_stays", [True, False])
+def test_the_side_with_most_of_the_store_goes_on_though_it_has_fewer_nodes(head_stays: bool) -> None:
+    """Three of eight nodes, with three of the store's five servers; the rest is never served by a head of its own."""
+    simulation = Simulation(Plan(nodes=8, seed=3))
+    began = 10.0
+    few: set[int] = set()
+
+    def cut(made: Simulation) -> None:
+        made.has_faults, made.faults_end = True, began + 60.0
+
+        def part() -> None:
+            servers = sorted(made.store.servers, key=lambda node: node.shell.is_head, reverse=head_stays)
+            assert len(servers) == 5
+            made.network.partition({node.address: 1 for node in servers[:3]})
+            few.update(node.number for node in servers[:3])
+
+        made.clock.after(began, part)
+
+    simulation.run(lambda made: WORKLOADS["actors"](made, Scale(50)), [cut])
+    assert not simulation.broken, simulation.broken[0]
+    assert {node.number for node in simulation.up()} == few
+    (head,) = [node for node in simulation.up() if node.shell.heading.is_serving]
+    assert head.shell.heading.state.epoch == (1 if head_stays else 2)
+
+
 def run_in_process(hash_seed: str) -> dict[str, object]:
     command = [sys.executable, "-m", "weft.testing.simulate", "--nodes", "4", "--seed", "5", "--workload", "groups"]
     command += ["--faults", "kill-workers,cut", "--loss", "0.02", "--json"]

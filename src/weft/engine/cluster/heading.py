@@ -181,9 +181,9 @@ class Heading:
             return
         if self._timer is not None:
             self._timer.cancel()
-        linked = self._shell.members.links
-        others_hear = any(self._shell.reporting.hears_head.get(number, False) for number in linked)
-        turn = sum(number < self._shell.members.own.number for number in linked)
+        heard = self._shell.members.heard()
+        others_hear = any(self._shell.reporting.hears_head.get(number, False) for number in heard)
+        turn = sum(number < self._shell.members.own.number for number in heard)
         is_cut_off = self._shell.members.is_cut_off
         self._carry(self.state.beat(others_hear, turn, self._loop.now(), is_cut_off))
         if self._has_no_hope():

@@ -93,6 +93,10 @@ class Membership:
         """Whether it hears so few that it had better end."""
         return self.state.is_cut_off(self._loop.now())
 
+    def heard(self) -> list[int]:
+        """The nodes that are linked and from which something came lately."""
+        return self.state.heard(self._loop.now())
+
     def head_is(self, number: int, epoch: int) -> None:
         self.state.head_is(number, epoch)
 

@@ -8,8 +8,9 @@ certain (its machine says that nobody listens at its port), else once the lease 
 the row was written is over.
 
 A minority can neither write nor read the store's rows. So its candidates win nothing, and a head that is cut off
-rests when its lease is over. Who is cut off from most nodes then ends at once, so that no actor of it runs while the
-majority starts it again; whatever else has no head for `HEADLESS_S` ends, too.
+rests when its lease is over. Who is cut off from most nodes then ends soon, so that no actor of it runs while the
+majority starts it again, unless the store answers: its majority decides which side goes on, and may be with fewer
+nodes. Whatever else has no head for `HEADLESS_S` ends, too.
 
 A node that has lost the head but is linked to others that hear it does not claim: only its own link may be broken.
 
@@ -38,6 +39,8 @@ STAGGER_S = 0.15
 WINNER_S = 3.0 + LEASE_S * DRIFT
 """A winner that is not heard of for so long has died, too."""
 HEADLESS_S = 30.0
+ANSWER_S = 1.5
+"""A store that has its majority on this side answers within so long after the head was lost."""
 
 
 class Role(enum.Enum):
@@ -193,11 +196,11 @@ class Headship:
     def beat(self, others_hear: bool, turn: int, now: float, is_cut_off: bool = False) -> list[Instruction]:
         """To be called each `BEAT_S`. `turn`: how many candidates that live have smaller numbers."""
         is_resting = self.role in (Role.ACTING, Role.RESTING) and now >= self._lease_until
-        if is_cut_off and (is_resting or (self.role in (Role.HEADLESS, Role.CLAIMING) and not self._patience)):
+        if is_cut_off and (is_resting or self._is_without_store(now)):
             return self._end("this node is cut off from the cluster: it hears neither its head nor most of its nodes")
+        if self.role in (Role.HEADLESS, Role.CLAIMING) and now - self._lost_at > HEADLESS_S:
+            return self._end(f"the cluster has had no head for {HEADLESS_S:g} s that could be reached from here")
         if self.role is Role.HEADLESS:
-            if now - self._lost_at > HEADLESS_S:
-                return self._end(f"the cluster has had no head for {HEADLESS_S:g} s that could be reached from here")
             is_due = now >= self._lost_at + self._patience + turn * STAGGER_S
             if is_due and self.can_claim and not others_hear:
                 self.role = Role.CLAIMING
@@ -207,6 +210,12 @@ class Headship:
         ):
             return self._renew(now)
         return []
+
+    def _is_without_store(self, now: float) -> bool:
+        """Whether it has no head, and nothing says that the store's majority is on this side."""
+        if self.role not in (Role.HEADLESS, Role.CLAIMING) or self._patience:
+            return False
+        return not self.can_claim or now - self._lost_at > ANSWER_S
 
     def _renew(self, now: float) -> list[Instruction]:
         if self.role is not Role.WON and now >= self._lease_until:

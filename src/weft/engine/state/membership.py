@@ -47,6 +47,8 @@ SILENCE_S = 10.0
 HEAD_SILENCE_S = 6.0
 CUT_OFF_S = 7.0
 """Less than `SILENCE_S` by more than two beats, one of each side."""
+RECENT_S = 5.0
+"""What a node has said of itself counts for so long. All say something each second."""
 JOIN_WAIT_S = 1.0
 """So long a new node waits for links to nodes that may stand still; they are made when they answer."""
 AGAIN_S = 2.0
@@ -462,10 +464,13 @@ class MembershipState:
 
     def is_cut_off(self, now: float) -> bool:
         """Whether the nodes that have fallen silent are more than those that are heard, or there is nobody else."""
-        silent = sum(now - self._links[link].last_heard > CUT_OFF_S for link in self._in_use.values())
-        heard = len(self._in_use) - silent
-        silent += len(self._silent - self._in_use.keys())
+        heard = len(self.heard(now, CUT_OFF_S))
+        silent = len(self._in_use) - heard + len(self._silent - self._in_use.keys())
         return silent > 0 and (heard == 0 or silent > heard + 1)
+
+    def heard(self, now: float, within_s: float = RECENT_S) -> list[int]:
+        """The nodes that are linked and from which something came lately."""
+        return [number for number, link in self._in_use.items() if now - self._links[link].last_heard <= within_s]
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -49,10 +49,14 @@ class SimStore:
 
     def join(self, seeds: Sequence[str], on_up: Callable[[], None]) -> None:
         def up() -> None:
-            if self._node.is_up:
-                self._model.servers.append(self._node)
-                self.address = self._node.address
-                on_up()
+            if not self._node.is_up:
+                return
+            if self._model.servers and not self._reaches_majority():
+                self._simulation.clock.after(AGAIN_S, up)
+                return
+            self._model.servers.append(self._node)
+            self.address = self._node.address
+            on_up()
 
         self._simulation.clock.after(START_S, up)
 
