@@ -43,6 +43,21 @@ struct Farm {
         worker->advance_epoch();
         return task;
     }
+    /// A task that has run, and whose results are in the arena.
+    Entry* make(const Call& call, char letter = 'a') {
+        Entry* entry = submit(call);
+        answer_large(letter);
+        wait(entry);
+        return entry;
+    }
+    /// A task that takes an object which nobody else refers to.
+    Entry* follow(Entry* input, char letter) {
+        Entry* entry = submit({.deps = {input}, .retries = 3});
+        driver->drop(input);
+        answer_large(letter);
+        wait(entry);
+        return entry;
+    }
     void limit(size_t memory_bytes, uint64_t disk_bytes = uint64_t(1) << 30) {
         std::lock_guard lock(driver->mutex());
         driver->limit_lineage(memory_bytes, disk_bytes);
@@ -101,9 +116,7 @@ TEST("a lost object is made again by the task that made it") {
 
 TEST("what a reader found lost and is there by then is not made again") {
     Farm farm;
-    Entry* entry = farm.submit(retried);
-    farm.answer_large('a');
-    farm.wait(entry);
+    Entry* entry = farm.make(retried);
     const ArenaRef lost = farm.lose(entry);
     CHECK(farm.recover(entry, lost));
     CHECK(farm.recover(entry, lost));
@@ -117,9 +130,7 @@ TEST("what a reader found lost and is there by then is not made again") {
 
 TEST("a task that may not be retried leaves no lineage, and small results need none") {
     Farm farm;
-    Entry* once = farm.submit({});
-    farm.answer_large('a');
-    farm.wait(once);
+    Entry* once = farm.make({});
     CHECK(!farm.recover(once, farm.lose(once)));
     Entry* small = farm.submit(retried);
     reply(*farm.worker, farm.next(), {"small"});
@@ -132,14 +143,9 @@ TEST("a task that may not be retried leaves no lineage, and small results need n
 
 TEST("an argument that nobody needs gives its memory back and is made again for its dependent") {
     Farm farm;
-    Entry* first = farm.submit(retried);
-    farm.answer_large('a');
-    farm.wait(first);
+    Entry* first = farm.make(retried);
     const ArenaRef memory = farm.where(first);
-    Entry* second = farm.submit({.deps = {first}, .retries = 3});
-    farm.driver->drop(first);
-    farm.answer_large('b');
-    farm.wait(second);
+    Entry* second = farm.follow(first, 'b');
     CHECK(!farm.node.port.exists(memory.entry, memory.generation));
     CHECK_EQ(owned(*farm.driver), 2u);
     CHECK(farm.recover(second, farm.lose(second)));
@@ -157,15 +163,9 @@ TEST("an argument that nobody needs gives its memory back and is made again for 
 TEST("a long chain is made again from its beginning, and forgotten with its end") {
     Farm farm;
     constexpr int kLinks = 1000;
-    Entry* last = farm.submit(retried);
-    farm.answer_large('a');
-    farm.wait(last);
+    Entry* last = farm.make(retried);
     for (int i = 0; i < kLinks; ++i) {
-        Entry* next = farm.submit({.deps = {last}, .retries = 3});
-        farm.driver->drop(last);
-        farm.answer_large('b');
-        farm.wait(next);
-        last = next;
+        last = farm.follow(last, 'b');
     }
     CHECK_EQ(owned(*farm.driver), uint64_t(kLinks + 1));
     CHECK(farm.recover(last, farm.lose(last)));
@@ -196,9 +196,7 @@ TEST("of several returns those that are left are made again, and the freed ones 
 
 TEST("a worker that finds an argument gone has it made again, and then runs the task") {
     Farm farm;
-    Entry* first = farm.submit(retried);
-    farm.answer_large('a');
-    farm.wait(first);
+    Entry* first = farm.make(retried);
     farm.lose(first);
     Entry* second = farm.submit({.deps = {first}});
     reply(*farm.worker, farm.next(), {}, Status::lost);
@@ -213,9 +211,7 @@ TEST("a worker that finds an argument gone has it made again, and then runs the 
 
 TEST("a task fails when an argument is gone that nothing can make") {
     Farm farm;
-    Entry* once = farm.submit({});
-    farm.answer_large('a');
-    farm.wait(once);
+    Entry* once = farm.make({});
     farm.lose(once);
     Entry* second = farm.submit({.deps = {once}});
     reply(*farm.worker, farm.next(), {}, Status::lost);
@@ -226,9 +222,7 @@ TEST("a task fails when an argument is gone that nothing can make") {
 
 TEST("a borrower that finds the object gone asks its owner, who makes it again") {
     Farm farm;
-    Entry* entry = farm.submit(retried);
-    farm.answer_large('a');
-    farm.wait(entry);
+    Entry* entry = farm.make(retried);
     Puppet reader(farm.node);
     {
         std::lock_guard lock(farm.driver->mutex());
@@ -247,9 +241,7 @@ TEST("a borrower that finds the object gone asks its owner, who makes it again")
 TEST("lineage past both limits is forgotten, and the error says which") {
     Farm farm;
     farm.limit(1, 1);
-    Entry* entry = farm.submit(retried);
-    farm.answer_large('a');
-    farm.wait(entry);
+    Entry* entry = farm.make(retried);
     CHECK_EQ(farm.driver->counters().kept, 0u);
     CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
     CHECK(!farm.recover(entry, farm.lose(entry)));
@@ -269,9 +261,7 @@ TEST("a disk that takes nothing costs the lineage that it was to keep, and says 
     getrlimit(RLIMIT_FSIZE, &before);
     const rlimit none{0, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &none);
-    Entry* entry = farm.submit(retried);
-    farm.answer_large('a');
-    farm.wait(entry);
+    Entry* entry = farm.make(retried);
     setrlimit(RLIMIT_FSIZE, &before);
     CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
     CHECK(!farm.recover(entry, farm.lose(entry)));
@@ -282,9 +272,7 @@ TEST("a disk that takes nothing costs the lineage that it was to keep, and says 
     CoreEvent event;
     CHECK(farm.driver->next_event(event));
     CHECK_EQ(event.kind, kLineageForgotten);
-    Entry* later = farm.submit(retried);  // there is room again
-    farm.answer_large('a');
-    farm.wait(later);
+    Entry* later = farm.make(retried);  // there is room again
     CHECK(farm.driver->counters().flushed_bytes > 0);
     farm.driver->drop(entry);
     farm.driver->drop(later);
@@ -319,11 +307,7 @@ TEST("a long chain on disk takes no memory, and is made again from its beginning
     farm.answer_large('a');
     farm.wait(last);
     for (int i = 0; i < kLinks; ++i) {
-        Entry* next = farm.submit({.deps = {last}, .retries = 3});
-        farm.driver->drop(last);
-        farm.answer_large('b');
-        farm.wait(next);
-        last = next;
+        last = farm.follow(last, 'b');
         CHECK_EQ(owned(*farm.driver), 1u);
     }
     CHECK(farm.driver->counters().flushed_bytes > kLinks * sizeof(TaskHeader));
@@ -343,9 +327,7 @@ TEST("a long chain on disk takes no memory, and is made again from its beginning
 TEST("what is flushed while it is held names it, and finds it again when it is needed") {
     Farm farm;
     farm.limit(1);
-    Entry* first = farm.submit(retried);
-    farm.answer_large('a');
-    farm.wait(first);
+    Entry* first = farm.make(retried);
     std::vector<Entry*> pair = submit_many(*farm.driver, {.deps = {first}, .returns = 2, .retries = 3});
     farm.answer_large('b', 2);
     farm.wait(pair[1]);
@@ -374,9 +356,7 @@ TEST("the thread that takes lineage to disk keeps memory at its limit") {
     farm.limit(limit);
     std::vector<Entry*> made;
     for (int i = 0; i < kMade; ++i) {
-        made.push_back(farm.submit(retried));
-        farm.answer_large('a');
-        farm.wait(made.back());
+        made.push_back(farm.make(retried));
         CHECK(farm.driver->counters().kept_bytes <= 2 * limit);
     }
     EVENTUALLY(farm.driver->counters().kept_bytes <= limit);
@@ -395,14 +375,9 @@ TEST("an input that nothing can make again stays as long as lineage needs it") {
     for (const size_t limit : {size_t(64) << 20, size_t(1)}) {
         Farm farm;
         farm.limit(limit);
-        Entry* once = farm.submit({});
-        farm.answer_large('a');
-        farm.wait(once);
+        Entry* once = farm.make({});
         const ArenaRef memory = farm.where(once);
-        Entry* second = farm.submit({.deps = {once}, .retries = 3});
-        farm.driver->drop(once);
-        farm.answer_large('b');
-        farm.wait(second);
+        Entry* second = farm.follow(once, 'b');
         CHECK(farm.node.port.exists(memory.entry, memory.generation));
         CHECK_EQ(farm.driver->counters().input_bytes, memory.bytes);
         CHECK(farm.recover(second, farm.lose(second)));
@@ -424,13 +399,8 @@ TEST("inputs past their limit go, the oldest first, and what needs them is lost"
     }
     std::vector<Entry*> made;
     for (int i = 0; i < 3; ++i) {
-        Entry* once = farm.submit({});
-        farm.answer_large('a');
-        farm.wait(once);
-        made.push_back(farm.submit({.deps = {once}, .retries = 3}));
-        farm.driver->drop(once);
-        farm.answer_large('b');
-        farm.wait(made.back());
+        Entry* once = farm.make({});
+        made.push_back(farm.follow(once, 'b'));
     }
     CHECK_EQ(farm.driver->counters().input_bytes, 2000u);
     CHECK_EQ(owned(*farm.driver), 5u);
