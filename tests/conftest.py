@@ -11,13 +11,14 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import psutil
 import pytest
+
+from waiting import comes_true
 
 LEAK_DEADLINE_S = 5.0
 PR_SET_CHILD_SUBREAPER = 36
@@ -72,11 +73,13 @@ def _leak_check() -> Iterator[None]:
     children = [child for child in psutil.Process().children(recursive=True) if child not in children_before]
     _, alive = psutil.wait_procs(children, timeout=LEAK_DEADLINE_S)
     assert not alive, f"processes left behind: {[_describe(child) for child in alive]}"
-    assert _comes_true(lambda: not _weft_threads()), f"threads left behind: {_weft_threads()}"
+    assert comes_true(lambda: not _weft_threads(), LEAK_DEADLINE_S), f"threads left behind: {_weft_threads()}"
     if len(_descriptors()) > len(descriptors_before):
         gc.collect()
         extra = {number: target for number, target in _descriptors().items() if number not in descriptors_before}
-        assert _comes_true(lambda: len(_descriptors()) <= len(descriptors_before)), f"descriptors left open: {extra}"
+        assert comes_true(lambda: len(_descriptors()) <= len(descriptors_before), LEAK_DEADLINE_S), (
+            f"descriptors left open: {extra}"
+        )
 
 
 def _is_initialized() -> bool:
@@ -110,14 +113,3 @@ def _describe(process: psutil.Process) -> str:
         return f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}"
     except psutil.Error:
         return f"{process.pid} gone"
-
-
-def _comes_true(condition: Callable[[], bool]) -> bool:
-    """Whether it holds, now or before the deadline; for states that no handle can be waited on."""
-    deadline = time.monotonic() + LEAK_DEADLINE_S
-    tick = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        tick.wait(0.005)
-    return True

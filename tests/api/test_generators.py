@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
+from waiting import comes_true
 from weft.engine.process import generator as generators
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
@@ -59,14 +59,6 @@ class AsyncStreams:
 
 def values(generator: Any) -> list[Any]:
     return [weft.get(ref) for ref in generator]
-
-
-def comes_true(condition: Any) -> bool:
-    deadline = time.monotonic() + 10
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-    return True
 
 
 def test_a_generator_tasks_values_come_one_by_one() -> None:

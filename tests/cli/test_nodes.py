@@ -8,13 +8,13 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from command_line import Run
 
 import weft
+from waiting import wait_until
 from weft.engine.cluster import launch
 from weft.engine.cluster.client import Client
 from weft.engine.cluster.launch import cluster_of
@@ -66,8 +66,7 @@ def test_a_head_that_is_started_again_joins_the_cluster_that_outlived_it(cli: Ru
         others = [cli("start", "--address", address, "--num-cpus", "1") for _ in range(2)]
         assert [other.returncode for other in others] == [0, 0], others
         asked = Client(address)
-        while asked.ask("head")["store"]["replicas"] < 3:
-            time.sleep(0.05)
+        wait_until(lambda: asked.ask("head")["store"]["replicas"] >= 3)
         os.kill(int(started.stdout.split("(pid ")[1].split(")")[0]), signal.SIGKILL)
         shown = cli("status", "--address", address)
         assert "2 of 3 nodes are alive" in shown.stdout, shown
@@ -92,8 +91,7 @@ def test_a_head_that_is_stopped_hands_over_and_comes_back_as_a_node(cli: Run, tm
     )
     try:
         asked = Client(far.up.local_address)
-        while asked.ask("head")["store"]["replicas"] < 2:
-            time.sleep(0.05)
+        wait_until(lambda: asked.ask("head")["store"]["replicas"] >= 2)
         stopped = cli("stop", "--address", address)
         assert "1 of 1 nodes ended" in stopped.stdout and f"the cluster {address} goes on" in stopped.stdout, stopped
         again = cli("start", "--head", "--port", address.rpartition(":")[2], "--num-cpus", "1")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from command_line import Head
 
 import weft
+from waiting import wait_until
 from weft.engine.process import progress
 from weft.util import placement_group, remove_placement_group
 
@@ -48,17 +48,9 @@ def gate(head: Head) -> Iterator[Any]:
     """An actor with a call that waits."""
     made = Gate.options(max_concurrency=3, name="gate").remote()
     waiting = made.enter.options(name=HOSTILE).remote()
-    eventually(lambda: any(row["name"] == HOSTILE for row in rows(head, "tasks")))
+    wait_until(lambda: any(row["name"] == HOSTILE for row in rows(head, "tasks")))
     yield made
     weft.get([made.open.remote(), waiting])
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    tick = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come"
-        tick.wait(0.05)
 
 
 def rows(head: Head, what: str, *options: str) -> list[dict[str, Any]]:
@@ -114,7 +106,7 @@ def test_what_pends_is_explained_by_what_it_asks_for_and_what_each_node_has(head
     actor = Gate.options(num_cpus=7).remote()
     call = actor.enter.remote()
     group = placement_group([{"CPU": 1}, {"CPU": 64}], name="wide", strategy="STRICT_PACK")
-    eventually(lambda: {"large", "behind", "Gate.enter"} <= {row["name"] for row in rows(head, "tasks")})
+    wait_until(lambda: {"large", "behind", "Gate.enter"} <= {row["name"] for row in rows(head, "tasks")})
     told = head.cli("explain", large.hex()[:24]).stdout
     assert "waits for a worker" in told and "it asks for 100 CPU, 2 fpga, which no node can ever hold" in told
     assert "it has 1 CPU in all, and 100 are wanted" in told and "it has 0 fpga in all, and 2 are wanted" in told
@@ -144,7 +136,7 @@ def test_a_task_that_failed_is_explained_with_its_traceback(head: Head, gate: An
 
 
 def test_logs_of_workers_are_read_also_from_files(head: Head, gate: Any) -> None:
-    eventually(lambda: "waits at the gate" in head.cli("logs").stdout)
+    wait_until(lambda: "waits at the gate" in head.cli("logs").stdout)
     assert head.cli("logs", "--grep", "no such words").stdout == ""
     line = json.loads(head.cli("logs", "--grep", "GATE", "--json").stdout.splitlines()[0])
     assert (line["text"], line["stream"], line["name"]) == ("waits at the gate", "stdout", HOSTILE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,15 +23,6 @@ def make(value: int) -> Any:
 @weft.remote
 def double(array: Any) -> Any:
     return array * 2
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
-    """Ask again and again; TimeoutError when it does not come true."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{condition} is still not true after {timeout_s:g} s")
-        time.sleep(0.01)
 
 
 class TwoNodes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import weft
+from waiting import comes_true
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 from weft.exceptions import ActorDiedError
@@ -43,18 +44,9 @@ class Drained:
         return found
 
     def until_left(self) -> str:
-        assert eventually(lambda: self.state()["state"] == "dead", 40), self.state()
-        assert eventually(lambda: not self.leaving.is_alive())
+        assert comes_true(lambda: self.state()["state"] == "dead", 40), self.state()
+        assert comes_true(lambda: not self.leaving.is_alive())
         return str(self.state()["why"])
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 20) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.fixture
@@ -116,9 +108,9 @@ def test_a_running_task_may_finish_and_new_ones_go_elsewhere(nodes: Drained, tmp
         return weft.get_runtime_context().get_node_id()
 
     ref = slow.remote()
-    assert eventually(lambda: weft.cluster_resources()["leaving"] - weft.available_resources().get("leaving", 0) == 1)
+    assert comes_true(lambda: weft.cluster_resources()["leaving"] - weft.available_resources().get("leaving", 0) == 1)
     nodes.begin()
-    assert eventually(lambda: any("task runs" in text for text in nodes.state()["holds"])), nodes.state()
+    assert comes_true(lambda: any("task runs" in text for text in nodes.state()["holds"])), nodes.state()
     placed = weft.get([where.options(resources={"work": 1}).remote() for _ in range(8)], timeout=30)
     assert nodes.leaving.node_id not in placed
     go.touch()
@@ -180,7 +172,7 @@ def test_an_actor_waits_for_a_node_that_can_take_it(nodes: Drained) -> None:
     actor = Counter.options(max_restarts=-1, max_task_retries=-1, resources={"work": 1}).remote()
     assert weft.get(actor.add.remote()) == 1
     nodes.begin()
-    assert eventually(lambda: any("actor lives" in text for text in nodes.state()["holds"]))
+    assert comes_true(lambda: any("actor lives" in text for text in nodes.state()["holds"]))
     assert weft.get(actor.add.remote(), timeout=30) == 2
     staying = nodes.add()
     nodes.until_left()
@@ -204,7 +196,7 @@ def test_a_placement_group_finds_another_place(nodes: Drained) -> None:
     staying = nodes.add()
     nodes.begin()
     nodes.until_left()
-    assert eventually(lambda: placement_group_table(group)["state"] == "CREATED")
+    assert comes_true(lambda: placement_group_table(group)["state"] == "CREATED")
     assert placement_group_table(group)["bundles_to_node_id"][0] == staying.node_id
     remove_placement_group(group)
 
@@ -212,9 +204,9 @@ def test_a_placement_group_finds_another_place(nodes: Drained) -> None:
 def test_a_submitted_job_is_waited_for(nodes: Drained) -> None:
     jobs = JobSubmissionClient(nodes.cluster.address)
     job = jobs.submit_job(entrypoint="echo ready; sleep 1000", node_id=nodes.leaving.node_id)
-    assert eventually(lambda: "ready\n" in jobs.get_job_logs(job))
+    assert comes_true(lambda: "ready\n" in jobs.get_job_logs(job))
     nodes.begin()
-    assert eventually(lambda: "1 submitted job runs" in nodes.state()["holds"])
+    assert comes_true(lambda: "1 submitted job runs" in nodes.state()["holds"])
     jobs.stop_job(job)
     nodes.until_left()
 

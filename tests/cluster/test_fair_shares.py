@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from clusters import THERE, TwoNodes
 
 import weft
+from waiting import comes_true
 from weft.engine.cluster.client import Client
 
 pytestmark = pytest.mark.timeout(90)
@@ -27,15 +27,6 @@ def work():
 places = weft.get([work.remote() for _ in range(120)], timeout=60)
 print(len(set(places)))
 """
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 20) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_a_job_that_comes_later_gets_its_share_on_every_node(two_nodes: TwoNodes) -> None:
@@ -78,8 +69,8 @@ def test_on_another_node_too_the_higher_priority_goes_first(two_nodes: TwoNodes,
     low = [note.options(priority=0).remote("l") for _ in range(3)]
     high = [note.options(priority=5).remote("h") for _ in range(3)]
     client = Client(two_nodes.cluster.address)
-    assert eventually(lambda: len(client.ask("demand")["demands"]) == 2)
-    assert eventually(lambda: two_nodes_queue(client) == 2), "both wait at the node that can hold them"
+    assert comes_true(lambda: len(client.ask("demand")["demands"]) == 2)
+    assert comes_true(lambda: two_nodes_queue(client) == 2), "both wait at the node that can hold them"
     go.touch()
     weft.get([holding, *low, *high], timeout=60)
     assert order.read_text() == "hhhlll"

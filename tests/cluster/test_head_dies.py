@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-from clusters import wait_until
 
 import weft
+from waiting import wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 from weft.engine.process import rpc

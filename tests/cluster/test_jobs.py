@@ -6,13 +6,14 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 import weft
+from waiting import comes_true
 from weft.cluster_utils import Cluster
 from weft.job_submission import JobStatus, JobSubmissionClient, JobType
 
@@ -36,15 +37,6 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> JobSubmissionClient:
     return JobSubmissionClient(cluster.address)
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 10) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def marked(mark: str) -> list[psutil.Process]:
@@ -81,7 +73,7 @@ def test_a_stopped_job_leaves_no_process(client: JobSubmissionClient) -> None:
     stubborn = f"import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000) # {mark}"
     detached = f"setsid sh -c 'sleep 1000; true {mark}' & echo ready; python -c \"{stubborn}\""
     job = client.submit_job(entrypoint=detached)
-    assert eventually(lambda: "ready\n" in client.get_job_logs(job) and bool(marked("SIG_IGN")))
+    assert comes_true(lambda: "ready\n" in client.get_job_logs(job) and bool(marked("SIG_IGN")))
     assert client.stop_job(job)
     assert client.wait_until_over(job, 30).status is JobStatus.STOPPED
     assert marked(mark) == []
@@ -100,7 +92,7 @@ def test_a_stopped_program_below_a_shell_has_time_to_clean_up(client: JobSubmiss
         "time.sleep(1000)\n"
     )
     job = client.submit_job(entrypoint="python slow.py; echo after", runtime_env={"working_dir": str(tmp_path)})
-    assert eventually(lambda: "ready\n" in client.get_job_logs(job))
+    assert comes_true(lambda: "ready\n" in client.get_job_logs(job))
     client.stop_job(job)
     assert client.wait_until_over(job, 30).status is JobStatus.STOPPED
     assert client.get_job_logs(job) == "ready\ncleaned up\n"
@@ -116,14 +108,14 @@ def test_what_a_command_leaves_behind_ends_with_it(client: JobSubmissionClient) 
 def test_a_job_whose_supervisor_is_killed_fails_and_leaves_no_process(client: JobSubmissionClient) -> None:
     mark = f"weft-test-{os.getpid()}-{time.monotonic_ns()}"
     job = client.submit_job(entrypoint=f"sh -c 'setsid sleep 1000; true {mark}' & echo ready; wait")
-    assert eventually(lambda: "ready\n" in client.get_job_logs(job))
+    assert comes_true(lambda: "ready\n" in client.get_job_logs(job))
     info = client.get_job_info(job)
     assert info.driver_info is not None
     psutil.Process(int(info.driver_info.pid)).parent().send_signal(signal.SIGKILL)
     over = client.wait_until_over(job, 30)
     assert over.status is JobStatus.FAILED
     assert "was killed" in over.message
-    assert eventually(lambda: not marked(mark))
+    assert comes_true(lambda: not marked(mark))
 
 
 def test_output_can_be_followed_until_the_end(client: JobSubmissionClient) -> None:
@@ -169,7 +161,7 @@ def test_a_job_runs_on_the_node_that_is_named_or_has_what_it_needs(
 def test_a_job_ends_with_its_node(client: JobSubmissionClient, cluster: Cluster) -> None:
     node = cluster.add_node(num_cpus=1, resources={"short-lived": 1})
     job = client.submit_job(entrypoint="sleep 1000", entrypoint_resources={"short-lived": 1})
-    assert eventually(lambda: client.get_job_status(job) is JobStatus.RUNNING)
+    assert comes_true(lambda: client.get_job_status(job) is JobStatus.RUNNING)
     cluster.remove_node(node)
     over = client.wait_until_over(job, 30)
     assert (over.status, over.driver_exit_code) == (JobStatus.FAILED, None)
@@ -202,10 +194,10 @@ def test_jobs_and_their_files_end_with_the_cluster(tmp_path: Path, monkeypatch: 
     try:
         client = JobSubmissionClient(cluster.address)
         job = client.submit_job(entrypoint=f"echo ready; setsid sh -c 'sleep 1000; true {mark}'")
-        assert eventually(lambda: "ready\n" in client.get_job_logs(job))
+        assert comes_true(lambda: "ready\n" in client.get_job_logs(job))
         assert cluster.head_node is not None
         cluster.head_node.kill()
-        assert eventually(lambda: not marked(mark))
+        assert comes_true(lambda: not marked(mark))
     finally:
         cluster.shutdown()
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import wait_until
 
 import weft
+from waiting import wait_until
 from weft import _native
 from weft.cluster_utils import Cluster, ClusterNode
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import SIZE, THERE, TwoNodes, double, make, wait_until
+from clusters import SIZE, THERE, TwoNodes, double, make
 
 import weft
+from waiting import wait_until
 from weft import _native
 
 pytestmark = pytest.mark.timeout(60)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy
 import psutil
 import pytest
-from clusters import wait_until
 
 import weft
+from waiting import wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster import estates, launch
 from weft.engine.cluster.client import Client

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import THERE, TwoNodes, wait_until
+from clusters import THERE, TwoNodes
 
 import weft
+from waiting import wait_until
 from weft.cluster_utils import Cluster
 
 pytestmark = pytest.mark.timeout(60)
@@ -96,10 +97,7 @@ def test_the_jobs_of_a_driver_end_with_it_on_every_node(two_nodes: TwoNodes) -> 
     weft.shutdown()
     weft.init(address=two_nodes.cluster.address, namespace="kept")
     assert weft.get(weft.get_actor("detached").node_id.remote(), timeout=10) == two_nodes.other.node_id
-    deadline = time.monotonic() + 10
-    while weft.available_resources()["there"] != 9 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert weft.available_resources()["there"] == 9
+    wait_until(lambda: weft.available_resources()["there"] == 9)
     weft.kill(weft.get_actor("detached"))
 
 
@@ -108,10 +106,7 @@ def test_nodes_end_with_their_head() -> None:
     node = cluster.add_node()
     assert cluster.head_node is not None
     cluster.remove_node(cluster.head_node, allow_graceful=False)
-    deadline = time.monotonic() + 10
-    while node.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not node.is_alive()
+    wait_until(lambda: not node.is_alive())
     assert "the head of the cluster is gone" in node.log()
     cluster.shutdown()
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import SIZE, THERE, TwoNodes, double, make, wait_until
+from clusters import SIZE, THERE, TwoNodes, double, make
 
 import weft
+from waiting import wait_until
 from weft import _native
 from weft.cluster_utils import Cluster
 

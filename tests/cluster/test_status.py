@@ -7,26 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from clusters import THERE, TwoNodes
 
 import weft
+from waiting import comes_true
 from weft.engine.cluster.client import Client
 
 pytestmark = pytest.mark.timeout(60)
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 10) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def ask(nodes: TwoNodes, what: str = "status") -> dict[str, Any]:
@@ -66,7 +56,7 @@ def test_what_waits_is_told_with_what_is_missing_where(shared_two_nodes: TwoNode
         work.options(resources={"nowhere": 1}).remote(),
         Holder.options(resources={"there": 7}).remote(),
     ]
-    assert eventually(lambda: len(ask(shared_two_nodes, "demand")["demands"]) == 3)
+    assert comes_true(lambda: len(ask(shared_two_nodes, "demand")["demands"]) == 3)
     rows = ask(shared_two_nodes, "demand")["demands"]
     later, never = (next(row for row in rows if name in row["resources"]) for name in ("there", "nowhere"))
     there = next(node for node in later["nodes"] if node["node_id"] == shared_two_nodes.other.node_id)
@@ -82,12 +72,12 @@ def test_what_waits_is_told_with_what_is_missing_where(shared_two_nodes: TwoNode
     weft.kill(holder)
     weft.get(waiting[0])
     del waiting
-    assert eventually(lambda: not ask(shared_two_nodes, "demand")["demands"])
+    assert comes_true(lambda: not ask(shared_two_nodes, "demand")["demands"])
 
 
 def test_a_node_other_than_the_head_passes_the_question_on(shared_two_nodes: TwoNodes) -> None:
     local = shared_two_nodes.other._running.up.local_address
-    assert Client(local).ask("status")["nodes"] == ask(shared_two_nodes)["nodes"] or eventually(
+    assert Client(local).ask("status")["nodes"] == ask(shared_two_nodes)["nodes"] or comes_true(
         lambda: len(Client(local).ask("status")["nodes"]) == 2
     )
 
@@ -98,7 +88,7 @@ def test_a_busy_node_is_not_idle(shared_two_nodes: TwoNodes) -> None:
     def idle_s() -> float:
         return float(next(n for n in Client(address).ask("status")["nodes"] if not n["is_head"])["idle_s"])
 
-    assert eventually(lambda: idle_s() > 0.2)
+    assert comes_true(lambda: idle_s() > 0.2)
 
     @weft.remote(**THERE)
     def busy() -> float:
@@ -114,5 +104,5 @@ def test_failures_are_remembered(shared_two_nodes: TwoNodes) -> None:
 
     with pytest.raises(weft.exceptions.WorkerCrashedError):
         weft.get(crash.remote())
-    assert eventually(lambda: any("SIGKILL" in row["what"] for row in ask(shared_two_nodes)["failures"]))
+    assert comes_true(lambda: any("SIGKILL" in row["what"] for row in ask(shared_two_nodes)["failures"]))
     assert "recent failures" in run(shared_two_nodes, "status")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import wait_until
 
 import weft
+from waiting import wait_until
 from weft.cluster_utils import Cluster
 from weft.engine.cluster.client import Client
 from weft.engine.control.redis_storage import EXPIRES_S

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from clusters import THERE, TwoNodes
 
 import weft
+from waiting import comes_true, meet, wait_until
 from weft.engine.process import rpc
 
 BIG = 300_000
@@ -57,15 +57,6 @@ def statistics() -> dict[str, Any]:
     return rpc.request("statistics")
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 10) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def test_a_task_runs_where_its_resources_are(shared_two_nodes: TwoNodes) -> None:
     assert weft.get(node_id.options(**THERE).remote()) == shared_two_nodes.other.node_id
     assert weft.get(node_id.options(resources={"node:__internal_head__": 0.1}).remote()) == (
@@ -73,15 +64,16 @@ def test_a_task_runs_where_its_resources_are(shared_two_nodes: TwoNodes) -> None
     )
 
 
-def test_tasks_spill_over_to_the_other_node(shared_two_nodes: TwoNodes) -> None:
-    @weft.remote
-    def busy() -> str:
-        time.sleep(0.5)
-        return weft.get_runtime_context().get_node_id()
+@weft.remote(max_retries=0)
+def arrive(folder: Path) -> str:
+    """Ends when it has run on two nodes."""
+    here: str = weft.get_runtime_context().get_node_id()
+    meet(folder, here, 2)
+    return here
 
-    start = time.monotonic()
-    assert len(set(weft.get([busy.remote() for _ in range(6)]))) == 2
-    assert time.monotonic() - start < 2.5
+
+def test_tasks_spill_over_to_the_other_node(shared_two_nodes: TwoNodes, tmp_path: Path) -> None:
+    assert len(set(weft.get([arrive.remote(tmp_path) for _ in range(6)], timeout=50))) == 2
 
 
 def test_nested_tasks_cross_back(shared_two_nodes: TwoNodes) -> None:
@@ -159,14 +151,17 @@ def test_errors_come_back(shared_two_nodes: TwoNodes) -> None:
         weft.get(fail.options(**THERE).remote())
 
 
-def test_a_task_there_is_cancelled(shared_two_nodes: TwoNodes) -> None:
+def test_a_task_there_is_cancelled(shared_two_nodes: TwoNodes, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+
     @weft.remote
     def forever() -> None:
+        started.touch()
         while True:
             time.sleep(0.01)
 
     ref = forever.options(**THERE).remote()
-    time.sleep(0.5)
+    wait_until(started.exists)
     weft.cancel(ref)
     with pytest.raises(weft.exceptions.TaskCancelledError):
         weft.get(ref, timeout=10)
@@ -222,9 +217,9 @@ def test_an_actor_there_ends_with_its_last_handle(shared_two_nodes: TwoNodes) ->
     weft.get(actor.add.remote())
     assert weft.available_resources()["there"] == 8
     del actor
-    assert eventually(lambda: weft.available_resources()["there"] == 9)
+    assert comes_true(lambda: weft.available_resources()["there"] == 9)
     del probe
-    assert eventually(lambda: weft.available_resources()["there"] == 10)
+    assert comes_true(lambda: weft.available_resources()["there"] == 10)
 
 
 def test_a_killed_actor_there_is_dead_to_all(shared_two_nodes: TwoNodes) -> None:
@@ -242,24 +237,20 @@ def test_what_was_pulled_is_freed_on_both_nodes(shared_two_nodes: TwoNodes) -> N
         return rpc.request("statistics")["used_bytes"], weft.get(there.statistics.remote())["used_bytes"]
 
     weft.get(total.options(**THERE).remote(weft.put(np.ones(10))))
-    assert eventually(lambda: sum(used()) < 4 << 20), used()
+    assert comes_true(lambda: sum(used()) < 4 << 20), used()
     before = used()
     refs = [make.options(**THERE).remote(BIG) for _ in range(4)] + [weft.put(np.ones(BIG)) for _ in range(4)]
     assert weft.get([total.options(**THERE).remote(ref) for ref in refs]) == [BIG] * 8
     assert sum(weft.get(total.remote(ref)) for ref in refs) == 8 * BIG
     assert sum(used()) > sum(before)
     del refs
-    assert eventually(lambda: used() <= before), (used(), before)
+    assert comes_true(lambda: used() <= before), (used(), before)
     weft.kill(there)
 
 
-def test_spread_reaches_both_nodes(shared_two_nodes: TwoNodes) -> None:
-    @weft.remote(num_cpus=0.25, scheduling_strategy="SPREAD")
-    def where() -> str:
-        time.sleep(0.2)
-        return weft.get_runtime_context().get_node_id()
-
-    assert len(set(weft.get([where.remote() for _ in range(4)]))) == 2
+def test_spread_reaches_both_nodes(shared_two_nodes: TwoNodes, tmp_path: Path) -> None:
+    spread = arrive.options(num_cpus=0.25, scheduling_strategy="SPREAD")
+    assert len(set(weft.get([spread.remote(tmp_path) for _ in range(4)], timeout=50))) == 2
 
 
 def test_affinity_and_labels_choose_the_node(shared_two_nodes: TwoNodes) -> None:
@@ -280,7 +271,7 @@ def test_the_cluster_shows_all_its_nodes(shared_two_nodes: TwoNodes) -> None:
     nodes = {node["NodeID"]: node for node in weft.nodes()}
     assert set(nodes) == {node.node_id for node in shared_two_nodes.cluster.list_all_nodes()}
     assert weft.cluster_resources()["CPU"] == 3
-    assert eventually(lambda: weft.available_resources().get("CPU") == 3)
+    assert comes_true(lambda: weft.available_resources().get("CPU") == 3)
 
 
 def test_output_of_the_other_node_reaches_the_driver(
@@ -297,7 +288,7 @@ def test_output_of_the_other_node_reaches_the_driver(
         seen.append("".join(capfd.readouterr()))
         return "hello from there" in "".join(seen)
 
-    assert eventually(has_come)
+    assert comes_true(has_come)
 
 
 def test_a_worker_there_that_dies_is_tried_again(shared_two_nodes: TwoNodes, tmp_path: Any) -> None:
@@ -363,7 +354,7 @@ def test_a_worker_of_another_node_has_one_id_for_all(shared_two_nodes: TwoNodes,
     def workers() -> list[str]:
         return [row.worker_id for row in list_tasks(filters=[("name", "=", "there"), ("state", "=", "RUNNING")])]
 
-    assert eventually(lambda: bool(workers()))
+    assert comes_true(lambda: bool(workers()))
     (known,) = workers()
     gate.touch()
     assert weft.get(ref) == known
@@ -388,7 +379,7 @@ def test_wait_without_time_starts_to_bring_the_bytes(shared_two_nodes: TwoNodes)
     made = make.options(**THERE).remote(BIG)
     weft.wait([made], fetch_local=False)
     before = used_bytes()
-    assert eventually(lambda: weft.wait([made], timeout=0)[0] == [made])
+    assert comes_true(lambda: weft.wait([made], timeout=0)[0] == [made])
     assert used_bytes() - before >= 8 * BIG
 
 

@@ -6,8 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 import weft
+from waiting import comes_true
 from weft.engine.process import rpc
 
 IDLE_S = 2.0
@@ -89,18 +89,9 @@ def is_idle_for_a_while(pids: list[int]) -> bool:
     return sum(ticks(pid) for pid in pids) - sum(before) <= MOST_TICKS
 
 
-def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + HANG_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        threading.Event().wait(0.01)
-    return True
-
-
 def test_an_idle_node_uses_no_cpu(node: dict[str, list[int]]) -> None:
     pids = [pid for group in node.values() for pid in group if psutil.pid_exists(pid)]
-    assert until(lambda: is_idle_for_a_while(pids)), {pid: ticks(pid) for pid in pids}
+    assert comes_true(lambda: is_idle_for_a_while(pids)), {pid: ticks(pid) for pid in pids}
 
 
 def test_a_driver_in_get_uses_no_cpu_while_it_waits(node: dict[str, list[int]], tmp_path: Path) -> None:
@@ -115,9 +106,9 @@ def test_a_driver_in_get_uses_no_cpu_while_it_waits(node: dict[str, list[int]], 
     answers: list[str] = []
     getter = threading.Thread(target=lambda: answers.append(weft.get(wait_for.remote(str(path)))))
     getter.start()
-    assert until(lambda: weft.available_resources().get("CPU", 0.0) < 2)
+    assert comes_true(lambda: weft.available_resources().get("CPU", 0.0) < 2)
     pids = [os.getpid(), *node["daemon"], *(worker["pid"] for worker in rpc.request("workers") if worker["pid"])]
-    is_idle = until(lambda: is_idle_for_a_while(pids))
+    is_idle = comes_true(lambda: is_idle_for_a_while(pids))
     path.write_text("go on")
     getter.join()
     assert answers == ["go on"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -18,23 +17,13 @@ import psutil
 import pytest
 
 import weft
+from waiting import comes_true
 from weft import _native
 from weft.engine.process import rpc
 
 HANG_S = 60.0
 SIZE = 4 << 20
 MIB = 1 << 20
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true; counts of other processes arrive when they arrive."""
-    deadline = time.monotonic() + HANG_S
-    tick = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        tick.wait(0.005)
-    return True
 
 
 def arena() -> dict[str, int]:
@@ -60,7 +49,7 @@ def baseline(shared_weft_session: ModuleType) -> Iterator[None]:
     """Afterwards nothing runs, this process holds nothing and the arena is empty."""
     yield
     gc.collect()
-    assert until(lambda: not any(held().values()) and not any(arena().values())), (held(), arena())
+    assert comes_true(lambda: not any(held().values()) and not any(arena().values())), (held(), arena())
 
 
 @weft.remote
@@ -280,7 +269,7 @@ class TestBorrowers:
         assert weft.get(keeper.read.remote()) == 3
         assert arena()["used_bytes"] >= SIZE
         weft.get(keeper.drop.remote())
-        assert until(lambda: arena()["used_bytes"] == 0), arena()
+        assert comes_true(lambda: arena()["used_bytes"] == 0), arena()
 
     def test_an_actor_that_ends_gives_back_what_it_kept(self) -> None:
         keeper = Keeper.remote()
@@ -307,7 +296,7 @@ class TestBorrowers:
         weft.get(keeper.keep.remote(weft.get(maker.make.remote(6))))
         assert weft.get(keeper.read.remote()) == 6
         weft.get(keeper.drop.remote())
-        assert until(lambda: arena()["used_bytes"] == 0), arena()
+        assert comes_true(lambda: arena()["used_bytes"] == 0), arena()
         assert weft.get(maker.lend.remote()) is None
 
     def test_actors_that_keep_each_others_handles_end_when_killed(self) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import psutil
 import pytest
 
 import weft
+from waiting import comes_true
 from weft.engine.process import rpc
 from weft.exceptions import ObjectStoreFullError
 
@@ -23,17 +23,6 @@ pytestmark = pytest.mark.usefixtures("small_store")
 HANG_S = 60.0
 MIB = 1 << 20
 SIZE = 4 * MIB
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true; counts of other processes arrive when they arrive."""
-    deadline = time.monotonic() + HANG_S
-    tick = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        tick.wait(0.005)
-    return True
 
 
 def arena() -> dict[str, int]:
@@ -110,7 +99,7 @@ def test_memory_and_disk_come_back() -> None:
     for _ in range(3):
         refs = [weft.put(array(fill, 8 * MIB)) for fill in range(16)]
         del refs
-        assert until(lambda: arena() == {"used_bytes": 0, "objects": 0, "spilled_objects": 0}), arena()
+        assert comes_true(lambda: arena() == {"used_bytes": 0, "objects": 0, "spilled_objects": 0}), arena()
     daemon = psutil.Process(rpc.request("statistics")["daemon_pid"])
     assert spill_bytes(daemon) < 200 * MIB, "the room of what was freed is used again"
 
@@ -138,14 +127,14 @@ def test_a_store_full_of_what_is_being_read_names_the_largest_holders() -> None:
 def read_until_told(view: Any, folder: Path) -> int:
     fill = int(view[0])
     (folder / f"reads {fill}").touch()
-    assert until((folder / "enough").exists)
+    assert comes_true((folder / "enough").exists)
     return fill
 
 
 def test_room_comes_when_another_process_has_read_what_fills_it(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("told")
     reading = [read_until_told.remote(weft.put(array(fill, 24 * MIB)), folder) for fill in (5, 6)]
-    assert until(lambda: all((folder / f"reads {fill}").exists() for fill in (5, 6)))
+    assert comes_true(lambda: all((folder / f"reads {fill}").exists() for fill in (5, 6)))
     letting_go = threading.Timer(0.3, (folder / "enough").touch)
     letting_go.start()
     late = weft.put(array(9, 40 * MIB))
@@ -158,7 +147,7 @@ def test_a_thread_that_waits_for_room_does_not_hear_what_another_is_refused(
 ) -> None:
     folder = tmp_path_factory.mktemp("told")
     reading = [read_until_told.remote(weft.put(array(fill, 24 * MIB)), folder) for fill in (5, 6)]
-    assert until(lambda: all((folder / f"reads {fill}").exists() for fill in (5, 6)))
+    assert comes_true(lambda: all((folder / f"reads {fill}").exists() for fill in (5, 6)))
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(lambda: weft.put(array(9, 40 * MIB)))
         for _ in range(20):

@@ -16,8 +16,10 @@ import textwrap
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from waiting import comes_true
 
 HANG_S = 90.0
 """A guard, not a measure: the machine may be busy."""
@@ -135,23 +137,12 @@ class MarkedRun:
 
     def assert_nothing_remains(self) -> None:
         """No process, hence no mapping and no anonymous file; no socket; no file."""
-        assert until(lambda: not self.processes()), f"processes remain:\n{self.story()}"
+        assert comes_true(lambda: not self.processes(), HANG_S), f"processes remain:\n{self.story()}"
         left = self._sockets & set(_abstract_sockets().values())
         assert not left, f"sockets remain: {left}"
         assert not any(self.temporary.iterdir()), f"files remain: {list(self.temporary.iterdir())}"
         named = [name for name in os.listdir("/dev/shm") if "weft" in name]
         assert not named, f"shared memory remains: {named}"
-
-
-def until(condition: Callable[[], bool], limit_s: float = HANG_S) -> bool:
-    """Whether it comes true; for states of other processes that no handle can be waited on."""
-    deadline = time.monotonic() + limit_s
-    tick = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        tick.wait(0.01)
-    return True
 
 
 def _pids() -> Iterator[int]:

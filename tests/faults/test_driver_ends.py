@@ -8,7 +8,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from marked_run import MarkedRun, until
+from marked_run import MarkedRun
+
+from waiting import comes_true
 
 GIVE_UP_S = 10
 """When a call that should fail at once is taken to hang; requests to the daemon give up by themselves after 60 s."""
@@ -195,7 +197,7 @@ def test_a_forked_child_that_outlives_the_driver_does_not_keep_the_node_alive(tm
         assert run.line() == "forked"
         run.note_sockets()
         assert run.end() == 0, run.story()
-        assert until(lambda: len(run.processes()) == 1), run.story()
+        assert comes_true(lambda: len(run.processes()) == 1), run.story()
         [(child, role)] = run.processes().items()
         assert role == "starting", "the child is no process of Weft"
         run.kill(child)
@@ -213,7 +215,7 @@ def test_a_forked_child_that_outlives_a_killed_driver_does_not_keep_the_node_ali
         assert run.line() == "forked"
         run.kill(run.process.pid)
         assert run.end() == -signal.SIGKILL
-        assert until(lambda: len(run.processes()) == 1), run.story()
+        assert comes_true(lambda: len(run.processes()) == 1), run.story()
         run.kill(*run.processes())
         run.assert_nothing_remains()
 
@@ -247,7 +249,7 @@ def test_a_process_that_a_worker_started_does_not_outlive_the_run_by_holding_the
     with MarkedRun(program, tmp_path) as run:
         pid = int(run.line())
         assert run.end() == 0, run.story()
-        assert until(lambda: set(run.processes()) <= {pid}), run.story()
+        assert comes_true(lambda: set(run.processes()) <= {pid}), run.story()
         run.kill(pid)
         run.assert_nothing_remains()
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 import weft
+from waiting import comes_true
 from weft import _native
 from weft.engine.process import rpc
 
@@ -89,18 +89,11 @@ def read_boxed(refs: list[Any]) -> Any:
     return weft.get(refs[0])
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
-
-
 def kill(actor: Any) -> None:
     """With -9, and nothing of it is left."""
     pid = weft.get(actor.pid.remote())
     os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: all(worker["pid"] != pid for worker in rpc.request("workers")))
+    assert comes_true(lambda: all(worker["pid"] != pid for worker in rpc.request("workers")))
 
 
 def holds_nothing() -> bool:
@@ -117,7 +110,7 @@ def test_what_it_put_is_still_there(weft_session: ModuleType, value: Any) -> Non
     assert np.array_equal(weft.get(read.remote(ref), timeout=20), value)
     assert np.array_equal(weft.get(read_boxed.remote([ref]), timeout=20), value)
     del ref, owner
-    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+    assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
 
 
 def test_a_value_that_was_read_before_stays_and_can_be_passed_on(weft_session: ModuleType) -> None:
@@ -147,13 +140,13 @@ def test_refs_in_its_values_stay_good(weft_session: ModuleType) -> None:
     assert weft.get(large, timeout=20).sum() == 7 * MIB
     assert weft.get(small, timeout=20) == "small"
     del outer, large, small, owner
-    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+    assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
 
 
 def test_a_task_that_it_had_submitted_is_run_again(weft_session: ModuleType, tmp_path: Path) -> None:
     owner = Owner.remote()
     [ref] = weft.get(owner.submit.remote(str(tmp_path)))
-    assert eventually(lambda: bool(list(tmp_path.glob("started-*"))))
+    assert comes_true(lambda: bool(list(tmp_path.glob("started-*"))))
     kill(owner)
     assert weft.wait([ref], timeout=0)[0] == []
     (tmp_path / "go").touch()
@@ -163,18 +156,18 @@ def test_a_task_that_it_had_submitted_is_run_again(weft_session: ModuleType, tmp
 def test_what_its_tasks_need_is_handed_on_with_them(weft_session: ModuleType, tmp_path: Path) -> None:
     owner = Owner.remote()
     [ref] = weft.get(owner.submit_chain.remote(str(tmp_path)))
-    assert eventually(lambda: bool(list(tmp_path.glob("started-*"))))
+    assert comes_true(lambda: bool(list(tmp_path.glob("started-*"))))
     kill(owner)
     (tmp_path / "go").touch()
     assert weft.get(ref, timeout=20) == 5 + MIB + 1
     del ref, owner
-    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+    assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
 
 
 def test_a_task_that_may_not_run_twice_is_lost_with_its_owner(weft_session: ModuleType, tmp_path: Path) -> None:
     owner = Owner.remote()
     [ref] = weft.get(owner.submit.remote(str(tmp_path), 0))
-    assert eventually(lambda: bool(list(tmp_path.glob("started-*"))))
+    assert comes_true(lambda: bool(list(tmp_path.glob("started-*"))))
     kill(owner)
     with pytest.raises(weft.exceptions.OwnerDiedError, match="max_retries=0"):
         weft.get(ref, timeout=20)
@@ -195,7 +188,7 @@ def test_all_who_refer_to_it_find_its_new_owner(weft_session: ModuleType) -> Non
     [lent] = weft.get(keepers[1].lend.remote(), timeout=20)
     assert weft.get(lent, timeout=20).sum() == 3 * MIB
     del lent, keepers, owner
-    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+    assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
 
 
 def test_owners_may_die_one_after_the_other(weft_session: ModuleType) -> None:
@@ -236,4 +229,4 @@ def test_what_nobody_refers_to_goes_with_it(weft_session: ModuleType) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     del owner
-    assert eventually(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+    assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from marked_run import until
 
+from waiting import comes_true
 from weft.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError, WorkerCrashedError
 
 SIZE = 10 << 20
@@ -44,7 +44,7 @@ def announce(folder: Path) -> None:
 
 def announced(folder: Path) -> int:
     """The pid of who announced itself."""
-    assert until(lambda: bool(list(folder.glob("*.pid"))))
+    assert comes_true(lambda: bool(list(folder.glob("*.pid"))))
     return int(next(folder.glob("*.pid")).stem)
 
 
@@ -193,7 +193,7 @@ def test_a_result_half_written_is_written_again(weft_session: ModuleType, tmp_pa
     assert weft_session.get(small, timeout=60) == "defused"
     assert int(weft_session.get(large, timeout=60).sum(dtype=np.int64)) == 3 * SIZE
     del large, small
-    assert until(lambda: used_bytes() == 0), used_bytes()
+    assert comes_true(lambda: used_bytes() == 0), used_bytes()
 
 
 def test_a_worker_killed_while_it_copies_a_large_result_leaves_no_memory(
@@ -215,7 +215,7 @@ def test_a_worker_killed_while_it_copies_a_large_result_leaves_no_memory(
         assert array[0] == array[-1] == number
         del array, ref
     # An alarm that came late has killed a worker between tasks.
-    assert until(lambda: used_bytes() == 0), used_bytes()
+    assert comes_true(lambda: used_bytes() == 0), used_bytes()
 
 
 # ---- actors ----------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_an_actor_with_restarts_starts_anew_until_they_are_used_up(weft_session:
         assert weft_session.get(counter.add.remote(), timeout=60) == 1
         pids.append(weft_session.get(counter.pid.remote(), timeout=60))
         os.kill(pids[-1], signal.SIGKILL)
-        until(lambda: not Path(f"/proc/{pids[-1]}").exists())
+        comes_true(lambda: not Path(f"/proc/{pids[-1]}").exists())
     assert len(set(pids)) == 3
     with pytest.raises(ActorDiedError):
         weft_session.get(counter.add.remote(), timeout=60)
@@ -347,7 +347,7 @@ def test_what_a_dead_borrower_held_is_freed(weft_session: ModuleType) -> None:
     del ref
     assert used_bytes() >= SIZE
     os.kill(pid, signal.SIGKILL)
-    assert until(lambda: used_bytes() == 0), used_bytes()
+    assert comes_true(lambda: used_bytes() == 0), used_bytes()
 
 
 def test_a_dead_owners_objects_stay_readable_and_their_memory_comes_back(weft_session: ModuleType) -> None:
@@ -356,11 +356,11 @@ def test_a_dead_owners_objects_stay_readable_and_their_memory_comes_back(weft_se
     pid = weft_session.get(keeper.pid.remote(), timeout=60)
     array = weft_session.get(first, timeout=60)
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{pid}").exists())
+    comes_true(lambda: not Path(f"/proc/{pid}").exists())
     assert weft_session.get(second, timeout=60).shape == array.shape
     assert int(array.sum()) == 0, "a view outlives the owner"
     del array, first, second
-    assert until(lambda: used_bytes() == 0), used_bytes()
+    assert comes_true(lambda: used_bytes() == 0), used_bytes()
 
 
 def test_a_borrower_that_waits_for_a_dead_owner_is_told(weft_session: ModuleType, tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_a_borrower_that_waits_for_a_dead_owner_is_told(weft_session: ModuleType
         return "not told"
 
     told = wait_for.remote([ref])
-    assert until(lambda: (tmp_path / "waits.pid").exists())
+    assert comes_true(lambda: (tmp_path / "waits.pid").exists())
     os.kill(weft_session.get(owner.pid.remote(), timeout=60), signal.SIGKILL)
     assert weft_session.get(told, timeout=60) == "told"
     with pytest.raises(OwnerDiedError):

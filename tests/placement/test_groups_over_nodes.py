@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import weft
+from waiting import meet, wait_until
 from weft.cluster_utils import Cluster
 from weft.exceptions import ActorPlacementGroupRemoved, TaskPlacementGroupRemoved
 from weft.util.placement_group import placement_group, placement_group_table, remove_placement_group
@@ -28,9 +31,17 @@ def cluster() -> Iterator[Cluster]:
 
 
 @weft.remote(max_retries=0)
-def where(seconds: float = 0) -> str:
-    time.sleep(seconds)
+def where() -> str:
     return weft.get_runtime_context().get_node_id()
+
+
+@weft.remote(max_retries=0)
+def meet_there(folder: Path, then_s: float = 0) -> str:
+    """Ends when it has run on two nodes, and some seconds later."""
+    here: str = weft.get_runtime_context().get_node_id()
+    meet(folder, here, 2)
+    time.sleep(then_s)
+    return here
 
 
 @weft.remote(num_cpus=1)
@@ -54,17 +65,17 @@ def test_tasks_and_actors_run_on_the_nodes_of_their_bundles(cluster: Cluster) ->
     assert weft.get([actor.where.remote() for actor in actors], timeout=20) == nodes
 
 
-def test_any_bundle_means_all_nodes_of_the_group(cluster: Cluster) -> None:
+def test_any_bundle_means_all_nodes_of_the_group(cluster: Cluster, tmp_path: Path) -> None:
     group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
-    refs = [where.options(**in_bundle(group)).remote(0.3) for _ in range(4)]
-    assert len(set(weft.get(refs, timeout=20))) == 2
+    refs = [meet_there.options(**in_bundle(group)).remote(tmp_path) for _ in range(4)]
+    assert len(set(weft.get(refs, timeout=50))) == 2
 
 
-def test_removing_ends_what_runs_on_every_node(cluster: Cluster) -> None:
+def test_removing_ends_what_runs_on_every_node(cluster: Cluster, tmp_path: Path) -> None:
     group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
     assert group.wait(10)
-    tasks = [where.options(**in_bundle(group, index)).remote(100) for index in (0, 1)]
-    time.sleep(0.5)
+    tasks = [meet_there.options(**in_bundle(group, index)).remote(tmp_path, 100) for index in (0, 1)]
+    wait_until(lambda: len(os.listdir(tmp_path)) == 2)
     remove_placement_group(group)
     for task in tasks:
         with pytest.raises(TaskPlacementGroupRemoved):
@@ -76,10 +87,7 @@ def test_removing_ends_what_runs_on_every_node(cluster: Cluster) -> None:
     remove_placement_group(group)
     with pytest.raises(ActorPlacementGroupRemoved):
         weft.get(call, timeout=20)
-    deadline = time.monotonic() + 10
-    while weft.available_resources().get("CPU") != 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: weft.available_resources().get("CPU") == 3)
 
 
 def test_a_group_waits_for_nodes_and_moves_when_one_dies(cluster: Cluster) -> None:
@@ -88,10 +96,7 @@ def test_a_group_waits_for_nodes_and_moves_when_one_dies(cluster: Cluster) -> No
     added = cluster.add_node(num_cpus=1)
     assert group.wait(10)
     cluster.remove_node(added)
-    deadline = time.monotonic() + 10
-    while placement_group_table(group)["state"] != "RESCHEDULING":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: placement_group_table(group)["state"] == "RESCHEDULING")
     cluster.add_node(num_cpus=1)
     assert weft.get(group.ready(), timeout=10) == group
 

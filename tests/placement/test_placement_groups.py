@@ -7,11 +7,13 @@ import pickle
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import weft
+from waiting import comes_true, wait_until
 from weft.exceptions import (
     ActorDiedError,
     ActorPlacementGroupRemoved,
@@ -54,15 +56,6 @@ class Counter:
 
     def group(self) -> str | None:
         return weft.get_runtime_context().get_placement_group_id()
-
-
-def comes_true(condition: object, seconds: float = 5) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def free_cpus() -> float:
@@ -131,15 +124,22 @@ def test_what_can_not_be_placed_stays_pending(weft_session: ModuleType) -> None:
         weft.get(group.ready(), timeout=5)
 
 
-def test_removing_ends_what_runs_in_it(weft_session: ModuleType) -> None:
+def test_removing_ends_what_runs_in_it(weft_session: ModuleType, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+
+    @weft.remote(max_retries=0)
+    def hold() -> None:
+        started.touch()
+        time.sleep(100)
+
     group = placement_group([{"CPU": 2}])
     strategy = PlacementGroupSchedulingStrategy(group)
     counter = Counter.options(scheduling_strategy=strategy, max_restarts=-1).remote()
-    running = sleep.options(scheduling_strategy=strategy).remote(100)
-    retried = sleep.options(scheduling_strategy=strategy, max_retries=3).remote(100)
+    running = hold.options(scheduling_strategy=strategy).remote()
+    retried = hold.options(scheduling_strategy=strategy, max_retries=3).remote()
     waiting = Counter.options(scheduling_strategy=strategy).remote()
     assert weft.get(counter.add.remote()) == 1
-    time.sleep(0.2)
+    wait_until(started.exists)
     remove_placement_group(group)
     for ref in (running, retried, where.options(scheduling_strategy=strategy).remote()):
         with pytest.raises(TaskPlacementGroupRemoved, match="was removed"):
@@ -327,7 +327,7 @@ def test_the_higher_priority_runs_first(weft_session: ModuleType) -> None:
         weft.get(log.write.remote(name))
 
     low = [work.remote("low") for _ in range(30)]
-    time.sleep(0.05)
+    wait_until(lambda: weft.get(log.read.remote()))
     high = [work.options(priority=10).remote("high") for _ in range(10)]
     weft.get(high + low)
     lines = weft.get(log.read.remote())

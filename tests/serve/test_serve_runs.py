@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import weft
+from waiting import wait_until
 from weft import serve
 from weft.serve.controller import NAME, NAMESPACE
 from weft.serve.vault import NAME as VAULT
@@ -30,16 +31,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def serving(shared_weft_session: ModuleType) -> Iterator[None]:
     yield
     serve.shutdown()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """For states that no handle can be waited on."""
-    tick = threading.Event()
-    for _ in range(DEADLINE_S * 100):
-        if condition():
-            return
-        tick.wait(0.01)
-    raise AssertionError("the state did not come")
 
 
 @serve.deployment
@@ -222,10 +213,10 @@ def test_a_rolling_update_fails_no_request(serving: None) -> None:
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        until(lambda: bool(seen))
+        wait_until(lambda: bool(seen))
         for amount in (2, 3):
             serve.run(Adder.options(num_replicas=2).bind(amount))
-        until(lambda: 3 in seen or bool(errors))
+        wait_until(lambda: 3 in seen or bool(errors))
     finally:
         stop.set()
         thread.join()
@@ -284,7 +275,7 @@ def test_a_user_config_reloads_without_a_restart(serving: None) -> None:
     pid, amount = handle.remote().result()
     assert amount == 1
     serve.run(Tunable.options(user_config={"amount": 2}).bind())
-    until(lambda: handle.remote().result() == (pid, 2))
+    wait_until(lambda: handle.remote().result() == (pid, 2))
 
 
 def test_an_unhealthy_replica_is_replaced(serving: None) -> None:
@@ -305,13 +296,13 @@ def test_an_unhealthy_replica_is_replaced(serving: None) -> None:
 
     handle = serve.run(Sickly.bind())
     pid = handle.fall_ill.remote().result()
-    until(lambda: _outcome(handle.remote()) != pid)
+    wait_until(lambda: _outcome(handle.remote()) != pid)
 
 
 def test_deleting_lets_requests_finish_and_then_handles_say_that_it_is_gone(serving: None) -> None:
     handle = serve.run(Gate.bind())
     response = handle.remote()
-    until(lambda: response._request.ref is not None)
+    wait_until(lambda: response._request.ref is not None)
     deleting = threading.Thread(target=serve.delete)
     release = handle.release.remote()
     deleting.start()
@@ -340,7 +331,7 @@ def test_autoscaling_comes_back_from_zero_for_a_waiting_request(serving: None) -
     handle = serve.run(Adder.options(autoscaling=scaling).bind(1))
     assert serve.status()["default"].deployments["Adder"].target == 0
     assert handle.remote(1).result(timeout_s=DEADLINE_S) == 2
-    until(lambda: serve.status()["default"].deployments["Adder"].replicas == {})
+    wait_until(lambda: serve.status()["default"].deployments["Adder"].replicas == {})
     assert handle.remote(2).result(timeout_s=DEADLINE_S) == 3
 
 
@@ -496,10 +487,10 @@ def test_a_controller_that_is_killed_comes_back_and_no_request_fails(serving: No
             controller = weft.get_actor(NAME, namespace=NAMESPACE)
             before = weft.get(controller.pid.remote())
             os.kill(before, signal.SIGKILL)
-            until(lambda: weft.get(controller.pid.remote()) != before)  # noqa: B023
-            until(lambda: {handle.pid.remote().result() for _ in range(20)} == pids)
+            wait_until(lambda: weft.get(controller.pid.remote()) != before)  # noqa: B023
+            wait_until(lambda: {handle.pid.remote().result() for _ in range(20)} == pids)
         os.kill(min(pids), signal.SIGKILL)
-        until(lambda: len({handle.pid.remote().result() for _ in range(20)} - pids) == 1)
+        wait_until(lambda: len({handle.pid.remote().result() for _ in range(20)} - pids) == 1)
         handle = serve.run(adder.options(num_replicas=1).bind(1))
         assert handle.remote(5).result() == 6
     finally:
@@ -517,7 +508,7 @@ def test_a_vault_that_is_killed_is_filled_again(serving: None) -> None:
     controller = weft.get_actor(NAME, namespace=NAMESPACE)
     before = weft.get(controller.pid.remote())
     os.kill(before, signal.SIGKILL)
-    until(lambda: weft.get(controller.pid.remote()) != before)
+    wait_until(lambda: weft.get(controller.pid.remote()) != before)
     assert handle.remote(1).result(DEADLINE_S) == 3
     pid = handle.pid.remote().result()
     os.kill(pid, signal.SIGKILL)
@@ -533,7 +524,7 @@ def test_an_update_goes_on_when_its_controller_is_killed(serving: None) -> None:
     serve.run(Adder.options(num_replicas=3).bind(10))
     killer.join()
     assert {handle.remote(1).result(DEADLINE_S) for _ in range(30)} == {11}
-    until(lambda: serve.status()["default"].deployments["Adder"].replicas == {"RUNNING": 3})
+    wait_until(lambda: serve.status()["default"].deployments["Adder"].replicas == {"RUNNING": 3})
 
 
 def share_of(handle: serve.DeploymentHandle, answer: int) -> float:
@@ -546,7 +537,7 @@ def test_a_canary_gets_its_share_and_is_promoted_or_taken_back(serving: None) ->
     with pytest.raises(LookupError, match="has no canary"):
         serve.promote()
     serve.run(Adder.options(num_replicas=2).bind(100), canary_share=0.25)
-    until(lambda: share_of(handle, 100) > 0)
+    wait_until(lambda: share_of(handle, 100) > 0)
     assert 0.1 < share_of(handle, 100) < 0.4
     assert serve.status()["default"].deployments["Adder@canary"].replicas == {"RUNNING": 1}
     serve.rollback()
@@ -561,7 +552,7 @@ def test_an_update_ends_the_canary(serving: None) -> None:
     handle = serve.run(Adder.bind(1))
     serve.run(Adder.bind(2), canary_share=0.5)
     serve.run(Adder.bind(3))
-    until(lambda: set(serve.status()["default"].deployments) == {"Adder"})
+    wait_until(lambda: set(serve.status()["default"].deployments) == {"Adder"})
     assert share_of(handle, 3) == 1
 
 

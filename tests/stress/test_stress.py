@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +25,7 @@ import psutil
 import pytest
 
 import weft
+from waiting import comes_true
 from weft import _native
 from weft.engine.process import rpc
 
@@ -143,16 +143,6 @@ class Storm:
                 raise AssertionError(f"the driver with seed {driver.seed} hangs:\n{driver.end()}")
 
 
-def until(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true."""
-    deadline = time.monotonic() + HANG_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        threading.Event().wait(0.05)
-    return True
-
-
 def exceeds(now: dict[str, int], before: dict[str, int]) -> list[str]:
     """What there is more of than before."""
     return [f"{name}: {before.get(name, 0)} -> {count}" for name, count in now.items() if count > before.get(name, 0)]
@@ -189,12 +179,12 @@ def test_a_node_comes_back_to_its_baseline_after_a_storm(weft_session: ModuleTyp
     address = weft.get_runtime_context().gcs_address
     at_rest = state() | {"driver's threads": psutil.Process().num_threads() + 1}  # one is made at its first need
     Storm(address, min(3.0, SECONDS / 4)).run()  # every path has been walked once
-    assert until(lambda: not exceeds(state(), at_rest)), exceeds(state(), at_rest)
+    assert comes_true(lambda: not exceeds(state(), at_rest)), exceeds(state(), at_rest)
     before, bytes_before = state(), own_bytes()
     counts = Storm(address, SECONDS).run()
     print(dict(counts))
-    assert until(lambda: not exceeds(state(), before)), exceeds(state(), before)
-    assert until(lambda: rpc.request("statistics")["workers"] <= 8), rpc.request("workers")
+    assert comes_true(lambda: not exceeds(state(), before)), exceeds(state(), before)
+    assert comes_true(lambda: rpc.request("statistics")["workers"] <= 8), rpc.request("workers")
     growth = {name: now - bytes_before[name] for name, now in own_bytes().items()}
     print("growth of memory:", growth)
     assert max(growth.values()) < MOST_GROWTH_BYTES, growth

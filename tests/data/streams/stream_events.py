@@ -18,9 +18,3 @@ def slowly(count: int, pause_after: int, gate: Path) -> Any:
             yield (float(number), f"w{number % 7}")
 
     return events
-
-
-def wait_until(condition: Any) -> None:
-    tick = threading.Event()
-    while not condition():
-        tick.wait(0.005)

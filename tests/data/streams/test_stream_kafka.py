@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from stream_events import wait_until
 
+from waiting import wait_until
 from weft import data
 
 confluent_kafka = pytest.importorskip("confluent_kafka")

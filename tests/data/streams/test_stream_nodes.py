@@ -8,9 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
-from stream_events import slowly, wait_until
+from stream_events import slowly
 
 import weft
+from waiting import wait_until
 from weft import data
 from weft.testing import Cluster
 

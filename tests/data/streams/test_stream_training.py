@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stream_events import slowly, wait_until
+from stream_events import slowly
 
+from waiting import wait_until
 from weft import data
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")

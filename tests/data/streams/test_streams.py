@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stream_events import slowly, wait_until
+from stream_events import slowly
 
+from waiting import wait_until
 from weft import data
 from weft.data.streams.sources import FileSource
 
