@@ -31,11 +31,7 @@ void Channels::write(Peer& peer, uint16_t kind, uint16_t flags, const void* data
         peer.out = std::make_unique<RingWriter>(segment_.ring(block));
         // Partner: the daemon clears `alive`, then looks for rings. One of the two sees the other.
         std::atomic_thread_fence(std::memory_order_seq_cst);
-        if (!segment_.is_alive(peer.id)) {
-            found_dead_.push_back(peer.id);
-            any_found_dead_.store(true, std::memory_order_release);
-            ring(self_.slot);  // who reads the rings may be asleep, and nobody else will tell it
-        }
+        if (!segment_.is_alive(peer.id)) found_dead(peer.id);
     }
     char* to = peer.overflow.empty() ? peer.out->reserve(uint32_t(bytes), kind, flags) : nullptr;
     if (to == nullptr) {

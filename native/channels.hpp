@@ -32,8 +32,14 @@ class Channels {
     bool is_flushed() const;
     /// Give up both rings with a dead process.
     void forget(ProcessId dead);
-    /// Peers that turned out dead when they were first reached. Can be asked without the lock; this process's
-    /// own doorbell rings when there is one.
+    /// Nobody else tells of a peer that was dead when it was to be reached first: it is told by this. The
+    /// process's own doorbell rings: who reads the rings may be asleep.
+    void found_dead(ProcessId dead) {
+        found_dead_.push_back(dead);
+        any_found_dead_.store(true, std::memory_order_release);
+        ring(self_.slot);
+    }
+    /// Peers that turned out dead when they were first reached. Can be asked without the lock.
     bool has_found_dead() const { return any_found_dead_.load(std::memory_order_acquire); }
     std::vector<ProcessId> take_found_dead() {
         any_found_dead_.store(false, std::memory_order_relaxed);

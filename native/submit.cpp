@@ -330,13 +330,20 @@ void Core::send_function(ProcessId to, Function* function) {
 void Core::write_task(ProcessId to, Task* task, Kind kind) {
     for (Entry* entry : task->nested)
         lend_ref(entry, to);
-    if (task->deps.empty()) return send(to, kind, task->record.data(), task->record.size());
-    static thread_local Buffer out;
-    out.clear();
-    out.append(task->record.data(), task->record.size());
-    for (Entry* entry : task->deps)
-        pack_value(out, entry, to);
-    send(to, kind, out.data(), out.size());
+    static thread_local Buffer with_values;
+    const char* data = task->record.data();
+    size_t bytes = task->record.size();
+    if (!task->deps.empty()) {
+        with_values.clear();
+        with_values.append(data, bytes);
+        for (Entry* entry : task->deps)
+            pack_value(with_values, entry, to);
+        data = with_values.data();
+        bytes = with_values.size();
+    }
+    if (lost_.load(std::memory_order_relaxed)) return;
+    // It may have died since it was granted or found: without a word of it the task would wait for ever.
+    if (!channels_.send(to, kind, data, bytes)) channels_.found_dead(to);
 }
 
 // ---- leases ----------------------------------------------------------------------------------------

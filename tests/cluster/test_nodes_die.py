@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,13 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from clusters import THERE, TwoNodes
 
 import weft
 from waiting import wait_until
 from weft.cluster_utils import Cluster
+from weft.util.state import list_workers
 
+STOPS_ITSELF = """
+import os, signal, sys, weft
+weft.init(address=sys.argv[1])
+
+@weft.remote(resources={"there": 1})
+def pid() -> int:
+    return os.getpid()
+
+ref = pid.remote()
+os.kill(os.getpid(), signal.SIGSTOP)
+print(weft.get(ref, timeout=40))
+"""
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -47,6 +63,29 @@ def test_tasks_and_actors_of_a_killed_node_go_on_elsewhere(two_nodes: TwoNodes, 
     alive = {node["NodeID"]: node["Alive"] for node in weft.nodes()}
     assert alive[two_nodes.other.node_id] is False
     assert sum(alive.values()) == 2
+
+
+def test_a_task_runs_elsewhere_when_the_worker_that_it_was_promised_dies_before_it_is_sent(two_nodes: TwoNodes) -> None:
+    """Nothing was sent to that worker, of another node, so nobody tells of its death: who sends must find it dead."""
+    command = [sys.executable, "-c", STOPS_ITSELF, two_nodes.cluster.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        try:
+            wait_until(lambda: psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED)
+            job = next(row["job_id"] for row in list_workers() if row["pid"] == driver.pid)
+
+            def promised() -> list[int]:
+                """Asked of all nodes, so what they had said of deaths before has arrived."""
+                rows = [row for row in list_workers() if row["job_id"] == job and row["state"] == "leased"]
+                return [row["pid"] for row in rows]
+
+            wait_until(promised)
+            (worker,) = promised()
+            os.kill(worker, signal.SIGKILL)
+            wait_until(lambda: worker not in promised())
+        finally:
+            driver.send_signal(signal.SIGCONT)
+        assert driver.stdout is not None
+        assert int(driver.stdout.read()) != worker
 
 
 def test_objects_of_a_killed_node_are_lost_but_copies_stay(two_nodes: TwoNodes) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.engine.state.estates import AdoptThere, AskNames, Estates, Instruction, SettleEstate
+from weft.engine.state.estates import AdoptThere, AskNames, AskRows, Estates, Instruction, SettleEstate
 from weft.engine.wire.link_messages import GlobalObject, GlobalProcess, LeftRow
 
 HEAD, FIRST, SECOND = NODES = [0, 1, 2]
 DEAD_NODE = (9, 0, 0)
 OWNER = (9, 4, 1)
+ASKED = AskRows((FIRST, SECOND), DEAD_NODE)
+"""Of all nodes but the first to tell."""
 VALUE, TASK = b"\0" * 8, b"\1\0\0\0"
 
 
@@ -32,7 +34,7 @@ def answer(estates: Estates, out: list[Instruction], names: dict[int, dict[bytes
 
 def test_nothing_is_asked_when_a_dead_node_has_left_nothing() -> None:
     estates = Estates()
-    assert estates.rows_came(HEAD, DEAD_NODE, [], [], NODES) == []
+    assert estates.rows_came(HEAD, DEAD_NODE, [], [], NODES) == [ASKED]
     assert estates.rows_came(FIRST, DEAD_NODE, [], [], NODES) == []
     assert estates.rows_came(SECOND, DEAD_NODE, [], [], NODES) == [SettleEstate(DEAD_NODE)]
     assert estates.rows_came(SECOND, DEAD_NODE, [row(b"late")], [], NODES) == []
@@ -41,7 +43,7 @@ def test_nothing_is_asked_when_a_dead_node_has_left_nothing() -> None:
 def test_the_process_that_refers_to_the_most_takes_over_what_all_nodes_have_of_it() -> None:
     estates = Estates()
     origin = (9, 3, 1, 100)
-    assert estates.rows_came(HEAD, DEAD_NODE, [row(b"a", b"b"), row(b"b", body=TASK)], [], NODES) == []
+    assert estates.rows_came(HEAD, DEAD_NODE, [row(b"a", b"b"), row(b"b", body=TASK)], [], NODES) == [ASKED]
     assert estates.rows_came(FIRST, DEAD_NODE, [row(b"b"), row(b"unused")], [], NODES) == []
     copies = [(origin[:3], (SECOND, 7, 2, 100))]
     out = estates.rows_came(SECOND, DEAD_NODE, [row(b"c", arena=origin)], copies, NODES)
@@ -80,7 +82,8 @@ def test_every_estate_is_settled_and_each_referred_row_moves_to_a_living_process
     living = list(NODES)
     held = {node: data.draw(st.lists(st.sampled_from(names), unique=True)) for node in living}
     out: list[Instruction] = []
-    reports = list(living)
+    reports = [HEAD, *data.draw(st.lists(st.sampled_from(NODES[1:]), unique=True))]  # the others tell when asked
+    told: set[int] = set()
     moved: list[tuple[GlobalProcess, set[bytes]]] = []
     settled = False
     while reports or out:
@@ -91,12 +94,15 @@ def test_every_estate_is_settled_and_each_referred_row_moves_to_a_living_process
             continue
         if reports:
             node = reports.pop()
-            if node in living:
+            if node in living and node not in told:
+                told.add(node)
                 out += estates.rows_came(node, DEAD_NODE, [row(name) for name in names], [], living)
             continue
         one = out.pop(data.draw(st.integers(0, len(out) - 1)))
         if isinstance(one, SettleEstate):
             settled = True
+        elif isinstance(one, AskRows):
+            reports += one.nodes
         elif isinstance(one, AskNames):
             for node in one.nodes:
                 if node in living:

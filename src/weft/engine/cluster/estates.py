@@ -16,7 +16,7 @@ from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.operations import Outcome
 from weft.engine.state.custody import Row
-from weft.engine.state.estates import AdoptThere, AskNames, Estate, Estates, Instruction
+from weft.engine.state.estates import AdoptThere, AskNames, AskRows, Estate, Estates, Instruction
 from weft.engine.state.events import Process
 from weft.engine.state.node import Shape
 from weft.engine.wire import kinds
@@ -59,8 +59,9 @@ class EstatesShell:
         self._deposits: dict[GlobalProcess, _Deposits] = {}
         self._sent: set[tuple[int, Process, str, int]] = set()
         """(node, process, "function" or "shape", which): what has gone there."""
-        self._far: dict[GlobalProcess, Process] = {}
-        """Dead processes of other nodes that are not settled, and the proxies that they had."""
+        self._far: dict[Process, GlobalProcess] = {}
+        """Proxies of dead processes of other nodes that are not settled. One process may have had several: a new one
+        is made whenever it is named, also while its node is out of reach."""
         self._unsettled: dict[int, None] = {}
         """Nodes that are dead, and whose estates are not settled."""
         self._settled: set[int] = set()
@@ -152,15 +153,15 @@ class EstatesShell:
     def proxy_dies(self, name: GlobalProcess, process: Process) -> None:
         """A process of another node is dead; `left` follows."""
         if name[1] != 0:
-            self._far[name] = process
+            self._far[process] = name
 
     def decides(self, process: Process) -> bool:
         """Whether what the dead one leaves may be known on other nodes."""
-        return process in self._watched or process in self._far.values()
+        return process in self._watched or process in self._far
 
     def left(self, process: Process, dead: tuple[Process, ...], rows: list[Row]) -> None:
         if process not in self._watched:
-            name = next(name for name, proxy in self._far.items() if proxy == process)
+            name = self._far[process]
             if name[0] in self._settled and name[0] not in self._shell.members.links:
                 self._settle(name, [name], None, [])
             return
@@ -206,6 +207,11 @@ class EstatesShell:
     def tell_again(self) -> None:
         """There is another head."""
         for node in list(self._unsettled):
+            self._tell_head(node)
+
+    def rows_asked(self, node: int) -> None:
+        """By the head, to which that node is dead. Who has noticed it has told, and who has not will."""
+        if node not in self._unsettled and node not in self._shell.members.links:
             self._tell_head(node)
 
     def _tell_head(self, node: int) -> None:
@@ -284,7 +290,9 @@ class EstatesShell:
 
     def _carry(self, instructions: list[Instruction]) -> None:
         for one in instructions:
-            if isinstance(one, AskNames):
+            if isinstance(one, AskRows):
+                self._ask_rows(one)
+            elif isinstance(one, AskNames):
                 self._ask_names(one)
             elif isinstance(one, AdoptThere):
                 self._have_adopted(one)
@@ -293,6 +301,13 @@ class EstatesShell:
                 dead = self._dead_of(one.estate)
                 self._shell.members.broadcast(lm.EstateSettled(one.estate, dead, one.adopter, list(one.moved)))
                 self._settle(one.estate, dead, one.adopter, one.moved)
+
+    def _ask_rows(self, one: AskRows) -> None:
+        for node in one.nodes:
+            if node == self._shell.names.number:
+                self.rows_asked(one.estate[0])
+            else:
+                self._shell.members.send(node, lm.AskRows(one.estate[0]))
 
     def _ask_names(self, one: AskNames) -> None:
         number = self._shell.names.number
@@ -358,10 +373,11 @@ class EstatesShell:
     def _local(self, estate: Estate, dead: Iterable[GlobalProcess]) -> list[Process]:
         """What the dead of an estate are called here, as far as they are known."""
         if estate[1] == 0:
-            return [process for name, process in self._far.items() if name[0] == estate[0]]
+            return [process for process, name in self._far.items() if name[0] == estate[0]]
+        known = set(dead)
         own = self._shell.names.number
-        found = [name[1:] if name[0] == own else self._far.get(name) for name in dead]
-        return [process for process in found if process is not None]
+        here = [name[1:] for name in known if name[0] == own]
+        return here + [process for process, name in self._far.items() if name in known]
 
     def _fence(self, then: Callable[[], None]) -> None:
         """Once all that other nodes have sent until now is here."""
@@ -447,14 +463,15 @@ class EstatesShell:
         owner = self._shell.names.to_local(adopter) if adopter is not None and kept else None
         if estate[1] == 0:
             self._unsettled.pop(estate[0], None)
-            gone = {name for name in self._far if name[0] == estate[0]}
+            gone = {name for name in self._far.values() if name[0] == estate[0]}
             if estate[0] not in self._shell.members.links:  # else only the link was lost, and its processes live
                 self._settled.add(estate[0])
                 gone |= {name for name in self._deposits if name[0] == estate[0]}
         else:
             gone = set(dead)
+        for process in local:
+            self._far.pop(process, None)
         for name in gone:
-            self._far.pop(name, None)
             self._deposits.pop(name, None)
         for row in self._own.pop(estate, ((), []))[1]:
             if row.id not in kept and row.arena is not None and self._port.exists(*row.arena[:2]):

@@ -140,6 +140,7 @@ class ClusterShell:
             lm.Deposit: estates.deposit_came,
             lm.Withdraw: estates.withdraw_came,
             lm.RowsLeft: estates.rows_came,
+            lm.AskRows: lambda _, message: estates.rows_asked(message.node),
             lm.FoundAgain: lambda link, message: estates.found_again(link.peer, message.node),
             lm.NameOrphans: estates.name_came,
             lm.OrphansNamed: estates.named_came,

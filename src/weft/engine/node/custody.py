@@ -65,6 +65,11 @@ class CustodyShell:
         """Of estates: the adopter, and whom to tell whether it has confirmed."""
         self._last_adoption = 0
 
+    @property
+    def unsettled(self) -> frozenset[Process]:
+        """The dead of which it is not known yet what passes on; who wants something of theirs waits."""
+        return frozenset(self._dying)
+
     def take(self, process: Process) -> list[Row]:
         """What a dead process had lent; before its slot is marked dead. `died` must follow."""
         self._dying.add(process)

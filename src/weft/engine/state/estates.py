@@ -28,6 +28,15 @@ SETTLED_KEPT = 256
 
 
 @dataclass(frozen=True)
+class AskRows:
+    """Have the nodes tell what they have of it, if they have not: who joined lately had no link to the dead node, and
+    does not notice its death."""
+
+    nodes: tuple[int, ...]
+    estate: Estate
+
+
+@dataclass(frozen=True)
 class AskNames:
     """Have the nodes say who refers to what."""
 
@@ -56,7 +65,7 @@ class SettleEstate:
     moved: tuple[bytes, ...] = ()
 
 
-Instruction: TypeAlias = AskNames | AdoptThere | SettleEstate
+Instruction: TypeAlias = AskRows | AskNames | AdoptThere | SettleEstate
 
 
 @dataclass
@@ -102,9 +111,11 @@ class Estates:
         if estate in self._settled:
             return []
         everybody = list(nodes)
+        out: list[Instruction] = []
         one = self._open.get(estate)
         if one is None:
             one = self._open[estate] = _Open(estate, set(everybody))
+            out += [AskRows(tuple(other for other in everybody if other != node), estate)]
         if one.round or node not in one.waits_for:
             return []
         for row in rows:
@@ -113,7 +124,7 @@ class Estates:
                 one.rows[row.id] = row
         one.copies.update(copies)
         one.waits_for.discard(node)
-        return [] if one.waits_for else self._go_on(one, everybody)
+        return out if one.waits_for else self._go_on(one, everybody)
 
     def named(
         self,

@@ -421,6 +421,12 @@ class RowsLeft(LinkMessage, frozen=True):
     shapes: list[LeftShape]
 
 
+class AskRows(LinkMessage, frozen=True):
+    """Of the head: that node is dead. RowsLeft answers, where it was not sent."""
+
+    node: int
+
+
 class FoundAgain(LinkMessage, frozen=True):
     """To the head, after RowsLeft: there is a link to that node again."""
 
@@ -521,6 +527,7 @@ AnyMessage: TypeAlias = (
     | Deposit
     | Withdraw
     | RowsLeft
+    | AskRows
     | FoundAgain
     | NameOrphans
     | OrphansNamed

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from weft.engine.state.membership import SILENCE_S
+
 if TYPE_CHECKING:
     from weft.testing.simulate.node import SimNode
     from weft.testing.simulate.simulation import Simulation
@@ -106,9 +108,9 @@ def partitions(simulation: Simulation) -> None:
 
 
 def cuts(simulation: Simulation) -> None:
-    """Single links between nodes that both reach the head are cut for a while."""
+    """Single links between nodes that both reach the head are cut for a while, some until only one side has noticed."""
     rng = _rng(simulation, 5)
-    length = rng.choice((1.0, 16.0, 40.0))
+    length = rng.choice((1.0, rng.uniform(SILENCE_S, SILENCE_S + 2.5), 16.0, 40.0))
     begin = _when(rng)
     _is_faulty(simulation, begin + length + 5.0)
 

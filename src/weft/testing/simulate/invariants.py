@@ -140,6 +140,8 @@ def _leftovers(simulation: Simulation) -> list[tuple[str, str]]:
         short = {name: amount - state.resources.available[name] for name, amount in state.resources.total.items()}
         if any(short.values()):
             found.append(("SIM-5", f"on node {node.number} is not free again (in 1/10,000): {short}"))
+        if unsettled := node.daemon.custody.unsettled:
+            found.append(("SIM-5", f"on node {node.number} {len(unsettled)} deaths were never settled"))
         if node.shell.asking.asked:
             found.append(("SIM-5", f"node {node.number} still asks others: {node.shell.asking.asked}"))
     return found
