@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,12 @@ def test_a_csv_file_is_written_as_pandas_writes_it(ending: str, tmp_path: Path) 
         assert (tmp_path / "ours.csv").read_bytes() == (tmp_path / "theirs.csv").read_bytes()
 
 
+def test_a_file_with_names_alone_is_a_frame_without_rows(tmp_path: Path) -> None:
+    path = tmp_path / "names.csv"
+    path.write_text("key,word\n")
+    assert_same(pd.read_csv(path), pandas.read_csv(path))
+
+
 def test_csv_is_appended_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     frame = pd.DataFrame(simple())
@@ -118,3 +125,96 @@ def test_a_frame_is_made_of_what_a_function_makes_of_each_item() -> None:
 
     ours = from_map(lambda n: pandas.DataFrame({"n": [n] * n}), [1, 2, 3])
     assert ours.n.tolist() == [1, 2, 2, 3, 3, 3]
+
+
+@pytest.fixture(scope="module")
+def workbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("excel") / "book.xlsx"
+    with pandas.ExcelWriter(path) as writer:
+        made(200).to_excel(writer, sheet_name="prices", index=False)
+        made(7).to_excel(writer, sheet_name="few")
+        made(1).iloc[:0].to_excel(writer, sheet_name="names only", index=False)
+        pandas.DataFrame([[1, 2]] * 20, columns=["a", "a"]).to_excel(writer, sheet_name="repeated", index=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {},
+        {"sheet_name": "few", "index_col": 0},
+        {"sheet_name": 1},
+        {"usecols": ["key", "word"]},
+        {"dtype": {"key": "float64"}, "na_values": ["warp"]},
+        {"converters": {"word": str.upper}},
+        {"nrows": 50},
+        {"skipfooter": 5},
+        {"skiprows": 3},
+        {"header": None},
+        {"header": 1},
+        {"header": [0, 1]},
+        {"sheet_name": "names only"},
+        {"sheet_name": "repeated"},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:.*implementation has mismatches with pandas")
+def test_a_sheet_is_read_as_pandas_reads_it(keywords: dict[str, Any], workbook: Path) -> None:
+    assert_same(pd.read_excel(workbook, **keywords), pandas.read_excel(workbook, **keywords))
+
+
+def test_a_sheet_is_found_where_sheets_were_moved(tmp_path: Path) -> None:
+    import openpyxl
+
+    path = tmp_path / "moved.xlsx"
+    with pandas.ExcelWriter(path) as writer:
+        for name, rows in (("first", 20), ("second", 30), ("third", 40)):
+            simple().head(rows).to_excel(writer, sheet_name=name, index=False)
+    book = openpyxl.load_workbook(path)
+    book.move_sheet("third", offset=-2)
+    book.save(path)
+    for number in range(3):
+        assert_same(pd.read_excel(path, sheet_name=number), pandas.read_excel(path, sheet_name=number))
+
+
+def test_a_sheet_without_rows_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "empty.xlsx"
+    pandas.DataFrame().to_excel(path, index=False)
+    assert_same(pd.read_excel(path), pandas.read_excel(path))
+
+
+def test_a_workbook_in_memory_is_read(workbook: Path) -> None:
+    data = workbook.read_bytes()
+    assert_same(pd.read_excel(io.BytesIO(data), sheet_name=1), pandas.read_excel(io.BytesIO(data), sheet_name=1))
+
+
+@pytest.mark.parametrize("limit", [None, 100_000], ids=["on Weft", "small"])
+def test_all_sheets_of_a_workbook_are_read(limit: int | None, workbook: Path) -> None:
+    pd.set_small_rows(limit)
+    ours, theirs = pd.read_excel(workbook, sheet_name=None), pandas.read_excel(workbook, sheet_name=None)
+    assert list(ours) == list(theirs)
+    for name, frame in theirs.items():
+        assert_same(ours[name], frame)
+
+
+def test_a_small_sheet_stays_in_pandas(workbook: Path) -> None:
+    pd.set_small_rows(100_000)
+    assert pd.read_excel(workbook).get_backend() == "Pandas"
+
+
+@pytest.mark.parametrize("keywords", [{}, {"index": False, "columns": ["key", "word"]}, {"startrow": 2}], ids=str)
+def test_a_sheet_is_written_as_pandas_writes_it(keywords: dict[str, Any], tmp_path: Path) -> None:
+    theirs = made(100)
+    pd.DataFrame(theirs).to_excel(tmp_path / "ours.xlsx", **keywords)
+    theirs.to_excel(tmp_path / "theirs.xlsx", **keywords)
+    assert_same(pandas.read_excel(tmp_path / "ours.xlsx"), pandas.read_excel(tmp_path / "theirs.xlsx"))
+
+
+def test_several_sheets_are_written_by_one_writer(tmp_path: Path) -> None:
+    frame = pd.DataFrame(simple())
+    with pd.ExcelWriter(tmp_path / "book.xlsx") as writer:
+        frame.head(30).to_excel(writer, sheet_name="warp")
+        frame.tail(20).to_excel(writer, sheet_name="weft")
+    sheets = pandas.read_excel(tmp_path / "book.xlsx", sheet_name=None, index_col=0)
+    assert_same(sheets["warp"], simple().head(30))
+    assert_same(sheets["weft"], simple().tail(20))

@@ -89,3 +89,9 @@ def test_a_frame_is_filled_in_place() -> None:
     ours.fillna(1.0, inplace=True)
     assert_same(ours, theirs)
     assert_same(ours.dtypes, theirs.dtypes)
+
+
+@pytest.mark.usefixtures("shared_weft_session")
+def test_filling_along_rows_gives_one_type_as_in_pandas() -> None:
+    frame = numbers()[["a", "n"]]
+    assert_same(pd.DataFrame(frame).fillna(0.0, axis=1), frame.fillna(0.0, axis=1))

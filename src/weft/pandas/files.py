@@ -23,7 +23,8 @@ from weft.pandas.frame import WeftFrame
 from weft.pandas.journal import journal
 from weft.pandas.partition import WeftPartition
 from weft.pandas.query_compiler import WeftQueryCompiler
-from weft.pandas.small import SmallQueryCompiler, is_small, is_small_file
+from weft.pandas.sheets import SheetDispatcher
+from weft.pandas.small import PYTHON_SHARE, SmallQueryCompiler, is_small, is_small_file
 from weft.pandas.text_stretches import StretchDispatcher, StretchParser
 from weft.pandas.wrapper import WeftWrapper
 
@@ -39,16 +40,18 @@ def _dispatcher(*bases: type, **attributes: Any) -> Any:
     return type(f"Weft{bases[-1].__name__}", (WeftWrapper, *bases), {**_PARTS, **attributes})
 
 
-def _read_small(dispatcher: Any, read_in_pandas: Any, path_name: str) -> Any:
-    """Modin's reader, and pandas itself for small files."""
+def _read_small(dispatcher: Any, read_in_pandas: Any, path_name: str, work: int = 1) -> Any:
+    """Modin's reader, and pandas itself for small files; `work`: what a row costs, compared with one of CSV."""
 
     @functools.wraps(dispatcher.read)
     def read(*args: Any, **kwargs: Any) -> Any:
         path = args[0] if args else kwargs.get(path_name)
-        if is_small_file(path):
-            frame = read_in_pandas(*args, **{name: value for name, value in kwargs.items() if value is not no_default})
-            if isinstance(frame, pandas.DataFrame):
-                return WeftIO.from_pandas(frame)
+        if is_small_file(path, work):
+            made = read_in_pandas(*args, **{name: value for name, value in kwargs.items() if value is not no_default})
+            if isinstance(made, pandas.DataFrame):
+                return WeftIO.from_pandas(made)
+            if isinstance(made, dict):  # the sheets of a workbook
+                return {name: WeftIO.from_pandas(frame) for name, frame in made.items()}
         return dispatcher.read(*args, **kwargs)
 
     return read
@@ -77,7 +80,9 @@ class WeftIO(readers.BaseIO):
     read_parquet = _parquet.read
     to_parquet = _parquet.write
     read_feather = _dispatcher(parsers.PandasFeatherParser, readers.FeatherDispatcher).read
-    read_excel = _dispatcher(parsers.PandasExcelParser, readers.ExcelDispatcher).read
+    read_excel = _read_small(
+        _dispatcher(parsers.PandasExcelParser, SheetDispatcher), pandas.read_excel, "io", work=PYTHON_SHARE
+    )
     read_sql = _sql.read
     to_sql = _sql.write
 

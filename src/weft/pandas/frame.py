@@ -34,6 +34,8 @@ class WeftFrame(PandasDataframe):
         """Queue on each block the labels that the frame has for it. Modin's own way copies the block for it; here
         blocks are read-only, so labels are all that is new."""
         self._filter_empties(compute_metadata=False)
+        if self._partitions.size == 0:  # a file with names of columns alone
+            return
         is_needed = {0: axis in (None, 0), 1: axis in (None, 1)}
         rows = self._labels_of_blocks(0) if is_needed[0] else [None] * len(self._partitions)
         columns = self._labels_of_blocks(1) if is_needed[1] else [None] * self._partitions.shape[1]

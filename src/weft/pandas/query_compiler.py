@@ -73,8 +73,8 @@ class WeftQueryCompiler(PandasQueryCompiler):
         return type(self)(self._modin_frame.map(Filled(float(kwargs["value"])), dtypes="copy"))
 
     def _can_fill(self, keywords: dict[str, Any]) -> bool:
-        others = keywords.keys() - {"value", "axis", "squeeze_self", "squeeze_value"}
-        is_plain = _is_number(keywords["value"]) and all(keywords[name] in (None, False, no_default) for name in others)
+        others = keywords.keys() - {"value", "squeeze_self", "squeeze_value"}  # axis=1 changes types
+        is_plain = _is_number(keywords["value"]) and all(keywords[name] in (None, 0, no_default) for name in others)
         return is_plain and self.frame_has_materialized_dtypes and all(map(is_fillable, self.dtypes))
 
     def merge(self, right: Any, **kwargs: Any) -> WeftQueryCompiler:

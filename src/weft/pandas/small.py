@@ -59,12 +59,13 @@ def is_small(rows: int) -> bool:
     return _Limit.rows is not None and rows <= _Limit.rows
 
 
-def is_small_file(path: Any) -> bool:
-    """By its size, where it is a plain file of this machine; what is not one is read on Weft."""
+def is_small_file(path: Any, work: int = 1) -> bool:
+    """By its size, where it is a plain file of this machine; what is not one is read on Weft. `work`: how many rows of
+    CSV cost as much as one of its rows."""
     if _Limit.rows is None or not isinstance(path, str | os.PathLike):
         return False
     try:
-        return os.path.getsize(path) <= _Limit.rows * BYTES_PER_ROW
+        return os.path.getsize(path) * work <= _Limit.rows * BYTES_PER_ROW
     except (OSError, ValueError):
         return False
 
