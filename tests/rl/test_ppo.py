@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from worlds import Aiming, Bad, Masked, Matching, Nested, Pictures
 
-from weft.rl import PPO, EnvironmentFailed, get_algorithm, register_env
+from weft.rl import PPO, EnvironmentFailed, SettingError, get_algorithm, register_env
 from weft.rl.checkpoint import CheckpointError
 from weft.rl.environments import UnknownEnvironment
 from weft.rl.registry import UnknownAlgorithm, load
@@ -157,7 +157,11 @@ def test_evaluation_leaves_training_as_it_was() -> None:
         ("crash in step", r"step 4 of environment 0 of Bad in worker 0 failed: OSError: the simulator has gone"),
         ("wrong shape", r"step 4 of environment 0 .* observation must have shape \(4,\)"),
         ("wrong dtype", r"step 4 of environment 0 .* observation must have dtype float32"),
-        ("reward of text", r"step 4 of environment 0 .* failed: ValueError"),
+        ("reward of text", r"step 4 of environment 0 .* the reward must be a number, but got 'much'"),
+        ("reward of two", r"step 4 of environment 0 .* the reward must be a number, but got \[1.0, 2.0\]"),
+        ("no reward", r"environment 0 of Bad in worker 0: at its step 4 the reward is not finite"),
+        ("step of old", r"step 4 of environment 0 .* must return \(observation, .* but returned 4 values"),
+        ("reset of old", r"reset 0 of environment 0 .* must return \(observation, info\), but returned a ndarray"),
         ("NaN reward", r"environment 0 of Bad in worker 0: at its step 4 the reward is not finite: nan"),
         ("NaN observation", r"environment 0 of Bad in worker 0: at its step 5 the observation is not finite"),
         ("lying bounds", r"environment 0 of Bad in worker 0: at its step 5 the observation lies outside Box"),
@@ -192,9 +196,10 @@ def test_the_worker_of_a_bad_environment_is_restarted_where_told_to(
 
 def test_an_environment_that_never_works_ends_the_run(weft_session: ModuleType) -> None:
     settings = {**QUICK, "env": Bad, "workers": 1, "on_environment_error": "restart"}
-    expected = pytest.raises(EnvironmentFailed, match="the simulator has gone")
-    with PPO(settings, env_config={"how": "crash in step"}) as algorithm, expected:
-        algorithm.train()
+    for how, message in (("crash in step", "the simulator has gone"), ("death", "worker 0 of Bad died: .*SIGKILL")):
+        expected = pytest.raises(EnvironmentFailed, match=message)
+        with PPO(settings, env_config={"how": how}) as algorithm, expected:
+            algorithm.train()
 
 
 def test_environments_and_algorithms_are_found_by_name() -> None:
@@ -203,5 +208,11 @@ def test_environments_and_algorithms_are_found_by_name() -> None:
         assert algorithm.train()["timesteps_total"] == 256
     with pytest.raises(UnknownEnvironment, match="did you mean 'CartPole-v1'"):
         PPO(env="CartPole-v")
+    with pytest.raises(UnknownEnvironment, match="env='ale_py:ALE/NoGame-v5'"):
+        PPO(env="ALE/NoGame-v5")
+    with pytest.raises(UnknownEnvironment, match="each worker makes its own"):
+        PPO(env=Matching())
+    with pytest.raises(SettingError, match="PPOConfig or a dictionary of settings is needed, but got 'CartPole-v1'"):
+        PPO("CartPole-v1")  # type: ignore[arg-type]
     with pytest.raises(UnknownAlgorithm, match="did you mean 'PPO'"):
         get_algorithm("PPPO")

@@ -13,13 +13,14 @@ import pytest
 from gymnasium import spaces
 from worlds import Matching, Pictures, Remembering, TwoMatching
 
-from weft.rl import PPO, MultiAgentPPO, SettingError
+from weft.rl import BC, PPO, MultiAgentPPO, SettingError
 from weft.rl.algorithms.multi_agent_ppo import shuffles
 from weft.rl.algorithms.recurrent_ppo import column_shuffles, unroll
 from weft.rl.behaviours import Forgetful
 from weft.rl.config import AlgorithmConfig
 from weft.rl.hierarchy import Hierarchy
 from weft.rl.multi_agent import AgentSpaces
+from weft.rl.offline import read_episodes
 from weft.rl.recurrent import RecurrentActorCritic, RecurrentStochastic
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 from weft.rl.stepping import EnvironmentFailed, open_environments
@@ -96,6 +97,13 @@ class Equals(Alternating):
     order = ("big", "small")
 
 
+def tictactoe() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pettingzoo.classic import tictactoe_v3
+    return tictactoe_v3.env
+
+
 class Scripted(Forgetful):
     """A behaviour that answers right in even ticks; values are 100 times the first number seen."""
 
@@ -169,8 +177,34 @@ def test_agents_that_differ_cannot_share() -> None:
 def test_what_cannot_be_recorded_says_so(tmp_path: Path) -> None:
     with MultiAgentPPO(QUICK, env=Alternating) as algorithm, pytest.raises(SpaceMismatch, match="whose spaces differ"):
         algorithm.record(tmp_path, 1)
-    with PPO(QUICK, env=Equals) as alike, pytest.raises(EnvironmentFailed, match=r"Equals in worker 0.* is turn-based"):
-        alike.record(tmp_path, 1)
+
+
+@pytest.mark.parametrize("explore", [True, False])
+def test_each_agents_turns_are_recorded_as_an_episode_with_what_they_earned(explore: bool, tmp_path: Path) -> None:
+    with PPO(QUICK, env=Equals, envs_per_worker=2) as algorithm:
+        algorithm.record(tmp_path, 7, explore=explore)
+        episodes = read_episodes(tmp_path, algorithm.encoder, algorithm.decoder)
+    assert len(episodes) == 7
+    for episode in episodes:
+        assert episode.observations.shape == (7, 4) and episode.terminated  # 12 turns of two agents
+        signs = episode.observations[:-1].argmax(axis=1)
+        assert episode.rewards.tolist() == (episode.actions == signs).astype(float).tolist()
+
+
+def test_a_game_of_pettingzoo_is_recorded_and_cloned(tmp_path: Path) -> None:
+    with PPO(QUICK, env=tictactoe(), envs_per_worker=2) as algorithm:
+        algorithm.record(tmp_path, 20)
+        episodes = read_episodes(tmp_path, algorithm.encoder, algorithm.decoder)
+        squares = algorithm.encoder.feature_size
+    assert {len(episode.rewards) for episode in episodes} <= {2, 3, 4, 5} and len(episodes) == 20
+    for episode in episodes:
+        for seen, action in zip(episode.observations, episode.actions, strict=False):
+            assert seen[squares + action] == 1  # the mask allows it
+        assert episode.rewards[:-1].tolist() == [0.0] * (len(episode.rewards) - 1)
+    assert {episode.reward for episode in episodes} >= {1.0, -1.0}
+    with BC(env=tictactoe(), episodes=str(tmp_path), seed=1, evaluation_episodes=4) as clone:
+        assert clone.train()["learner"]["loss"] > 0
+        assert 2 <= clone.evaluate()["episode_len_mean"] <= 5
 
 
 def test_a_turn_based_environment_that_crashes_is_named() -> None:
@@ -239,11 +273,7 @@ def test_minibatches_of_whole_fragments_have_every_column() -> None:
 
 @pytest.mark.parametrize("policies", ["shared", "independent", {"player_1": "a", "player_2": "a"}])
 def test_a_game_of_pettingzoo_is_learnt_from(policies: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pettingzoo.classic import tictactoe_v3
-
-    with MultiAgentPPO(QUICK, env=tictactoe_v3.env, envs_per_worker=2, policies=policies) as algorithm:
+    with MultiAgentPPO(QUICK, env=tictactoe(), envs_per_worker=2, policies=policies) as algorithm:
         result = algorithm.train()
         assert set(result["agent_reward_mean"]) == {"player_1", "player_2"}
         # A game has five to nine moves, and who begins makes one more at most.

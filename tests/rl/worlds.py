@@ -132,6 +132,8 @@ class Bad(Matching):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         if self._how == "hang in reset" and self._misbehaves():
             time.sleep(60)
+        if self._how == "reset of old":
+            return super().reset(seed=seed)[0]  # type: ignore[no-any-return]
         return super().reset(seed=seed)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -148,7 +150,15 @@ class Bad(Matching):
             "NaN observation": np.full(4, np.nan, np.float32),
             "lying bounds": np.full(4, 7.0, np.float32),
         }.get(self._how, observation)
-        bad_reward = {"NaN reward": float("nan"), "reward of text": "much"}.get(self._how, reward)
+        if self._how == "step of old":
+            return observation, reward, terminated, info  # type: ignore[return-value]
+        bad_rewards = {
+            "NaN reward": float("nan"),
+            "reward of text": "much",
+            "reward of two": [1.0, 2.0],
+            "no reward": None,
+        }
+        bad_reward = bad_rewards.get(self._how, reward)
         return bad_observation, bad_reward, terminated, truncated, info
 
     def _misbehaves(self) -> bool:

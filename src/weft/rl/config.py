@@ -97,6 +97,11 @@ class AlgorithmConfig:
             if not isinstance(given, cls):
                 raise SettingError(f"a {cls.__name__} is needed, but got a {type(given).__name__}")
             given = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+        elif given is not None and not isinstance(given, Mapping):
+            raise SettingError(
+                f"a {cls.__name__} or a dictionary of settings is needed, but got {given!r}; an environment is named "
+                "with env="
+            )
         return cls(**{**current_names(cls, given or {}, cls.old_names), **current_names(cls, overrides, cls.old_names)})
 
     def loss_maker(self, own: Any) -> Any:

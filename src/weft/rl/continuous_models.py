@@ -37,7 +37,7 @@ class ContinuousModel:
         if decoder.kind != "box" or not decoder.bounded or (encoder.is_image and config.network is None):
             raise SpaceMismatch(
                 f"continuous control needs vectors to see and a bounded Box to act in, but the environment has "
-                f"{encoder.space} and {decoder.space}"
+                f"{encoder.space} and {decoder.space}; use PPO, or DQN for a Discrete action space"
             )
         size = decoder.sizes[0]
 

@@ -46,7 +46,10 @@ def resolve(source: Any) -> Any:
     if isinstance(source, str):
         _check_id(source)
     elif not callable(source):
-        raise UnknownEnvironment(f"an environment is a name, a class or a function, but got {source!r}")
+        raise UnknownEnvironment(
+            f"an environment is a name, a class or a function, since each worker makes its own, but got {source!r}; "
+            "pass what makes it: env=lambda: ..."
+        )
     return source
 
 
@@ -94,6 +97,8 @@ def _check_id(name: str) -> None:
         known = [*gymnasium.registry, *_registered]
         close = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
+        if name.startswith("ALE/"):
+            hint = f"Atari's games are in another package: pip install ale-py, then env='ale_py:{name}'. "
         raise UnknownEnvironment(
             f"no environment is called {name!r}: {hint}Register your own with weft.rl.register_env(name, creator)."
         ) from error

@@ -48,7 +48,10 @@ class QModel:
         high: float = 0.0,
     ) -> QModel:
         if decoder.kind != "discrete":
-            raise SpaceMismatch(f"Q values need a Discrete action space, but the environment has {decoder.space}")
+            raise SpaceMismatch(
+                f"Q values need a Discrete action space, but the environment has {decoder.space}; use SAC, TD3 or PPO "
+                "for a Box, PPO for several choices"
+            )
         torso: MLP | CNN | CustomNetwork | None = custom_or_image_torso(encoder, config)
         if torso is None:
             sizes = (encoder.feature_size, *config.hidden)

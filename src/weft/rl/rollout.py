@@ -7,12 +7,13 @@ out of band.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from weft.rl import environments
 from weft.rl.behaviours import Behaviour
 from weft.rl.networks import WeightLayout
 from weft.rl.offline import RecordedEpisode
-from weft.rl.stepping import EnvironmentFailed, Episode, open_environments
+from weft.rl.stepping import EnvironmentFailed, Environments, Episode, open_environments
 from weft.rl.turns import TurnColumns
 from weft.rl.watchdog import time_limit
 
@@ -105,69 +106,65 @@ class RolloutWorker:
 
     def evaluate(self, weights: NDArray[np.float32], episodes: int, seed: int) -> list[Episode]:
         """Whole episodes without exploration, in environments of their own."""
-        blueprint = self._blueprint
-        params = blueprint.layout.unpack(weights)
-        behaviour = copy.deepcopy(blueprint.behaviour)
-        behaviour.begin(np.random.default_rng(seed), 1, 0, 0.0)
-        rng = np.random.default_rng(seed)
-        count = min(blueprint.envs, episodes)
-        trial = open_environments(
-            lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit, count),
-            count,
-            rng,
-            f"{self._label}, evaluating",
-        )
-        try:
-            with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{trial.where()} hangs")):
-                if isinstance(trial, TurnColumns):
-                    return trial.play(behaviour, params, episodes)
-                observations = trial.reset()
-                while len(trial.episodes) < episodes:
-                    step = trial.step(behaviour.best(params, observations))
-                    behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
-                    observations = step.observations
-        finally:
-            trial.close()
+        params = self._blueprint.layout.unpack(weights)
+        with self._trial(episodes, np.random.default_rng(seed), "evaluating") as (trial, behaviour):
+            if isinstance(trial, TurnColumns):
+                return trial.play(behaviour, params, episodes)
+            observations = trial.reset()
+            while len(trial.episodes) < episodes:
+                step = trial.step(behaviour.best(params, observations))
+                behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
+                observations = step.observations
         return trial.episodes[:episodes]
 
     def record(
         self, weights: NDArray[np.float32], episodes: int, seed: int, exploration: float | None
     ) -> list[RecordedEpisode]:
         """Whole episodes, in environments of their own; None explores not at all."""
-        blueprint = self._blueprint
-        params, behaviour = blueprint.layout.unpack(weights), copy.deepcopy(blueprint.behaviour)
-        rng = np.random.default_rng(seed)
+        params, rng = self._blueprint.layout.unpack(weights), np.random.default_rng(seed)
+        recorded: list[RecordedEpisode] = []
+        with self._trial(episodes, rng, "recording") as (trial, behaviour):
+
+            def choose(observations: NDArray[Any]) -> NDArray[Any]:
+                behaviour.begin(rng, 1, trial.count, exploration or 0.0)
+                if exploration is None:
+                    return behaviour.best(params, observations)
+                return behaviour.act(params, observations, 0)
+
+            if isinstance(trial, TurnColumns):
+                return trial.record(behaviour, choose, episodes)
+            running: list[list[tuple[Any, Any, float]]] = [[] for _ in range(trial.count)]
+            observations = trial.reset()
+            while len(recorded) < episodes:
+                chosen = choose(observations)
+                step = trial.step(chosen)
+                chosen = chosen if step.taken is None else step.taken
+                for index in np.flatnonzero(step.valid).tolist():
+                    running[index].append((observations[index], chosen[index], float(step.rewards[index])))
+                for index, final in step.finals.items():
+                    recorded.append(_recorded(running[index], final, bool(step.terminated[index])))
+                    running[index] = []
+                behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
+                observations = step.observations
+        return recorded[:episodes]
+
+    @contextlib.contextmanager
+    def _trial(self, episodes: int, rng: np.random.Generator, doing: str) -> Iterator[tuple[Environments, Behaviour]]:
+        """Environments and a behaviour of their own, for whole episodes within the time limit."""
+        blueprint, count = self._blueprint, min(self._blueprint.envs, episodes)
+        behaviour = copy.deepcopy(blueprint.behaviour)
         behaviour.begin(rng, 1, 0, 0.0)  # a memory of other episodes is none of these
-        count = min(blueprint.envs, episodes)
         trial = open_environments(
             lambda: environments.make(blueprint.env, blueprint.env_config, blueprint.episode_limit, count),
             count,
             rng,
-            f"{self._label}, recording",
+            f"{self._label}, {doing}",
         )
-        recorded: list[RecordedEpisode] = []
-        running: list[list[tuple[Any, Any, float]]] = [[] for _ in range(trial.count)]
         try:
             with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{trial.where()} hangs")):
-                observations = trial.reset()
-                while len(recorded) < episodes:
-                    behaviour.begin(rng, 1, trial.count, exploration or 0.0)
-                    explores = exploration is not None
-                    chosen = (
-                        behaviour.act(params, observations, 0) if explores else behaviour.best(params, observations)
-                    )
-                    step = trial.step(chosen)
-                    chosen = chosen if step.taken is None else step.taken
-                    for index in np.flatnonzero(step.valid).tolist():
-                        running[index].append((observations[index], chosen[index], float(step.rewards[index])))
-                    for index, final in step.finals.items():
-                        recorded.append(_recorded(running[index], final, bool(step.terminated[index])))
-                        running[index] = []
-                    behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
-                    observations = step.observations
+                yield trial, behaviour
         finally:
             trial.close()
-        return recorded[:episodes]
 
     def state(self) -> dict[str, Any]:
         """What the next fragment depends on: the generator's state and the running episodes."""

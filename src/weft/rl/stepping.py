@@ -13,6 +13,7 @@ STEP-3  What is not as the spaces say raises EnvironmentFailed, which names the 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -24,10 +25,12 @@ from gymnasium.vector.utils import iterate
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from numpy.typing import NDArray
 
-from weft.rl.spaces import ActionDecoder, ObservationEncoder
+from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 
 SEED_BOUND = 2**31 - 1
 ACTION_TAKEN = "action_taken"  # in the info of a step: what was done instead of what was chosen
+STEP_ANSWER = ("observation", "reward", "terminated", "truncated", "info")
+RESET_ANSWER = ("observation", "info")
 RESEED_STEPS = 4096  # seeding takes longer than many steps of a small environment
 
 
@@ -136,14 +139,15 @@ class EnvironmentList:
     def step(self, chosen: NDArray[Any]) -> Step:
         actions = self.decoder.decode(chosen)
         seen: list[Any] = []
-        rewards: list[float] = []
+        rewards: list[Any] = []
         ended: dict[int, bool] = {}  # whether it terminated
-        taken = None
+        answer = taken = None
         self._doing, self._seen = "step", seen
         try:
             for step, action in zip(self._steps, actions, strict=True):
-                observation, reward, has_terminated, has_truncated, info = step(action)
-                rewards.append(float(reward))
+                answer = step(action)
+                observation, reward, has_terminated, has_truncated, info = answer
+                rewards.append(reward)
                 if has_terminated or has_truncated:
                     ended[len(seen)] = bool(has_terminated)
                 if self._is_outside and ACTION_TAKEN in info:
@@ -151,12 +155,12 @@ class EnvironmentList:
                     taken[len(seen)] = self.decoder.encode([info[ACTION_TAKEN]])[0]
                 seen.append(observation)
         except Exception as error:
-            self._fail(error)
+            self._fail(_misshapen(answer, STEP_ANSWER) or error)
         if len(self._history) + 1 >= self._next_cut:
             self._cut_off(ended)
-        observations = self._observations = self._encoded(seen, ended)
+        observations, earned = self._encoded(seen, ended), self._numbers(rewards)
+        self._observations = observations
         self._history.append(actions)
-        earned = np.array(rewards)
         self._rewards += earned
         terminated, truncated, finals = self._never, self._never, {}
         if ended:
@@ -193,6 +197,17 @@ class EnvironmentList:
                 self._seen = seen[:index]
                 self._fail(error)
         return encoded
+
+    def _numbers(self, rewards: list[Any]) -> NDArray[np.float64]:
+        """What the environments gave for the step."""
+        try:
+            earned = np.array(rewards, np.float64)
+        except (TypeError, ValueError):
+            earned = np.empty(0)
+        if earned.shape == (self.count,):
+            return earned
+        self._seen = list(itertools.takewhile(_is_number, rewards))
+        self._fail(SpaceMismatch(f"the reward must be a number, but got {rewards[len(self._seen)]!r}"))
 
     def where(self) -> str:
         """What is being done, for messages."""
@@ -261,16 +276,36 @@ class EnvironmentList:
         self._began_at[index] = row
         self._rewards[index] = 0.0
         self._doing, self._index = "reset", index
+        answer = None
         try:
-            observation, _ = self._envs[index].reset(seed=seed)
+            answer = self._envs[index].reset(seed=seed)
+            observation, _ = answer
             self._observations[index] = self.encoder.encode(observation)
         except Exception as error:
-            self._fail(error)
+            self._fail(_misshapen(answer, RESET_ANSWER) or error)
 
     def _fail(self, error: Exception) -> NoReturn:
         if isinstance(error, EnvironmentFailed):
             raise error
         raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return np.array(value, np.float64).shape == ()
+    except (TypeError, ValueError):
+        return False
+
+
+def _misshapen(answer: Any, fields: tuple[str, ...]) -> SpaceMismatch | None:
+    """What to say of an answer that does not have these fields, as that of environments for the Gym of old."""
+    is_sequence = isinstance(answer, tuple | list)
+    if answer is None or (is_sequence and len(answer) == len(fields)):
+        return None
+    got = f"{len(answer)} values" if is_sequence else f"a {type(answer).__name__}"
+    return SpaceMismatch(
+        f"it must return ({', '.join(fields)}), but returned {got}; Gymnasium's API is not that of Gym"
+    )
 
 
 def _step_and_limit(env: Any) -> tuple[Callable[[Any], Any], float]:

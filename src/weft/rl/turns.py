@@ -14,7 +14,7 @@ The order of turns is the environment's: games for two, and hierarchies in which
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from weft.rl.behaviours import Behaviour
 from weft.rl.multi_agent import AgentEnvironments
 from weft.rl.networks import Params
+from weft.rl.offline import RecordedEpisode
 from weft.rl.stepping import EnvironmentFailed, Episode, Step
 
 
@@ -88,8 +89,22 @@ class TurnColumns(AgentEnvironments):
             self._turns = [turns[-1:] for turns in self._turns]
         return self.episodes[:episodes]
 
+    def record(
+        self, behaviour: Behaviour, choose: Callable[[NDArray[Any]], NDArray[Any]], episodes: int
+    ) -> list[RecordedEpisode]:
+        """Whole episodes, one an agent each, of what the behaviour chooses; an agent that never acted has none."""
+        self.reset()
+        recorded: list[RecordedEpisode] = []
+        while len(recorded) < episodes:
+            self._take_turns(behaviour, list(range(len(self._envs))), choose(self._observations), 0)
+            for column, turns in enumerate(self._turns):
+                if turns and (turns[-1].terminated or turns[-1].truncated):
+                    recorded.append(_recorded(turns))
+                    self._turns[column] = []
+        return recorded[:episodes]
+
     def step(self, chosen: NDArray[Any]) -> Step:
-        raise EnvironmentFailed(f"{self._label} is turn-based: its episodes cannot be recorded, only learnt from")
+        raise EnvironmentFailed(f"{self._label} is turn-based: its agents cannot all be stepped at once")
 
     def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
         return self.reset()
@@ -203,3 +218,13 @@ class TurnColumns(AgentEnvironments):
             self._fail(error)
         if not self._envs[copy].agents:
             raise EnvironmentFailed(f"{self.where()}: no agent is there after it")
+
+
+def _recorded(turns: list[_Turn]) -> RecordedEpisode:
+    """An agent's episode, whose last turn ended it."""
+    return RecordedEpisode(
+        np.stack([*(turn.observation for turn in turns), turns[-1].after]),  # type: ignore[list-item]
+        np.stack([turn.action for turn in turns]),
+        np.array([turn.reward for turn in turns], np.float64),
+        turns[-1].terminated,
+    )

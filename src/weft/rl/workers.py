@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import weft
 from weft.exceptions import ActorDiedError, ActorError, GetTimeoutError
+from weft.rl import environments
 from weft.rl.offline import RecordedEpisode
 from weft.rl.rollout import Blueprint, Fragment, RolloutWorker
 from weft.rl.stepping import EnvironmentFailed, Episode
@@ -204,12 +205,20 @@ class RolloutWorkers:
             hung = EnvironmentFailed(f"worker {index} did not answer within {self._blueprint.timeout_s + GRACE_S:g} s")
             self._count_failure(hung, self._restarts_failures)
         except ActorDiedError as error:
-            self._count_failure(_cause(error), True)
+            self._count_failure(self._cause(index, error), True)
         else:
             self._failures_in_a_row = 0
             return fragment
         self._replace(index)
         return None
+
+    def _cause(self, index: int, error: ActorDiedError) -> Exception:
+        """What its constructor raised, if that is why the actor died; else whose worker it was."""
+        if isinstance(error.__cause__, EnvironmentFailed):
+            return error.__cause__
+        died = EnvironmentFailed(f"worker {index} of {environments.describe(self._blueprint.env)} died: {error}")
+        died.__cause__ = error
+        return died
 
     def _replace(self, index: int) -> None:
         with contextlib.suppress(ActorError):
@@ -229,9 +238,3 @@ def _share_of_cpus(count: int) -> float:
     """A CPU for each worker, or an equal part of those that are free."""
     free = float(weft.available_resources().get("CPU", 0.0))
     return min(1.0, int(free / count * 100) / 100)
-
-
-def _cause(error: ActorDiedError) -> Exception:
-    """What its constructor raised, if that is why the actor died."""
-    cause = error.__cause__
-    return cause if isinstance(cause, EnvironmentFailed) else error
