@@ -120,6 +120,8 @@ def test_a_file_says_what_a_cluster_serves(tmp_path: Path) -> None:
             {"applications": [{"import_path": "a:b"}], "http": {"port": 1, "max_body_bytes": 0}},
             "http: max_body_bytes must",
         ),
+        ({"applications": [{"import_path": "a:b"}], "http": {"port": "http"}}, "http: port must be .* but got 'http'"),
+        ({"applications": [{"import_path": "a:b"}], "http": {"workers": "2"}}, "http: workers must be a number"),
         ({"applications": [{"import_path": "a:b"}], "grpc": {"port": 1}}, "grpc: .*servicers"),
         (
             {"applications": [{"import_path": "a:b"}], "grpc": {"servicers": ["a:b"], "host": "::1", "threads": 1}},

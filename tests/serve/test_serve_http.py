@@ -19,8 +19,8 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from fastapi import FastAPI
-from fastapi.responses import StreamingResponse
+from fastapi import FastAPI, Request
+from fastapi.responses import PlainTextResponse, StreamingResponse
 
 import weft
 from weft import serve
@@ -79,12 +79,27 @@ async def who() -> str:
     return f"{serve.get_request_id()} {serve.get_multiplexed_model_id()}"
 
 
+@serve.deployment
+class Asked:
+    """As one for Ray Serve is written."""
+
+    async def __call__(self, request: Request) -> PlainTextResponse:
+        given = await request.json()
+        return PlainTextResponse(f"{request.query_params['q']} {given} {request.headers['x-mine']}", 201)
+
+
+@serve.deployment
+async def asked_lines(request: Request) -> Any:
+    for word in (await request.body()).decode().split():
+        yield word + ","
+
+
 @pytest.fixture(scope="module")
 def client(shared_weft_session: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     log = str(tmp_path_factory.mktemp("logs") / "access.jsonl")
     options = serve.HTTPOptions(port=0, max_body_bytes=1_000_000, request_timeout_s=20, access_log=log)
     address = serve.start(http_options=options)
-    for target in (echo, lines, who, Shop):
+    for target in (echo, lines, who, Shop, Asked, asked_lines):
         serve.run(target.bind(), name=target.name, route_prefix=f"/{target.name.lower()}")
     with httpx.Client(base_url=address, timeout=30) as made:
         made.headers["x-access-log"] = log
@@ -123,6 +138,12 @@ def test_a_generator_streams_lines(client: httpx.Client) -> None:
     with client.stream("GET", "/lines?n=3") as answer:
         assert answer.headers["content-type"] == "application/x-ndjson"
         assert list(answer.iter_lines()) == [f'{{"number":{i}}}' for i in range(3)]
+
+
+def test_a_deployment_that_asks_for_starlettes_request_gets_it(client: httpx.Client) -> None:
+    answer = client.post("/asked", params={"q": "why"}, json=[1], headers={"x-mine": "yes"})
+    assert (answer.status_code, answer.text) == (201, "why [1] yes")
+    assert client.post("/asked_lines", content=b"a b").text == "a,b,"
 
 
 def test_request_and_model_ids_reach_the_deployment(client: httpx.Client) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import socket
 from collections.abc import AsyncIterator, Iterator
 from types import ModuleType
 
@@ -156,6 +158,17 @@ def test_an_app_reads_a_large_body_in_pieces(client: httpx.Client, is_chunked: b
     answer = client.post("/talk/digest", content=pieces_of(data) if is_chunked else data)
     assert answer.json() == {"sha256": hashlib.sha256(data).hexdigest(), "in_pieces": True}
     assert client.post("/talk/digest", content=b"small").json()["in_pieces"] is False
+
+
+def test_a_body_that_grows_too_large_while_an_app_reads_it_is_refused(address: str, client: httpx.Client) -> None:
+    url = httpx.URL(address)
+    with socket.create_connection((url.host, url.port or 0), timeout=60) as wire:
+        wire.sendall(b"POST /talk/digest HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(51):
+                wire.sendall(b"f4240\r\n" + b"x" * 1_000_000 + b"\r\n")
+        assert wire.recv(100).startswith(b"HTTP/1.1 413 ")
+    assert client.post("/talk/digest", content=b"small").status_code == 200
 
 
 def test_bodies_flow_both_ways_at_once(client: httpx.Client) -> None:

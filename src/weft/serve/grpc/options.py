@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from weft.serve.front_options import check_port, check_positive, check_tls
+
+_NUMBERS = ("request_timeout_s", "max_message_bytes", "max_concurrent_rpcs")
 AddServicer = Callable[[Any, Any], None]
 """What protoc's plug-in makes for a service: `add_ShopServicer_to_server`."""
 
@@ -35,15 +38,6 @@ class GRPCOptions:
         if not isinstance(given, tuple | list) or not given:
             raise ValueError(f"servicers must be a list of add_…Servicer_to_server, but got {given!r}")
         object.__setattr__(self, "servicers", tuple(given))
+        check_port(self.port)
         check_tls(self.ssl_certfile, self.ssl_keyfile, self.ssl_ca_certs)
-        for name in ("request_timeout_s", "max_message_bytes", "max_concurrent_rpcs"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, but got {getattr(self, name)}")
-
-
-def check_tls(certfile: str, keyfile: str, ca_certs: str) -> None:
-    """ValueError unless both of the pair are given or neither."""
-    if bool(certfile) != bool(keyfile):
-        raise ValueError("ssl_certfile and ssl_keyfile belong together, but only one of them is given")
-    if ca_certs and not certfile:
-        raise ValueError("ssl_ca_certs is for checking clients' certificates: give ssl_certfile and ssl_keyfile too")
+        check_positive({name: getattr(self, name) for name in _NUMBERS})

@@ -43,6 +43,7 @@ class HttpCalls:
         self._app: Any = make(target) if make is not None else None
         self._fits = [self._does_fit((), {}), self._does_fit((None,), {})]
         """Whether it can be called with so many arguments and no keyword."""
+        self._request_class = asgi.request_class_wanted(self._function)
         self._begun: dict[str, tuple[asgi.AppAnswer, asyncio.TimerHandle]] = {}
         """Answers that come in pieces, by inbox, until their caller asks for these."""
         self.methods: dict[str, Any] = {
@@ -57,7 +58,11 @@ class HttpCalls:
         """With the fields of a `Head`; gives those of an `HttpAnswer`."""
         method, path, query, headers = head
         try:
-            args, kwargs = self._arguments(query, headers, body)
+            if self._request_class is None:
+                args, kwargs = self._arguments(query, headers, body)
+            else:
+                whole = HttpRequest(method, path, "", query, headers, body, "1.1", "http", None, None)
+                args, kwargs = (asgi.made_request(self._request_class, whole),), {}
             found = self._code.async_method("__call__")
             if found is not None:
                 value = await found(*args, **kwargs)
@@ -131,7 +136,10 @@ class HttpCalls:
             yield failed.body
 
     async def _pieces(self, request: HttpRequest) -> AsyncIterator[HttpHead | bytes]:
-        args, kwargs = self._arguments(request.query, request.headers, request.body)
+        if self._request_class is None:
+            args, kwargs = self._arguments(request.query, request.headers, request.body)
+        else:
+            args, kwargs = (asgi.made_request(self._request_class, request),), {}
         has_begun = False
         async for item in self._code.stream("__call__", args, kwargs):
             if not has_begun:
@@ -156,8 +164,9 @@ class HttpCalls:
         try:
             async for message in asgi.answer_websocket(self._app, request, inbox):
                 yield message
-        except Exception:
-            _failed(request.method, request.path)
+        except Exception as error:
+            if not asgi.tells_that_client_left(error):
+                _failed(request.method, request.path)
             yield {"type": "websocket.close", "code": 1011}
         finally:
             self._code.inboxes.close(request.inbox)

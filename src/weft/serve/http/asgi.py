@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -12,6 +13,7 @@ from weft.serve.http.messages import HttpAnswer, HttpHead, HttpRequest
 from weft.serve.inboxes import LEFT, Inbox
 
 Message = dict[str, Any]
+_REQUEST_NAMES = ("Request", "fastapi.Request", "starlette.requests.Request")
 _VERSION = {"version": "3.0", "spec_version": "2.4"}
 HOLD_S = 0.005
 """How long a head waits for its body, to travel with it."""
@@ -79,10 +81,10 @@ class AppAnswer:
         try:
             await app(_http_scope(self._request), self._receive, self._send)
         except Exception as error:
-            if self._is_complete:
-                traceback.print_exc()  # Starlette raises what its error page has answered already
-            else:
+            if not self._is_complete:
                 self._error = error
+            elif not tells_that_client_left(error):
+                traceback.print_exc()  # Starlette raises what its error page has answered already
         except asyncio.CancelledError:
             if self._pieces.full():
                 self._pieces.get_nowait()
@@ -179,6 +181,38 @@ async def _sent_by(
     finally:
         running.cancel()
         ending.cancel()
+
+
+def request_class_wanted(function: Any) -> Any:
+    """Starlette's class of requests, or one derived from it, if the first parameter is annotated so; else None."""
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except (TypeError, ValueError):
+        return None
+    wanted = first.annotation if first is not None else None
+    if isinstance(wanted, str):  # unevaluated; what it names may not have travelled with the code
+        wanted = getattr(function, "__globals__", {}).get(wanted, wanted)
+    if wanted not in _REQUEST_NAMES and not isinstance(wanted, type):
+        return None
+    try:
+        from starlette.requests import Request
+    except ImportError:
+        return None
+    return Request if isinstance(wanted, str) else wanted if issubclass(wanted, Request) else None
+
+
+def made_request(request_class: Any, request: HttpRequest) -> Any:
+    """With a body that has come already."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": request.body, "more_body": False}
+
+    return request_class(_http_scope(request), receive)
+
+
+def tells_that_client_left(error: Exception) -> bool:
+    """As Starlette says it, which may not be installed; no fault of the app's."""
+    return type(error).__name__ in ("ClientDisconnect", "WebSocketDisconnect")
 
 
 def _http_scope(request: HttpRequest) -> Message:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from weft.serve.front_options import check_port, check_positive
+
 CALL = "__http_call__"
 """The method of a replica that answers a request as a whole."""
 APP = "__http_app__"
@@ -99,9 +101,9 @@ class HTTPOptions:
     """A file on the front's node for a line of JSON a request; none if empty."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if name not in ("host", "port", "retry_after_s", "access_log") and not value > 0:
-                raise ValueError(f"{name} must be positive, but got {value}")
+        check_port(self.port)
+        others = ("host", "port", "retry_after_s", "access_log")
+        check_positive({name: value for name, value in vars(self).items() if name not in others})
 
 
 def find_route(routes: Mapping[str, Route], path: str) -> tuple[str, Route] | None:

@@ -169,6 +169,7 @@ class HttpProtocol(asyncio.Protocol):
         if is_upgrade:
             wanted = noted.get(b"upgrade", b"").lower()
             self._is_websocket = wanted == b"websocket" and self._config.ws_protocol_class is not None
+        self._check_for_two_meanings(head)
         if head.body_bytes > self._options.max_body_bytes:
             self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
         if noted.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
@@ -177,6 +178,14 @@ class HttpProtocol(asyncio.Protocol):
             exchange.upload = Upload(self.transport)
             self._current = exchange
             self.app.begin(exchange)
+
+    def _check_for_two_meanings(self, head: Head) -> None:
+        """What a proxy in front of this one might read in another way."""
+        codings = [value.lower() for name, value in head.headers if name == b"transfer-encoding"]
+        if codings and (codings != [b"chunked"] or head.http_version != "1.1"):
+            self._stop(501, "the only transfer-encoding that is understood is chunked, in HTTP/1.1")
+        if sum(name == b"host" for name, _ in head.headers) > 1:
+            self._stop(400, "a request must have one host")
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -219,10 +228,10 @@ class HttpProtocol(asyncio.Protocol):
         """The exchange that was under way has its answer."""
         self._current = None
         self._server_state.total_requests += 1
-        if not exchange.keeps_alive or self._is_closing:
-            self.close()
-        elif exchange is self._arriving:
+        if exchange is self._arriving and not self._is_closing:
             self._linger()  # it was answered before its body had come, which nobody reads now
+        elif not exchange.keeps_alive or self._is_closing:
+            self.close()
         elif self._ahead:
             asyncio.get_running_loop().call_soon(self._begin_next)  # not here: answers at once would nest
         elif self._arriving is None:
@@ -301,7 +310,7 @@ class HttpProtocol(asyncio.Protocol):
     def _refuse(self, status: int, reason: str) -> None:
         """The client can not be understood any more: answer, and close when what is under way has its answer."""
         if self._current is not None and self._current is self._arriving:
-            self.abort()  # its body broke off
+            self._break_off(self._current, status, reason)
             return
         if self._current is not None:
             self._current.keeps_alive = False
@@ -314,6 +323,16 @@ class HttpProtocol(asyncio.Protocol):
         length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body)
         self.write(written.head(answer.status, answer.headers) + self.app.date_line + length + answer.body)
         self._linger()
+
+    def _break_off(self, exchange: Exchange, status: int, reason: str) -> None:
+        """What answers the exchange reads its body, of which no more is taken."""
+        if exchange.has_started:
+            self.abort()
+            return
+        work, exchange.keeps_alive = exchange.work, False
+        exchange.respond(refusal(status, reason))
+        if work is not None:
+            work()
 
     def _linger(self) -> None:
         """Close once the client has read the answer: at once would cut it off while it sends."""
