@@ -75,13 +75,13 @@ def all_goes_well(now: Configuration, enlisted: dict[str, str]) -> Wishes:
 @pytest.mark.parametrize("bug", sorted(PLANTED_BUGS))
 def test_a_planted_bug_is_found(bug: str) -> None:
     run = cut_off_a_tail if bug == "skip_lease" else worst
-    for seed in range(20):
+    for seed in range(60):  # one that serves too early is seen in some four of them, the others in most
         try:
             run(seed, bug)
         except AssertionError:
             run(seed)  # it was the bug, and not the seed
             return
-    pytest.fail(f"{bug} was not found with 20 seeds")
+    pytest.fail(f"{bug} was not found with 60 seeds")
 
 
 def cut_off_a_tail(seed: int, *bugs: str) -> None:
@@ -165,6 +165,31 @@ def test_of_two_servers_the_other_goes_on_alone_when_the_one_that_decides_is_cer
     network.run_until(network.now + 1.0)
     network.calm_down(rows, listener)
     assert network.chosen[max(network.chosen)].council == (other,)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_three_servers_any_two_may_die_for_certain_one_after_the_other(seed: int) -> None:
+    network = Network(seed, Faults(loss=0.01, repeats=0.01), servers=3)
+    newest = lambda: network.chosen[max(network.chosen)]  # noqa: E731
+    is_whole = lambda count: all(  # noqa: E731
+        len(chain.members) == count and chain.fresh is None for chain in newest().chains
+    )
+    network.run_until(3.0)
+    assert is_whole(3)
+    first = network.random.choice(sorted(network.servers))
+    network.crash(first, is_certain=True)
+    network.run_until(network.now + 3.0)
+    (decider,) = newest().council
+    assert is_whole(2) and all(chain.head.server == decider for chain in newest().chains)
+    rows = [b"k0", b"k1"]
+    clients, listener = [network.add_client() for _ in range(3)], network.add_client(subscribes=True)
+    for name in clients:
+        network._work(name, rows, network.now + 1.0, 0.005)
+    network.later(network.random.uniform(0.2, 0.6), lambda: network.crash(decider, is_certain=True))
+    network.run_until(network.now + 1.0)
+    network.calm_down(rows, listener)
+    (last,) = newest().council
+    assert last not in (first, decider)
 
 
 @pytest.mark.parametrize("seed", range(5))

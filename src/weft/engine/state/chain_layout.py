@@ -123,7 +123,7 @@ def next_configuration(now: Configuration, wishes: Wishes, length: int = CHAIN_L
         _next_chain(shard, chain, number, wishes, living, load, length) for shard, chain in enumerate(now.chains)
     )
     if chains == now.chains:
-        chains = _spread(now.chains, living, length)
+        chains = _spread(now.chains, council, living, length)
     for name in (*council, *(place.server for chain in chains for place in chain.members)):
         servers.setdefault(name, now.servers.get(name, ""))  # one that may come back must be found
     following = Configuration(number, council, servers, chains)
@@ -167,12 +167,13 @@ def _next_chain(
     return Chain(chain.version + (not is_same), members, joining, fresh)
 
 
-def _spread(chains: tuple[Chain, ...], living: list[str], length: int) -> tuple[Chain, ...]:
+def _spread(chains: tuple[Chain, ...], council: tuple[str, ...], living: list[str], length: int) -> tuple[Chain, ...]:
     """When all is calm, cut one server out of a chain where another should have its place; who is in fewest joins then.
 
-    First heads, where one heads two chains more than its successor. Then those in the middle, which neither take
-    writes in nor serve reads, where a server is in two chains less. The former makes no replicas less even, the latter
-    no heads: so this comes to an end."""
+    Of two servers the one that is not the council must be last everywhere: only so can it go on alone. Of more, first
+    heads move, where one heads two chains more than its successor. Then those in the middle, which neither take writes
+    in nor serve reads, where a server is in two chains less. The former makes no replicas less even, the latter no
+    heads: so this comes to an end."""
     whole = min(length, len(living))
     is_calm = all(
         chain.joining is chain.fresh is None
@@ -180,8 +181,11 @@ def _spread(chains: tuple[Chain, ...], living: list[str], length: int) -> tuple[
         and all(place.server in living for place in chain.members)
         for chain in chains
     )
-    if whole < 3 or not is_calm:
+    if whole < 2 or not is_calm:
         return chains
+    if whole == 2:
+        wrong = [shard for shard, chain in enumerate(chains) if (chain.tail.server,) == council]
+        return _without(chains, wrong[0], chains[wrong[0]].head) if wrong else chains
     heads = {name: sum(chain.head.server == name for chain in chains) for name in living}
     for shard, chain in enumerate(chains):
         if heads[chain.head.server] > heads[chain.members[1].server] + 1:
