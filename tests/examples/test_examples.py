@@ -6,6 +6,9 @@ Those of the libraries are run by the libraries' own tests.
 from __future__ import annotations
 
 import ast
+import asyncio
+import inspect
+import json
 import os
 import runpy
 import subprocess
@@ -15,8 +18,11 @@ from typing import Any
 
 import pytest
 
+import weft
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ALL = sorted(path.name for path in EXAMPLES.glob("*.py"))
+NOTEBOOK = EXAMPLES / "notebook.ipynb"
 
 
 def main_of(name: str) -> Any:
@@ -32,7 +38,36 @@ def test_an_example_is_under_a_hundred_lines_and_says_what_it_shows(name: str) -
 
 def test_every_example_is_in_the_table() -> None:
     table = (EXAMPLES / "README.md").read_text()
-    assert [name for name in ALL if f"({name})" not in table] == []
+    assert [name for name in [*ALL, NOTEBOOK.name] if f"({name})" not in table] == []
+
+
+def test_the_cells_of_the_notebook_give_what_it_shows() -> None:
+    async def run_cells() -> None:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                shown = [output["data"]["text/plain"] for output in cell["outputs"] if "data" in output]
+                found = await run_cell("".join(cell["source"]), names)
+                assert shown == ([] if found is None else [[repr(found)]]), cell["source"]
+
+    try:
+        asyncio.run(run_cells())
+    finally:
+        weft.shutdown()
+
+
+async def run_cell(source: str, names: dict[str, Any]) -> Any:
+    """The value of its last line where that is an expression, as a notebook shows it; it may await."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    value = None
+    for part in (tree, last and ast.Expression(last.value)):
+        if part is not None:
+            mode = "eval" if isinstance(part, ast.Expression) else "exec"
+            value = eval(compile(part, NOTEBOOK.name, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+            if inspect.iscoroutine(value):
+                value = await value
+    return value
 
 
 @pytest.mark.usefixtures("shared_weft_session")
