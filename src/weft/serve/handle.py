@@ -95,20 +95,15 @@ class DeploymentResponseGenerator:
         self._abandon()
 
     def __del__(self) -> None:
-        if (stream := self._unwanted()) is not None:
-            stream.drop()
+        future = self._request.future
+        if not future.cancel() and future.done() and future.exception() is None:  # not done: this very thread ends it
+            future.result().drop()
 
     def _abandon(self) -> None:
-        if (stream := self._unwanted()) is not None:
-            stream.close()
-
-    def _unwanted(self) -> Stream | None:
-        """The attempt that is to be ended now that nobody reads on; without one, none is begun any more."""
+        """Nobody reads on: the attempt that there is ends, or none is begun any more."""
         future = self._request.future
-        if future.cancel() or future.exception() is not None:
-            return None
-        stream: Stream = future.result()
-        return stream
+        if not future.cancel() and future.exception() is None:
+            future.result().close()
 
     def _take(self) -> Iterator[Any]:
         while True:
