@@ -72,6 +72,9 @@ class Counter:
         self.count += 1
         return self.count
 
+    def lend(self) -> list[weft.ObjectRef[int]]:
+        return [weft.put(self.count)]
+
 
 @weft.remote
 class Mover:
@@ -152,16 +155,21 @@ class Caller:
     def add(self) -> int:
         return weft.get(self.counter.add.remote())
 
+    def read(self, lent: list[weft.ObjectRef[int]]) -> int:
+        return weft.get(lent[0])
+
 
 def test_calls_end_when_only_the_link_to_the_actors_node_breaks_and_go_on_later(
     cluster: Cluster, network: Network
 ) -> None:
     cluster.add_node(num_cpus=1, resources={"farther": 10}, place=network.add_place())
     counter = Counter.options(**FAR, num_cpus=0).remote()
-    caller = Caller.options(resources={"farther": 1}, num_cpus=0).remote(counter)
+    caller = Caller.options(resources={"farther": 1}, num_cpus=0, max_concurrency=2).remote(counter)
     assert weft.get(caller.add.remote(), timeout=60) == 1
     here, there = network.places
+    lent = weft.get(counter.lend.remote(), timeout=60)
     here.lose(there)
+    reading = caller.read.remote(lent)  # its owner is out of reach
     with pytest.raises(weft.exceptions.ActorUnavailableError, match="link to the actor's node broke"):
         weft.get(caller.add.remote(), timeout=60)
     assert weft.get(counter.add.remote(), timeout=60) >= 2, "the driver's node reaches it"
@@ -170,6 +178,8 @@ def test_calls_end_when_only_the_link_to_the_actors_node_breaks_and_go_on_later(
     while answer is None:
         with contextlib.suppress(weft.exceptions.ActorUnavailableError):
             answer = weft.get(caller.add.remote(), timeout=60)
+    with contextlib.suppress(weft.exceptions.ObjectLostError):
+        assert weft.get(reading, timeout=60) == 1
     wait_for_s(estates.DOUBTS * estates.DOUBT_S)
     assert weft.get(caller.add.remote(), timeout=60) > answer
     assert all(node["Alive"] for node in weft.nodes())
