@@ -160,7 +160,8 @@ def _next_chain(
     if fresh not in members:
         fresh = None
     if joining is None and fresh is None and spare and len(members) < length:
-        chosen = min(spare, key=lambda name: (load[name], name))
+        sign = 1 if len(living) > LARGEST_COUNCIL else -1  # see _spread
+        chosen = min(spare, key=lambda name: (sign * load[name], name))
         load[chosen] += 1
         joining = Place(chosen, number)
     is_same = (members, joining) == (chain.members, chain.joining)
@@ -171,9 +172,10 @@ def _spread(chains: tuple[Chain, ...], council: tuple[str, ...], living: list[st
     """When all is calm, cut one server out of a chain where another should have its place; who is in fewest joins then.
 
     Of two servers the one that is not the council must be last everywhere: only so can it go on alone. Of more, first
-    heads move, where one heads two chains more than its successor. Then those in the middle, which neither take writes
-    in nor serve reads, where a server is in two chains less. The former makes no replicas less even, the latter no
-    heads: so this comes to an end."""
+    heads move, where one heads two chains more than its successor. Then, among many servers, those in the middle, which
+    neither take writes in nor serve reads, where a server is in two chains less. The former makes no replicas less
+    even, the latter no heads: so this comes to an end. Few servers keep all chains on the same ones: each of these then
+    has every row, whoever else dies."""
     whole = min(length, len(living))
     is_calm = all(
         chain.joining is chain.fresh is None
@@ -190,6 +192,8 @@ def _spread(chains: tuple[Chain, ...], council: tuple[str, ...], living: list[st
     for shard, chain in enumerate(chains):
         if heads[chain.head.server] > heads[chain.members[1].server] + 1:
             return _without(chains, shard, chain.head)
+    if len(living) <= LARGEST_COUNCIL:
+        return chains
     replicas = {name: sum(chain.has(name) for chain in chains) for name in living}
     for shard, chain in enumerate(chains):
         if any(replicas[chain.members[1].server] > replicas[name] + 1 for name in living if not chain.has(name)):
