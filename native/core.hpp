@@ -5,9 +5,8 @@
 /// so nobody takes the GIL while holding one: what needs Python is queued for the callback thread.
 ///
 /// OWN-1  An owned object is freed when no hold is left and every borrower's count is zero.
-/// OWN-2  A process is sent a ref only after its count was added at the owner (or on its way there, earlier
-/// in
-///        the sender's one FIFO channel to the owner).
+/// OWN-2  A process is sent a ref only after its count was added at the owner (or is on its way there,
+///        earlier in the sender's one FIFO channel to the owner).
 /// OWN-3  A borrower returns exactly the counts that it was given.
 /// SUB-1  A task is in exactly one place: waiting for dependencies or for a larger shape, in the queue of
 ///        its shape, on a lease, in its actor's queue or flight, or kept as lineage.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import weft
 from waiting import wait_until
-from weft.cluster_utils import Cluster
+from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 from weft.engine.control.redis_storage import EXPIRES_S
 from weft.engine.process import rpc
@@ -32,10 +33,9 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         made.stop()
 
 
-def test_the_head_dies_and_what_it_kept_is_in_redis_until_the_cluster_ends(server: RedisServer) -> None:
-    import redis
-
-    rows = redis.Redis(unix_socket_path=str(server.socket))
+@contextlib.contextmanager
+def three_nodes(server: RedisServer) -> Iterator[tuple[Cluster, list[ClusterNode], Client]]:
+    """Each with a server of the store and a row in it; the driver and the client are at the last one."""
     cluster = Cluster(initialize_head=True, head_node_args={"store": server.url})
     try:
         others = [cluster.add_node() for _ in range(2)]
@@ -43,14 +43,22 @@ def test_the_head_dies_and_what_it_kept_is_in_redis_until_the_cluster_ends(serve
         client = Client(others[1].local_address)
         wait_until(lambda: client.ask("head")["store"]["replicas"] == 3)
         rpc.request("kv_put", key=b"key", value=b"value")
+        yield cluster, others, client
+    finally:
+        weft.shutdown()
+        cluster.shutdown()
+
+
+def test_the_head_dies_and_what_it_kept_is_in_redis_until_the_cluster_ends(server: RedisServer) -> None:
+    import redis
+
+    rows = redis.Redis(unix_socket_path=str(server.socket))
+    with three_nodes(server) as (cluster, _, client):
         wait_until(lambda: any(name.endswith(b":rows:kv") for name in rows.scan_iter("weft:*")))
         assert cluster.head_node is not None
         cluster.remove_node(cluster.head_node, allow_graceful=False)
         assert rpc.request("kv_get", key=b"key") == b"value"
         assert client.ask("head")["epoch"] == 2
-    finally:
-        weft.shutdown()
-        cluster.shutdown()
     left = list(rows.scan_iter("weft:*"))
     assert len({name.split(b":")[1] for name in left}) <= 1, "only a node that was killed leaves its rows"
     assert all(0 < rows.ttl(name) <= EXPIRES_S for name in left), "and they do not stay"
@@ -64,13 +72,7 @@ def test_a_server_that_is_killed_or_robbed_is_replaced_and_its_rows_are_removed(
     def owners() -> set[bytes]:
         return {name.split(b":")[1] for name in rows.scan_iter("weft:*")}
 
-    cluster = Cluster(initialize_head=True, head_node_args={"store": server.url})
-    try:
-        others = [cluster.add_node() for _ in range(2)]
-        weft.init(address=others[1].local_address)
-        client = Client(others[1].local_address)
-        wait_until(lambda: client.ask("head")["store"]["replicas"] == 3)
-        rpc.request("kv_put", key=b"key", value=b"value")
+    with three_nodes(server) as (_, others, client):
         wait_until(lambda: len(owners()) == 3)
         before = owners()
         (victim,) = [child for child in psutil.Process(others[0].pid).children() if child.name() == "weft-control"]
@@ -84,8 +86,5 @@ def test_a_server_that_is_killed_or_robbed_is_replaced_and_its_rows_are_removed(
         wait_until(lambda: robbed not in owners() and len(owners()) == 3)
         wait_until(lambda: client.ask("head")["store"]["replicas"] == 3)
         assert rpc.request("kv_get", key=b"key") == b"value"
-    finally:
-        weft.shutdown()
-        cluster.shutdown()
     assert not owners()
     rows.close()

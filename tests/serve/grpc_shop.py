@@ -11,43 +11,24 @@ NAME = "weft.tests.Shop"
 
 
 def add_ShopServicer_to_server(servicer: Any, server: Any) -> None:
+    def of_strings(make: Any, method: Any) -> Any:
+        return make(
+            method, request_deserializer=StringValue.FromString, response_serializer=StringValue.SerializeToString
+        )
+
     handlers = {
-        "Greet": grpc.unary_unary_rpc_method_handler(
-            servicer.Greet,
-            request_deserializer=StringValue.FromString,
-            response_serializer=StringValue.SerializeToString,
-        ),
-        "Missing": grpc.unary_unary_rpc_method_handler(
-            servicer.Missing,
-            request_deserializer=StringValue.FromString,
-            response_serializer=StringValue.SerializeToString,
-        ),
+        "Greet": of_strings(grpc.unary_unary_rpc_method_handler, servicer.Greet),
+        "Missing": of_strings(grpc.unary_unary_rpc_method_handler, servicer.Missing),
         "Count": grpc.unary_stream_rpc_method_handler(
             servicer.Count,
             request_deserializer=Int64Value.FromString,
             response_serializer=Int64Value.SerializeToString,
         ),
-        "Collect": grpc.stream_unary_rpc_method_handler(
-            servicer.Collect,
-            request_deserializer=StringValue.FromString,
-            response_serializer=StringValue.SerializeToString,
-        ),
-        "CollectPlainly": grpc.stream_unary_rpc_method_handler(
-            servicer.CollectPlainly,
-            request_deserializer=StringValue.FromString,
-            response_serializer=StringValue.SerializeToString,
-        ),
+        "Collect": of_strings(grpc.stream_unary_rpc_method_handler, servicer.Collect),
+        "CollectPlainly": of_strings(grpc.stream_unary_rpc_method_handler, servicer.CollectPlainly),
         "MissingStream": grpc.stream_unary_rpc_method_handler(servicer.MissingStream),
-        "Talk": grpc.stream_stream_rpc_method_handler(
-            servicer.Talk,
-            request_deserializer=StringValue.FromString,
-            response_serializer=StringValue.SerializeToString,
-        ),
-        "TalkPlainly": grpc.stream_stream_rpc_method_handler(
-            servicer.TalkPlainly,
-            request_deserializer=StringValue.FromString,
-            response_serializer=StringValue.SerializeToString,
-        ),
+        "Talk": of_strings(grpc.stream_stream_rpc_method_handler, servicer.Talk),
+        "TalkPlainly": of_strings(grpc.stream_stream_rpc_method_handler, servicer.TalkPlainly),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(NAME, handlers),))
     server.add_registered_method_handlers(NAME, handlers)

@@ -40,6 +40,13 @@ def test_nothing_is_asked_when_a_dead_node_has_left_nothing() -> None:
     assert estates.rows_came(SECOND, DEAD_NODE, [row(b"late")], [], NODES) == []
 
 
+def test_all_that_live_are_asked_where_one_tells_first_that_is_not_among_them() -> None:
+    estates = Estates()
+    assert estates.rows_came(SECOND, DEAD_NODE, [], [], [HEAD, FIRST]) == [AskRows((HEAD, FIRST), DEAD_NODE)]
+    assert estates.rows_came(HEAD, DEAD_NODE, [], [], [HEAD, FIRST]) == []
+    assert estates.rows_came(FIRST, DEAD_NODE, [], [], [HEAD, FIRST]) == [SettleEstate(DEAD_NODE)]
+
+
 def test_the_process_that_refers_to_the_most_takes_over_what_all_nodes_have_of_it() -> None:
     estates = Estates()
     origin = (9, 3, 1, 100)

@@ -166,8 +166,8 @@ class Requests:
 
     def _describe(self, process: Process, row: dict[str, Any]) -> dict[str, Any]:
         job = self._state.job_of(process)
-        row.update(job_id=job.id if job is not None else 0, node_id=self._node_id)
-        row.update(ip=self._state.home.ip, pid=self._pid_of(process))
+        row.update(job_id=job.id if job is not None else 0, pid=self._pid_of(process))
+        row.update(node_id=self._node_id, ip=self._state.home.ip)
         row["owner_type"] = "DRIVER" if process in self._state.drivers else "WORKER"
         if (worker := row.pop("worker", None)) is not None:
             row["worker_pid"] = self._pid_of((worker[0], worker[1])) or None

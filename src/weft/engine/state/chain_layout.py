@@ -160,8 +160,8 @@ def _next_chain(
     if fresh not in members:
         fresh = None
     if joining is None and fresh is None and spare and len(members) < length:
-        sign = 1 if len(living) > LARGEST_COUNCIL else -1  # see _spread
-        chosen = min(spare, key=lambda name: (sign * load[name], name))
+        fewest_first = len(living) > LARGEST_COUNCIL  # else most first, see _spread
+        chosen = min(spare, key=lambda name: (load[name] if fewest_first else -load[name], name))
         load[chosen] += 1
         joining = Place(chosen, number)
     is_same = (members, joining) == (chain.members, chain.joining)
@@ -169,7 +169,7 @@ def _next_chain(
 
 
 def _spread(chains: tuple[Chain, ...], council: tuple[str, ...], living: list[str], length: int) -> tuple[Chain, ...]:
-    """When all is calm, cut one server out of a chain where another should have its place; who is in fewest joins then.
+    """When all is calm, cut one server out of a chain where another should have its place; `_next_chain` has one join.
 
     Of two servers the one that is not the council must be last everywhere: only so can it go on alone. Of more, first
     heads move, where one heads two chains more than its successor. Then, among many servers, those in the middle, which

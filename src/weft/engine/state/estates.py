@@ -117,7 +117,7 @@ class Estates:
             one = self._open[estate] = _Open(estate, set(everybody))
             out += [AskRows(tuple(other for other in everybody if other != node), estate)]
         if one.round or node not in one.waits_for:
-            return []
+            return out
         for row in rows:
             known = one.rows.get(row.id)
             if known is None or (known.is_pending and not row.is_pending):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -116,22 +116,17 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _stream(self, method: Method, body: bytes, context: Any) -> AsyncIterator[bytes]:
         handle = self._handle(method, context)
         message = decoded(method, body)
-        items = None
-        try:
+        with self._errors_as_refusals(method):
             items = handle.options(stream=True).remote(message)
-            await asyncio.wait_for(items.taken(), self._options.request_timeout_s)
-            while True:
-                try:
-                    item = await asyncio.wait_for(items.__anext__(), self._options.request_timeout_s)
-                except StopAsyncIteration:
-                    return
-                yield self._encoded(method, item)
-        except (GeneratorExit, Refused):
-            raise
-        except BaseException as error:
-            raise self._refusal(method, error) from None
-        finally:
-            if items is not None:
+            try:
+                await asyncio.wait_for(items.taken(), self._options.request_timeout_s)
+                while True:
+                    try:
+                        item = await asyncio.wait_for(items.__anext__(), self._options.request_timeout_s)
+                    except StopAsyncIteration:
+                        return
+                    yield self._encoded(method, item)
+            finally:
                 await items.aclose()
 
     async def _converse(
@@ -139,20 +134,24 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     ) -> AsyncGenerator[bytes, None]:
         handle = self._handle(method, context)
         inbox = self._new_id()
-        talk = None
-        try:
+        with self._errors_as_refusals(method):
             items = handle.options(method_name=TALK, stream=True).remote(method.name, inbox)
             talk = Talk(items, inbox, self._options.request_timeout_s)
-            await talk.begin(method, bodies)
-            async for item in talk:
-                yield self._encoded(method, item)
+            try:
+                await talk.begin(method, bodies)
+                async for item in talk:
+                    yield self._encoded(method, item)
+            finally:
+                await talk.end()
+
+    @contextlib.contextmanager
+    def _errors_as_refusals(self, method: Method) -> Iterator[None]:
+        try:
+            yield
         except (GeneratorExit, Refused):
             raise
         except BaseException as error:
             raise self._refusal(method, error) from None
-        finally:
-            if talk is not None:
-                await talk.end()
 
     def _handle(self, method: Method, context: Any) -> DeploymentHandle:
         """The one to call; the request's context is set."""
