@@ -33,6 +33,7 @@ KEYS = {
     "below zero": np.arange(-20, 20),
     "with holes": np.array([3, 5, 200, 201]),
     "narrow": np.arange(100, 127, dtype=np.int8),
+    "the whole range of a narrow type": np.arange(-128, 128).astype(np.int8),
     "at the end of the range": np.arange(2**63 - 30, 2**63 - 1),
 }
 

@@ -23,7 +23,7 @@ class DenseGroups:
     """The groups of a block. Their keys are those numbers between the smallest and the largest that are there."""
 
     def __init__(self, keys: Array, smallest: int, largest: int, name: Any) -> None:
-        self._codes = (keys - smallest).astype(np.intp, copy=False)
+        self._codes = np.subtract(keys, smallest, dtype=np.intp)  # the difference may not fit the keys' own type
         self._rows = np.bincount(self._codes, minlength=largest - smallest + 1)
         self._is_there = self._rows > 0
         found = np.flatnonzero(self._is_there) + smallest
