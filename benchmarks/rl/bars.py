@@ -1,6 +1,7 @@
 """Does each algorithm reach its bar? Trains the seeds that have no curve yet and writes their curves as JSON.
 
     python benchmarks/rl/bars.py ppo-cartpole --seeds 5
+    python benchmarks/rl/bars.py es-pendulum ars-pendulum --jobs 8    # eight seeds at a time, on cores of their own
     python benchmarks/rl/bars.py --list
 
 A bar is reached when the mean reward of the last `metrics_window` training episodes, and there have been as many,
@@ -15,12 +16,16 @@ import argparse
 import dataclasses
 import json
 import math
+import os
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from cases import BARS, Bar
+from side_by_side import add_options, change, on_own_cores
 
 from weft.rl import get_algorithm
 
@@ -60,31 +65,50 @@ def described(bar: Bar) -> dict[str, Any]:
 def known_runs(name: str, bar: Bar) -> list[dict[str, Any]]:
     """The runs that were made with this bar's settings."""
     path = CURVES / f"{name}.json"
-    if not path.exists():
-        return []
-    kept = json.loads(path.read_text())
-    runs: list[dict[str, Any]] = kept["runs"] if kept["bar"] == described(bar) else []
+    return runs_of(json.loads(path.read_text()) if path.exists() else None, bar)
+
+
+def runs_of(kept: Any, bar: Bar) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = kept["runs"] if kept and kept["bar"] == described(bar) else []
     return runs
 
 
 def keep(name: str, bar: Bar, run: dict[str, Any]) -> None:
     """Add a run to the case's file, beside those that others have added meanwhile."""
-    CURVES.mkdir(exist_ok=True)
-    others = [one for one in known_runs(name, bar) if one["seed"] != run["seed"]]
-    ordered = sorted([*others, run], key=lambda one: one["seed"])
-    (CURVES / f"{name}.json").write_text(json.dumps({"bar": described(bar), "runs": ordered}, allow_nan=False) + "\n")
+
+    def added(kept: Any) -> dict[str, Any]:
+        others = [one for one in runs_of(kept, bar) if one["seed"] != run["seed"]]
+        return {"bar": described(bar), "runs": sorted([*others, run], key=lambda one: one["seed"])}
+
+    change(CURVES / f"{name}.json", added)
 
 
-def train(name: str, bar: Bar, seeds: range, to_the_end: bool, kept: bool) -> None:
-    """Train the seeds that are missing, one after the other."""
+def train(name: str, bar: Bar, seeds: range, to_the_end: bool, kept: bool) -> list[dict[str, Any]]:
+    """Train the seeds that are missing, one after the other; all runs."""
     runs = known_runs(name, bar) if kept else []
-    for seed in sorted(set(seeds) - {one["seed"] for one in runs}):
+    for seed in missing(runs, seeds):
         runs.append(run(bar, seed, to_the_end))
         print(name, {key: value for key, value in runs[-1].items() if key != "curve"}, flush=True)
         if kept:
             keep(name, bar, runs[-1])
-    steps = [one["reached_at"] or math.inf for one in runs]
-    print(f"{name}: median {statistics.median(steps):,} of {bar.timesteps:,} steps to {bar.reward:g}", flush=True)
+    return runs
+
+
+def missing(runs: list[dict[str, Any]], seeds: range) -> list[int]:
+    return sorted(set(seeds) - {one["seed"] for one in runs})
+
+
+def train_at_once(names: list[str], seeds: range, options: argparse.Namespace) -> None:
+    """Each missing seed in a process of its own, several at a time."""
+
+    def work(task: tuple[str, int], cores: str) -> None:
+        name, seed = task
+        command = [sys.executable, __file__, name, "--seeds", "1", "--first-seed", str(seed), "--cores", cores]
+        command += ["--to-the-end"] if options.to_the_end else []
+        subprocess.run(command, check=True)
+
+    tasks = [(name, seed) for name in names for seed in missing(known_runs(name, BARS[name]), seeds)]
+    on_own_cores(tasks, options.jobs, options.cores, work)
 
 
 def main() -> None:
@@ -95,16 +119,26 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--to-the-end", action="store_true", help="go on after the bar, for a whole curve")
     parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="settings to try; nothing is kept")
+    add_options(parser)
     options = parser.parse_args()
+    if options.jobs > 1 and options.set:
+        parser.error("--set keeps nothing, so it is for one at a time: leave --jobs out")
     if options.list:
         for name, bar in BARS.items():
             env = getattr(bar.env, "__name__", bar.env)
             print(f"{name:30} {bar.algorithm} {env}: {bar.reward:g} within {bar.timesteps:,} steps")
         return
-    for name in options.cases or BARS:
+    names = options.cases or list(BARS)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    if options.jobs > 1:
+        train_at_once(names, seeds, options)
+    elif options.cores:
+        os.sched_setaffinity(0, options.cores)
+    for name in names:
         bar = dataclasses.replace(BARS[name], settings={**BARS[name].settings, **options.set})
-        seeds = range(options.first_seed, options.first_seed + options.seeds)
-        train(name, bar, seeds, options.to_the_end, kept=not options.set)
+        runs = train(name, bar, seeds, options.to_the_end, kept=not options.set)
+        steps = [one["reached_at"] or math.inf for one in runs]
+        print(f"{name}: median {statistics.median(steps):,} of {bar.timesteps:,} steps to {bar.reward:g}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,35 @@
-"""Wall-clock time to the bar beside Stable-Baselines3 and RLlib, one after the other on the same machine.
+"""Wall-clock time to the bar beside Stable-Baselines3 and RLlib, one after the other on the same cores.
 
-    python benchmarks/rl/peers.py --sb3-python PATH --rllib-python PATH [--cases ppo-cartpole,...] [--seeds 3]
+    python benchmarks/rl/peers.py --sb3-python PATH --rllib-python PATH [--cases ppo-cartpole,...] [--seeds 5]
+    python benchmarks/rl/peers.py --sb3-python PATH --cores 0-15 --jobs 8    # eight races at a time, two cores each
+    python benchmarks/rl/peers.py --report                                   # the medians of what was run so far
 
 All sides get the same environment and the same network. Stable-Baselines3 uses the settings that its authors published
 for the environment, RLlib those of ours. A run ends when the mean reward of the last `window` training episodes reaches
 the bar; the time is from the start of the process's work (after imports, with JAX's compiling and Ray's start counted)
-to there. JAX and torch get one thread each (NPROC, set_num_threads): for networks of this size more are slower.
+to there. A run that has not reached it when its steps or `--most-seconds` are over counts with the time that it took,
+which is too little, on the others' side, and as endless on ours.
+JAX and torch get one thread each (NPROC, set_num_threads): for networks of this size more are slower.
 `PATH` is a Python with stable-baselines3 or ray[rllib], torch==2.13.0 (CPU) and gymnasium; this file runs itself there.
+Every run is kept in `--results` as soon as it has ended; what is there is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
+
+from side_by_side import add_options, change, on_own_cores
+
+RESULTS = Path(__file__).parent / "races.json"
 
 CASES: dict[str, dict[str, Any]] = {
     "ppo-cartpole": {
@@ -95,18 +106,20 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def run_weft(case: dict[str, Any], seed: int) -> dict[str, Any]:
-    os.environ["NPROC"] = "1"  # read by JAX when its first array is made
+    os.environ.update(NPROC="1", JAX_PLATFORMS="cpu")  # read by JAX when its first array is made
     from weft.rl import get_algorithm
 
     name, settings = case["weft"]
     algorithm_class = get_algorithm(name)
     began = time.perf_counter()
-    result: dict[str, Any] = {"timesteps_total": 0, "episode_reward_mean": float("-inf")}
     with algorithm_class(settings, env=case["env"], seed=seed, metrics_window=case["window"]) as algorithm:
-        while result["timesteps_total"] < case["limit"] and not result["episode_reward_mean"] >= case["bar"]:
+        while True:
             result = algorithm.train()
-    reached = result["episode_reward_mean"] >= case["bar"]
-    return {"seconds": time.perf_counter() - began, "steps": result["timesteps_total"], "reached": bool(reached)}
+            steps, seconds = result["timesteps_total"], time.perf_counter() - began
+            is_full = result["episodes_total"] >= case["window"]
+            reached = is_full and bool(result["episode_reward_mean"] >= case["bar"])
+            if reached or is_over(case, steps, seconds):
+                return {"seconds": seconds, "steps": steps, "reached": reached}
 
 
 def run_sb3(case: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -123,8 +136,8 @@ def run_sb3(case: dict[str, Any], seed: int) -> dict[str, Any]:
 
         def _on_step(self) -> bool:
             recent = [episode["r"] for episode in self.model.ep_info_buffer or []]
-            self.reached = len(recent) >= min(case["window"], 20) and statistics.fmean(recent) >= case["bar"]
-            return not self.reached
+            self.reached = len(recent) >= case["window"] and statistics.fmean(recent) >= case["bar"]
+            return not (self.reached or is_over(case, self.num_timesteps, time.perf_counter() - began))
 
     began = time.perf_counter()
     env = make_vec_env(case["env"], envs, seed=seed)
@@ -161,19 +174,67 @@ def run_rllib(case: dict[str, Any], seed: int) -> dict[str, Any]:
     )
     algorithm = config.build_algo()
     recent: collections.deque[float] = collections.deque(maxlen=case["window"])
-    steps, reward = 0, float("-inf")
-    while steps < case["limit"] and not reward >= case["bar"]:
+    while True:
         found = algorithm.train()["env_runners"]
-        steps = int(found["num_env_steps_sampled_lifetime"])
+        steps, seconds = int(found["num_env_steps_sampled_lifetime"]), time.perf_counter() - began
         returns = found.get("returns", ())
         recent.extend(returns if isinstance(returns, list | tuple) else [returns])  # a single one comes bare
-        reward = statistics.fmean(recent) if recent else float("-inf")
-    seconds = time.perf_counter() - began
-    algorithm.stop()
-    return {"seconds": seconds, "steps": steps, "reached": bool(reward >= case["bar"])}
+        reached = len(recent) >= case["window"] and statistics.fmean(recent) >= case["bar"]
+        if reached or is_over(case, steps, seconds):
+            algorithm.stop()
+            return {"seconds": seconds, "steps": steps, "reached": reached}
+
+
+def is_over(case: dict[str, Any], steps: int, seconds: float) -> bool:
+    return bool(steps >= case["limit"] or seconds >= case["most_seconds"])
 
 
 SIDES = {"weft": run_weft, "sb3": run_sb3, "rllib": run_rllib}
+
+
+def race(name: str, seed: int, pythons: dict[str, str], cores: str, options: argparse.Namespace) -> None:
+    """Each side that is missing, one after the other on the same cores."""
+    for side, python in pythons.items():
+        if side not in CASES[name] or str(seed) in known(options.results).get(name, {}).get(side, {}):
+            continue
+        command = [python, os.path.abspath(__file__), "--one", side, name, str(seed), "--cores", cores]
+        command += ["--most-seconds", str(options.most_seconds)]
+        command += ["--steps", str(options.steps)] if options.steps else []
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found = json.loads(said.splitlines()[-1])
+        change(options.results, lambda kept, side=side, found=found: with_run(kept or {}, name, side, seed, found))
+        print(name, side, "seed", seed, "cores", cores, found, flush=True)
+
+
+def known(results: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
+    return found
+
+
+def with_run(kept: dict[str, Any], name: str, side: str, seed: int, found: dict[str, Any]) -> dict[str, Any]:
+    kept.setdefault(name, {}).setdefault(side, {})[str(seed)] = found
+    return kept
+
+
+def report(name: str, found: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Medians of the seeds that both sides have run."""
+    for side in found.keys() - {"weft"}:
+        seeds = sorted(found["weft"].keys() & found[side].keys())
+        if not seeds:
+            continue
+        ours, others = ([found[who][seed] for seed in seeds] for who in ("weft", side))
+        our_s = statistics.median(run["seconds"] if run["reached"] else math.inf for run in ours)
+        other_s = statistics.median(run["seconds"] for run in others)
+        missed = sum(not run["reached"] for run in others)
+        bound = "over " if 2 * missed >= len(others) else ""
+        rates = [statistics.median(run["steps"] / run["seconds"] for run in runs) for runs in (ours, others)]
+        print(
+            f"{name}, {len(seeds)} seeds: weft {our_s:.1f} s, {side} {bound}{other_s:.1f} s to the bar: "
+            f"{bound}{other_s / our_s:.1f}x (at least {CASES[name]['at_least'][side]:g}x); "
+            f"steps/s {rates[0]:.0f} and {rates[1]:.0f}; "
+            f"missed the bar: {sum(not run['reached'] for run in ours)} and {missed}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -181,43 +242,31 @@ def main() -> None:
     parser.add_argument("--sb3-python", metavar="PATH")
     parser.add_argument("--rllib-python", metavar="PATH")
     parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="only so many steps a run, to compare steps a second")
+    parser.add_argument("--most-seconds", type=float, default=math.inf, help="end a run that takes longer")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where runs are kept (%(default)s)")
+    parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--one", nargs=3, metavar=("SIDE", "CASE", "SEED"), help=argparse.SUPPRESS)
+    add_options(parser)
     options = parser.parse_args()
     if options.one:
+        if options.cores:
+            os.sched_setaffinity(0, options.cores)
         side, name, seed = options.one
-        case = {**CASES[name], "limit": options.steps or CASES[name]["limit"]}
+        case = {**CASES[name], "most_seconds": options.most_seconds, "limit": options.steps or CASES[name]["limit"]}
         print(json.dumps(SIDES[side](case, int(seed))))
         return
-    pythons = {"weft": sys.executable, "sb3": options.sb3_python, "rllib": options.rllib_python}
-    if not options.sb3_python and not options.rllib_python:
-        parser.error("--sb3-python or --rllib-python is needed")
-    for name in options.cases.split(","):
-        sides = {side: python for side, python in pythons.items() if python and side in CASES[name]}
-        found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
-        for seed in range(1, options.seeds + 1):
-            for side, python in sides.items():
-                command = [python, os.path.abspath(__file__), "--one", side, name, str(seed)]
-                command += ["--steps", str(options.steps)] if options.steps else []
-                said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-                found[side].append(json.loads(said.splitlines()[-1]))
-                print(name, side, found[side][-1], flush=True)
-        report(name, found)
-
-
-def report(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
-    """Medians; a run that did not reach the bar counts with all the time it took, which is too little."""
-    medians = {side: statistics.median(run["seconds"] for run in runs) for side, runs in found.items()}
-    rates = {side: statistics.median(run["steps"] / run["seconds"] for run in runs) for side, runs in found.items()}
-    missed = {side: sum(not run["reached"] for run in runs) for side, runs in found.items()}
-    for side in found.keys() - {"weft"}:
-        print(
-            f"{name}: weft {medians['weft']:.1f} s, {side} {medians[side]:.1f} s to the bar: "
-            f"{medians[side] / medians['weft']:.1f}x (at least {CASES[name]['at_least'][side]:g}x); "
-            f"steps/s {rates['weft']:.0f} and {rates[side]:.0f}; runs that missed the bar {missed}",
-            flush=True,
-        )
+    names = options.cases.split(",")
+    if not options.report:
+        given = {"weft": sys.executable, "sb3": options.sb3_python, "rllib": options.rllib_python}
+        pythons = {side: python for side, python in given.items() if python}
+        if len(pythons) == 1:
+            parser.error("--sb3-python or --rllib-python is needed")
+        tasks = [(name, seed) for seed in range(1, options.seeds + 1) for name in names]
+        on_own_cores(tasks, options.jobs, options.cores, lambda task, cores: race(*task, pythons, cores, options))
+    for name in names:
+        report(name, known(options.results).get(name, {}))
 
 
 if __name__ == "__main__":
