@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from frames import ROWS, assert_same, made, plain
 
 import weft
 import weft.pandas as pd
+from weft.pandas.partition import WeftPartition
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
 
@@ -90,6 +92,42 @@ def test_an_operation_gives_what_pandas_gives(name: str) -> None:
     operation = OPERATIONS[name]
     theirs = made()
     assert_same(operation(pd, pd.DataFrame(theirs)), operation(pandas, theirs))
+
+
+# Not those through an accessor (`str`, `cat`): it holds its series, and the series keeps it, in Modin as in pandas.
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a filter", "a sum", "fillna", "grouped sizes", "a grouped aggregation", "a sort", "a merge", "a query"),
+        *("an outer merge", "an apply by row", "labels of a filter reset", "columns that are renamed", "concat"),
+    ],
+)
+@pytest.mark.filterwarnings("default::UserWarning:modin", "ignore::FutureWarning", "ignore:.*efaulting to pandas")
+def test_a_dropped_result_frees_its_blocks_without_the_garbage_collector(name: str) -> None:
+    operation, frame = OPERATIONS[name], pd.DataFrame(made())
+    operation(pd, frame)  # what the frame itself learns by it is there from now on
+    gc.collect()
+    before = _living_blocks()
+    gc.disable()
+    try:
+        result = operation(pd, frame)
+        if hasattr(result, "_query_compiler"):
+            result._query_compiler.execute()
+        del result
+        assert _living_blocks() == before
+    finally:
+        gc.enable()
+
+
+def _living_blocks() -> int:
+    return sum(type(thing) is WeftPartition for thing in gc.get_objects())
+
+
+def test_types_of_a_frame_are_known_after_its_columns_were_renamed() -> None:
+    """They are computed late, from a twin of the frame, which must see the new names."""
+    frame = pd.DataFrame(made())[["key", "price"]].apply(lambda column: column * 2)
+    frame.columns = ["k", "p"]
+    assert frame.dtypes.to_dict() == {"k": np.dtype("int64"), "p": np.dtype("float64")}
 
 
 def test_a_frame_is_cut_into_blocks_that_live_in_object_memory() -> None:

@@ -1,4 +1,9 @@
-"""Modin's frame over blocks in Weft's object memory."""
+"""Modin's frame over blocks in Weft's object memory.
+
+A frame that is dropped frees its blocks at once. Modin's own are kept until Python's garbage collector runs, because
+labels and types that nobody has looked at yet are computed from the frame that holds them. Here no cache holds its own
+frame: labels are computed from the `Blocks`, types from a twin that has all of the frame but its types.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from modin.core.dataframe.pandas.dataframe.dataframe import PandasDataframe
+from modin.core.dataframe.pandas.metadata import DtypesDescriptor, ModinDtypes, ModinIndex
 
 from weft.pandas.calls import labelled
 from weft.pandas.partitions import WeftPartitions
@@ -16,15 +22,79 @@ from weft.pandas.registration import NAME, register
 register()
 
 
-class WeftFrame(PandasDataframe):
+class Blocks:
+    """The blocks that a frame has now, for those who must not hold the frame."""
+
+    __slots__ = ("grid",)
+
+    def __init__(self, grid: Any) -> None:
+        self.grid = grid
+
+    def row_lengths(self) -> list[int]:
+        return [block.length() for block in self.grid[:, 0]] if self.grid.size else []
+
+    def _compute_axis_labels_and_lengths(self, axis: int) -> tuple[Any, list[int]]:
+        """Under the name by which Modin's caches call a frame."""
+        labels, of_blocks = WeftPartitions.get_indices(axis, self.grid)
+        return labels, list(map(len, of_blocks))
+
+
+class _TypesApart:
+    """Types of columns in a place of their own: all else of a frame is in its __dict__, which a twin shares."""
+
+    __slots__ = ("_dtypes",)
+
+
+class WeftFrame(_TypesApart, PandasDataframe):
     _partition_mgr_cls = WeftPartitions
-    _partitions: Any
+    blocks: Blocks
+    _dtypes: Any
+    _columns_cache: Any
     _deferred_index: bool
     _deferred_column: bool
 
     @property
     def engine(self) -> str:
         return NAME
+
+    @property
+    def _partitions(self) -> Any:
+        return self.blocks.grid
+
+    @_partitions.setter
+    def _partitions(self, grid: Any) -> None:
+        if "blocks" in self.__dict__:
+            self.blocks.grid = grid
+        else:
+            self.blocks = Blocks(grid)
+
+    def set_index_cache(self, index: Any) -> None:
+        self._index_cache = self._labels(index, axis=0)
+
+    def set_columns_cache(self, columns: Any) -> None:
+        self._columns_cache = self._labels(columns, axis=1)
+
+    def _labels(self, labels: Any, axis: int) -> ModinIndex:
+        """Those given, or the blocks' own when they are asked for."""
+        given = labels if labels is None or isinstance(labels, ModinIndex) else ModinIndex(labels)
+        return (ModinIndex(axis=axis) if given is None else given).maybe_specify_new_frame_ref(self.blocks, axis)
+
+    def set_dtypes_cache(self, dtypes: Any) -> None:
+        if dtypes is None and self.has_materialized_columns:
+            try:
+                dtypes = ModinDtypes(DtypesDescriptor(cols_with_unknown_dtypes=self.columns.tolist()))
+            except NotImplementedError:  # several columns of one name
+                dtypes = None
+        if dtypes is not None and not isinstance(dtypes, ModinDtypes):
+            dtypes = ModinDtypes(dtypes)
+        self._dtypes = None if dtypes is None else dtypes.maybe_specify_new_frame_ref(self._twin())
+
+    def _twin(self) -> WeftFrame:
+        """The same frame, now and later, but for its types."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__ = self.__dict__
+        twin._dtypes = None
+        return twin
 
     def support_materialization_in_worker_process(self) -> bool:
         """A worker may get the blocks of a frame that it was sent: it gives its CPU back while it waits."""

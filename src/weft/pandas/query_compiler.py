@@ -55,7 +55,8 @@ class WeftQueryCompiler(PandasQueryCompiler):
             reset: WeftQueryCompiler = super().reset_index(**kwargs)
             return reset
         frame = self._modin_frame.copy()
-        frame.set_index_cache(ModinIndex(lambda: _numbered(frame.row_lengths), axis=0))
+        blocks = frame.blocks
+        frame.set_index_cache(ModinIndex(lambda: _numbered(blocks.row_lengths()), axis=0))
         frame.synchronize_labels(axis=0)
         return type(self)(frame)
 
