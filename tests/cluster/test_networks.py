@@ -185,6 +185,26 @@ def test_calls_end_when_only_the_link_to_the_actors_node_breaks_and_go_on_later(
     assert all(node["Alive"] for node in weft.nodes())
 
 
+def test_the_head_lets_one_of_two_nodes_go_that_have_lost_each_other(cluster: Cluster, network: Network) -> None:
+    """What the other one wanted of it passes on, as from any dead node; nobody waits for ever."""
+    goes = cluster.add_node(num_cpus=1, resources={"farther": 10}, place=network.add_place())
+    counter = Counter.options(resources={"farther": 1}, num_cpus=0, max_restarts=0).remote()
+    caller = Caller.options(**FAR, num_cpus=0, max_concurrency=2).remote(counter)
+    assert weft.get(caller.add.remote(), timeout=60) == 1
+    lent = weft.get(counter.lend.remote(), timeout=60)
+    here, there = network.places
+    here.lose(there)
+    reading, calling = caller.read.remote(lent), caller.add.remote()  # what both need is out of reach
+    with pytest.raises(weft.exceptions.ActorUnavailableError, match="link to the actor's node broke"):
+        weft.get(calling, timeout=60)
+    wait_until(lambda: not goes.is_alive(), timeout_s=60)  # the younger one, and no driver is attached to it
+    assert "takes this node for dead: it has lost node 1, and one of the two had to go" in goes.log()
+    assert weft.get(reading, timeout=60) == 1, "its owner's node is dead, and the driver has a ref"
+    with pytest.raises(weft.exceptions.ActorDiedError):
+        weft.get(caller.add.remote(), timeout=60)
+    assert sorted(node["Alive"] for node in weft.nodes()) == [False, True, True]
+
+
 def test_another_node_takes_over_from_a_head_on_an_encrypted_network(network: Network) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "host": network.address})
     try:

@@ -19,6 +19,7 @@ FOUND = {
     163: "a daemon raised: the wishes of a job's processes on other nodes outlived the job",
     1145: "leases were asked for where there was no link, and taken for asked when there was one again",
     1725: "a node that could not be reached while another joined was never linked to it",
+    20711: "the head let one of two nodes go that had lost each other, and forgot what the other had told of it",
 }
 """Seeds that once broke an invariant, and what was wrong."""
 
@@ -126,3 +127,22 @@ def test_a_broken_invariant_is_told_with_how_to_replay_it(
         assert __main__.main() == 1
     said = capsys.readouterr().out
     assert "SIM-5" in said and "replay with: python -m weft.testing.simulate --seeds " in said
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_head_that_lets_one_of_two_nodes_go_stays_head(seed: int) -> None:
+    """They have lost each other for good, and both reach the head: the one that goes does not claim its place."""
+    simulation = Simulation(Plan(nodes=3, seed=seed))
+
+    def cut(made: Simulation) -> None:
+        made.has_faults, made.faults_end = True, 60.0
+        one, other = (node.address for node in made.nodes[1:])
+        made.clock.after(10.0, made.network.cut, one, other)
+
+    simulation.run(lambda made: WORKLOADS["actors"](made, Scale(50)), [cut])
+    assert not simulation.broken, simulation.broken[0]
+    head, stays = simulation.up()
+    assert (head.number, stays.number) == (0, 1)
+    assert head.shell.heading.is_serving and head.shell.heading.state.epoch == 1
+    (gone,) = (node for node in simulation.nodes if not node.is_up)
+    assert gone.shell.error.startswith("the head of the cluster ")

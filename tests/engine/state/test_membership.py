@@ -14,6 +14,7 @@ from weft.engine.state.membership import (
     HEAD_SILENCE_S,
     JOIN_TRIES,
     JOIN_WAIT_S,
+    KNOCK_S,
     REFUSED,
     SILENCE_S,
     MembershipState,
@@ -219,6 +220,27 @@ def test_a_head_that_still_listens_has_let_go_of_the_node() -> None:
     state, _ = joiner(1)
     state.link_closed(1, "reset", 1.0)
     assert isinstance(state.link_ready(2, 0, 1.1)[0], do.Lost)
+
+
+def test_a_head_that_has_closed_a_link_may_live_until_its_machine_says_otherwise() -> None:
+    state, _ = joiner(1)
+    state.link_closed(1, "the other node closed the connection", 1.0)
+    assert state.head_may_answer(1.0 + KNOCK_S / 2) and not state.head_may_answer(1.0 + KNOCK_S)
+    state.connect_failed(0, REFUSED, 1.1)
+    assert not state.head_may_answer(1.1)
+    silent, _ = joiner(1)
+    closed = [one for one in silent.beat(HEAD_SILENCE_S + 1) if isinstance(one, do.Close)]
+    assert closed and silent.link_closed(closed[0].link, closed[0].reason, HEAD_SILENCE_S + 1)
+    assert not silent.head_may_answer(HEAD_SILENCE_S + 1), "who has said nothing for long will not say more"
+
+
+def test_a_node_that_the_head_lets_go_is_told_so_before_the_link_is_closed() -> None:
+    state, (other, _) = head(), joiner(1)
+    admit(state, 1)
+    send, close = state.let_go(1, "one of the two had to go")
+    assert isinstance(send, do.Send) and close == do.Close(1, "one of the two had to go")
+    (lost,) = other.received(1, send.message, 1.0)
+    assert lost == do.Lost("the head of the cluster takes this node for dead: one of the two had to go")
 
 
 def test_a_node_joins_at_whichever_node_it_knows() -> None:

@@ -257,15 +257,19 @@ class EstatesShell:
                 heading.hold(lambda: self._rows_came(node, message))
             return
         estate = message.estate
-        if estate[0] in self._shell.members.links:  # this node has not noticed yet; or only a link is lost
+        links = self._shell.members.links
+        if estate[0] in links:  # this node has not noticed yet; or only a link is lost
             if (node, estate[0]) in self._found:
                 self._found.discard((node, estate[0]))
                 self._shell.members.send(node, lm.EstateSettled(estate, []))
-            elif doubts:
+                return
+            if doubts:
                 self._daemon.loop.call_later(DOUBT_S, lambda: self._rows_came(node, message, doubts - 1))
-            elif node in self._shell.members.links:
+                return
+            if node in links:
                 self._part(node, estate[0])
-            return
+            if estate[0] in links:  # it is the other one that goes
+                return
         if (how := self._state.settled(estate)) is not None:
             settled = lm.EstateSettled(estate, [], how.adopter, list(how.moved))
             if node == self._shell.names.number:
@@ -286,7 +290,7 @@ class EstatesShell:
         has_drivers = {names.to_global(job.driver)[0] for job in jobs if job.is_driver_alive}
         goes = max(one, other, key=lambda node: (node not in has_drivers, node))
         stays = one + other - goes
-        self._shell.members.links[goes].close(f"it has lost node {stays}, and one of the two had to go")
+        self._shell.members.let_go(goes, f"it has lost node {stays}, and one of the two had to go")
 
     def _carry(self, instructions: list[Instruction]) -> None:
         for one in instructions:

@@ -181,11 +181,12 @@ class Heading:
             return
         if self._timer is not None:
             self._timer.cancel()
-        heard = self._shell.members.heard()
-        others_hear = any(self._shell.reporting.hears_head.get(number, False) for number in heard)
-        turn = sum(number < self._shell.members.own.number for number in heard)
-        is_cut_off = self._shell.members.is_cut_off
-        self._carry(self.state.beat(others_hear, turn, self._loop.now(), is_cut_off))
+        members = self._shell.members
+        heard = members.heard()
+        is_heard = members.head_may_answer or any(self._shell.reporting.hears_head.get(one, False) for one in heard)
+        turn = sum(number < members.own.number for number in heard)
+        is_cut_off = members.is_cut_off and not members.head_may_answer
+        self._carry(self.state.beat(is_heard, turn, self._loop.now(), is_cut_off))
         if self._has_no_hope():
             text = f"the head of the cluster is gone ({self._loss}), and too little of the control store is left"
             self._shell.lost(f"{text} to follow it")

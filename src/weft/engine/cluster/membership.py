@@ -93,6 +93,11 @@ class Membership:
         """Whether it hears so few that it had better end."""
         return self.state.is_cut_off(self._loop.now())
 
+    @property
+    def head_may_answer(self) -> bool:
+        """Whether it is not known yet if the head that was lost is dead."""
+        return self.state.head_may_answer(self._loop.now())
+
     def heard(self) -> list[int]:
         """The nodes that are linked and from which something came lately."""
         return self.state.heard(self._loop.now())
@@ -117,6 +122,10 @@ class Membership:
             return False
         link.send(message)
         return True
+
+    def let_go(self, number: int, reason: str) -> None:
+        """On the head: have that node end."""
+        self._carry_out(self.state.let_go(number, reason))
 
     def broadcast(self, message: lm.AnyMessage) -> None:
         for link in list(self.links.values()):

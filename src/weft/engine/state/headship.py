@@ -12,7 +12,8 @@ rests when its lease is over. Who is cut off from most nodes then ends soon, so 
 majority starts it again, unless the store answers: its majority decides which side goes on, and may be with fewer
 nodes. Whatever else has no head for `HEADLESS_S` ends, too.
 
-A node that has lost the head but is linked to others that hear it does not claim: only its own link may be broken.
+A node that has lost the head but is linked to others that hear it does not claim: only its own link may be broken. Nor
+does one whose link the head has closed, before it knows whether the head is dead or has let go of it (`membership`).
 
     FOLLOWING -> HEADLESS -> CLAIMING -> WON -> ACTING <-> RESTING
         ^-----------'-----------'         (another one has won: HEADLESS until that one is heard)
@@ -193,8 +194,9 @@ class Headship:
 
     # ---- time ----
 
-    def beat(self, others_hear: bool, turn: int, now: float, is_cut_off: bool = False) -> list[Instruction]:
-        """To be called each `BEAT_S`. `turn`: how many candidates that live have smaller numbers."""
+    def beat(self, is_heard: bool, turn: int, now: float, is_cut_off: bool = False) -> list[Instruction]:
+        """To be called each `BEAT_S`. `is_heard`: the head that this node has lost may live. `turn`: how many
+        candidates that live have smaller numbers."""
         is_resting = self.role in (Role.ACTING, Role.RESTING) and now >= self._lease_until
         if is_cut_off and (is_resting or self._is_without_store(now)):
             return self._end("this node is cut off from the cluster: it hears neither its head nor most of its nodes")
@@ -202,7 +204,7 @@ class Headship:
             return self._end(f"the cluster has had no head for {HEADLESS_S:g} s that could be reached from here")
         if self.role is Role.HEADLESS:
             is_due = now >= self._lost_at + self._patience + turn * STAGGER_S
-            if is_due and self.can_claim and not others_hear:
+            if is_due and self.can_claim and not is_heard:
                 self.role = Role.CLAIMING
                 return [Claim(self.epoch + 1, now)]
         elif (self.role is Role.WON and now >= self._acts_at) or (

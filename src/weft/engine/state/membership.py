@@ -9,7 +9,8 @@ others, and they let go of that node too. The head's own silence costs all of th
 `HEAD_SILENCE_S` only. Two nodes that lost only the link between them are linked again by the
 younger one, as long as the head has both for alive. Whoever loses the head itself knocks at its port: a machine
 that says that nobody listens there makes its death certain, and a head that answers has let go of this node, which
-ends. A head that is asked to end says that it hands over, which is as certain. What follows is `headship`'s affair.
+ends. Where the head's end of the link was closed, one of the two comes soon, and nobody takes over before. A head
+that is asked to end says that it hands over, which is as certain. What follows is `headship`'s affair.
 
 A node that is *cut off* (for `CUT_OFF_S` it has heard neither the head nor half of the nodes) ends before the others
 give it up: what they then start again does not run twice. Time in which this node itself stood still is nobody's
@@ -63,6 +64,8 @@ FOUNDER = 0
 """The number of the node that began the cluster."""
 ENTRY = -1
 """Stands for the node at which this one joins, until that has said who it is."""
+KNOCK_S = 2.0
+"""A head that has closed a link answers a knock within so long, or its machine does."""
 REFUSED = "Connection refused"
 """In the reason when a machine says that nobody listens there."""
 
@@ -179,6 +182,8 @@ class MembershipState:
         """The head has said that it acts no more."""
         self._knocking: int | None = None
         """The head that was lost, while its machine is asked whether it still listens."""
+        self._answers_until = -math.inf
+        """So long the head that was lost may still say that it lives."""
         self._joins_at = math.inf
         """Then it is in, whoever has not answered."""
         self._silent: set[int] = set()
@@ -227,6 +232,7 @@ class MembershipState:
         if number == self._knocking:
             if REFUSED in reason:
                 self._silent.discard(number)
+                self._answers_until = -math.inf
             else:  # one that is just being killed may still accept: it is asked again
                 self._again_at[number] = now
             return [HeadLost(reason, REFUSED in reason)]
@@ -344,6 +350,12 @@ class MembershipState:
         else:
             out.append(Lost(f"the cluster's head can not be found: {JOIN_TRIES} nodes in a row have named another"))
 
+    def let_go(self, number: int, reason: str) -> list[Instruction]:
+        """On the head: that node is to end, though it lives. It is told so: else it would take the head for dead."""
+        row = msgspec.structs.replace(self.members[number], is_alive=False, death=reason)
+        link = self._in_use[number]
+        return [Send(link, Members(number, [row], self.own.number, self.epoch)), Close(link, reason)]
+
     def _bury(self, number: int, reason: str, out: list[Instruction]) -> None:
         """On the head: that node is dead, for all."""
         member = self.members.get(number)
@@ -365,6 +377,7 @@ class MembershipState:
         if self._knocking is not None:
             self._again_at.pop(self._knocking, None)
             self._knocking = None
+            self._answers_until = -math.inf
 
     def took_over(self, rows: Sequence[Member], epoch: int) -> list[Instruction]:
         """This node is the head now; the rows are those of the control store. Who is not linked to it is dead."""
@@ -424,6 +437,7 @@ class MembershipState:
                 self._has_resigned = False
                 return [NodeGone(number, reason), HeadLost(reason, True)]
             self._knocking = number
+            self._answers_until = -math.inf if number in self._silent else now + KNOCK_S
             return [NodeGone(number, reason), HeadLost(reason, False), Connect(number, member.address)]
         elif number == self.head:
             return [Lost(f"the head of the cluster is gone: {reason}")]
@@ -467,6 +481,10 @@ class MembershipState:
         heard = len(self.heard(now, CUT_OFF_S))
         silent = len(self._in_use) - heard + len(self._silent - self._in_use.keys())
         return silent > 0 and (heard == 0 or silent > heard + 1)
+
+    def head_may_answer(self, now: float) -> bool:
+        """Whether the head that was lost has closed the link, and has not been asked for long whether it lives."""
+        return now < self._answers_until
 
     def heard(self, now: float, within_s: float = RECENT_S) -> list[int]:
         """The nodes that are linked and from which something came lately."""

@@ -82,6 +82,10 @@ class ActorCalls(Executor):
         link = run.bunch.actor
         if link is None or run not in link.flight:
             return  # its incarnation was given up
+        known = max(0, run.first - first)  # an incarnation that died had answered these, and its answer came late
+        first, count = first + known, count - known
+        if count <= 0:
+            return
         run.first += count
         run.count -= count
         if not run.count:
