@@ -152,9 +152,10 @@ $(venv)-peers/.installed: Makefile pyproject.toml
 	@$(venv)-peers/bin/python -m pip install -qq --disable-pip-version-check ray==$(RAY_VERSION) --group peers
 	@touch $@
 
+# PEERS_PYTHON names interpreters that have the peers already, instead of an environment that is made here.
 .PHONY: scoreboard
-scoreboard: build $(venv)-peers/.installed  ## Weft beside its peers, and docs/scoreboard.md; SECTIONS='engine,pools' SHORT=1
-	@$(python) benchmarks/scoreboard.py --peers-python $(abspath $(venv)-peers/bin/python) \
+scoreboard: build $(if $(PEERS_PYTHON),,$(venv)-peers/.installed)  ## Weft beside its peers, and docs/scoreboard.md; SECTIONS='engine,pools' SHORT=1
+	@$(python) benchmarks/scoreboard.py --peers-python $(or $(PEERS_PYTHON),$(abspath $(venv)-peers/bin/python)) \
 		$(if $(SECTIONS),--sections $(SECTIONS)) $(if $(SHORT),--short)
 
 .PHONY: fuzz

@@ -211,15 +211,19 @@ def ray_cases(folder: Path) -> Cases:
     }
 
 
-def measure(engine: str, case: str, folder: Path, rounds: int) -> dict[str, Any]:
-    """In a process of its own."""
+def measure(engine: str, names: list[str], folder: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """By case; in a process of its own."""
     cases: Cases = globals()[f"{engine}_cases"](folder)
     if engine in ("weft", "ray"):
         cases["scan"]()  # workers import what they need
+    return {name: times(cases[name], rounds) for name in names}
+
+
+def times(run: Callable[[], Any], rounds: int) -> dict[str, list[float]]:
     seconds, cpu_seconds = [], []
     for _ in range(rounds):
         begun, cpu_begun = time.perf_counter(), cpu_time_s()
-        result = cases[case]()
+        result = run()
         seconds.append(time.perf_counter() - begun)
         cpu_seconds.append(cpu_time_s() - cpu_begun)
         del result
@@ -249,7 +253,7 @@ def run_child(options: argparse.Namespace, folder: Path, engine: str, case: str)
         return {"seconds": [float("inf")], "cpu_seconds": [float("inf")]}
     for line in reversed(done.stdout.splitlines()):
         if line.startswith("{"):
-            found: dict[str, Any] = json.loads(line)
+            found: dict[str, Any] = json.loads(line)[case]
             return found
     print(f"{engine} failed at {case}: {done.stderr[-800:]}", file=sys.stderr)
     return FAILED
@@ -265,10 +269,11 @@ def main() -> None:
     parser.add_argument("--other-python")
     parser.add_argument("--ray-python")
     parser.add_argument("--timeout-s", type=float, default=300)
-    parser.add_argument("--child", nargs=2)
+    parser.add_argument("--child", nargs=2, metavar=("ENGINE", "CASES"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print("\n" + json.dumps(measure(*options.child, options.folder, options.rounds)), flush=True)
+        engine, names = options.child
+        print("\n" + json.dumps(measure(engine, names.split(","), options.folder, options.rounds)), flush=True)
         return
     from data_sets import generate
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 ROUND_S = 1.0
+"""How long a round of a rate takes; `--round-s` says it anew."""
 ROUNDS_A_CASE = 3
 PEER_TIMEOUT_S = 900
 ARRAY_BYTES = 100 << 20
@@ -250,7 +251,7 @@ def measure(package: str, wanted: set[str], cpus: int) -> dict[str, float]:
 
 def measure_elsewhere(package: str, python: str, cases: str, cpus: int) -> dict[str, float]:
     """`measure` in a fresh interpreter of its own; everything it started is ended with it."""
-    command = [python, __file__, "--measure", package, "--cases", cases, "--cpus", str(cpus)]
+    command = [python, __file__, "--measure", package, "--cases", cases, "--cpus", str(cpus), "--round-s", str(ROUND_S)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
         try:
             output, _ = child.communicate(timeout=PEER_TIMEOUT_S)
@@ -355,6 +356,7 @@ def main() -> None:
     parser.add_argument("--cases", default="", help=f"some of {', '.join(CASES)}; all when empty")
     parser.add_argument("--rounds", type=int, default=1, help="interleaved runs of each side; the best counts")
     parser.add_argument("--cpus", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--round-s", type=float, default=ROUND_S, help="seconds of each round of a rate")
     parser.add_argument("--no-limit", action="store_true", help="leave the ring limit out")
     parser.add_argument("--json", default="", help="also write the figures to this file")
     parser.add_argument("--measure", default="", metavar="PACKAGE", help="one side, here; prints its figures as JSON")
@@ -364,6 +366,7 @@ def main() -> None:
         parser.error(
             f"unknown cases {sorted(unknown)}; import_s, init_s, first_task_s and shutdown_s are always measured"
         )
+    globals()["ROUND_S"] = args.round_s
     if args.measure:
         print(MARK + json.dumps(measure(args.measure, wanted, args.cpus)))
     else:

@@ -99,6 +99,15 @@ def loky(cpus: int) -> Iterator[RunMany]:
 
 
 @contextmanager
+def joblib(cpus: int) -> Iterator[RunMany]:
+    """The same workers as its users reach them: it puts several calls into one message by itself."""
+    from joblib import Parallel, delayed
+
+    with Parallel(n_jobs=cpus) as parallel:
+        yield lambda count: parallel(delayed(nothing)() for _ in range(count))
+
+
+@contextmanager
 def mpi(cpus: int) -> Iterator[RunMany]:
     """The executor of MPI for Python: its workers are ranks, started by `mpiexec -n N python -m mpi4py.futures`."""
     from mpi4py.futures import MPIPoolExecutor
@@ -114,6 +123,7 @@ CONTENDERS = {
     "pool_apply_async": pool_apply_async,
     "dask": dask,
     "loky": loky,
+    "joblib": joblib,
     "mpi": mpi,
 }
 

@@ -1,11 +1,13 @@
 """Weft beside what people would use instead, in one run on one machine, losses shown.
 
-    python benchmarks/scoreboard.py --peers-python .venv-peers/bin/python [--short] [--sections engine,pools]
-    python benchmarks/scoreboard.py --page          only the page, of the figures that are there
+    python benchmarks/scoreboard.py --peers-python .venv-peers/bin/python     [--sections engine,pools] [--minutes 13]
+    python benchmarks/scoreboard.py --short          one round of small sizes: to see that it works
+    python benchmarks/scoreboard.py --page           measure nothing, make the page of the figures that are there
 
-The cases are those of the other files here. Figures go to benchmarks/scoreboard.json, a section at a time, and from
-there to docs/scoreboard.md with its bars: nothing on the page is written by hand. Sides take turns, one process of its
-own each; the best of the rounds counts. What failed says so.
+A round is one measurement of every contender of every section, one at a time, each in a process of its own that is
+ended when it takes too long. The first round is always made; more follow while there is time, and medians count. What
+was measured is kept at once in build/scoreboard, so that a run that was interrupted goes on where it was. At the end it
+goes to benchmarks/scoreboard.json, and from there to docs/scoreboard.md. What failed or is not installed says so there.
 """
 
 from __future__ import annotations
@@ -14,394 +16,224 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import platform
-import statistics
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+
+import psutil
+from scoreboard_cases import SECTIONS, Contender, Setting, contender
 
 HERE = Path(__file__).resolve().parent
 FIGURES = HERE / "scoreboard.json"
-DOCS = HERE.parent / "docs"
-IMAGES = DOCS / "images" / "scoreboard"
-PEER_TIMEOUT_S = 1800
-STEPS = 1_200  # of a search, all workers together
-WEFT = "Weft"
+FOLDER = HERE.parent / "build" / "scoreboard"
+ROUNDS = 3
+LIMIT_S = 150.0
+"""For one round of one contender, several times what the slowest takes on a quiet machine."""
+KEPT_S = 3 * 3600.0
+"""An interrupted run that is older than this is begun anew."""
+LAST = "figures: "
 
 
-def reason(error: Exception) -> str:
-    """Why there is no figure, for the page: no paths of this machine, which the error itself is full of."""
-    if isinstance(error, subprocess.CalledProcessError):
-        return f"its process ended with status {error.returncode}"
-    if isinstance(error, subprocess.TimeoutExpired):
-        return "it took longer than its time limit"
-    return "its process gave no figure" if isinstance(error, KeyError) else type(error).__name__
+# ---- who is there ------------------------------------------------------------------------------------
+
+
+def versions(python: str) -> dict[str, str]:
+    """The distributions that an interpreter has, of those that somebody needs."""
+    wanted = sorted({name for section in SECTIONS.values() for one in section.contenders for name in one.needs})
+    program = f"""
+import importlib.metadata, json
+found = {{}}
+for name in {wanted!r}:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+    return dict(json.loads(subprocess.run([python, "-c", program], check=True, capture_output=True).stdout))
+
+
+def interpreter(one: Contender, pythons: dict[str, dict[str, str]]) -> str | None:
+    """The first that has all that a contender needs."""
+    return next((python for python, has in pythons.items() if all(name in has for name in one.needs)), None)
+
+
+# ---- one run, which may be interrupted ---------------------------------------------------------------
 
 
 @dataclasses.dataclass
-class Case:
-    """One workload; a contender without a figure has a reason."""
+class Measurement:
+    """One round of one contender: figures, or why there are none."""
 
-    name: str
-    unit: str
-    less_is_better: bool = False
+    section: str
+    contender: str
+    round: int
+    seconds: float
+    load: float
+    version: str = ""
     figures: dict[str, float] = dataclasses.field(default_factory=dict)
-    failed: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def add(self, contender: str, measure: Callable[[], float]) -> None:
-        """The better one of this and what is there."""
-        try:
-            value = float(measure())
-        except Exception as error:
-            print(f"{contender}, {self.name}: {error!r}", file=sys.stderr)
-            self.failed[contender] = reason(error)
-            return
-        if not math.isfinite(value):
-            self.failed[contender] = "it failed, or took longer than its time limit"
-            return
-        better = min if self.less_is_better else max
-        self.figures[contender] = better(self.figures.get(contender, value), value)
-        self.failed.pop(contender, None)
-
-    def speed(self, contender: str) -> float:
-        """Times as fast as Weft; more than 1 is a loss."""
-        ours, theirs = self.figures[WEFT], self.figures[contender]
-        return ours / theirs if self.less_is_better else theirs / ours
+    failed: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Run:
-    """What all sections are told."""
-
-    peers: str
-    rounds: int
     short: bool
+    pythons: dict[str, dict[str, str]]
+    """Interpreters and what they have, in the order of preference."""
+    budget_s: float
+    done: list[Measurement] = dataclasses.field(default_factory=list)
 
+    @property
+    def spent_s(self) -> float:
+        return sum(one.seconds for one in self.done)
 
-# ---- sections: each gives its cases ------------------------------------------------------------------
+    def due(self, sections: list[str], rounds: int) -> Iterator[tuple[str, Contender, int]]:
+        """What is to be measured next, until rounds or time are used up; a contender that failed has no more rounds."""
+        for number in range(rounds):
+            for name in sections:
+                for one in SECTIONS[name].contenders:
+                    before = [made for made in self.done if (made.section, made.contender) == (name, one.name)]
+                    if any(made.failed or made.round == number for made in before):
+                        continue
+                    if before and self.spent_s + max(made.seconds for made in before) > self.budget_s:
+                        continue
+                    yield name, one, number
 
-
-def engine_section(run: Run) -> list[Case]:
-    """Tasks, actors and objects: Ray's core."""
-    import engine
-
-    engine.PEER_TIMEOUT_S = PEER_TIMEOUT_S
-    names = ["tasks_sync", "tasks_async", "actor_sync", "actor_async", "put_gib"]
-    names += [] if run.short else ["tasks_nested", "put_small", "get_100mb", "wait_drain_10k_s", "actors_20_created_s"]
-    units = {"put_gib": "GiB/s", "tasks_sync": "tasks/s", "tasks_async": "tasks/s", "tasks_nested": "tasks/s"}
-    cases = {}
-    for _ in range(run.rounds):
-        for contender, package, python in ((WEFT, "weft", sys.executable), ("Ray", "ray", run.peers)):
-            try:
-                found = engine.measure_elsewhere(package, python, ",".join(names), os.cpu_count() or 2)
-            except SystemExit as error:
-                found = {}
-                print(error, file=sys.stderr)
-            for name in (*names, "init_s"):
-                is_time = engine.is_time(name)
-                unit = "s" if is_time else units.get(name, "calls/s")
-                case = cases.setdefault(name, Case(name, unit, is_time))
-                case.add(contender, lambda: found[name])  # noqa: B023
-    return list(cases.values())
-
-
-def pools_section(run: Run) -> list[Case]:
-    """Calls of a function that does nothing: process pools, Dask, loky, MPI for Python."""
-    import pools
-
-    counts = [1, 1_000] if run.short else [1, 1_000, 100_000]
-    options = argparse.Namespace(
-        counts=",".join(map(str, counts)), cpus=os.cpu_count() or 2, limit_s=1.0 if run.short else 10.0
-    )
-    contenders = {
-        WEFT: ("weft", sys.executable),
-        "ProcessPoolExecutor": ("executor", sys.executable),
-        "Pool.apply_async": ("pool_apply_async", sys.executable),
-        "joblib's loky": ("loky", sys.executable),
-        "Dask": ("dask", run.peers),
-        "MPI for Python": ("mpi", run.peers),
-    }
-    cases = {count: Case(f"{count:,} calls at once", "calls/s") for count in counts}
-    for contender, (name, python) in contenders.items():
+    def measure(self, section: str, one: Contender, number: int) -> Measurement:
+        began, made = time.perf_counter(), Measurement(section, one.name, number, 0.0, round(os.getloadavg()[0], 1))
+        python, tool = interpreter(one, self.pythons), SECTIONS[section].tool
+        if python is None or (tool and shutil.which(tool) is None):
+            missing = one.needs if python is None else (tool,)
+            made.failed = f"not installed ({', '.join(missing)})"
+            return made
+        made.version = self.pythons[python].get(one.needs[0], "") if one.needs else ""
+        command = [sys.executable, __file__, "--one", section, one.name, python, *(["--short"] if self.short else [])]
         try:
-            found = pools.measure_elsewhere(name, python, options) or {}
-        except OSError as error:  # there is no mpiexec
-            found = {}
-            print(error, file=sys.stderr)
-        for count, case in cases.items():
-            case.add(contender, lambda: found[str(count)][0])  # noqa: B023
-    return list(cases.values())
+            made.figures = figures_of(command)
+        except (subprocess.SubprocessError, ValueError) as error:
+            print(f"{one.name}, {section}: {error}", file=sys.stderr)
+            timed_out = isinstance(error, subprocess.TimeoutExpired)
+            made.failed = f"ended after {LIMIT_S:.0f} s" if timed_out else "failed"
+        made.seconds = round(time.perf_counter() - began, 1)
+        return made
 
 
-def tune_section(run: Run) -> list[Case]:
-    """weft.tune: Ray Tune's overhead, Optuna's answers."""
-    import tune as overhead
-
-    number = 30 if run.short else 100
-    trivial = Case(f"{number} trials that report once, with starting", "s", less_is_better=True)
-    for _ in range(run.rounds):
-        trivial.add(WEFT, lambda: overhead.run(sys.executable, "weft", f"trivial_{number}")["s"])
-        trivial.add("Ray Tune", lambda: overhead.run(run.peers, "ray", f"trivial_{number}")["s"])
-    return [trivial, *tune_quality(3 if run.short else 30)]
-
-
-def tune_quality(seeds: int) -> Iterator[Case]:
-    import optuna
-    import tune_quality as quality
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    ours, theirs, _ = quality.contenders()["ASHA"]
-    for problem in (quality.Crossing, quality.Hartmann):
-        name = f"loss after {STEPS:,} steps, ASHA, {problem.__name__}, median of {seeds}"
-        case = Case(name, "loss", less_is_better=True)
-        for contender, search in ((WEFT, ours), ("Optuna", theirs)):
-            case.add(
-                contender,
-                lambda: statistics.median(search(problem, seed, STEPS).at(STEPS) for seed in range(seeds)),  # noqa: B023
-            )
-        yield case
-
-
-def serve_section(run: Run) -> list[Case]:
-    """weft.serve: a no-op over HTTP, beside bare uvicorn and Ray Serve."""
-    import serve as cases_of_serve
-    import weft
-    from weft import serve
-
-    cases = [Case(f"no-op over HTTP, {count} connections", "requests/s") for count in (1, 32)]
-    seconds = 1.0 if run.short else 3.0
-
-    def measure(contender: str, address: str) -> None:
-        for case, connections in zip(cases, (1, 32), strict=True):
-            case.add(contender, lambda: cases_of_serve.wrk(address, connections, seconds).per_second)  # noqa: B023
-
-    for _ in range(run.rounds):
-        weft.init()
+def figures_of(command: list[str], limit_s: float = LIMIT_S) -> dict[str, float]:
+    """The figures that a process of its own prints; when it takes too long, all that it started is ended with it."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as child:
         try:
-            address = serve.start(http_options=serve.HTTPOptions(port=0))
-            serve.run(cases_of_serve.nothing.bind(), name="nothing", route_prefix="/")
-            measure(WEFT, address)
-            serve.shutdown()
-        finally:
-            weft.shutdown()
-        process, address = cases_of_serve.bare_uvicorn()
-        measure("bare uvicorn", address)
-        process.terminate()
-        process.wait()
-        try:
-            with cases_of_serve.ray_serving(run.peers) as address:
-                measure("Ray Serve", address)
-        except (AssertionError, OSError) as error:
-            print(f"Ray Serve: {error!r}", file=sys.stderr)
-            for case in cases:
-                case.failed["Ray Serve"] = "it did not start"
-    return cases
+            output, _ = child.communicate(timeout=limit_s)
+        except BaseException:
+            end_with_descendants(child.pid)
+            raise
+    if child.returncode != 0:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    lines = [line for line in output.splitlines() if line.startswith(LAST)]
+    if not lines:
+        raise ValueError("it printed no figures")
+    return dict(json.loads(lines[-1].removeprefix(LAST)))
 
 
-def data_section(run: Run) -> list[Case]:
-    """weft.data: from Parquet files to an answer, beside Ray Data, Dask, Polars and pandas."""
-    from data_sets import generate
-
-    import data
-
-    options = SimpleNamespace(ray_python=run.peers, other_python=run.peers, rounds=run.rounds, timeout_s=300)
-    cases = []
-    with tempfile.TemporaryDirectory() as folder:
-        made = generate(Path(folder), 0.01 if run.short else 0.1)
-        for name in ("scan", "group") if run.short else ("scan", "group", "group_many", "join", "sort"):
-            case = Case(name, "s", less_is_better=True)
-            for contender, engine in {WEFT: "weft", "Ray Data": "ray", "Dask": "dask", "Polars": "polars"}.items():
-                case.add(contender, lambda: min(data.run_child(options, made, engine, name)["seconds"]))  # noqa: B023
-            cases.append(case)
-    return cases
+def end_with_descendants(pid: int) -> None:
+    """Some of them have process groups of their own, so a signal to one group does not reach all."""
+    root = psutil.Process(pid)
+    ended = [*root.children(recursive=True), root]
+    for process in ended:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(ended, timeout=10)
 
 
-def rl_section(run: Run) -> list[Case]:
-    """weft.rl: PPO on CartPole, beside Stable-Baselines3 and RLlib."""
-    rate = Case("PPO on CartPole, steps a second", "steps/s")
-    goal = Case("PPO on CartPole, to a mean reward of 475", "s", less_is_better=True)
-    limit = ["--steps", "6000"] if run.short else []
-    found: dict[str, list[dict[str, Any]]] = {}
-    for seed in range(1, run.rounds + 1):
-        for contender, side, python in (
-            (WEFT, "weft", sys.executable),
-            ("Stable-Baselines3", "sb3", run.peers),
-            ("RLlib", "rllib", run.peers),
-        ):
-            command = [python, str(HERE / "rl" / "peers.py"), "--one", side, "ppo-cartpole", str(seed), *limit]
-            found.setdefault(contender, []).append(last_line(command))
-            rate.add(contender, lambda: found[contender][-1]["steps"] / found[contender][-1]["seconds"])  # noqa: B023
-    if run.short:
-        return [rate]
-    for contender, runs in found.items():
-        if all(one["reached"] for one in runs):
-            goal.add(contender, lambda: statistics.median(one["seconds"] for one in runs))  # noqa: B023
-        else:
-            goal.failed[contender] = f"{sum(not one['reached'] for one in runs)} of {len(runs)} runs did not get there"
-    return [rate, goal]
+def measure_one(section: str, name: str, python: str, short: bool) -> None:
+    """In the process of its own."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    found = contender(section, name).measure(Setting(python, FOLDER, short))
+    print(LAST + json.dumps(found), flush=True)
 
 
-def pandas_section(run: Run) -> list[Case]:
-    """weft.pandas: one machine's cores for pandas, beside pandas itself and Modin on Ray."""
-    import pandas_frames as frames
-
-    rows = 20_000 if run.short else 1_000_000
-    options = argparse.Namespace(rows=rows, rounds=run.rounds)
-    cases = {name: Case(f"{name}, {rows:,} rows", "s", less_is_better=True) for name in frames.CASES}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.csv"
-        frames.write_table(path, rows)
-        for contender, library, python in (
-            (WEFT, "weft", sys.executable),
-            ("pandas", "pandas", sys.executable),
-            ("Modin on Ray", "ray", run.peers),
-        ):
-            try:
-                found, _ = frames.run_library(python, library, options, str(path))
-            except (SystemExit, OSError) as error:
-                found = {}
-                print(error, file=sys.stderr)
-            for name, case in cases.items():
-                case.add(contender, lambda: found[name])  # noqa: B023
-    return list(cases.values())
+# ---- keeping it --------------------------------------------------------------------------------------
 
 
-def collectives_section(run: Run) -> list[Case]:
-    """weft.train: all-reduce between two members, beside PyTorch's gloo."""
-    import train_collectives
-
-    sizes = {"4 KB": 4096, "4 MB": 4 << 20} | ({} if run.short else {"100 MB": 100 << 20})
-    cases = {size: Case(f"all-reduce of {name}, 2 members, median", "s", True) for name, size in sizes.items()}
-    for _ in range(run.rounds):
-        for contender, times in (
-            (WEFT, train_collectives.in_weft(2, list(sizes.values()))),
-            ("gloo", train_collectives.in_gloo(sys.executable, 2, list(sizes.values()))),
-        ):
-            for size, case in cases.items():
-                case.add(contender, lambda: statistics.median(times[size]))  # noqa: B023
-    return list(cases.values())
+def kept_path(short: bool) -> Path:
+    return FOLDER / ("short.json" if short else "full.json")
 
 
-SECTIONS = {
-    "engine": engine_section,
-    "pools": pools_section,
-    "collectives": collectives_section,
-    "tune": tune_section,
-    "serve": serve_section,
-    "data": data_section,
-    "rl": rl_section,
-    "pandas": pandas_section,
-}
+def resume(run: Run) -> None:
+    path = kept_path(run.short)
+    if not path.exists():
+        return
+    age_s = time.time() - path.stat().st_mtime
+    if age_s < KEPT_S:
+        run.done = [Measurement(**one) for one in json.loads(path.read_text())]
+        print(f"going on with a run of {age_s / 60:.0f} minutes ago; --afresh begins anew", flush=True)
 
 
-def last_line(command: list[str]) -> dict[str, Any]:
-    """The JSON that a peer's process prints last; what says that it failed otherwise."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PEER_TIMEOUT_S)
-    with contextlib.suppress(ValueError, IndexError):
-        return dict(json.loads(done.stdout.splitlines()[-1]))
-    print(done.stderr[-2000:], file=sys.stderr)
-    return {"steps": math.nan, "seconds": math.nan, "reached": False}
+def keep(run: Run) -> None:
+    path = kept_path(run.short)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps([dataclasses.asdict(one) for one in run.done]))
+    part.rename(path)
 
 
-# ---- the page ----------------------------------------------------------------------------------------
-
-OPENING = """# The scoreboard
-
-Made by `make scoreboard` from `benchmarks/scoreboard.json`; do not edit. Weft beside what people would use instead, in
-one run on one machine. The last column says how many times as fast as Weft the others were: **more than 1 is a loss of
-Weft's**, and bold. A section says how busy the machine was: figures from a busy one are not to be quoted.
-"""
-
-
-def section_page(name: str, found: dict[str, Any]) -> str:
-    from weft.demos import chart
-
-    cases = [Case(**case) for case in found["cases"]]
-    bars: dict[str, float] = {}
-    notes = []
-    lines = ["| case | Weft | others | times as fast as Weft |", "|---|---|---|---|"]
-    for case in cases:
-        others = [contender for contender in case.figures if contender != WEFT]
-        if WEFT not in case.figures:
-            lines.append(f"| {case.name} | failed: {case.failed.get(WEFT, '')} | | |")
-            continue
-        shown = [f"{other} {chart.number(case.figures[other])}" for other in others]
-        shown += [f"{other}: not measured ({reason})" for other, reason in case.failed.items()]
-        speeds = [
-            f"**{case.speed(other):.2f}**" if case.speed(other) > 1 else f"{case.speed(other):.2g}" for other in others
-        ]
-        ours = f"{chart.number(case.figures[WEFT])} {case.unit}"
-        lines.append(f"| {case.name} | {ours} | {'; '.join(shown)} | {', '.join(speeds)} |")
-        for contender in (WEFT, *others):
-            bars[f"{contender}: {case.name}"[:44]] = case.speed(contender)
-            notes.append(f"{case.speed(contender):.2g}× ({chart.number(case.figures[contender])} {case.unit})")
-    parts = [f"## {name}", SECTIONS[name].__doc__ or "", "\n".join(lines)]
-    if bars:
-        IMAGES.mkdir(parents=True, exist_ok=True)
-        (IMAGES / f"{name}.svg").write_text(
-            chart.bars(bars, f"{name}: times as fast as Weft", "longer is faster; logarithmic", log=True, notes=notes)
-        )
-        parts.append(f"![{name}: times as fast as Weft](images/scoreboard/{name}.svg)")
-    sizes = "**short sizes, only to see that it works**" if found["short"] else f"best of {found['rounds']} rounds"
-    parts.append(
-        f"{found['date']}, {sizes}; {found['machine']}; load average {found['load'][0]} before and {found['load'][1]} "
-        f"after; {found['seconds']} s."
-    )
-    return "\n\n".join(parts) + "\n"
-
-
-def write_page() -> Path:
+def publish(run: Run, sections: list[str]) -> None:
+    """The figures of whole sections take the place of those in the repository."""
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    sections = [section_page(name, figures[name]) for name in SECTIONS if name in figures]
-    missing = [name for name in SECTIONS if name not in figures]
-    if missing:
-        sections.append(f"Not measured yet: {', '.join(missing)}.\n")
-    page = DOCS / "scoreboard.md"
-    page.write_text("\n".join([OPENING, *sections]))
-    return page
-
-
-def measure(name: str, run: Run) -> dict[str, Any]:
-    load, began = os.getloadavg()[0], time.perf_counter()
-    cases = SECTIONS[name](run)
-    return {
-        "cases": [dataclasses.asdict(case) for case in cases],
-        "short": run.short,
-        "rounds": run.rounds,
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{os.cpu_count()} CPUs, {platform.system()} {platform.release()}, Python "
-        f"{platform.python_version()}",
-        "load": [round(load, 1), round(os.getloadavg()[0], 1)],
-        "seconds": round(time.perf_counter() - began),
-    }
+    for name in sections:
+        made = [one for one in run.done if one.section == name]
+        figures[name] = {
+            "measurements": [
+                {key: value for key, value in dataclasses.asdict(one).items() if key != "section"} for one in made
+            ],
+            "short": run.short,
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": f"{os.cpu_count()} CPUs, {platform.system()} {platform.release()}, Python "
+            f"{platform.python_version()}",
+        }
+    ordered: dict[str, Any] = {name: figures[name] for name in SECTIONS if name in figures}
+    FIGURES.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers-python", default="", help="an interpreter that has the peers")
+    parser.add_argument("--peers-python", nargs="*", default=[], help="interpreters that have the peers")
     parser.add_argument("--sections", default=",".join(SECTIONS))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="at most so many")
+    parser.add_argument(
+        "--minutes", type=float, default=13.0, help="no round after the first begins that would end later"
+    )
     parser.add_argument("--short", action="store_true", help="one round of small sizes: to see that it works")
+    parser.add_argument("--afresh", action="store_true", help="do not go on with an interrupted run")
     parser.add_argument("--page", action="store_true", help="measure nothing, make the page")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sys.path.insert(0, str(HERE))
+    if options.one:
+        measure_one(*options.one, options.short)
+        return
+    from scoreboard_page import write_page
+
     if not options.page:
-        if not options.peers_python:
-            parser.error("--peers-python is needed; `make scoreboard` makes one")
-        run = Run(options.peers_python, 1 if options.short else options.rounds, options.short)
-        for name in options.sections.split(","):
-            found = measure(name, run)
-            figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-            figures[name] = found
-            FIGURES.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
-            print(section_page(name, found), flush=True)
+        sections = options.sections.split(",")
+        if unknown := set(sections) - set(SECTIONS):
+            parser.error(f"unknown sections {sorted(unknown)}; there are {', '.join(SECTIONS)}")
+        pythons = {python: versions(python) for python in (sys.executable, *options.peers_python)}
+        run = Run(options.short, pythons, options.minutes * 60)
+        if not options.afresh:
+            resume(run)
+        for name, one, number in run.due(sections, 1 if options.short else options.rounds):
+            made = run.measure(name, one, number)
+            run.done.append(made)
+            keep(run)
+            print(f"{name:12}{one.name:22}round {number + 1}{made.seconds:8.1f} s  {made.failed}", flush=True)
+        publish(run, sections)
+        shutil.rmtree(FOLDER)
+        print(f"{run.spent_s / 60:.1f} minutes")
     print(write_page())
 
 

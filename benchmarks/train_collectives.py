@@ -21,6 +21,7 @@ import numpy as np
 
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 GLOO_MEMBER = Path(__file__).with_name("gloo_member.py")
+MPI_MEMBER = Path(__file__).with_name("mpi_member.py")
 
 
 def repetitions(size_bytes: int) -> int:
@@ -64,10 +65,17 @@ def in_weft(members: int, sizes: list[int]) -> dict[int, list[float]]:
 
 
 def in_gloo(python: str, members: int, sizes: list[int]) -> dict[int, list[float]]:
+    return in_processes([python, str(GLOO_MEMBER), str(members)], sizes)
+
+
+def in_mpi(python: str, members: int, sizes: list[int]) -> dict[int, list[float]]:
+    """With the mpiexec beside that interpreter."""
+    return in_processes([str(Path(python).with_name("mpiexec")), "-n", str(members), python, str(MPI_MEMBER)], sizes)
+
+
+def in_processes(command: list[str], sizes: list[int]) -> dict[int, list[float]]:
     plan = {str(size): repetitions(size) for size in sizes}
-    done = subprocess.run(
-        [python, str(GLOO_MEMBER), str(members), json.dumps(plan)], check=True, stdout=subprocess.PIPE, text=True
-    )
+    done = subprocess.run([*command, json.dumps(plan)], check=True, stdout=subprocess.PIPE, text=True)
     answers = [{int(size): times for size, times in line.items()} for line in map(json.loads, done.stdout.splitlines())]
     return slowest(answers, sizes)
 

@@ -5,8 +5,9 @@
     python benchmarks/tune.py --cases trivial_100,flat
 
 Seconds include everything from starting the session to the result grid, except importing. `trivial_N` is N trials that
-report once; `sleep_1000` is 1,000 trials of 0.1 s on 2 slots, whose ideal is 50 s; `flat` is the cost of a trial at
-100, 1,000 and 10,000 trials; `reports` is 2 trials that report 2,000 results a second each, for 3 s.
+report once, `busy_N` the same after 0.25 s of pure Python each; `sleep_1000` is 1,000 trials of 0.1 s on 2 slots, whose
+ideal is 50 s; `flat` is the cost of a trial at 100, 1,000 and 10,000 trials; `reports` is 2 trials that report 2,000
+results a second each, for 3 s.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 CASES = ("trivial_30", "trivial_100", "flat", "reports", "sleep_1000")
 RAY_CASES = ("trivial_30", "trivial_100")
+BUSY_S = 0.25
 REPORTS_A_SECOND = 2_000
 REPORTING_S = 3.0
 
@@ -30,6 +32,10 @@ def measure_weft(case: str) -> dict[str, float]:
     from weft import tune
 
     def trivial(config: dict[str, Any]) -> None:
+        tune.report(score=config["x"])
+
+    def busy(config: dict[str, Any]) -> None:
+        compute()
         tune.report(score=config["x"])
 
     def sleep(config: dict[str, Any]) -> None:
@@ -75,22 +81,27 @@ def measure_weft(case: str) -> dict[str, float]:
             "ms late, median": lags[len(lags) // 2] * 1e3,
             "ms late, worst": lags[-1] * 1e3,
         }
-    return {"s": fit(trivial, int(case.rpartition("_")[2]))[0]}
+    kind, _, number = case.rpartition("_")
+    return {"s": fit(busy if kind == "busy" else trivial, int(number))[0]}
 
 
 def measure_ray(case: str) -> dict[str, float]:
     import ray
     from ray import tune
 
-    def trivial(config: dict[str, Any]) -> None:
+    kind, _, number_text = case.rpartition("_")
+    number = int(number_text)
+
+    def trial(config: dict[str, Any]) -> None:
+        if kind == "busy":
+            compute()
         tune.report({"score": config["x"]})
 
-    number = int(case.rpartition("_")[2])
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         grid = tune.Tuner(
-            trivial,
+            trial,
             param_space={"x": tune.uniform(0, 1)},
             tune_config=tune.TuneConfig(metric="score", mode="max", num_samples=number),
             run_config=tune.RunConfig(storage_path=folder, verbose=0),
@@ -99,6 +110,35 @@ def measure_ray(case: str) -> dict[str, float]:
         assert grid.num_terminated == number
         ray.shutdown()
     return {"s": elapsed}
+
+
+def measure_optuna(case: str) -> dict[str, float]:
+    """As its users run trials side by side in one program: on threads."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    kind, _, number = case.rpartition("_")
+
+    def objective(trial: Any) -> float:
+        if kind == "busy":
+            compute()
+        return float(trial.suggest_float("x", 0, 1))
+
+    began = time.perf_counter()
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
+    study.optimize(objective, n_trials=int(number), n_jobs=2)
+    assert len(study.trials) == int(number)
+    return {"s": time.perf_counter() - began}
+
+
+def compute() -> None:
+    """Pure Python that takes `BUSY_S` of a CPU, however many others compute at the same time."""
+    end = time.thread_time() + BUSY_S
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+MEASURES = {"weft": measure_weft, "ray": measure_ray, "optuna": measure_optuna}
 
 
 def run(python: str, engine: str, case: str) -> dict[str, float]:
@@ -113,11 +153,11 @@ def main() -> None:
     parser.add_argument("--cases", default="")
     parser.add_argument("--ray-python", default="")
     parser.add_argument("--rounds", type=int, default=1, help="interleaved; the best of each side counts")
-    parser.add_argument("--measure", choices=("weft", "ray"), help=argparse.SUPPRESS)
+    parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     cases = [case for case in args.cases.split(",") if case] or list(CASES)
     if args.measure:
-        print(json.dumps((measure_weft if args.measure == "weft" else measure_ray)(cases[0])))
+        print(json.dumps(MEASURES[args.measure](cases[0])))
         return
     for case in cases:
         ours, theirs = [], []

@@ -117,9 +117,10 @@ def run_weft(case: dict[str, Any], seed: int) -> dict[str, Any]:
             result = algorithm.train()
             steps, seconds = result["timesteps_total"], time.perf_counter() - began
             is_full = result["episodes_total"] >= case["window"]
-            reached = is_full and bool(result["episode_reward_mean"] >= case["bar"])
+            reward = float(result["episode_reward_mean"])
+            reached = is_full and reward >= case["bar"]
             if reached or is_over(case, steps, seconds):
-                return {"seconds": seconds, "steps": steps, "reached": reached}
+                return {"seconds": seconds, "steps": steps, "reached": reached, "reward": reward}
 
 
 def run_sb3(case: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -132,11 +133,12 @@ def run_sb3(case: dict[str, Any], seed: int) -> dict[str, Any]:
     name, envs, settings, network = case["sb3"]
 
     class UntilBar(BaseCallback):
-        reached = False
+        reached, reward = False, math.nan
 
         def _on_step(self) -> bool:
             recent = [episode["r"] for episode in self.model.ep_info_buffer or []]
-            self.reached = len(recent) >= case["window"] and statistics.fmean(recent) >= case["bar"]
+            self.reward = statistics.fmean(recent) if recent else math.nan
+            self.reached = len(recent) >= case["window"] and self.reward >= case["bar"]
             return not (self.reached or is_over(case, self.num_timesteps, time.perf_counter() - began))
 
     began = time.perf_counter()
@@ -146,7 +148,8 @@ def run_sb3(case: dict[str, Any], seed: int) -> dict[str, Any]:
     )
     callback = UntilBar()
     model.learn(case["limit"], callback=callback)
-    return {"seconds": time.perf_counter() - began, "steps": model.num_timesteps, "reached": callback.reached}
+    seconds, steps = time.perf_counter() - began, model.num_timesteps
+    return {"seconds": seconds, "steps": steps, "reached": callback.reached, "reward": callback.reward}
 
 
 def run_rllib(case: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -179,10 +182,11 @@ def run_rllib(case: dict[str, Any], seed: int) -> dict[str, Any]:
         steps, seconds = int(found["num_env_steps_sampled_lifetime"]), time.perf_counter() - began
         returns = found.get("returns", ())
         recent.extend(returns if isinstance(returns, list | tuple) else [returns])  # a single one comes bare
-        reached = len(recent) >= case["window"] and statistics.fmean(recent) >= case["bar"]
+        reward = statistics.fmean(recent) if recent else math.nan
+        reached = len(recent) >= case["window"] and reward >= case["bar"]
         if reached or is_over(case, steps, seconds):
             algorithm.stop()
-            return {"seconds": seconds, "steps": steps, "reached": reached}
+            return {"seconds": seconds, "steps": steps, "reached": reached, "reward": reward}
 
 
 def is_over(case: dict[str, Any], steps: int, seconds: float) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 Points = Sequence[tuple[float, float]]
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 340, 72, 20, 40, 64
-BAR_HEIGHT, LABEL_WIDTH = 20, 250
+BAR_HEIGHT, LABEL_WIDTH, GROUP_LABEL_WIDTH = 20, 250, 160
 COLOURS = ("#1f6fb2", "#d1730f", "#3c8f4a", "#9050a8", "#b03a3a", "#6b6b6b")
 MARKS = "•○×+"
 
@@ -101,8 +101,8 @@ def lines(
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def bars(values: Mapping[str, float], title: str, x: str, *, log: bool = False, notes: Sequence[str] = ()) -> str:
-    """An SVG with one bar a value, and a note at its end instead of the number where there are notes."""
+def bars(values: Mapping[str, float], title: str, x: str, *, log: bool = False) -> str:
+    """An SVG with one bar a value, and the value at its end."""
     height = TOP + BAR_HEIGHT * len(values) + 40
     known = [value for value in values.values() if value > 0 or not log]
     axis = Axis.around(known or [1.0], log)
@@ -111,15 +111,32 @@ def bars(values: Mapping[str, float], title: str, x: str, *, log: bool = False, 
     for index, (name, value) in enumerate(values.items()):
         top = TOP + index * BAR_HEIGHT
         length = room * axis.share(value) if value > 0 else 0.0
-        note = notes[index] if notes else number(value)
-        colour = COLOURS[0 if name.lower().startswith("weft") else 5]
-        parts += [
-            f'<text x="{LABEL_WIDTH - 8}" y="{top + 14}" text-anchor="end">{html.escape(name)}</text>',
-            f'<rect x="{LABEL_WIDTH}" y="{top + 3}" width="{max(length, 1):.1f}" height="{BAR_HEIGHT - 6}" '
-            f'fill="{colour}"/>',
-            f'<text x="{LABEL_WIDTH + max(length, 1) + 6:.1f}" y="{top + 14}">{html.escape(note)}</text>',
-        ]
+        parts += _bar(name, number(value), LABEL_WIDTH, top, length)
     parts.append(f'<text x="{LABEL_WIDTH}" y="{height - 12}" fill="#555">{html.escape(x)}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def grouped_bars(groups: Mapping[str, Mapping[str, tuple[float, str]]], title: str, x: str) -> str:
+    """An SVG with the bars of each group under its name, by powers of ten, with a line at 1.
+
+    A bar is its value and the note at its end; one without a value, which is 0, has the note alone.
+    """
+    rows = sum(1 + len(group) for group in groups.values())
+    height = TOP + BAR_HEIGHT * rows + 40
+    known = [value for group in groups.values() for value, _ in group.values() if value > 0]
+    axis = Axis.around([*known, 1.0], log=True)
+    room = WIDTH - GROUP_LABEL_WIDTH - 160
+    one = GROUP_LABEL_WIDTH + room * axis.share(1.0)
+    parts = _opening(WIDTH, height, title)
+    parts.append(f'<line x1="{one:.1f}" y1="{TOP}" x2="{one:.1f}" y2="{height - 34}" stroke="#b9b9b9"/>')
+    top = TOP
+    for heading, group in groups.items():
+        parts.append(f'<text x="8" y="{top + 15}" font-weight="bold">{html.escape(heading)}</text>')
+        for name, (value, note) in group.items():
+            top += BAR_HEIGHT
+            parts += _bar(name, note, GROUP_LABEL_WIDTH, top, room * axis.share(value) if value > 0 else 0.0)
+        top += BAR_HEIGHT
+    parts.append(f'<text x="{GROUP_LABEL_WIDTH}" y="{height - 12}" fill="#555">{html.escape(x)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -154,6 +171,16 @@ def _opening(width: int, height: int, title: str) -> list[str]:
         'font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="{width / 2}" y="20" text-anchor="middle" font-size="14">{html.escape(title)}</text>',
+    ]
+
+
+def _bar(name: str, note: str, left: int, top: int, length: float) -> list[str]:
+    colour = COLOURS[0 if name.lower().startswith("weft") else 5]
+    length = max(length, 1)
+    return [
+        f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{html.escape(name)}</text>',
+        f'<rect x="{left}" y="{top + 3}" width="{length:.1f}" height="{BAR_HEIGHT - 6}" fill="{colour}"/>',
+        f'<text x="{left + length + 6:.1f}" y="{top + 14}">{html.escape(note)}</text>',
     ]
 
 
