@@ -2,9 +2,16 @@
 
     python benchmarks/rl/learner.py --seconds 20 --workers 2
 
-An update begins when the driver hands it to JAX and ends when a thread that waits for nothing else sees its result. The
-learner is idle from an update's end to the next one's begin; *with samples* is the part of that in which a whole batch
-of fragments lay in the driver's queue, *without* the rest, in which workers are what training waits for.
+What is counted, for each update:
+
+there     a whole batch of fragments lies in the driver's queue
+taken     the driver takes it out, to stack it and to hand it to JAX
+begun     JAX has it
+ended     a thread that waits for nothing else sees its result
+
+The learner is *idle* from an update's end to the next one's begin. That has three parts: *without samples*, before the
+next batch was there, so that workers are what training waits for; *with samples*, from there until the batch is taken,
+in which the driver did something else; *handing over*, from there until it is begun, which is the update's own cost.
 """
 
 from __future__ import annotations
@@ -43,21 +50,28 @@ class Noted(collections.deque[Any]):
 
 
 class Measured(Impala):
-    """Notes when each update begins and ends, and since when its batch was there."""
+    """Notes the four times of each update."""
 
     def build(self) -> None:
         super().build()
         self._queue = Noted(self.config.fragments_per_update)
-        self.updates: list[list[float]] = []  # [batch there since, begin, end]
+        self.updates: list[list[float]] = []  # [there, taken, begun, ended]
         self._to_watch: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
+        update = self._update
+
+        def noted(learner: Any, batch: Any) -> Any:
+            given = update(learner, batch)
+            self.updates[-1][2] = time.perf_counter()
+            return given
+
+        self._update = noted
 
     def _begin(self) -> Any:
         assert isinstance(self._queue, Noted)
-        since = self._queue.since
+        self.updates.append([self._queue.since, time.perf_counter(), 0.0, 0.0])
         begun = super()._begin()
-        self.updates.append([since, time.perf_counter(), 0.0])
         self._to_watch.put((len(self.updates) - 1, begun[0].weights))
         return begun
 
@@ -70,7 +84,7 @@ class Measured(Impala):
         while (watched := self._to_watch.get()) is not None:
             index, weights = watched
             jax.block_until_ready(weights)
-            self.updates[index][2] = time.perf_counter()
+            self.updates[index][3] = time.perf_counter()
 
 
 def main() -> None:
@@ -88,18 +102,23 @@ def main() -> None:
             result = algorithm.train()
         seconds = time.perf_counter() - began
     updates = algorithm.updates[first:]
-    idle = with_samples = 0.0
+    print(f"{len(updates) / seconds:,.0f} updates/s, {result['timesteps_total']:,} steps; {report(updates, seconds)}")
+
+
+def report(updates: list[list[float]], seconds: float) -> str:
+    parts = {"without samples": 0.0, "with samples": 0.0, "handing over": 0.0}
     late = 0
-    for (_, _, ended), (since, next_began, _) in itertools.pairwise(updates):
-        idle += max(0.0, next_began - ended)
-        waited = max(0.0, next_began - max(ended, since))
-        with_samples += waited
-        late += waited > 0
-    count = len(updates)
-    print(
-        f"{count / seconds:,.0f} updates/s, {result['timesteps_total']:,} steps; idle {idle / seconds:.1%} ; "
-        f"with samples {with_samples / seconds:.2%} ({with_samples / count * 1e6:.0f} µs an update; {late / count:.0%} "
-        f"of the updates began after the last had ended though their batch was there)"
+    for (_, _, _, ended), (there, taken, begun, _) in itertools.pairwise(updates):
+        times = [ended, *(max(ended, time) for time in (there, taken, begun))]
+        spans = [after - before for before, after in itertools.pairwise(times)]
+        parts = {name: total + span for (name, total), span in zip(parts.items(), spans, strict=True)}
+        late += spans[1] > 0
+    each = ", ".join(
+        f"{name} {total / seconds:.2%} ({total / len(updates) * 1e6:.0f} µs an update)" for name, total in parts.items()
+    )
+    return (
+        f"idle {sum(parts.values()) / seconds:.1%}: {each}; {late / len(updates):.0%} of the updates were taken after "
+        "the last had ended though their batch was there"
     )
 
 

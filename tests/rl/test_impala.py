@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,7 @@ QUICK: dict[str, Any] = {
 
 
 class Watched(Impala):
-    """Notes when updates begin, when their end is waited for, and when fragments are."""
+    """Notes when updates begin, when their end is waited for, and when fragments are asked for and waited for."""
 
     def build(self) -> None:
         super().build()
@@ -47,10 +48,14 @@ class Watched(Impala):
             self.events.append(("finish", update.version, len(self._queue)))
         super()._finish(update)
 
-    def _receive(self, wait: bool) -> None:
-        if wait:
+    def _receive(self, wait_s: float | None, up_to: float = math.inf) -> None:
+        if wait_s != 0.0:
             self.events.append(("wait", self.version, len(self._queue)))
-        super()._receive(wait)
+        super()._receive(wait_s, up_to)
+
+    def _ask(self, ahead: int) -> None:
+        self.events.append(("ask", self.version, len(self._queue)))
+        super()._ask(ahead)
 
 
 def test_nobody_waits_for_fragments_or_for_an_update_while_a_batch_is_there(weft_session: ModuleType) -> None:
@@ -58,14 +63,16 @@ def test_nobody_waits_for_fragments_or_for_an_update_while_a_batch_is_there(weft
         with Watched(QUICK, fragments_per_update=fragments_per_update) as algorithm:
             for _ in range(5):
                 algorithm.train()
-        begun = 0
+        begun, ended = 0, 0
         for what, version, waiting in algorithm.events:
             if what == "begin":
                 assert version == begun + 1
                 begun = version
-            else:
-                assert begun > version or waiting < fragments_per_update or what == "wait", algorithm.events
-                assert what != "wait" or waiting < fragments_per_update, algorithm.events
+            elif what == "wait":
+                assert waiting < fragments_per_update, algorithm.events
+            else:  # the learner has something to do meanwhile
+                ended = version if what == "finish" else ended
+                assert begun > ended or waiting < fragments_per_update, algorithm.events
         assert begun == 50
 
 
@@ -79,10 +86,10 @@ def test_while_samples_wait_the_next_update_begins_before_the_last_has_ended(wef
     # The first update may find nothing to do; after it there is always a fragment that arrived meanwhile.
     first = names.index("begin")
     assert "wait" not in names[first:]
-    in_flight = 0
+    begun = 0
     for what, version, _ in algorithm.events[first:]:
-        in_flight = version if what == "begin" else in_flight
-        assert what == "begin" or in_flight > version, algorithm.events
+        begun = version if what == "begin" else begun
+        assert what != "finish" or begun > version, algorithm.events
     assert names.count("begin") == 30
     assert results[-1]["learner"]["learner_idle_s"] == 0.0
 

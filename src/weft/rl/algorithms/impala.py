@@ -1,16 +1,20 @@
 """IMPALA: actors and a learner that never wait for each other, corrected by V-trace: https://arxiv.org/abs/1802.01561.
 
-Workers send fragments without pause, each made with the newest weights that were there when it began. The driver queues
-what arrives; the learner takes as many fragments as make a batch, or nothing. A queue that is full keeps the workers
-back: a worker is only asked for its next fragment when there is room for it. While a batch waits, the next update is
-begun before the last one has ended, so that the learner has no pause in which the driver does something else. V-trace
-weighs each step by how likely the present policy would have taken it.
+Workers send fragments without pause, each made with the newest weights that were there when it was asked for. The
+driver queues what arrives; the learner takes as many fragments as make a batch, or nothing. A queue that is full keeps
+the workers back: a worker is only asked for its next fragment when there is room for it. V-trace weighs each step by
+how likely the present policy would have taken it.
+
+LEARN-1  A batch that is there is begun before anything else is done: counting, asking and receiving more come after.
+LEARN-2  It is begun whether or not the last update has ended, and one update at most is begun ahead, so that the
+         learner has no pause in which the driver does something else.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -29,6 +33,8 @@ from weft.rl.models import ActorCritic
 from weft.rl.networks import WeightLayout
 from weft.rl.rollout import Fragment
 from weft.rl.settings import SettingError, setting
+
+GLANCE_S = 0.0005  # how often it is seen, while fragments are waited for, whether the running update has ended
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,20 +118,15 @@ class Impala(Algorithm[ImpalaConfig]):
         idle_s, lag, full = 0.0, 0, 0
         for _ in range(self.config.updates_per_iteration):
             if not self._has_batch():
-                self._finish(self._running)
-                self._running = None
                 with self.metrics.span("sample"):
-                    began = time.perf_counter()
-                    while not self._has_batch():
-                        self._ask()
-                        self._receive(wait=True)
-                    idle_s += time.perf_counter() - began
+                    idle_s += self._wait_for_batch()
             with self.metrics.span("learn"):
                 following, lag_of_batch = self._begin()
                 self._finish(self._running)  # the learner goes on with the one that follows
                 self._running = following
-                if self._has_batch():
-                    self._ask()  # else after the update, for fragments that are made with its weights
+                self._receive(0.0)
+                # The last fragment ahead is asked for when this update has ended, to be made with its weights.
+                self._ask(self.config.fragments_ahead - (not self._has_batch()))
             lag += lag_of_batch
             full += len(self._queue) >= self.config.queue_limit
         if self._newest is None:
@@ -143,15 +144,34 @@ class Impala(Algorithm[ImpalaConfig]):
         self._running, self._newest, self._shared = None, None, None
 
     def _has_batch(self) -> bool:
-        self._receive(wait=False)
-        return len(self._queue) >= self.config.fragments_per_update
+        needed = self.config.fragments_per_update
+        if len(self._queue) < needed:
+            self._receive(0.0, up_to=needed)
+        return len(self._queue) >= needed
+
+    def _wait_for_batch(self) -> float:
+        """Wait for fragments, and for the running update, after which more are asked for; how long there was none."""
+        idle_s = 0.0
+        while not self._has_batch():
+            if self._running and self.workers.asked and not self._running.weights.is_ready():
+                self._receive(GLANCE_S, up_to=self.config.fragments_per_update)
+                continue
+            self._finish(self._running)
+            self._running = None
+            self._ask(self.config.fragments_ahead)
+            began = time.perf_counter()
+            self._receive(None, up_to=self.config.fragments_per_update)
+            idle_s += time.perf_counter() - began
+        return idle_s
 
     def _begin(self) -> tuple[Update, int]:
         """Give the learner the batch that has waited longest; how many versions its fragments are behind."""
         fragments = [self._queue.popleft() for _ in range(self.config.fragments_per_update)]
-        lag = sum(self.version - fragment.version for fragment in fragments)
         self.learner, said, weights = self._update(self.learner, stack(fragments))
+        lag = sum(self.version - fragment.version for fragment in fragments)
         self.version += 1
+        for fragment in fragments:  # not when they arrive: nothing shall lie between that and the update
+            self.metrics.count(fragment.steps, fragment.episodes)
         return Update(self.version, said, weights), lag
 
     def _finish(self, update: Update | None) -> None:
@@ -160,18 +180,19 @@ class Impala(Algorithm[ImpalaConfig]):
             update.weights.block_until_ready()
             self._newest, self._shared = update, None
 
-    def _receive(self, wait: bool) -> None:
-        """Queue what has arrived."""
-        for _, fragment in self.workers.arrivals(None if wait else 0.0):
+    def _receive(self, wait_s: float | None, up_to: float = math.inf) -> None:
+        """Queue what has arrived or comes in time (None: one comes), until so many fragments are in the queue."""
+        for _, fragment in self.workers.arrivals(wait_s):
             if fragment is not None:
-                self.metrics.count(fragment.steps, fragment.episodes)
                 self._queue.append(fragment)
+                if len(self._queue) >= up_to:
+                    return
 
-    def _ask(self) -> None:
-        """Ask for as many fragments as there is room for."""
+    def _ask(self, ahead: int) -> None:
+        """Ask each worker for so many fragments ahead, as far as there is room for them."""
         for index in range(self.workers.count):
             while (
-                self.workers.asked_of(index) < self.config.fragments_ahead
+                self.workers.asked_of(index) < ahead
                 and self.workers.asked + len(self._queue) < self.config.queue_limit + self.workers.count
             ):
                 if self._shared is None:
