@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from gymnasium import spaces
 from weft.rl.config import AlgorithmConfig
 from weft.rl.distributions import Categorical, DiagonalGaussian, MultiCategorical, SquashedGaussian
 from weft.rl.models import ActorCritic
-from weft.rl.networks import CNN, MLP, WeightLayout
+from weft.rl.networks import CNN, MLP, WeightLayout, convolve_by_products
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 
 RNG = np.random.default_rng(7)
@@ -32,6 +33,25 @@ def test_a_cnn_computes_the_same_in_numpy_and_in_jax() -> None:
     outputs = network.apply(np, params, images)
     assert outputs.shape == (2, 3, 6) and outputs.any()
     np.testing.assert_allclose(outputs, network.apply(jnp, params, jnp.asarray(images)), atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(8, 4), (4, 2), (3, 1), (5, 2), (4, 3), (2, 3)])
+def test_a_convolution_by_products_and_its_gradient_are_those_of_xla(size: int, stride: int) -> None:
+    images, kernel = RNG.random((2, 13, 17, 3), np.float32), RNG.random((size, size, 3, 4), np.float32)
+
+    def of_xla(images: Any, kernel: Any) -> Any:
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(images, kernel, (stride, stride), "VALID", dimension_numbers=dimensions)
+
+    def ours(images: Any, kernel: Any) -> Any:
+        return convolve_by_products(jnp, images, kernel, stride)
+
+    expected = of_xla(images, kernel)
+    np.testing.assert_allclose(convolve_by_products(np, images, kernel, stride), expected, rtol=1e-4)
+    weights = RNG.random(expected.shape, np.float32)
+    for argument in (0, 1):
+        gradients = [jax.grad(lambda *both, of=of: (of(*both) * weights).sum(), argument) for of in (of_xla, ours)]
+        np.testing.assert_allclose(*(gradient(images, kernel) for gradient in gradients), rtol=1e-3, atol=1e-4)
 
 
 def test_initial_weights_are_orthogonal() -> None:
