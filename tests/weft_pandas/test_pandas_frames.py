@@ -69,6 +69,8 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "iloc": lambda _, f: f.iloc[5:-5:7, 1:3],
     "a transpose": lambda _, f: f[["key", "price"]].head(40).T,
     "quantile": lambda _, f: f[["key", "price"]].quantile([0.1, 0.9]),
+    "correlations": lambda _, f: f[["key", "price"]].corr(),
+    "correlations of ranks": lambda _, f: f[["key", "price"]].corr(method="spearman"),
     "a query": lambda _, f: f.query("key > 10 and price < 0"),
     "cumsum": lambda _, f: f[["key", "price"]].cumsum(),
     "astype": lambda _, f: f.astype({"key": "float32", "word": "string"}),

@@ -18,7 +18,7 @@ import pandas
 from weft.pandas.packing import frame_of_blocks
 from weft.util import LateArray
 
-_PIECE = 65_536
+PIECE = 65_536
 """So many elements of a block, with the result and the mask, are in a core's own cache while they are worked on."""
 
 Values = np.ndarray[Any, Any]
@@ -92,10 +92,10 @@ class Filled:
         if values.dtype.kind != "f":
             np.copyto(out, values)
             return
-        missing = np.empty(_PIECE, np.bool_)
+        missing = np.empty(PIECE, np.bool_)
         for source, target in _lines(values, out):
-            for start in range(0, len(source), _PIECE):
-                piece, into = source[start : start + _PIECE], target[start : start + _PIECE]
+            for start in range(0, len(source), PIECE):
+                piece, into = source[start : start + PIECE], target[start : start + PIECE]
                 mask = np.isnan(piece, out=missing[: len(piece)])
                 np.copyto(into, piece)
                 np.putmask(into, mask, self.value)

@@ -13,7 +13,7 @@ from modin.core.storage_formats.pandas.query_compiler import PandasQueryCompiler
 from modin.utils import try_cast_to_pandas
 from pandas._libs.lib import no_default
 
-from weft.pandas import group_sums
+from weft.pandas import column_means, group_sums
 from weft.pandas.axis_partition import sharing_columns
 from weft.pandas.grouping import REDUCTIONS, Labels, by_own_labels, own_labels
 from weft.pandas.journal import journal
@@ -77,6 +77,21 @@ class WeftQueryCompiler(PandasQueryCompiler):
         others = keywords.keys() - {"value", "squeeze_self", "squeeze_value"}  # axis=1 changes types
         is_plain = _is_number(keywords["value"]) and all(keywords[name] in (None, 0, no_default) for name in others)
         return is_plain and self.frame_has_materialized_dtypes and all(map(is_fillable, self.dtypes))
+
+    def mean(self, axis: Any, **kwargs: Any) -> WeftQueryCompiler:
+        if axis != 0 or not self.frame_has_materialized_dtypes or not column_means.is_possible(self.dtypes, kwargs):
+            by_modin: WeftQueryCompiler = super().mean(axis, **kwargs)
+            return by_modin
+        means = self._modin_frame.tree_reduce(0, column_means.of_block, column_means.together, dtypes="float64")
+        return type(self)(means)
+
+    def corr(self, method: Any, min_periods: int = 1, numeric_only: bool = True) -> WeftQueryCompiler:
+        """Pearson's in parallel, others by pandas. Modin would find the second way by `super(type(self), self)`, which
+        is this class's parent again, for ever."""
+        parallel = method == "pearson" and self.get_pandas_backend() != "pyarrow"
+        way = PandasQueryCompiler if parallel else BaseQueryCompiler
+        made: WeftQueryCompiler = way.corr(self, method=method, min_periods=min_periods, numeric_only=numeric_only)
+        return made
 
     def merge(self, right: Any, **kwargs: Any) -> WeftQueryCompiler:
         """As Modin does it, by rows of blocks, but pandas shares the columns of a block with the result instead of
