@@ -194,6 +194,8 @@ class Cluster:
 
 
 def _end_all(workers: dict[ClusterNode, None], head: ClusterNode | None = None) -> None:
+    for node in workers:
+        node._running.ask_to_end()
     for node in list(workers):
         with contextlib.suppress(OSError):
             node.kill(allow_graceful=True)

@@ -18,6 +18,8 @@ from clusters import THERE, TwoNodes
 import weft
 from waiting import wait_until
 from weft.cluster_utils import Cluster
+from weft.engine.cluster.client import Client
+from weft.engine.process import rpc
 from weft.util.state import list_workers
 
 STOPS_ITSELF = """
@@ -185,6 +187,25 @@ def test_the_last_words_of_every_node_are_printed() -> None:
         )
         assert "last words" in said.stdout + said.stderr, said
     finally:
+        cluster.shutdown()
+
+
+def test_all_nodes_but_the_head_may_be_asked_to_end_at_once_and_what_the_head_keeps_stays_safe() -> None:
+    cluster = Cluster(initialize_head=True)
+    try:
+        others = [cluster.add_node() for _ in range(4)]
+        weft.init(address=cluster.address)
+        assert cluster.head_node is not None
+        head = Client(cluster.head_node.local_address)
+        wait_until(lambda: head.ask("head")["store"]["servers"] == 5)
+        for node in others:
+            os.kill(node.pid, signal.SIGTERM)
+        for node in others:
+            cluster.remove_node(node)
+        assert rpc.request("kv_put", key=b"key", value=b"value") is True
+        assert head.ask("head")["store"]["servers"] == 1
+    finally:
+        weft.shutdown()
         cluster.shutdown()
 
 

@@ -112,6 +112,24 @@ def test_the_founder_and_then_another_die_and_the_rows_are_there(store: Store) -
     assert client.read([("jobs", b"1")]) == [b"running"]
 
 
+def test_servers_that_resign_together_end_by_themselves_and_leave_the_rows_to_the_last() -> None:
+    store = Store(5, shards=4)
+    try:
+        client = store.client()
+        client.write([Put("kv", b"%d" % index, b"v") for index in range(20)])
+        store.wait_for(client, lambda one: len(one.servers) == len(one.council) == 5)
+        *resigning, last = store.servers
+        for name in resigning:
+            store.servers[name].resign()
+        assert [store.servers[name].process.wait(30) for name in resigning] == [0] * 4
+        assert store.wait_for(client, lambda one: len(one.servers) == 1).council == (last,)
+        assert len(client.scan("kv")) == 20 and client.write([Put("kv", b"more", b"v")])
+        store.servers[last].resign()
+        assert store.servers[last].process.wait(30) == 0
+    finally:
+        store.close()
+
+
 def test_chains_of_one_store_have_different_heads() -> None:
     store = Store(3, shards=4)
     try:

@@ -58,6 +58,7 @@ class Faults:
     partitions: int = 2
     pauses: int = 2
     joins: int = 4
+    resignations: int = 1
 
 
 @dataclass
@@ -155,6 +156,14 @@ class Network:
         for other in [*self.servers, *self.clients]:
             self.later(self.random.uniform(0.0, 0.01), lambda other=other: self._lost(other, name, is_certain))
 
+    def resign(self, name: str) -> None:
+        """It is asked to end, and ends when it says that it may."""
+        self._feed(name, ev.ResignAsked(self._clock(name)))
+
+    def _end_if_out(self, name: str) -> None:
+        if self.servers[name].is_alive and self.servers[name].state.is_out:
+            self.crash(name, is_certain=True)
+
     def pause(self, name: str, duration: float) -> None:
         """It does nothing for a while, and then goes on as if nothing had been."""
         server = self.servers[name]
@@ -241,6 +250,7 @@ class Network:
         self._carry(name, server.state.handle(event))
         if self.random.random() < 0.7:
             self._carry(name, server.state.handle(ev.RoundEnded()))
+        self._end_if_out(name)
 
     def _carry(self, name: str, instructions: list[ev.Instruction]) -> None:
         server = self.servers[name]
@@ -416,6 +426,8 @@ class Network:
             self.later(at(), self.add_server)
         for _ in range(self.faults.crashes):
             self.later(at(), self.crash_some)
+        for _ in range(self.faults.resignations):
+            self.later(at(), self.resign_some)
         for _ in range(self.faults.partitions):
             self.later(at(), lambda: self.partition(self.random.uniform(0.05, 0.6)))
         for _ in range(self.faults.pauses):
@@ -429,9 +441,18 @@ class Network:
         if candidates:
             self.crash(self.random.choice(candidates))
 
+    def resign_some(self) -> None:
+        """One that is not the last but two."""
+        candidates = self._staying()
+        if len(candidates) > 2:
+            self.resign(self.random.choice(candidates))
+
+    def _staying(self) -> list[str]:
+        return [server.state.name for server in self.living() if not server.state.has_resigned]
+
     def _can_do_without(self, name: str) -> bool:
         newest = self.chosen[max(self.chosen)]
-        alive = {server.state.name for server in self.living()} - {name}
+        alive = set(self._staying()) - {name}
         council = sum(member in alive for member in newest.council)
         # A configuration that is being decided may cut others, so two complete ones must be left.
         complete = [

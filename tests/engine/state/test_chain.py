@@ -24,7 +24,7 @@ SEEDS = int(os.environ.get("WEFT_CHAIN_SEEDS", "12"))
 
 
 def worst(seed: int, *bugs: str) -> None:
-    faults = Faults(loss=0.03, crashes=4, partitions=4, pauses=3, joins=6)
+    faults = Faults(loss=0.03, crashes=4, partitions=4, pauses=3, joins=6, resignations=3)
     Network(seed, faults, frozenset(bugs)).run(clients=6, keys=2, pause_s=0.004)
 
 
@@ -35,7 +35,7 @@ def test_a_store_in_a_bad_world_stays_linearizable_and_answers_every_call(seed: 
 
 
 def test_without_faults_chains_grow_to_three_and_spread_over_the_servers() -> None:
-    network = Network(1, Faults(loss=0, repeats=0, crashes=0, partitions=0, pauses=0, joins=0))
+    network = Network(1, Faults(loss=0, repeats=0, crashes=0, partitions=0, pauses=0, joins=0, resignations=0))
     network.run(duration=1.0)
     newest = network.chosen[max(network.chosen)]
     assert [len(chain.members) for chain in newest.chains] == [3, 3]
@@ -204,6 +204,43 @@ def test_of_three_servers_any_two_may_die_for_certain_one_after_the_other(seed: 
     network.calm_down(rows, listener)
     (last,) = newest().council
     assert last not in (first, decider)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_servers_but_one_may_resign_at_once_and_nothing_is_lost(seed: int) -> None:
+    network = Network(seed, Faults(loss=0.01, repeats=0.01), servers=5)
+    network.run_until(network.random.uniform(0.3, 3.0))
+    rows = [b"k0", b"k1"]
+    clients, listener = [network.add_client() for _ in range(3)], network.add_client(subscribes=True)
+    for name in clients:
+        network._work(name, rows, network.now + 2.0, 0.005)
+    *resigning, last = network.random.sample(sorted(network.servers), 5)
+    for name in resigning:
+        network.later(network.random.uniform(0.0, 0.05), lambda name=name: network.resign(name))
+    network.run_until(network.now + 2.0)
+    assert [server.state.name for server in network.living()] == [last], "they have ended, each when it was out"
+    network.calm_down(rows, listener)
+    assert network.chosen[max(network.chosen)].council == (last,)
+
+
+def test_servers_that_all_resign_wait_for_nobody() -> None:
+    network = Network(1, Faults(loss=0.0, repeats=0.0), servers=3)
+    network.run_until(1.0)
+    for name in sorted(network.servers):
+        network.resign(name)
+    network.run_until(1.1)
+    assert network.living() == []
+
+
+def test_a_server_that_resigns_waits_for_no_majority_that_is_dead() -> None:
+    network = Network(1, Faults(loss=0.0, repeats=0.0), servers=3)
+    network.run_until(1.0)
+    first, *dead = sorted(network.servers)
+    for name in dead:
+        network.crash(name, is_certain=True)
+    network.resign(first)
+    network.run_until(1.1)
+    assert network.living() == []
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -124,10 +124,15 @@ class Heading:
             self.store.close()
 
     def resign(self, why: str, then: Callable[[], None]) -> None:
-        """This node is about to end: `then` is called once another one can take over, where one can."""
-        members = self._shell.members
-        if not self.is_head or not self.can_be_followed or members.hands_over:
+        """This node is about to end: `then` is called once the others can do without it, where they ever can.
+        Who asks again meanwhile is not called."""
+        store, members = self.store, self._shell.members
+        if members.hands_over:
+            return None
+        if store is None or (self.is_head and not self.can_be_followed):
             return then()
+        if not self.is_head:
+            return store.withdraw(then)
         members.hands_over = True
         self.state.resigned()
         death = why or lm.Leaving().why
@@ -138,7 +143,7 @@ class Heading:
             nonlocal is_over
             if not is_over:
                 is_over = True
-                then()
+                store.withdraw(then)
 
         self._shell.keeping.when_kept(over)
         self._loop.call_later(RESIGN_S, over)

@@ -44,10 +44,18 @@ class RunningNode:
     leash: socket.socket
     log_fd: int
 
+    def ask_to_end(self) -> None:
+        """`end` waits for it."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
     def end(self, gracefully: bool = True, timeout_s: float = 10.0) -> None:
         """End it, and wait for it. Not gracefully: as if its machine had failed."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM if gracefully else signal.SIGKILL)
+            if gracefully:
+                self.ask_to_end()
+            else:
+                self.process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout_s)
             if self.process.poll() is None:

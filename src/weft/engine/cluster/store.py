@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # a cluster of one node has no store and need not load it
 
 HEAD = "head"
 EPOCH_SHIFT = 40
+WITHDRAW_S = 2.0
+"""A node that ends waits no longer for the other servers to do without its own."""
 FOR_EVER_S = 1e9
 """A head's writes are never given up: it has told nobody yet that they are done."""
 AGAIN_S = 1.0
@@ -42,6 +44,10 @@ class Store(Protocol):
 
     def join(self, seeds: Sequence[str], on_up: Callable[[], None]) -> None:
         """Start a server that takes part in the store of those."""
+
+    def withdraw(self, then: Callable[[], None]) -> None:
+        """End the server beside this daemon; `then` is called when the others do without it, or soon in any case.
+        Who asks again meanwhile is not called."""
 
     def begin_epoch(self, epoch: int) -> None:
         """What is kept from now on is written as the head of that epoch."""
@@ -80,6 +86,8 @@ class ServedStore:
         self._epoch = 0
         self._early: list[Callable[[], None]] = []
         """Calls from before the server was up."""
+        self._on_ended: Callable[[], None] | None = None
+        """Set when the server was asked to end."""
         self._dead = ""
         """The server that the next one takes the place of."""
         self._is_closed = False
@@ -118,11 +126,25 @@ class ServedStore:
         self._loop.unwatch(fd)
         server.end()
         self._server = None
+        if self._on_ended is not None:
+            self._on_ended()
+            return
         print(f"weft: the control store's server of this node ended ({server.process.returncode})", file=sys.stderr)
         self._loop.call_later(AGAIN_S, self._start_again)
 
+    def withdraw(self, then: Callable[[], None]) -> None:
+        if self._on_ended is not None:
+            return
+        if self._server is None or self._server.up is None:
+            then()
+            return
+        calls = [then]
+        self._on_ended = lambda: calls.pop()() if calls else None
+        self._loop.call_later(WITHDRAW_S, self._on_ended)
+        self._server.resign()
+
     def _start_again(self) -> None:
-        if self._is_closed:
+        if self._is_closed or self._on_ended is not None:
             return
         configuration = self._client.state.configuration if self._client is not None else None
         known = configuration.servers.values() if configuration is not None else self._seeds

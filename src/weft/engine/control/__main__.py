@@ -1,7 +1,8 @@
 """A server of the control store as a process: `python -m weft.engine.control FD`.
 
 Over the inherited socket FD come the token, then server.ServerConfig as JSON and, back, what was started. The process
-ends with whoever started it: the kernel kills it with its parent, and the socket's end ends it, too.
+ends with whoever started it: the kernel kills it with its parent, and the socket's end ends it, too. RESIGN over the
+socket ends it as soon as the other servers do without it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 
 import msgspec
 
-from weft.engine.control.launch import LARGEST, ServerUp
+from weft.engine.control.launch import LARGEST, RESIGN, ServerUp
 from weft.engine.control.server import ServerConfig, ServerShell
 from weft.engine.control.storage import StorageDamaged
 from weft.engine.node.loop import Loop
@@ -37,7 +38,7 @@ def main() -> None:
     loop = Loop()
     shell = ServerShell(loop, config, token)
     loop.on_signal(signal.SIGTERM, loop.stop)
-    loop.watch(launcher.fileno(), loop.stop)
+    loop.watch(launcher.fileno(), lambda: shell.resign() if launcher.recv(LARGEST) == RESIGN else loop.stop())
     with contextlib.suppress(BrokenPipeError):  # who started it has ended meanwhile, and so does the loop
         launcher.send(msgspec.json.encode(ServerUp(shell.name, shell.address, os.getpid())))
     gc.freeze()

@@ -17,7 +17,7 @@ from weft.engine.control.tables import FUNCTIONS
 from weft.engine.node.loop import Loop, Timer
 from weft.engine.state import chain_client as cc
 from weft.engine.state import chain_events as ev
-from weft.engine.state.chain_messages import AnyMessage, Bury, Hello
+from weft.engine.state.chain_messages import AnyMessage, Hello
 from weft.engine.state.chain_rows import Key, Write
 
 BUSY_S = 0.01
@@ -112,12 +112,6 @@ class ControlClient:
     def flush(self) -> None:
         """What has been asked for goes out now, and not at the end of the loop's round."""
         self._end_round()
-
-    def bury(self, server: str) -> None:
-        """Tell the servers that this one's process has ended."""
-        for link in self._links.values():
-            link.send(Bury(server))
-            link.flush()
 
     def close(self) -> None:
         self._is_closed = True

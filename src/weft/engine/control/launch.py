@@ -6,6 +6,7 @@ read. The server ends when that socket closes, or when the thread that started i
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import select
 import socket
@@ -17,6 +18,7 @@ from weft.engine.node.launch import python_command
 
 START_TIMEOUT_S = 60.0
 LARGEST = 4096
+RESIGN = b"resign"
 
 
 class ServerUp(msgspec.Struct, frozen=True):
@@ -69,6 +71,11 @@ class RunningServer:
         if said:
             self.up = msgspec.json.decode(said, type=ServerUp)
         return self.up
+
+    def resign(self) -> None:
+        """It ends, once the other servers do without it; `fileno` is readable then."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
+            self._ours.send(RESIGN)
 
     def kill(self) -> None:
         """As if it had crashed."""

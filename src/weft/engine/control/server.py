@@ -111,6 +111,10 @@ class ServerShell:
                     storage.clear()
             storage.close()
 
+    def resign(self) -> None:
+        """End the loop once the other servers can do without this one."""
+        self._feed(ev.ResignAsked(time.monotonic()))
+
     # ---- the beginning ----
 
     def _begin(self) -> None:
@@ -275,6 +279,8 @@ class ServerShell:
         dirty, self._dirty = self._dirty, {}
         for link in dirty:
             link.flush()
+        if self.state.is_out:
+            self._loop.stop()
         if self.state.is_busy and self._tick_at > time.monotonic() + BUSY_S:
             self._tick_in(BUSY_S)
 

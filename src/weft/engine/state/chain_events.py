@@ -98,6 +98,12 @@ class PeerLost(Event, frozen=True):
     now: float
 
 
+class ResignAsked(Event, frozen=True):
+    """This server is about to end, and never comes back under its name."""
+
+    now: float
+
+
 # ---- instructions ----------------------------------------------------------------------------------
 
 

@@ -75,7 +75,7 @@ class Wishes(msgspec.Struct, frozen=True):
 
     dead: frozenset[str] = frozenset()
     certain: frozenset[str] = frozenset()
-    """Those of the dead that can not come back."""
+    """Those of the dead that can not come back, or have said that they leave."""
     enlisted: Mapping[str, str] = {}
     """Addresses of servers that want to take part."""
     caught_up: Collection[tuple[int, Place]] = ()
@@ -159,7 +159,8 @@ def _next_chain(
     spare = [name for name in living if name not in inside and name not in unfit]
     if fresh not in members:
         fresh = None
-    if joining is None and fresh is None and spare and len(members) < length:
+    staying = sum(place.server not in wishes.dead for place in members)  # the others must wait for a successor
+    if joining is None and fresh is None and spare and staying < length:
         fewest_first = len(living) > LARGEST_COUNCIL  # else most first, see _spread
         chosen = min(spare, key=lambda name: (load[name] if fewest_first else -load[name], name))
         load[chosen] += 1

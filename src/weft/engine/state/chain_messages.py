@@ -276,10 +276,8 @@ class Wish(StoreMessage, frozen=True):
     what: str
 
 
-class Bury(StoreMessage, frozen=True):
-    """To the servers, from a node daemon: this server's process has ended, that is certain."""
-
-    server: str
+class Resign(StoreMessage, frozen=True):
+    """To all servers: the sender serves no reads any more, and ends once a configuration does without it."""
 
 
 AnyMessage: TypeAlias = (
@@ -312,7 +310,7 @@ AnyMessage: TypeAlias = (
     | AskLease
     | GrantLease
     | Wish
-    | Bury
+    | Resign
 )
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(AnyMessage).decode

@@ -27,6 +27,7 @@ from weft.engine.state.chain_events import (
     PeerConnected,
     PeerLost,
     Received,
+    ResignAsked,
     RoundEnded,
     RowsRead,
     Send,
@@ -44,7 +45,6 @@ from weft.engine.state.chain_messages import (
     Accepted,
     AskConfiguration,
     AskLease,
-    Bury,
     Decided,
     Denied,
     Enlist,
@@ -54,6 +54,7 @@ from weft.engine.state.chain_messages import (
     Prepare,
     Promise,
     ReadRequest,
+    Resign,
     Subscribe,
     Unsubscribe,
     Wish,
@@ -127,6 +128,9 @@ class StoreServer:
         self.stored: dict[int, int] = {}
         """What storage had applied of each shard before a restart."""
         self._certain: set[str] = set()
+        """Servers whose processes have ended."""
+        self._resigned: set[str] = set()
+        """Servers that serve no reads any more, and end once they are out: until then they vote and store."""
         self._lost: dict[str, float] = {}
         """Servers that can not be reached, and since when."""
         self._enlisted: dict[str, str] = {}
@@ -141,7 +145,8 @@ class StoreServer:
         self._wished_at: float | None = None
         self._proposed_at = float("-inf")
         self._asked_lease_at = float("-inf")
-        self._enlist_at = float("-inf")
+        self._told_at = float("-inf")
+        """When it last said that it wants to be in, or out."""
 
     @property
     def configuration(self) -> Configuration | None:
@@ -154,8 +159,27 @@ class StoreServer:
             self.council.is_proposing
             or self.council.is_unfinished
             or self._wished_at is not None
+            or self.has_resigned
             or any(replica.is_busy for replica in self.replicas.values())
         )
+
+    @property
+    def has_resigned(self) -> bool:
+        return self.name in self._resigned
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it has resigned and may end: the others do without it, none stays, or too few are left to decide."""
+        current = self.configuration
+        if not self.has_resigned or current is None or self.name not in current.servers:
+            return self.has_resigned
+        voters = [name for name in current.council if name not in self._certain]
+        return self._gone.issuperset(current.servers) or len(voters) < current.majority
+
+    @property
+    def _gone(self) -> set[str]:
+        """Of these no read is served again, whatever their leases say."""
+        return self._certain | self._resigned
 
     # ---- events ----
 
@@ -193,6 +217,9 @@ class StoreServer:
             return [one for replica in self.replicas.values() for one in replica.handle(event)]
         if isinstance(event, PeerLost):
             return self._peer_lost(event)
+        if isinstance(event, ResignAsked):
+            self._resigned.add(self.name)
+            return self._say_wish(event.now) + self._consider(event.now)
         raise TypeError(f"{type(event).__name__} is no event for a server")
 
     def found(self, configuration: Configuration, now: float) -> list[Instruction]:
@@ -222,13 +249,13 @@ class StoreServer:
         if isinstance(message, GrantLease):
             self.council.lease_granted(sender, message)
             return []
-        if isinstance(message, Bury):
-            return self._peer_lost(PeerLost(message.server, True, now))
         return self._wish(sender, message, now)
 
     def _wish(self, sender: str, message: object, now: float) -> list[Instruction]:
         if isinstance(message, Enlist):
             self._enlisted[message.server] = message.address
+        elif isinstance(message, Resign):
+            self._resigned.add(sender)
         elif isinstance(message, Wish):
             if message.what == FAILED:
                 self._failed[(message.shard, message.place)] = now
@@ -254,10 +281,13 @@ class StoreServer:
                 return [Send(sender, Decided(current))]
         if isinstance(message, _OF_CLIENTS):
             needs_lease = isinstance(message, ReadRequest | Subscribe)
-            if replica is None or (needs_lease and not self.council.has_lease(event.now)):
+            if replica is None or (needs_lease and not self._may_serve_reads(event.now)):
                 number = getattr(message, "number", None)
                 return [] if number is None else [Send(sender, NotServing(shard, number, not needs_lease))]
         return [] if replica is None else replica.handle(event)
+
+    def _may_serve_reads(self, now: float) -> bool:
+        return not self.has_resigned and self.council.has_lease(now)
 
     # ---- the configuration ----
 
@@ -335,12 +365,12 @@ class StoreServer:
         current = self.configuration
         assert current is not None
         long_lost = {name for name, since in self._lost.items() if now - since >= self.settings.grace_s}
-        dead = frozenset((self._certain | long_lost) - {self.name})
+        dead = frozenset((self._certain | long_lost) - {self.name} | self._resigned)
         self._failed = {one: since for one, since in self._failed.items() if now - since < self.settings.unfit_s}
         enlisted = {name: at for name, at in self._enlisted.items() if current.servers.get(name) != at}
         return Wishes(
             dead,
-            frozenset(self._certain),
+            frozenset(self._gone),
             enlisted,
             frozenset(self._caught_up),
             frozenset(self._complete),
@@ -355,10 +385,10 @@ class StoreServer:
         if current is None:
             return None
         wishes = self._wishes(now)
-        spared = heard - self._certain - _neighbours(current, self.name)
+        spared = heard - self._gone - _neighbours(current, self.name)
         wishes = msgspec.structs.replace(wishes, dead=wishes.dead - spared)
         following = next_configuration(current, wishes, self.settings.length)
-        return None if following is None else (following, sorted(self._certain & set(current.servers)))
+        return None if following is None else (following, sorted(self._gone & set(current.servers)))
 
     def _consider(self, now: float) -> list[Instruction]:
         """Propose when something should change and it is this server's turn."""
@@ -372,7 +402,8 @@ class StoreServer:
         if self._wished_at is None:
             self._wished_at = now
         dead = self._wishes(now).dead
-        rank = [name for name in current.council if name not in dead].index(self.name)
+        staying = [name for name in current.council if name not in dead]
+        rank = staying.index(self.name) if self.name in staying else len(staying)
         patience = self.settings.patience_s
         turn = rank + self.council.is_unfinished  # whoever got the vote may be about to finish
         if now < max(self._wished_at + turn * patience, self._proposed_at + (1 + 2 * rank) * patience):
@@ -393,7 +424,7 @@ class StoreServer:
             for shard, chain in enumerate(current.chains)
         )
         following = next_configuration(current, self._wishes(now), self.settings.length)
-        if len(current.council) != 1 or not is_whole or not self.council.has_lease(now) or following is None:
+        if len(current.council) != 1 or not is_whole or not self._may_serve_reads(now) or following is None:
             return []
         chains = tuple(Chain(one.version + LEAP, one.members, one.joining, one.fresh) for one in following.chains)
         alone = Configuration(following.number + LEAP, following.council, following.servers, chains)
@@ -419,12 +450,20 @@ class StoreServer:
         ):
             self._asked_lease_at = now
             out += self.council.ask_lease(now)
-        if current.servers.get(self.name) != self.address and now - self._enlist_at >= self.settings.patience_s:
-            self._enlist_at = now
-            out += [Send(name, Enlist(self.name, self.address)) for name in current.servers]
+        if now - self._told_at >= self.settings.patience_s:
+            out += self._say_wish(now)
         if self.council.is_proposing and now - self._proposed_at >= self.settings.patience_s:
             self.council.give_up()
         return out + self._consider(now)
+
+    def _say_wish(self, now: float) -> list[Instruction]:
+        """That it wants to be in, while it is not; or to be out, while it is in."""
+        current = self.configuration
+        if current is None or (current.servers.get(self.name) == self.address) != self.has_resigned:
+            return []
+        self._told_at = now
+        wish = Resign() if self.has_resigned else Enlist(self.name, self.address)
+        return [Send(name, wish) for name in current.servers]
 
     def statistics(self) -> dict[str, object]:
         current = self.configuration

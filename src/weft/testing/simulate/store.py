@@ -60,6 +60,11 @@ class SimStore:
 
         self._simulation.clock.after(START_S, up)
 
+    def withdraw(self, then: Callable[[], None]) -> None:
+        if self._node in self._model.servers and self._reaches_majority():
+            self._model.servers.remove(self._node)
+        then()
+
     def begin_epoch(self, epoch: int) -> None:
         self._epoch = epoch
 
