@@ -141,9 +141,9 @@ paper_scripts := $(filter-out reproduction page,$(notdir $(basename $(wildcard b
 .PHONY: paper
 paper: build  ## the Ray paper's figures and tables again, and docs/paper.md of them; PAPER='chain objects' PAPER_SHORT=1
 	@$(pip) --group paper
-	@cd benchmarks/paper && for script in $(or $(PAPER),$(paper_scripts)); do \
-		$(abspath $(python)) $$script.py $(if $(PAPER_SHORT),--short) || echo "$$script failed"; done
-	@$(python) benchmarks/paper/page.py
+	@cd benchmarks/paper && failed=; for script in $(or $(PAPER),$(paper_scripts)); do \
+		timeout -k 10 300 $(abspath $(python)) $$script.py $(if $(PAPER_SHORT),--short) || failed="$$failed $$script"; \
+		done; $(abspath $(python)) page.py; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 # Everything that Weft is measured beside; none of it is a dependency.
 $(venv)-peers/.installed: Makefile pyproject.toml

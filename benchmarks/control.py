@@ -43,8 +43,14 @@ class Store:
         self.wait_whole(servers)
 
     def add_server(self) -> None:
+        self.take(self.start_server())
+
+    def start_server(self) -> RunningServer:
+        """Without waiting until it is up; `take` does."""
         seeds = tuple(server.wait_up().address for server in self.servers.values())
-        server = RunningServer(ServerConfig(new_name(), seeds=seeds, shards=1), TOKEN, subprocess.DEVNULL)
+        return RunningServer(ServerConfig(new_name(), seeds=seeds, shards=1), TOKEN, subprocess.DEVNULL)
+
+    def take(self, server: RunningServer) -> None:
         self.servers[server.wait_up().name] = server
 
     def wait_whole(self, length: int) -> Chain:

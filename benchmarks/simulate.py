@@ -21,9 +21,10 @@ TASKS = {1: 200_000, 10: 100_000, 100: 50_000, 1000: 10_000, 10_000: 2_000}
 WIDTH, HEIGHT, LEFT, BOTTOM = 560, 340, 70, 50
 
 
-def simulate(nodes: int) -> dict[str, Any]:
+def simulate(nodes: int, tasks: int) -> dict[str, Any]:
+    """So many tasks on each node."""
     command = [sys.executable, "-m", "weft.testing.simulate", "--nodes", str(nodes), "--seed", "7", "--json"]
-    command += ["--workload", "empty", "--tasks", str(TASKS[nodes])]
+    command += ["--workload", "empty", "--tasks", str(tasks)]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -85,7 +86,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     found = []
     for nodes in map(int, args.nodes.split(",")):
-        found.append(simulate(nodes))
+        found.append(simulate(nodes, TASKS[nodes]))
         print(row(found[-1]), flush=True)
     if args.plot:
         plot(found, args.plot)

@@ -7,6 +7,7 @@ policy from a key, and push their results to another list, as the reference impl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import shutil
@@ -15,9 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from reproduction import Outcome, Row, run
@@ -121,21 +121,34 @@ def redis_worker(socket: str) -> None:
         store.rpush("results", pickle.dumps(evaluate(weights, seeds)))
 
 
+@contextlib.contextmanager
+def redis_server() -> Iterator[str]:
+    """Its socket's path."""
+    server = shutil.which("redis-server") or shutil.which("valkey-server")
+    if server is None:
+        raise SystemExit("the peer of this script needs redis-server: install it first")
+    with tempfile.TemporaryDirectory() as folder:
+        socket = str(Path(folder) / "redis.sock")
+        options = ["--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
+        running = subprocess.Popen([server, *options], stdout=subprocess.DEVNULL)
+        try:
+            while not os.path.exists(socket):
+                if running.poll() is not None:
+                    raise SystemExit(f"{server} ended with status {running.returncode}")
+                time.sleep(0.05)
+            yield socket
+        finally:
+            running.terminate()
+            running.wait()
+
+
 def measure(short: bool) -> Outcome:
     import weft
     from weft.demos import chart
 
-    server = shutil.which("redis-server") or shutil.which("valkey-server")
-    if server is None:
-        raise SystemExit("the peer of this script needs redis-server: install it first")
-    workers, seeds = os.cpu_count() or 2, 1 if short else 7
+    workers, seeds = os.cpu_count() or 2, 1 if short else 5
     found: dict[str, list[dict[str, float]]] = {"Weft": [], "Redis": []}
-    with tempfile.TemporaryDirectory() as folder:
-        socket = str(Path(folder) / "redis.sock")
-        options: list[Any] = ["--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
-        running = subprocess.Popen([server, *options], stdout=subprocess.DEVNULL)
-        while not os.path.exists(socket):
-            time.sleep(0.05)
+    with redis_server() as socket:
         weft.init(num_cpus=workers)
         try:
             for seed in range(seeds):
@@ -143,10 +156,8 @@ def measure(short: bool) -> Outcome:
                 found["Redis"].append(on_redis(seed, socket, workers))
         finally:
             weft.shutdown()
-            running.terminate()
-            running.wait()
     assert [one["generations"] for one in found["Weft"]] == [one["generations"] for one in found["Redis"]]
-    seconds = {name: statistics.median(one["seconds"] for one in all_runs) for name, all_runs in found.items()}
+    seconds = {name: statistics.median(one["seconds"] for one in runs) for name, runs in found.items()}
     rates = {name: statistics.median(one["steps"] / one["seconds"] for one in runs) for name, runs in found.items()}
     return Outcome(
         "Figure 14a",
@@ -161,12 +172,9 @@ def measure(short: bool) -> Outcome:
             ),
             Row("steps a second", "not given", f"{rates['Weft']:,.0f}; on Redis {rates['Redis']:,.0f}"),
         ],
-        f"the paper: Humanoid-v1 to a score of 6,000 on up to 8,192 cores; here: CartPole-v1 to {GOAL:.0f} with "
-        f"a linear "
-        f"policy on {workers} cores, median of {seeds} seeds; both sides make the same generations.",
-        chart.bars(
-            {"Weft": seconds["Weft"], "Redis": seconds["Redis"]}, "Seconds to the goal, less is better", "seconds"
-        ),
+        f"the paper: Humanoid-v1 to a score of 6,000 on up to 8,192 cores; here: CartPole-v1 to {GOAL:.0f} with a "
+        f"linear policy on {workers} cores, median of {seeds} seeds; both sides make the same generations.",
+        [chart.bars(seconds, "Seconds to the goal, less is better", "seconds")],
     )
 
 

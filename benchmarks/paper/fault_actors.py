@@ -68,11 +68,10 @@ def measure(short: bool) -> Outcome:
                 "calls run again, no checkpoint but the first", "10,000", f"{with_none}; all back after {none_s:.1f} s"
             ),
         ],
-        f"the paper: 2,000 actors on 10 machines, of which 2 die, so 400 actors come back; here: {actors} "
-        f"actors on {NODES} "
-        f"node daemons of one machine, of which one is killed, after {calls} calls of each. Every actor's state "
-        f"was exact.",
-        chart.bars({"Weft, with checkpoints": with_some, "Weft, without": with_none}, "Calls that ran again", "calls"),
+        f"the paper: 2,000 actors on 10 machines, of which 2 die, so 400 actors come back; here: {actors} actors on "
+        f"{NODES} node daemons of one machine, of which one is killed, after {calls} calls of each. Every actor's "
+        "state was exact.",
+        [chart.bars({"Weft, with checkpoints": with_some, "Weft, without": with_none}, "Calls run again", "calls")],
     )
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from reproduction import Outcome, Row, run
 
-SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000)
+COUNTS = {100_000: 250, 1_000_000: 250, 10_000_000: 100, 100_000_000: 40}
+"""Tasks of each size of input."""
+SHORT_COUNTS = {100_000: 6, 1_000_000: 6}
 
 
 def latencies(side: Any, size: int, count: int, aware: bool) -> list[float]:
@@ -46,10 +48,10 @@ def measure(short: bool) -> Outcome:
     from cluster import Side
     from weft.demos import chart
 
-    side, count = Side("weft"), 6 if short else 250
+    side, counts = Side("weft"), SHORT_COUNTS if short else COUNTS
     means: dict[str, list[tuple[float, float]]] = {"by locality": [], "at random": []}
     with side.cluster(2):
-        for size in SIZES[:2] if short else SIZES:
+        for size, count in counts.items():
             for name, aware in (("by locality", True), ("at random", False)):
                 means[name].append((size, statistics.fmean(latencies(side, size, count, aware))))
     rows = []
@@ -63,8 +65,9 @@ def measure(short: bool) -> Outcome:
         "Locality-aware placement",
         rows,
         "the paper: two machines and their network, 1,000 tasks; here: two node daemons of one machine, linked over "
-        f"loopback, {count} tasks one at a time. Half of the tasks placed at random find their input where they are.",
-        chart.lines(shown, "Mean time of a task", "bytes of its input", "milliseconds", log_x=True, log_y=True),
+        f"loopback, {min(counts.values())} to {max(counts.values())} tasks one at a time. Half of the tasks placed at "
+        "random find their input where they are.",
+        [chart.lines(shown, "Mean time of a task", "bytes of its input", "milliseconds", log_x=True, log_y=True)],
     )
 
 

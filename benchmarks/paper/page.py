@@ -6,6 +6,7 @@ python benchmarks/paper/page.py
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from reproduction import HERE, RESULTS, shown
 
@@ -24,15 +25,14 @@ says how busy the machine was: figures from a busy one are not to be quoted.
 """
 
 
-def main() -> None:
+def write_page() -> Path:
     sections = []
     for name in ORDER:
         path = RESULTS / f"{name}.json"
-        text = shown(json.loads(path.read_text())) if path.exists() else f"### {name}\n\nNot measured yet.\n"
-        sections.append(text.replace("### ", "## ", 1))
+        sections.append(shown(json.loads(path.read_text())) if path.exists() else f"## {name}\n\nNot measured yet.\n")
     PAGE.write_text("\n".join([OPENING, *sections]))
-    print(PAGE)
+    return PAGE
 
 
 if __name__ == "__main__":
-    main()
+    print(write_page())

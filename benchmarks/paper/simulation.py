@@ -1,26 +1,22 @@
 """Table 4: simulations collected as they end, beside the bulk-synchronous way with a barrier after each round.
 
 Three times as many episodes of Pendulum as there are cores, of random lengths. Bulk-synchronous: as many at once as
-there are cores, in three rounds with a barrier (MPI for Python where it is installed, else multiprocessing).
+there are cores, in three rounds with a barrier (MPI for Python).
 """
 
 from __future__ import annotations
 
-import importlib.util
-import multiprocessing
 import os
 import random
-import shutil
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
 
-from reproduction import Outcome, Row, run
+from reproduction import Outcome, Row, run, with_mpi
 
 ROUNDS = 3
-MPI = Path(sys.executable).with_name("mpiexec")
+PAPER = {1: "22,300, MPI 22,600", 16: "16 CPUs: 290,000, MPI 208,000; 256 CPUs: 4.03 and 2.16 million"}
 
 
 def lengths(cores: int, least: int, seed: int) -> list[int]:
@@ -53,20 +49,15 @@ def asynchronous(plan: list[int]) -> float:
     return steps / (time.perf_counter() - began)
 
 
-def synchronous(plan: list[int], cores: int, rank: int, barrier: object) -> float:
+def synchronous(plan: list[int], cores: int, rank: int, barrier: Callable[[], object]) -> float:
     """One rank of the bulk-synchronous program; steps a second of all ranks."""
     simulate(1)
-    barrier()  # type: ignore[operator]
+    barrier()
     began = time.perf_counter()
     for turn in range(ROUNDS):
         simulate(plan[turn * cores + rank])
-        barrier()  # type: ignore[operator]
+        barrier()
     return sum(plan) / (time.perf_counter() - began)
-
-
-def with_mpi(cores: int, least: int, seed: int) -> float:
-    command = [str(MPI), "-n", str(cores), sys.executable, __file__, "--rank", str(least), str(seed)]
-    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
 
 
 def mpi_rank(least: int, seed: int) -> None:
@@ -78,56 +69,42 @@ def mpi_rank(least: int, seed: int) -> None:
         print(rate)
 
 
-def with_processes(cores: int, least: int, seed: int) -> float:
-    context = multiprocessing.get_context("spawn")
-    barrier, out = context.Barrier(cores), context.Queue()
-    plan = lengths(cores, least, seed)
-    ranks = [context.Process(target=process_rank, args=(plan, cores, rank, barrier, out)) for rank in range(cores)]
-    for rank in ranks:
-        rank.start()
-    found = [float(out.get()) for _ in ranks]
-    for rank in ranks:
-        rank.join()
-    return min(found)
+def compare(cores: int, least: int, seeds: int) -> tuple[float, float]:
+    """Median steps a second: (asynchronous, bulk-synchronous), in turns."""
+    import weft
 
-
-def process_rank(plan: list[int], cores: int, rank: int, barrier: object, out: object) -> None:
-    out.put(synchronous(plan, cores, rank, barrier.wait))  # type: ignore[attr-defined]
+    ours, theirs = [], []
+    for seed in range(seeds):
+        weft.init(num_cpus=cores)
+        try:
+            ours.append(asynchronous(lengths(cores, least, seed)))
+        finally:
+            weft.shutdown()
+        theirs.append(float(with_mpi(__file__, cores, least, seed)))
+    return statistics.median(ours), statistics.median(theirs)
 
 
 def measure(short: bool) -> Outcome:
-    import weft
     from weft.demos import chart
 
-    has_mpi = importlib.util.find_spec("mpi4py") is not None and (MPI.exists() or shutil.which("mpiexec") is not None)
-    peer, peer_name = (with_mpi, "MPI") if has_mpi else (with_processes, "multiprocessing")
-    least, rounds = (300, 2) if short else (20_000, 5)
+    least, seeds = (300, 2) if short else (5_000, 7)
     most = os.cpu_count() or 2
     rows, bars = [], {}
     for cores in dict.fromkeys((1, most)):
-        ours, theirs = [], []
-        for seed in range(rounds):
-            weft.init(num_cpus=cores)
-            try:
-                ours.append(asynchronous(lengths(cores, least, seed)))
-            finally:
-                weft.shutdown()
-            theirs.append(peer(cores, least, seed))
-        async_rate, bulk_rate = statistics.median(ours), statistics.median(theirs)
-        bars |= {f"Weft, {cores} CPU": async_rate, f"{peer_name}, {cores} CPU": bulk_rate}
-        paper = {1: "22,300 steps/s, MPI 22,600"}.get(cores, "16 CPUs: 290,000 and 208,000; 256: 4.03 and 2.16 million")
-        ours_text = f"{async_rate:,.0f} steps/s, {peer_name} {bulk_rate:,.0f}: {async_rate / bulk_rate:.2f} times"
-        rows.append(Row(f"{cores} CPU{'s' * (cores > 1)}", paper, ours_text))
+        ours, theirs = compare(cores, least, seeds)
+        name = f"{cores} CPU{'s' * (cores > 1)}"
+        bars |= {f"Weft, {name}": ours, f"MPI, {name}": theirs}
+        rows.append(
+            Row(name, PAPER.get(cores, PAPER[16]), f"{ours:,.0f}, MPI {theirs:,.0f}: {ours / theirs:.2f} times")
+        )
     return Outcome(
         "Table 4",
-        "Simulation, asynchronous and bulk-synchronous",
+        "Simulation, asynchronous and bulk-synchronous: steps a second",
         rows,
-        f"the paper: Pendulum-v0 on 1, 16 and 256 CPUs, MPI with a barrier after each round; here: Pendulum-v1, "
-        f"{most} CPUs, "
-        f"the bulk-synchronous side with "
-        f"{'MPI for Python' if has_mpi else 'multiprocessing (MPI for Python is not installed)'}. "
-        "How long the paper's simulations were is not given; here from 1 to 10 times a shortest length.",
-        chart.bars(bars, "Steps a second", "steps/s"),
+        f"the paper: Pendulum-v0 on 1, 16 and 256 CPUs, MPI with a barrier after each round; here: Pendulum-v1, {most} "
+        "CPUs, the bulk-synchronous side with MPI for Python. How long the paper's simulations were is not given; here "
+        f"from 1 to 10 times a shortest length, median of {seeds} draws.",
+        [chart.bars(bars, "Steps a second", "steps/s")],
     )
 
 

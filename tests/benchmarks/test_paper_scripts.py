@@ -20,21 +20,39 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
     """The modules by name; they import each other, and other benchmarks, by their bare names."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", [str(PAPER), str(PAPER.parent), *sys.path])
-    names = "reproduction page flushing simulation evolution chain".split()
+    names = "reproduction page flushing simulation evolution chain fault_tasks".split()
     yield {name: importlib.import_module(name) for name in names}
     for name in set(sys.modules) - before:
         if str(PAPER.parent) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
 
 
-def test_the_page_has_a_section_for_every_script(scripts: dict[str, ModuleType]) -> None:
+def test_the_page_has_a_section_and_drawings_for_every_script(scripts: dict[str, ModuleType]) -> None:
     written = {path.stem for path in PAPER.glob("*.py")} - {"reproduction", "page"}
     assert written == set(scripts["page"].ORDER)
-    page = (PAPER.parents[1] / "docs" / "paper.md").read_text()
+    page = scripts["page"].PAGE.read_text()
     for name in written:
         found = json.loads((PAPER / "results" / f"{name}.json").read_text())
         assert f"## {found['title']} ({found['where']})" in page
-        assert not found["short"] or "short sizes" in page
+        assert found["drawings"]
+        for file in found["drawings"]:
+            assert (scripts["reproduction"].IMAGES / file).exists()
+            assert f"(images/paper/{file})" in page
+
+
+def test_the_page_in_the_docs_is_made_of_the_results_that_are_there(
+    scripts: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = scripts["page"].PAGE.read_text()
+    monkeypatch.setattr(scripts["page"], "PAGE", tmp_path / "paper.md")
+    assert scripts["page"].write_page().read_text() == kept
+
+
+def test_a_task_that_runs_a_second_time_counts_as_run_again(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("102.5 0 1\n101.0 0 1\n101.2 1 1\n")
+    all_runs, again = scripts["fault_tasks"].by_second(log, began=100.0)
+    assert (all_runs, again) == ({1: 2, 2: 1}, {1: 0, 2: 1})
 
 
 def test_flushing_keeps_memory_below_that_of_keeping_all(scripts: dict[str, ModuleType]) -> None:

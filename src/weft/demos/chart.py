@@ -86,10 +86,10 @@ def lines(
         )
 
     parts = [*_opening(WIDTH, HEIGHT, title), *_grid(across, up, at, x, y)]
-    for word, place in (marks or {}).items():
-        left, _ = at(place, up.low)
+    for index, (word, place) in enumerate((marks or {}).items()):
+        left, top = at(place, up.low)[0], TOP + 12 + 14 * index  # words of marks that are close stand below each other
         parts.append(f'<line x1="{left:.1f}" y1="{TOP}" x2="{left:.1f}" y2="{HEIGHT - BOTTOM}" stroke="#b03a3a"/>')
-        parts.append(f'<text x="{left + 4:.1f}" y="{TOP + 12}" fill="#b03a3a">{html.escape(word)}</text>')
+        parts.append(f'<text x="{left + 4:.1f}" y="{top}" fill="#b03a3a">{html.escape(word)}</text>')
     for index, one in enumerate(series.values()):
         colour = COLOURS[index % len(COLOURS)]
         path = " ".join(f"{left:.1f},{top:.1f}" for left, top in (at(*point) for point in one))
