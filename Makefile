@@ -81,6 +81,19 @@ test: build test-native $(venv)/.browser  ## the whole test suite
 test-native: $(venv)/.tools  ## the native core's own tests, without sanitizers
 	@$(call run_native_tests,build/native-tests,,)
 
+# As a stranger would: from the archive alone, in a folder without git, with an environment that has nothing.
+.PHONY: sdist-check
+sdist-check: $(venv)/.builder  ## the sdist, and a wheel of it that runs, both left in dist; PYTHON=python3.14
+	@set -e; folder=$$(mktemp -d); trap "rm -rf $$folder" EXIT; mkdir -p dist; \
+	$(python) -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'; \
+	tar -xzf dist/weft-*.tar.gz -C $$folder; \
+	$(PYTHON) -m venv $$folder/venv; \
+	$$folder/venv/bin/pip wheel -qq --disable-pip-version-check --no-deps -w $$folder/wheel $$folder/weft-*/; \
+	$$folder/venv/bin/pip install -qq --disable-pip-version-check $$folder/wheel/*.whl; \
+	cp $$folder/wheel/*.whl dist; cd $$folder; \
+	venv/bin/python -c 'import weft; print(weft.__file__, weft.get(weft.remote(lambda: "runs").remote()))'; \
+	venv/bin/weft --version
+
 .PHONY: stress
 stress: build  ## the long stress test and the kills; STRESS_SECONDS=600 KILL_ROUNDS=100
 	@WEFT_STRESS_SECONDS=$(STRESS_SECONDS) $(python) -m pytest -q -s tests/stress

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -91,9 +93,46 @@ def test_fish_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["submit", "none", "owner", "site"]
 
 
+ZSH = """
+autoload -U compinit
+compinit -D -u
+{setup}
+weft() {{ print -r -- "<$*>" }}
+"""
+
+
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh here")
-def test_zsh_reads_its_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    subprocess.run(["zsh", "-n", str(script("zsh", tmp_path, capsys))], check=True)
+@pytest.mark.parametrize("is_sourced", [True, False], ids=["sourced", "from fpath"])
+def test_zsh_completes_what_is_typed(is_sourced: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = script("zsh", tmp_path, capsys)
+    made.rename(tmp_path / "_weft")
+    setup = f"source {tmp_path}/_weft" if is_sourced else ""
+    (tmp_path / ".zshrc").write_text(f"fpath=({tmp_path} $fpath)" * (not is_sourced) + ZSH.format(setup=setup))
+    typed = {
+        "weft job su\t\n": "<job submit>",
+        "weft memory --group-by ow\t\n": "<memory --group-by owner>",
+        "weft serve dep\t\n": "<serve deploy>",
+        "weft completion z\t\n": "<completion zsh>",
+    }
+    shown = type_into(["zsh", "-i"], {"ZDOTDIR": str(tmp_path)}, "".join(typed) + "exit\n")
+    assert [line for line in shown.splitlines() if line.startswith("<")] == list(typed.values())
+
+
+def type_into(shell: list[str], environment: dict[str, str], keys: str) -> str:
+    """What a shell writes to its terminal while somebody types, up to its end."""
+    terminal, inside = os.openpty()
+    with subprocess.Popen(
+        shell, stdin=inside, stdout=inside, stderr=inside, env={**os.environ, "TERM": "dumb", **environment},
+        start_new_session=True,
+    ):  # fmt: skip
+        os.close(inside)
+        os.write(terminal, keys.encode())
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: nobody has the terminal open any more
+            while chunk := os.read(terminal, 65_536):
+                shown += chunk
+    os.close(terminal)
+    return shown.decode().replace("\r", "")
 
 
 def test_every_command_is_a_place() -> None:

@@ -114,7 +114,8 @@ _weft() {{
     esac
     _describe weft known || _files
 }}
-compdef _weft weft
+# Read from a folder of $fpath this file is the function itself; read by `source` it only defines it.
+if [[ $funcstack[1] == _weft ]]; then _weft; else compdef _weft weft; fi
 """
 
 
