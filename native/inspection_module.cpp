@@ -13,11 +13,14 @@ nb::dict explain(nb::handle ref) {
     Core& core = need();
     core.poll();
     Explanation e;
+    ArenaRef arena;
     {
         std::lock_guard lock(core.mutex());
         e = core.explain(entry);
+        if (entry->is_done() && entry->where == Where::arena) arena = entry->arena;
     }
     nb::dict out;
+    out["arena"] = nb::make_tuple(arena.entry, arena.generation);
     out["state"] = e.state;
     out["task"] = e.task;
     out["is_owned"] = e.is_owned;

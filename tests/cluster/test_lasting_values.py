@@ -15,6 +15,7 @@ import weft
 from waiting import wait_until
 from weft import _native
 from weft.cluster_utils import Cluster, ClusterNode
+from weft.engine.cluster.client import Client
 
 pytestmark = pytest.mark.timeout(90)
 SIZE = 300_000
@@ -78,6 +79,46 @@ def test_a_replica_is_freed_with_its_object(nodes: ThreeNodes) -> None:
     assert weft.get(ref).sum() == SIZE
     del ref
     wait_until(lambda: _native.statistics()["objects_owned"] == 0)
+
+
+def holders(nodes: list[ClusterNode]) -> list[ClusterNode]:
+    """The nodes that have a copy of the only array."""
+    used = {node: Client(node.local_address).ask("node_report")["objects"]["used_bytes"] for node in nodes}
+    return [node for node in nodes if used[node] >= 8 * SIZE]
+
+
+def test_a_replica_that_is_lost_is_made_again(nodes: ThreeNodes) -> None:
+    assert nodes.cluster.head_node is not None
+    living = [nodes.cluster.head_node, nodes.dies, nodes.third]
+    ref = weft.put(np.ones(SIZE), replicas=2)
+    wait_until(lambda: len(holders(living)) == 2)
+    (lost,) = (node for node in holders(living) if node is not nodes.cluster.head_node)
+    living.remove(lost)
+    nodes.cluster.remove_node(lost, allow_graceful=False)
+    wait_until(lambda: holders(living) == living)
+    living.append(nodes.cluster.add_node(num_cpus=1))
+    nodes.cluster.remove_node(living.pop(1), allow_graceful=False)
+    wait_until(lambda: holders(living) == living)
+    del ref
+    wait_until(lambda: holders(living) == [])
+
+
+def test_replicas_are_made_again_by_whoever_takes_over(nodes: ThreeNodes) -> None:
+    assert nodes.cluster.head_node is not None
+    living = [nodes.cluster.head_node, nodes.dies, nodes.third, nodes.cluster.add_node(num_cpus=1)]
+    owner = Owner.options(resources={"dies": 1}).remote()
+    (ref,) = weft.get(owner.put.remote(np.full(SIZE, 7.0), replicas=2))
+    wait_until(lambda: len(holders(living)) == 2)
+    living.remove(nodes.dies)
+    nodes.cluster.remove_node(nodes.dies, allow_graceful=False)
+    wait_until(lambda: len(holders(living)) == 2)
+    assert nodes.cluster.head_node in holders(living), "the driver owns it now"
+    (second,) = (node for node in holders(living) if node is not nodes.cluster.head_node)
+    living.remove(second)
+    nodes.cluster.remove_node(second, allow_graceful=False)
+    wait_until(lambda: holders(living) == living)
+    assert weft.get(weft.remote(np.sum).remote(ref), timeout=60) == 7 * SIZE
+    assert weft.get(ref, timeout=60).sum() == 7 * SIZE
 
 
 def test_more_replicas_than_nodes_are_refused_with_a_reason(nodes: ThreeNodes) -> None:

@@ -70,6 +70,9 @@ class Objects:
         self._is_sweeping = False
         self.moved: dict[Origin, GlobalObject] = {}
         """Where objects of nodes that have left are now."""
+        self.on_adopted: Callable[[Entry], None] = lambda entry: None
+        self.on_gone: Callable[[Entry], None] = lambda entry: None
+        """Of objects that more nodes than this one knew."""
 
     # ---- names ----
 
@@ -192,13 +195,15 @@ class Objects:
         """A process of this node is its owner from now on."""
         if (known := self.imports.get(entry)) is not None:
             known.is_owned = True
+            self._tell_origin(known)
 
     def adopt(self, entry: Entry) -> GlobalObject:
         """An import whose bytes are here is an object of this node's own from now on; its new name."""
         known = self.imports.pop(entry)
         self._by_origin.pop(known.origin[:3], None)
-        new = (self.number, *entry, known.origin[3])
+        new = self.moved[known.origin[:3]] = (self.number, *entry, known.origin[3])
         self._rename(entry, known.origin, new)
+        self.on_adopted(entry)
         return new
 
     def rewire(self, old: Origin, new: GlobalObject) -> None:
@@ -211,6 +216,12 @@ class Objects:
             self._by_origin[new[:3]] = entry
             self.pulls.moved(entry, new)
             self._send(new[0], lm.Imported(new[1], new[2]))
+            self._tell_origin(known)
+
+    def _tell_origin(self, known: Import) -> None:
+        """Where copies are counted it has to know of this one."""
+        if known.has_bytes or known.is_owned:
+            self._send(known.origin[0], lm.Kept(*known.origin[1:3], known.has_bytes, known.is_owned))
 
     def _rename(self, entry: Entry, old: GlobalObject, new: GlobalObject) -> None:
         """Records of this node give it its new name; those that still come with the old one find it, too."""
@@ -228,6 +239,7 @@ class Objects:
         for entry in [entry for entry in self.imports if not exists(*entry)]:
             known = self.imports.pop(entry)
             self._port.forget_import(*entry)
+            self.on_gone(entry)
             node, theirs, generation, _ = known.origin
             if self._by_origin.get((node, theirs, generation)) == entry:
                 del self._by_origin[node, theirs, generation]
@@ -236,6 +248,7 @@ class Objects:
         for entry in [entry for entry in self.exports if not exists(*entry)]:
             self._port.forget_import(*entry)
             self.pulls.copies.pop(entry, None)
+            self.on_gone(entry)
             for node in self.exports.pop(entry):
                 self._send(node, lm.Gone(*entry))
         if self.imports or self.exports:

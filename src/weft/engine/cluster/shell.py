@@ -23,6 +23,7 @@ from weft.engine.cluster.objects import DAEMON, Objects
 from weft.engine.cluster.peers import remember
 from weft.engine.cluster.places import Places
 from weft.engine.cluster.records import IncomingRecords, OutgoingRecords
+from weft.engine.cluster.replicas import ReplicasShell
 from weft.engine.cluster.reporting import Reporting
 from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink, Transport
@@ -95,6 +96,7 @@ class ClusterShell:
         self.following = Following(daemon, self)
         self.heading = Heading(daemon, self, store)
         self.estates = EstatesShell(daemon, self)
+        self.replicas = ReplicasShell(daemon, self)
         self._handlers = self._make_handlers()
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
@@ -112,6 +114,8 @@ class ClusterShell:
             lm.Pong: self._pong_came,
             lm.Happened: lambda _, message: self._daemon.chronicle.came(message.what),
             lm.Imported: lambda link, message: objects.was_imported(link.peer, message),
+            lm.Keep: self.replicas.keep_came,
+            lm.Kept: self.replicas.kept_came,
             lm.Gone: lambda link, message: objects.is_gone(link.peer, message),
             lm.Free: lambda _, message: objects.free(message),
             lm.FindObject: objects.find_came,
@@ -194,6 +198,7 @@ class ClusterShell:
             for group in self._state.groups.living.values():
                 self.members.send(member.number, lm.GroupNews(group.spec, group.state.value, group.nodes))
             self.heading.linked()
+        self.replicas.node_came()
         self.reporting.changed()
 
     def node_gone(self, number: int, reason: str) -> None:
@@ -209,6 +214,7 @@ class ClusterShell:
         for watching in self._watchers.values():
             watching.discard(number)
         self.objects.node_gone(number)
+        self.replicas.node_gone(number)
         self._port.remove_link(number)
         known = self.members.members.get(number)
         name = f"node {known.node_id[:8]} at {known.address}" if known is not None else "its node"

@@ -84,6 +84,8 @@ class Requests:
         self.key_values = KeyValues(tables, call_later)
         self.storage_folder: Callable[[], str] = str
         """The daemon's (`node.storage`)."""
+        self.keep_replicas: Callable[[Process, int, int, list[str]], None] = lambda entry, size, replicas, nodes: None
+        """The cluster's (`cluster.replicas`)."""
         self.views: Callable[[], list[NodeView]] = list
         """The living nodes, as the daemon knows them."""
         self.place_of: Callable[[Process], tuple[str, Process]] = lambda process: (node_id, process)
@@ -118,6 +120,11 @@ class Requests:
     def _do_storage_folder(self, process: Process, params: dict[str, Any]) -> str:
         """Where this cluster keeps durable values."""
         return self.storage_folder()
+
+    def _do_keep_replicas(self, process: Process, params: dict[str, Any]) -> None:
+        """Of an object that was put on this node, and fetched on others."""
+        entry = (int(params["entry"]), int(params["generation"]))
+        self.keep_replicas(entry, int(params["bytes"]), int(params["replicas"]), list(params["nodes"]))
 
     # ---- what only the processes know ----
 

@@ -39,7 +39,7 @@ def put(value: Any, replicas: int, durable: bool) -> ObjectRef[Any]:
     others = _other_nodes(replicas) if replicas > 1 else []
     ref = _write(value) if durable else _native.put(value)
     if others:
-        _replicate(ref, replicas, others)
+        _keep(ref, replicas, _replicate(ref, replicas, others))
     return ref
 
 
@@ -73,34 +73,44 @@ def _fetch(refs: list[ObjectRef[Any]]) -> None:
     wait(refs, fetch_local=True)
 
 
-def _replicate(ref: ObjectRef[Any], replicas: int, others: list[str]) -> None:
-    """One after another would be slow; all at once, and others in place of those that fail."""
+def _keep(ref: ObjectRef[Any], replicas: int, nodes: list[str]) -> None:
+    """Have the daemons make lost copies again. A small value is in its owner's row, wherever there is a ref."""
+    known = _native.explain(ref)
+    entry, generation = known["arena"]
+    if known["state"] == "in the arena":
+        where = {"entry": entry, "generation": generation, "bytes": known["bytes"]}
+        rpc.request("keep_replicas", replicas=replicas, nodes=nodes, **where)
+
+
+def _replicate(ref: ObjectRef[Any], replicas: int, others: list[str]) -> list[str]:
+    """The nodes that have copies now. All at once, and others in place of those that fail."""
     fetch = remote(_fetch)
     first = int.from_bytes(ref.binary()[-4:], "little") % len(others)  # so that not one node has them all
     candidates = others[first:] + others[:first]
-    made = 0
+    made: list[str] = []
     reason: WeftError | None = None
-    while made < replicas - 1 and candidates:
-        chosen = [candidates.pop(0) for _ in range(min(replicas - 1 - made, len(candidates)))]
+    while len(made) < replicas - 1 and candidates:
+        chosen = [candidates.pop(0) for _ in range(min(replicas - 1 - len(made), len(candidates)))]
         asked = [
             fetch.options(
                 name="weft.put: replica", num_cpus=0, max_retries=0, scheduling_strategy=_OnNode(node, soft=False)
             ).remote([ref])
             for node in chosen
         ]
-        for one in asked:
+        for node, one in zip(chosen, asked, strict=True):
             try:
                 get(one, timeout=REPLICATE_S)
-                made += 1
+                made.append(node)
             except WeftError as error:
                 reason = error
-    if made < replicas - 1:
+    if len(made) < replicas - 1:
         warnings.warn(
-            f"put(replicas={replicas}) made only {made + 1} copies: nodes died or could not take one meanwhile "
+            f"put(replicas={replicas}) made only {len(made) + 1} copies: nodes died or could not take one meanwhile "
             f"(the last: {reason})",
             RuntimeWarning,
             stacklevel=4,
         )
+    return made
 
 
 # ---- durable ---------------------------------------------------------------------------------------

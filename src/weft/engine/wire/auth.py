@@ -19,7 +19,7 @@ import os
 import struct
 
 MAGIC = b"WEFTLINK"
-VERSION = 4
+VERSION = 5
 _OPENING = struct.Struct("<8sH32s")
 _PROOF_BYTES = 32
 _REASON = struct.Struct("<H")

@@ -314,6 +314,22 @@ class Imported(LinkMessage, frozen=True):
     generation: int
 
 
+class Keep(LinkMessage, frozen=True):
+    """Fetch this object of the sender's node and keep it: there shall be so many copies. `Kept` follows."""
+
+    name: GlobalObject
+    replicas: int
+
+
+class Kept(LinkMessage, frozen=True):
+    """Whether the sender has a copy of this object of yours, and the object's owner."""
+
+    entry: int
+    generation: int
+    has_copy: bool
+    is_owner: bool
+
+
 class Gone(LinkMessage, frozen=True):
     """An object of the sender's node exists no more."""
 
@@ -514,6 +530,8 @@ AnyMessage: TypeAlias = (
     | Pong
     | Happened
     | Imported
+    | Keep
+    | Kept
     | Gone
     | Free
     | TakeOver

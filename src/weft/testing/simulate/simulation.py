@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from weft.engine.state.headship import HEADLESS_S
 from weft.engine.wire.link_messages import GlobalProcess
 from weft.testing.simulate import invariants
 from weft.testing.simulate.base import ProcessBase
@@ -203,10 +204,14 @@ class Simulation:
         self.clock.run(self.plan.limit_s, self._is_over, self.plan.most_events)
         if self._is_over() and not self.broken:
             if self.crowd is None:
-                settled = self.clock.now + SETTLE_S
-                self.clock.run(settled, lambda: bool(self.broken), self.plan.most_events)
+                self._run_on(SETTLE_S)
+                if any(node.has_joined and node.shell.members.head is None for node in self.up()):
+                    self._run_on(HEADLESS_S)  # then these end, and whoever waits there does
             else:
-                self.clock.run(self.clock.now + 1.0, lambda: bool(self.broken), self.plan.most_events)
+                self._run_on(1.0)
+
+    def _run_on(self, seconds: float) -> None:
+        self.clock.run(self.clock.now + seconds, lambda: bool(self.broken), self.plan.most_events)
 
     def _is_over(self) -> bool:
         if self.broken:
