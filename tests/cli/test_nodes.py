@@ -151,7 +151,7 @@ def test_a_head_that_is_not_there_is_named(cli: Run) -> None:
     ("arguments", "text"),
     [
         (["start", "--head", "--resources", "[1]"], "must be a JSON object"),
-        (["start", "--head", "--resources", "{"], "is no JSON"),
+        (["start", "--head", "--resources", "{"], "must be JSON such as"),
         (["start"], "one of the arguments --head --address is required"),
         (["nonsense"], "invalid choice: 'nonsense'"),
     ],

@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
 
 
 def _of_one(commands: Commands, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-    parser = add_command(commands, name, run, summary, f"{summary[0].upper()}{summary[1:]}.")
+    parser = add_command(commands, name, run, summary, f"{summary[0].upper()}{summary[1:]}.", f"weft job {name} ID")
     parser.add_argument("id", metavar="JOB", help="its id, as `weft job submit` has printed it")
     add_address(parser)
     return parser

@@ -83,7 +83,8 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
+        message = f"must be JSON such as '{{\"disk\": 2}}', but got {text!r}: {error}"
+        raise argparse.ArgumentTypeError(message) from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"must be a JSON object such as '{{\"disk\": 2}}', but got {text!r}")
     return value

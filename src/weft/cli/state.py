@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
         "weft list tasks\nweft list actors --filter state=ALIVE\nweft list objects --json --limit 1000",
     )
     listing.add_argument("what", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    listing.add_argument("--limit", type=int, default=100, help="at most so many (default: 100)")
+    listing.add_argument("--limit", type=int, default=100, metavar="N", help="at most so many (default: 100)")
     listing.add_argument(
         "--filter", action="append", default=[], metavar="KEY=VALUE", help="only these; KEY!=VALUE too"
     )
@@ -53,7 +53,7 @@ def add(commands: Commands) -> None:
         default="owner",
         help="put them together by the process that owns them, by the line that put them, or not (default: owner)",
     )
-    memory.add_argument("--limit", type=int, default=20, help="show so many objects (default: 20)")
+    memory.add_argument("--limit", type=int, default=20, metavar="N", help="show so many objects (default: 20)")
     explain = add_command(
         commands,
         "explain",

@@ -43,6 +43,7 @@ def add(commands: Commands) -> None:
         _health,
         "whether this machine's node answers; for probes",
         "Ends with 0 when the newest node of this user on this machine (or the one named) answers, else with 1.",
+        "weft health && echo up",
     )
     add_address(health)
 

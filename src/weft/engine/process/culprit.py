@@ -165,7 +165,8 @@ def explain(value: object, root: str, what: str, error: BaseException) -> TypeEr
     """The error for a person. `root` names the value in the path, `what` says whose it is ("of task f")."""
     culprit = find_culprit(value, root)
     text = f"Could not serialize {culprit.path} of type {type_name(culprit.obj)}{what}: {culprit.reason or error}."
-    if culprit.parent is not None:
+    # A dict, a function or None has no state that a user could shape.
+    if type(culprit.parent).__module__ != "builtins":
         holder = type_name(culprit.parent)
         text += f" The {holder} that holds it can leave it out with __getstate__ and make it anew with __setstate__."
     text += " Create it inside the task, or see weft.util.register_serializer()."
