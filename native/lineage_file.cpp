@@ -98,7 +98,7 @@ void LineageFile::written(const Shared& batch, int error, std::vector<Entry*>& u
     }
     if (error != 0 || !is_wanted) return give_back(*batch);
     batch->is_written = true;
-    batch->bytes = {};
+    std::string().swap(batch->bytes);  // to assign an empty one would keep the memory
 }
 
 void LineageFile::refer(uint64_t position, Batch* from) {

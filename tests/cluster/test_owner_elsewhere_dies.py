@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -51,6 +52,9 @@ class Owner:
     def submit(self, folder: str, retries: int = 3) -> list[Any]:
         return [wait_for_file.options(max_retries=retries).remote(folder)]
 
+    def hand_out(self, keeper: Any, count: int) -> None:
+        weft.get(keeper.keep.remote([weft.put(number) for number in range(count)]))
+
     def call(self, actor: Any, folder: str) -> list[Any]:
         return [actor.answer.remote(folder)]
 
@@ -94,6 +98,9 @@ class Keeper:
 
     def lend(self) -> list[Any]:
         return self.kept
+
+    def give(self) -> list[Any]:
+        return [self.kept.pop()]
 
 
 def lose_node(nodes: TwoNodes) -> None:
@@ -311,3 +318,21 @@ def test_what_was_adopted_survives_the_death_of_its_adopter(three_nodes: Any) ->
     cluster.add_node(num_cpus=1)
     cluster.remove_node(dies_next, allow_graceful=False)
     assert weft.get(last, timeout=30) == "value 3"
+
+
+def test_a_sole_ref_that_is_on_its_way_when_its_owners_node_dies_ends(three_nodes: Any) -> None:
+    """From the third node to the driver's, which has never heard of these objects before."""
+    cluster, dies, _ = three_nodes
+    owner = Owner.options(resources={"b": 1}).remote()
+    keeper = Keeper.options(resources={"c": 1}).remote()
+    count = 200
+    weft.get(owner.hand_out.remote(keeper, count))
+    boxes = [keeper.give.remote() for _ in range(count // 2)]
+    cluster.remove_node(dies, allow_graceful=False)
+    boxes += [keeper.give.remote() for _ in range(count // 2)]
+    found = []
+    for [ref] in weft.get(boxes, timeout=30):
+        with contextlib.suppress(weft.exceptions.ObjectLostError):  # of which OwnerDiedError is one
+            found.append(weft.get(ref, timeout=30))
+    print(f"{len(found)} of {count} came")
+    assert found == sorted(set(found), reverse=True), "none is another's"

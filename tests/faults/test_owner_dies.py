@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,6 +47,24 @@ class Owner:
         return [add_boxed.remote([second], 1)]
 
 
+    def call(self, actor: Any, folder: str) -> list[Any]:
+        return [actor.answer.remote(folder)]
+
+    def take_items(self, folder: str) -> list[Any]:
+        self.items = items.remote(folder)
+        return [next(self.items), next(self.items)]
+
+    def pass_stream_on(self, folder: str) -> list[Any]:
+        return [items.remote(folder)]
+
+
+@weft.remote
+class Slow:
+    def answer(self, folder: str) -> int:
+        Path(folder, "started-call").touch()
+        return wait_for_go(folder)
+
+
 @weft.remote
 class Keeper:
     def __init__(self) -> None:
@@ -61,12 +80,23 @@ class Keeper:
         return self.kept
 
 
-@weft.remote
-def wait_for_file(folder: str) -> int:
-    Path(folder, f"started-{os.getpid()}-{time.monotonic_ns()}").touch()
+def wait_for_go(folder: str) -> int:
     while not Path(folder, "go").exists():
         time.sleep(0.01)
     return 5
+
+
+@weft.remote
+def wait_for_file(folder: str) -> int:
+    Path(folder, f"started-{os.getpid()}-{time.monotonic_ns()}").touch()
+    return wait_for_go(folder)
+
+
+@weft.remote
+def items(folder: str) -> Iterator[Any]:
+    yield "small"
+    yield np.full(MIB, 6, dtype=np.uint8)
+    yield wait_for_go(folder)
 
 
 @weft.remote
@@ -172,6 +202,32 @@ def test_a_task_that_may_not_run_twice_is_lost_with_its_owner(weft_session: Modu
     with pytest.raises(weft.exceptions.OwnerDiedError, match="max_retries=0"):
         weft.get(ref, timeout=20)
     (tmp_path / "go").touch()
+
+
+def test_a_call_that_may_not_be_made_twice_is_lost_with_its_caller(weft_session: ModuleType, tmp_path: Path) -> None:
+    owner, slow = Owner.remote(), Slow.remote()
+    [ref] = weft.get(owner.call.remote(slow, str(tmp_path)))
+    assert comes_true((tmp_path / "started-call").exists)
+    kill(owner)
+    with pytest.raises(weft.exceptions.OwnerDiedError, match="max_task_retries=0"):
+        weft.get(ref, timeout=20)
+    (tmp_path / "go").touch()
+    assert weft.get(slow.answer.remote(str(tmp_path)), timeout=20) == 5, "the actor goes on"
+
+
+def test_items_of_a_stream_outlive_their_taker_and_nobody_else_can_wait_for_more(
+    weft_session: ModuleType, tmp_path: Path
+) -> None:
+    owner = Owner.remote()
+    small, large = weft.get(owner.take_items.remote(str(tmp_path)))
+    with pytest.raises(TypeError, match="can not be sent to another process"):
+        weft.get(owner.pass_stream_on.remote(str(tmp_path)))
+    kill(owner)
+    assert weft.get(small, timeout=20) == "small"
+    assert weft.get(large, timeout=20).sum() == 6 * MIB
+    (tmp_path / "go").touch()
+    del small, large, owner
+    assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
 
 
 def test_all_who_refer_to_it_find_its_new_owner(weft_session: ModuleType) -> None:
