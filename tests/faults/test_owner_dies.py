@@ -46,7 +46,6 @@ class Owner:
         second = add.remote(first, weft.put(np.ones(MIB, dtype=np.uint8)))
         return [add_boxed.remote([second], 1)]
 
-
     def call(self, actor: Any, folder: str) -> list[Any]:
         return [actor.answer.remote(folder)]
 
