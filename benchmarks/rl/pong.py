@@ -27,12 +27,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "small": {
         "env_config": {"shrink": 4},
         "workers": 2,
-        "envs_per_worker": 4,
-        "convolutions": ((16, 8, 4), (32, 4, 2)),
+        "envs_per_worker": 16,
+        "convolutions": ((16, 4, 2), (32, 4, 2)),
         "image_features": 256,
-        "learning_rate": 5e-4,
+        "learning_rate": 1e-3,
         "epochs": 4,
-        "minibatch": 256,
+        "minibatch": 512,
     },
     "full": {
         "env_config": {"shrink": 2},
