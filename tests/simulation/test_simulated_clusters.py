@@ -19,6 +19,7 @@ FOUND = {
     163: "a daemon raised: the wishes of a job's processes on other nodes outlived the job",
     1145: "leases were asked for where there was no link, and taken for asked when there was one again",
     1725: "a node that could not be reached while another joined was never linked to it",
+    41096: "who had won as the next head, and then lost most of the store, waited for it for ever",
     20711: "the head let one of two nodes go that had lost each other, and forgot what the other had told of it",
 }
 """Seeds that once broke an invariant, and what was wrong."""

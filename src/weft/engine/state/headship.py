@@ -200,7 +200,7 @@ class Headship:
         is_resting = self.role in (Role.ACTING, Role.RESTING) and now >= self._lease_until
         if is_cut_off and (is_resting or self._is_without_store(now)):
             return self._end("this node is cut off from the cluster: it hears neither its head nor most of its nodes")
-        if self.role in (Role.HEADLESS, Role.CLAIMING) and now - self._lost_at > HEADLESS_S:
+        if self.role in (Role.HEADLESS, Role.CLAIMING, Role.WON) and now - self._lost_at > HEADLESS_S:
             return self._end(f"the cluster has had no head for {HEADLESS_S:g} s that could be reached from here")
         if self.role is Role.HEADLESS:
             is_due = now >= self._lost_at + self._patience + turn * STAGGER_S
