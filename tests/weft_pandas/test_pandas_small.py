@@ -136,6 +136,36 @@ def test_labels_of_a_small_result_are_its_own() -> None:
     assert (frame["a"].name, frame["a"].sum()) == ("a", 6)
 
 
+def test_a_column_that_was_read_before_is_read_as_it_is_now() -> None:
+    frame = pd.DataFrame({"a": [3, 1, 2], "b": [4.0, 5.0, 6.0]})
+    assert (frame["b"].tolist(), frame.b.tolist()) == ([4.0, 5.0, 6.0], [4.0, 5.0, 6.0])
+    frame["b"] = frame["b"] * 2
+    assert frame.b.tolist() == [8.0, 10.0, 12.0]
+    frame.loc[0, "b"] = 0.0
+    assert frame["b"].tolist() == [0.0, 10.0, 12.0]
+    frame.iloc[1, 1] = 1.0
+    frame.sort_values("a", inplace=True)
+    assert frame["b"].tolist() == [1.0, 12.0, 0.0]
+    frame.columns = ["b", "a"]
+    assert (frame["b"].tolist(), frame.a.tolist()) == ([1, 2, 3], [1.0, 12.0, 0.0])
+    del frame["b"]
+    with pytest.raises(KeyError):
+        frame["b"]
+    with pytest.raises(AttributeError, match="no attribute 'b'"):
+        frame.b  # noqa: B018
+
+
+@pytest.mark.parametrize("theirs", [pandas.DataFrame({"a": [], "b": []}), pandas.DataFrame(), made(3)[[]]])
+def test_a_small_frame_without_cells_is_read_like_any_other(theirs: pandas.DataFrame) -> None:
+    frame = pd.DataFrame(theirs)
+    assert_same(frame.loc[:], theirs.loc[:])
+    assert_same(frame.iloc[:0], theirs.iloc[:0])
+    assert_same(frame.isna(), theirs.isna())
+    assert (len(frame), frame.shape, frame.empty) == (len(theirs), theirs.shape, True)
+    frame.fillna(0, inplace=True)
+    assert_same(frame, theirs)
+
+
 def test_errors_of_small_frames_are_those_of_pandas() -> None:
     frame = pd.DataFrame(made(10))
     with pytest.raises(KeyError, match="no such column"):

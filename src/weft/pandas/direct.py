@@ -18,8 +18,8 @@ import pandas
 from modin.core.storage_formats.pandas.query_compiler_caster import EXTENSION_NO_LOOKUP
 from modin.pandas.base import _DEFAULT_BEHAVIOUR, BasePandasDataset
 
-from weft.pandas import direct_groups, direct_indexing
-from weft.pandas.direct_values import SmallQueryCompiler, attribute, plain_arguments, wrapped
+from weft.pandas import direct_columns, direct_groups, direct_indexing
+from weft.pandas.direct_values import NO_ARGUMENTS, SmallQueryCompiler, attribute, plain_arguments, wrapped
 from weft.pandas.small import on_weft
 
 _BOTH = """
@@ -30,7 +30,7 @@ _BOTH = """
     sort_values sort_index drop dropna drop_duplicates duplicated reset_index head tail sample nlargest nsmallest
     value_counts explode reindex copy agg aggregate to_dict to_numpy
     __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __mod__ __pow__
-    __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __and__ __or__ __xor__ __invert__ __neg__ __len__ __contains__
+    __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __and__ __or__ __xor__ __invert__ __neg__ __contains__
 """.split()
 _FRAME = "__getitem__ merge join set_index melt pivot pivot_table stack corr cov assign select_dtypes".split()
 _SERIES = "__getitem__ between unique to_list tolist mode".split()
@@ -44,14 +44,17 @@ def register() -> None:
         (modin.pandas.Series, pandas.Series, _BOTH + _SERIES),
     )
     for ours, theirs, names in kinds:
-        for name in names:
-            if hasattr(ours, name) and hasattr(theirs, name):
-                setattr(ours, name, _direct(ours, theirs, name))
+        known = [name for name in names if hasattr(ours, name) and hasattr(theirs, name)]
+        for name in known:
+            setattr(ours, name, _direct(ours, theirs, name))
         for name in _READ:
             setattr(ours, name, _read_direct(name, getattr(ours, name), is_series=theirs is pandas.Series))
+        ours.__len__ = _length(ours.__len__)
         direct_groups.register(ours)
         direct_indexing.register(ours)
-        ours.__getattribute__ = _looked_up(ours, ours.__getattribute__)
+        read = ["groupby", *_READ, *direct_indexing.NAMES]
+        ours.__getattribute__ = _looked_up(ours, ours.__getattribute__, known + read)
+    direct_columns.register()
     modin.pandas.DataFrame.apply = _applied(modin.pandas.DataFrame.apply)
 
 
@@ -61,29 +64,40 @@ def _direct(ours: Any, theirs: type, name: str) -> Callable[..., Any]:
 
     @functools.wraps(modin_way)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        compiler = attribute(self, "_query_compiler")
-        is_small = type(compiler) is SmallQueryCompiler and not attribute(self, "_pinned")
-        if not is_small or name in extended or kwargs.get("inplace"):
+        own = attribute(self, "__dict__")
+        compiler = own.get("_query_compiler")
+        if type(compiler) is not SmallQueryCompiler:
             return modin_way(self, *args, **kwargs)
-        given = plain_arguments(args, kwargs)
-        if given is None:
-            return modin_way(self, *args, **kwargs)
+        given = plain_arguments(args, kwargs) if args or kwargs else NO_ARGUMENTS
+        if given is None or own.get("_pinned") or name in extended or kwargs.get("inplace"):
+            return left_to_modin(self, args, kwargs)
         source = compiler.as_series() if is_series else compiler.as_frame()
         try:
             made = method(source, *given[0], **given[1])
         except (TypeError, ValueError):
             # Modin's own code calls these methods too, some with arguments that pandas does not know.
-            return modin_way(self, *args, **kwargs)
+            return left_to_modin(self, args, kwargs)
         if made is NotImplemented or made is source:
-            return modin_way(self, *args, **kwargs)
-        result = wrapped(made)
+            return left_to_modin(self, args, kwargs)
         if is_item and not is_series and type(made) is pandas.Series:
-            # Modin writes what is assigned to a part of a column into the frame that the column is of.
-            object.__setattr__(result, "_parent", self)
-            object.__setattr__(result, "_parent_axis", 1)
-        return result
+            return direct_columns.column_of(self, made)
+        return wrapped(made)
+
+    def left_to_modin(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As Modin looks methods up: those of a frame without cells are pandas'."""
+        if name.startswith("__") or name in extended or attribute(self, "_query_compiler").has_cells():
+            return modin_way(self, *args, **kwargs)
+        return self._default_to_pandas(name, *args, **kwargs)
 
     return call
+
+
+def _length(modin_way: Callable[[Any], int]) -> Callable[[Any], int]:
+    def length(self: Any) -> int:
+        compiler = attribute(self, "__dict__").get("_query_compiler")
+        return compiler.row_count() if type(compiler) is SmallQueryCompiler else modin_way(self)
+
+    return length
 
 
 def _read_direct(name: str, modin_way: property, is_series: bool) -> property:
@@ -98,27 +112,34 @@ def _read_direct(name: str, modin_way: property, is_series: bool) -> property:
     return property(get, modin_way.fset, modin_way.fdel, modin_way.__doc__)
 
 
-def _looked_up(ours: Any, modin_way: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+def _looked_up(ours: Any, modin_way: Callable[[Any, str], Any], names: list[str]) -> Callable[[Any, str], Any]:
     """An attribute of a small frame that has cells is what its class says, unless an extension that is no function has
     its name: Modin looks for those, and whether the frame is empty, at each access of each attribute. For some names
-    it looks for neither, but finds that out through several calls, and one operation asks for hundreds of them."""
+    it looks for neither, but finds that out through several calls, and one operation asks for hundreds of them. The
+    `names` that are called directly do with frames without cells what Modin does."""
     never_looked_for = frozenset(EXTENSION_NO_LOOKUP & _DEFAULT_BEHAVIOUR) | {"__class__"}
-    tables = [
-        table for owner in (ours, BasePandasDataset) for table in (owner._extensions["Pandas"], owner._extensions[None])
-    ]
+    for_pandas = [owner._extensions["Pandas"] for owner in (ours, BasePandasDataset)]
+    for_all = [owner._extensions[None] for owner in (ours, BasePandasDataset)]
+    direct = {name: for_all[0].get(name) for name in names}
 
     def get(self: Any, item: str) -> Any:
         if item in never_looked_for:
             return attribute(self, item)
         compiler = attribute(self, "__dict__").get("_query_compiler")
-        if type(compiler) is SmallQueryCompiler and compiler.has_cells():
-            for table in tables:
-                if item in table and not callable(table[item]):
-                    return modin_way(self, item)
+        if type(compiler) is not SmallQueryCompiler:
+            return modin_way(self, item)
+        is_extended = for_pandas[0] or for_pandas[1]
+        if not is_extended and item in direct and for_all[0].get(item) is direct[item]:
             return attribute(self, item)
-        return modin_way(self, item)
+        if not compiler.has_cells() or _has_value(item, for_pandas + for_all):
+            return modin_way(self, item)
+        return attribute(self, item)
 
     return get
+
+
+def _has_value(name: str, tables: list[dict[str, Any]]) -> bool:
+    return any(name in table and not callable(table[name]) for table in tables)
 
 
 def _applied(modin_way: Callable[..., Any]) -> Callable[..., Any]:

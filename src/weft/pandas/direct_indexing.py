@@ -8,7 +8,7 @@ import modin.pandas
 
 from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, attribute, plain, wrapped
 
-_NAMES = ("loc", "iloc", "at", "iat")
+NAMES = ("loc", "iloc", "at", "iat")
 
 
 class SmallIndexer:
@@ -47,13 +47,14 @@ class SmallIndexer:
 
 
 def register(ours: Any) -> None:
-    for name in _NAMES:
+    for name in NAMES:
         setattr(ours, name, _property(ours is modin.pandas.Series, name, getattr(ours, name)))
 
 
 def _property(is_series: bool, name: str, way: property) -> property:
     def get(self: Any) -> Any:
-        is_small = type(attribute(self, "_query_compiler")) is SmallQueryCompiler and not attribute(self, "_pinned")
+        own = attribute(self, "__dict__")
+        is_small = type(own.get("_query_compiler")) is SmallQueryCompiler and not own.get("_pinned")
         return SmallIndexer(self, is_series, name, way) if is_small else way.__get__(self)
 
     return property(get, doc=way.__doc__)

@@ -9,9 +9,10 @@ import numpy as np
 import pandas
 from pandas._libs.lib import no_default
 
-from weft.pandas.small import SmallQueryCompiler, moved_when_grown
+from weft.pandas.small import SmallQueryCompiler, compiler_around, moved_when_grown
 
-__all__ = ["MODIN_WAY", "SmallQueryCompiler", "around", "attribute", "plain", "plain_arguments", "wrapped"]
+__all__ = ["MODIN_WAY", "NO_ARGUMENTS", "SmallQueryCompiler", "around", "attribute", "plain"]
+__all__ += ["plain_arguments", "wrapped"]
 
 attribute = object.__getattribute__
 """Of a frame or series, as Python looks it up. Modin's classes look for extensions first, at every access."""
@@ -23,6 +24,7 @@ _PLAIN = frozenset(
     | {type(np.dtype(kind)) for kind in ("f8", "f4", "i8", "i4", "u1", "?", "O", "M8[ns]", "m8[ns]")}
 )
 _UNKNOWN = object()
+NO_ARGUMENTS: tuple[Any, dict[str, Any]] = ((), {})
 MODIN_WAY = id(_UNKNOWN)
 """Of what `plain` gives for an argument that pandas can not be given. By identity: arguments may compare as arrays."""
 
@@ -38,6 +40,8 @@ def plain(value: Any) -> Any:
             return _UNKNOWN
         return compiler.as_series() if kind is modin.pandas.Series else compiler.as_frame()
     if kind is list or kind is tuple:
+        if _PLAIN.issuperset(map(type, value)):
+            return value
         made = [plain(entry) for entry in value]
         return _UNKNOWN if MODIN_WAY in map(id, made) else kind(made)
     if kind is dict:
@@ -61,13 +65,14 @@ def wrapped(made: Any) -> Any:
         return made
     object.__setattr__(made, "_is_copy", None)
     ours = modin.pandas.DataFrame if kind is pandas.DataFrame else modin.pandas.Series
-    compiler = moved_when_grown(SmallQueryCompiler.around(made))
+    compiler = moved_when_grown(compiler_around(made))
     return around(compiler, ours) if type(compiler) is SmallQueryCompiler else ours(query_compiler=compiler)
 
 
 def around(compiler: SmallQueryCompiler, ours: type) -> Any:
     """What the constructor makes of a query compiler, without its casting of arguments."""
     result: Any = object.__new__(ours)
-    object.__setattr__(result, "_siblings", [])
-    object.__setattr__(result, "_query_compiler", compiler)
+    own = attribute(result, "__dict__")
+    own["_siblings"] = []
+    own["_query_compiler"] = compiler
     return result

@@ -82,18 +82,6 @@ class SmallQueryCompiler(NativeQueryCompiler):
     _frame: pandas.DataFrame
     _series: pandas.Series[Any] | None = None
 
-    @classmethod
-    @_unlogged
-    def around(cls, data: pandas.DataFrame | pandas.Series[Any]) -> SmallQueryCompiler:
-        """Of data that nobody else changes: without the copy that the constructor makes."""
-        compiler = cls.__new__(cls)
-        if isinstance(data, pandas.Series):
-            compiler._series = data
-            compiler._shape_hint = "column"
-        else:
-            compiler._frame = data
-        return compiler
-
     @_unlogged
     def as_series(self) -> pandas.Series[Any]:
         """Of a compiler of one column; not a copy."""
@@ -106,7 +94,7 @@ class SmallQueryCompiler(NativeQueryCompiler):
     @_unlogged
     def as_frame(self) -> pandas.DataFrame:
         """Not a copy."""
-        return self._modin_frame
+        return self._frame if self._series is None else self._modin_frame
 
     @property
     def _modin_frame(self) -> pandas.DataFrame:
@@ -132,13 +120,11 @@ class SmallQueryCompiler(NativeQueryCompiler):
 
     @_unlogged
     def row_count(self) -> int:
-        return len(self._frame if self._series is None else self._series)
+        return len((self._frame if self._series is None else self._series)._mgr.axes[-1])
 
     @_unlogged
     def has_cells(self) -> bool:
-        if self._series is not None:
-            return len(self._series) > 0
-        return len(self._frame.index) > 0 and len(self._frame.columns) > 0
+        return all(map(len, (self._frame if self._series is None else self._series)._mgr.axes))
 
     @_unlogged
     def is_large_for_python(self) -> bool:
@@ -151,6 +137,18 @@ class SmallQueryCompiler(NativeQueryCompiler):
         return int(QCCoercionCost.COST_ZERO if isinstance(self, other_qc_type) else QCCoercionCost.COST_LOW)
 
 
+def compiler_around(data: pandas.DataFrame | pandas.Series[Any]) -> SmallQueryCompiler:
+    """Of data that nobody else changes: without the copy that the constructor makes. No method, which Modin would log:
+    that takes longer than the rest of it."""
+    compiler: SmallQueryCompiler = object.__new__(SmallQueryCompiler)
+    if type(data) is pandas.Series:
+        compiler._series = data
+        compiler._shape_hint = "column"
+    else:
+        compiler._frame = data
+    return compiler
+
+
 def on_weft(compiler: NativeQueryCompiler) -> Any:
     from weft.pandas.query_compiler import WeftQueryCompiler
 
@@ -159,7 +157,8 @@ def on_weft(compiler: NativeQueryCompiler) -> Any:
 
 def moved_when_grown(compiler: SmallQueryCompiler) -> Any:
     """It, or one on Weft where it has too many rows by now."""
-    return compiler if _Limit.rows is None or is_small(compiler.row_count()) else on_weft(compiler)
+    limit = _Limit.rows
+    return compiler if limit is None or compiler.row_count() <= limit else on_weft(compiler)
 
 
 def _that_may_grow(method: Callable[..., Any]) -> Callable[..., Any]:
