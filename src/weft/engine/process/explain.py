@@ -19,7 +19,7 @@ def explain(ref: ObjectRef[Any]) -> str:
     """One paragraph on the ref's state: what it waits for, where its task runs, how large its value is.
 
     >>> print(weft.explain(weft.put("hello")))
-    The object is ready: 6 bytes, kept inline in this process. This process owns it; nobody borrows it.
+    The object is ready: 10 bytes, kept inline in this process. This process owns it; nobody borrows it.
     """
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"explain() wants an ObjectRef, but got {ref!r}")

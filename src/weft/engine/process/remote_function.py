@@ -123,6 +123,7 @@ class RemoteFunction(Generic[P, R]):
     def options(self, **given: Any) -> RemoteFunctionVariant[P, R]:
         """The same function with other options, for calls made through the result.
 
+        >>> double = weft.remote(lambda x: 2 * x)
         >>> weft.get(double.options(num_cpus=2, name="big").remote(4))
         8
         """
