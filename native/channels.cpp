@@ -1,6 +1,5 @@
 #include "channels.hpp"
 
-#include <algorithm>
 #include <stdexcept>
 
 namespace weft {
@@ -16,7 +15,7 @@ Channels::Peer* Channels::peer(ProcessId id) {
 
 bool Channels::send(ProcessId to, Kind kind, const void* data, size_t bytes) {
     Peer* target = peer(to);
-    if (target == nullptr) return false;
+    if (target == nullptr || (!target->out && !open(*target))) return false;
     const char* at = static_cast<const char*>(data);
     for (; bytes > kMaxRecord; at += kMaxRecord, bytes -= kMaxRecord)
         write(*target, uint16_t(kind), kMore, at, kMaxRecord);
@@ -24,15 +23,21 @@ bool Channels::send(ProcessId to, Kind kind, const void* data, size_t bytes) {
     return true;
 }
 
-void Channels::write(Peer& peer, uint16_t kind, uint16_t flags, const void* data, size_t bytes) {
-    if (!peer.out) {
-        const uint32_t block = segment_.open_ring(self_.slot, peer.id.slot);
-        if (block == kRingBlocks) throw std::runtime_error("weft: no shared ring is free on this node");
+/// False when it is dead. Without a ring between the two its slot may be another's by now, so nothing of it
+/// is kept.
+bool Channels::open(Peer& peer) {
+    const uint32_t block = segment_.open_ring(self_, peer.id);
+    if (block == kRingBlocks) throw std::runtime_error("weft: no shared ring is free on this node");
+    if (block != kNoRing) {
         peer.out = std::make_unique<RingWriter>(segment_.ring(block));
-        // Partner: the daemon clears `alive`, then looks for rings. One of the two sees the other.
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        if (!segment_.is_alive(peer.id)) found_dead(peer.id);
+        return true;
     }
+    found_dead(peer.id);
+    if (!peer.in) peers_[peer.id.slot].reset();
+    return false;
+}
+
+void Channels::write(Peer& peer, uint16_t kind, uint16_t flags, const void* data, size_t bytes) {
     char* to = peer.overflow.empty() ? peer.out->reserve(uint32_t(bytes), kind, flags) : nullptr;
     if (to == nullptr) {
         peer.overflow.push_back({kind, flags, std::string(static_cast<const char*>(data), bytes)});
@@ -71,8 +76,8 @@ bool Channels::is_flushed() const {
 void Channels::forget(ProcessId dead) {
     if (!knows(dead)) return;
     peers_[dead.slot].reset();
-    segment_.close_ring(dead.slot, self_.slot);
-    segment_.close_ring(self_.slot, dead.slot);
+    segment_.close_ring(dead, self_);
+    segment_.close_ring(self_, dead);
 }
 
 }  // namespace weft

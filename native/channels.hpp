@@ -1,6 +1,7 @@
 /// A process's rings to and from its peers: sending that never blocks, and receiving whole records.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -35,7 +36,8 @@ class Channels {
     /// Nobody else tells of a peer that was dead when it was to be reached first: it is told by this. The
     /// process's own doorbell rings: who reads the rings may be asleep.
     void found_dead(ProcessId dead) {
-        found_dead_.push_back(dead);
+        if (std::find(found_dead_.begin(), found_dead_.end(), dead) == found_dead_.end())
+            found_dead_.push_back(dead);
         any_found_dead_.store(true, std::memory_order_release);
         ring(self_.slot);
     }
@@ -64,6 +66,7 @@ class Channels {
         std::string partial;           ///< a record of several parts, so far
     };
     Peer* peer(ProcessId id);
+    bool open(Peer& peer);
     void write(Peer& peer, uint16_t kind, uint16_t flags, const void* data, size_t bytes);
     bool flush(Peer& peer);
     void ring(uint32_t slot) { ring_bell(segment_, self_.slot, slot, event_fd_); }

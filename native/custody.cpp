@@ -207,9 +207,10 @@ void Core::withdraw(Id id, const std::vector<uint32_t>& nodes) {
 // ---- everybody's side: the owner of something is dead ---------------------------------------------------
 
 void Core::drain_all() {
-    for (uint32_t slot = 1; slot < kSlots; ++slot)
-        if (slot != self_.slot && segment_->ring_of(slot, self_.slot).load(std::memory_order_acquire) != 0)
-            drain_peer(slot);
+    segment_->blocks_of(self_.slot, [this](uint32_t, uint64_t ends) {
+        const uint32_t from = RingEnds(ends).from;
+        if (from != self_.slot && from != kDaemonSlot) drain_peer(from);
+    });
 }
 
 void Core::on_find_orphans(Cursor cursor) {

@@ -13,6 +13,8 @@ constexpr uint32_t kReadyWords = kSlots / 64;
 constexpr uint64_t kGranuleBytes = 64 << 10;
 constexpr uint32_t kRingBytes = 256 << 10;
 constexpr uint32_t kRingBlocks = 8192;
+/// In place of a block: whom the ring was for is dead.
+constexpr uint32_t kNoRing = kRingBlocks + 1;
 /// Two of them, each with its header, fill a ring: so one always fits into an empty ring, wherever its tail
 /// is.
 constexpr uint32_t kMaxRecord = kRingBytes / 2 - 8;

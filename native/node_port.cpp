@@ -194,30 +194,32 @@ std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {
     remove_objects_of(*segment_, dead);
     reclaim_after_death(*segment_, dead, false);
     std::vector<ProcessId> peers;
-    for (uint32_t i = 1; i < kSlots; ++i) {
-        if (i == dead.slot) continue;
-        if (segment_->ring_of(dead.slot, i).load() == 0 && segment_->ring_of(i, dead.slot).load() == 0)
-            continue;
-        const ProcessSlot& other = segment_->slot(i);
-        if (other.alive.load() != 0) peers.push_back({i, other.generation.load()});
-    }
+    for (const uint32_t peer : living_peers(dead.slot))
+        peers.push_back({peer, segment_->slot(peer).generation.load()});
+    return peers;
+}
+
+/// Slots of the living that have a ring with this dead one, or are about to; the daemon let go in mark_dead.
+/// One that the dead had only begun to open is no ring.
+std::set<uint32_t> NodePort::living_peers(uint32_t dead) const {
+    std::set<uint32_t> peers;
+    segment_->blocks_of(dead, [&](uint32_t, uint64_t word) {
+        const RingEnds ends(word);
+        const uint32_t other = ends.other(dead);
+        if (other == kDaemonSlot || segment_->slot(other).alive.load() == 0) return;
+        if (ends.from == other || segment_->ring_of(dead, other).load() != 0) peers.insert(other);
+    });
     return peers;
 }
 
 bool NodePort::release_slot(ProcessId dead) {
     if (segment_->slot(dead.slot).generation.load() != dead.generation || !used_[dead.slot]) return true;
-    for (uint32_t i = 1; i < kSlots; ++i) {
-        const bool linked =
-            segment_->ring_of(dead.slot, i).load() != 0 || segment_->ring_of(i, dead.slot).load() != 0;
-        if (linked && i != dead.slot && segment_->slot(i).alive.load() != 0) return false;
-    }
-    for (uint32_t i = 0; i < kSlots; ++i) {
-        segment_->close_ring(dead.slot, i);
-        segment_->close_ring(i, dead.slot);
-    }
-    // It may have died between taking a block and naming it in the directory.
-    for (uint32_t b = 0; b < kRingBlocks; ++b)
-        if (segment_->block_owner(b).load() >> 32 == dead.slot + 1) segment_->block_owner(b).store(0);
+    if (!living_peers(dead.slot).empty()) return false;
+    segment_->blocks_of(dead.slot, [this](uint32_t block, uint64_t word) {
+        const RingEnds ends(word);
+        segment_->ring_of(ends.from, ends.to).store(0);
+        segment_->free_block(block, word);
+    });
     reclaim_after_death(*segment_, dead, true);
     used_[dead.slot] = false;
     return true;

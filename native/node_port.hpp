@@ -1,6 +1,7 @@
 /// The node daemon's end of the segment: it makes it, names its slots, and cleans up after the dead.
 #pragma once
 
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -106,6 +107,7 @@ class NodePort {
         uint64_t offset, bytes;
     };
     void receive_from(uint32_t slot);
+    std::set<uint32_t> living_peers(uint32_t dead) const;
     void forward(uint32_t proxy, ProcessId from, Kind kind, const char* data, size_t bytes);
     void forget_dead_peers();
     void wake_self();

@@ -111,34 +111,35 @@ Segment::~Segment() {
     close(fd_);
 }
 
-uint32_t Segment::open_ring(uint32_t from, uint32_t to) {
-    const uint32_t existing = ring_of(from, to).load(std::memory_order_acquire);
-    if (existing != 0) return existing - 1;
-    const uint64_t mine = (uint64_t(from + 1) << 32) | (to + 1);
+uint32_t Segment::open_ring(ProcessId from, ProcessId to) {
+    Shared<uint32_t>& named = ring_of(from.slot, to.slot);
+    if (const uint32_t existing = named.load(std::memory_order_acquire)) return existing - 1;
+    const uint64_t ends = RingEnds::pack(from, to);
     for (uint32_t i = 0; i < kRingBlocks; ++i) {
-        const uint32_t block = (i + from * 8) % kRingBlocks;
+        const uint32_t block = (i + from.slot * 8) % kRingBlocks;
         uint64_t nobody = 0;
         if (block_owner(block).load(std::memory_order_relaxed) != 0) continue;
-        if (!block_owner(block).compare_exchange_strong(nobody, mine)) continue;
+        if (!block_owner(block).compare_exchange_strong(nobody, ends)) continue;
+        // Partner: the daemon clears `alive`, then looks for blocks (NodePort::mark_dead). One of the two
+        // sees the other; and who is alive now keeps its slot until this block is given back.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        if (!is_alive(to)) {
+            free_block(block, ends);
+            return kNoRing;
+        }
         RingHeader* header = ring(block);
         header->tail.store(0, std::memory_order_relaxed);
         header->head.store(0, std::memory_order_relaxed);
         header->wants_room.store(0, std::memory_order_relaxed);
-        // Partner: the consumer's acquire load of the directory in its pump.
-        ring_of(from, to).store(block + 1, std::memory_order_release);
+        named.store(block + 1, std::memory_order_release);  // partner: Channels::receive
         return block;
     }
     return kRingBlocks;
 }
 
-void Segment::close_ring(uint32_t from, uint32_t to) {
-    const uint32_t existing = ring_of(from, to).load(std::memory_order_acquire);
-    if (existing == 0) return;
-    // If it is this ring's still: who died in here before may have freed it. The directory last: a slot is
-    // not used again while a ring names it.
-    uint64_t owner = (uint64_t(from + 1) << 32) | (to + 1);
-    block_owner(existing - 1).compare_exchange_strong(owner, 0);
-    ring_of(from, to).store(0);
+void Segment::close_ring(ProcessId from, ProcessId to) {
+    const uint32_t existing = ring_of(from.slot, to.slot).exchange(0);
+    if (existing != 0) free_block(existing - 1, RingEnds::pack(from, to));
 }
 
 }  // namespace weft

@@ -7,7 +7,14 @@ using namespace weft;
 
 namespace {
 
-constexpr uint32_t kFrom = 2, kTo = 1;
+constexpr ProcessId kFrom{2, 1}, kTo{1, 1};
+
+std::unique_ptr<Segment> with_consumer() {
+    auto segment = Segment::create(1 << 20);
+    segment->slot(kTo.slot).generation.store(kTo.generation);
+    segment->slot(kTo.slot).alive.store(1);
+    return segment;
+}
 
 uint32_t size_of(uint64_t n) {
     const uint64_t x = Random(n + 1).next();
@@ -43,7 +50,7 @@ bool put(RingWriter& writer, uint64_t n) {
 
 TEST("a producer that dies at any instruction leaves whole records only") {
     if (!kCanStep) return;
-    auto segment = Segment::create(1 << 20);
+    auto segment = with_consumer();
     RingHeader* ring = segment->ring(segment->open_ring(kFrom, kTo));
     // Close to the end, so that one record has to begin anew.
     ring->tail.store(kRingBytes - 200);
@@ -80,7 +87,7 @@ TEST("a producer that dies at any instruction leaves whole records only") {
 }
 
 TEST("hundreds of producers killed while they write leave whole records only") {
-    auto segment = Segment::create(1 << 20);
+    auto segment = with_consumer();
     Random random(7);
     uint64_t records = 0;
     for (uint32_t round = 0; round < 400; ++round) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <optional>
 #include <stdexcept>
 
 #include "arena_parts.hpp"
@@ -238,6 +239,53 @@ TEST("who dies anywhere while it opens or closes a ring leaves no block behind")
             CHECK(n < 100);
         }
     }
+}
+
+TEST("who dies before it is reached first is not taken for who has its slot next") {
+    if (!kCanStep) return;
+    NodePort port(1 << 20);
+    bool has_passed_on = true;
+    int changes = 0;
+    for (; has_passed_on; ++changes) {
+        Member caller(port), dead(port);
+        const ProcessId next{dead.id.slot, dead.id.generation + 1};
+        std::optional<Member> heir;
+        const auto die_and_be_followed = [&] {
+            port.mark_dead(dead.id);
+            if (!port.release_slot(dead.id)) return;  // the caller has a ring with it, and is told
+            heir.emplace(port);
+            CHECK(heir->id == next);
+            CHECK(heir->say(caller.id, Kind::WANT, "from the heir"));
+        };
+        const std::span<char> directory(
+            reinterpret_cast<char*>(&caller.segment->ring_of(caller.id.slot, dead.id.slot)), 4);
+        const std::span<char> blocks(
+            reinterpret_cast<char*>(&caller.segment->block_owner(caller.id.slot * 8)), 8);
+        CHECK(step_through(
+            {directory, blocks},
+            [&] {
+                caller.say(dead.id, Kind::TASK, "for the dead");
+                if (!caller.segment->is_alive(next)) return;
+                caller.hear(dead.id.slot);
+                caller.channels.forget(dead.id);
+                CHECK(caller.say(next, Kind::TASK, "for the heir"));
+            },
+            [&, left = changes]() mutable {
+                if (left-- == 0) die_and_be_followed();
+                return true;
+            }));
+        has_passed_on = heir.has_value();
+        if (has_passed_on) {
+            CHECK(heir->hear(caller.id.slot) == std::vector<std::string>{"for the heir"});
+            CHECK_EQ(port.statistics().ring_blocks_used, 2u);
+            port.mark_dead(heir->id);
+        }
+        port.mark_dead(caller.id);
+        for (const ProcessId& gone : {dead.id, next, caller.id})
+            CHECK(port.release_slot(gone));
+        CHECK_EQ(port.statistics().ring_blocks_used, 0u);
+    }
+    CHECK(changes > 1);
 }
 
 TEST("what the dead owned goes, wherever it is") {

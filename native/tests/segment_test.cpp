@@ -32,6 +32,24 @@ bool throws(Call&& call) {
     return false;
 }
 
+/// A segment in which every slot has a process, its first.
+std::unique_ptr<Segment> inhabited() {
+    auto segment = Segment::create(1 << 20);
+    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+        segment->slot(slot).generation.store(1);
+        segment->slot(slot).alive.store(1);
+    }
+    return segment;
+}
+
+uint32_t open_ring(Segment& segment, uint32_t from, uint32_t to) {
+    return segment.open_ring({from, 1}, {to, 1});
+}
+
+void close_ring(Segment& segment, uint32_t from, uint32_t to) {
+    segment.close_ring({from, 1}, {to, 1});
+}
+
 }  // namespace
 
 TEST("a new segment is empty, and its parts do not overlap") {
@@ -102,51 +120,98 @@ TEST("what is no segment is refused, and no descriptor is left open") {
 }
 
 TEST("a ring is opened once, found by both ends, and its block goes back when it is closed") {
-    auto segment = Segment::create(1 << 20);
-    const uint32_t block = segment->open_ring(3, 9);
-    CHECK_EQ(segment->open_ring(3, 9), block);
+    auto segment = inhabited();
+    const uint32_t block = open_ring(*segment, 3, 9);
+    CHECK_EQ(open_ring(*segment, 3, 9), block);
     CHECK_EQ(segment->ring_of(3, 9).load(), block + 1);
     CHECK_EQ(segment->ring_of(9, 3).load(), 0u);
-    CHECK(segment->open_ring(9, 3) != block);
+    CHECK(open_ring(*segment, 9, 3) != block);
     segment->ring(block)->tail.store(77);
-    segment->close_ring(3, 9);
-    segment->close_ring(3, 9);  // closing what is closed does nothing
+    close_ring(*segment, 3, 9);
+    close_ring(*segment, 3, 9);  // closing what is closed does nothing
     CHECK_EQ(segment->ring_of(3, 9).load(), 0u);
     CHECK_EQ(segment->block_owner(block).load(), 0u);
-    const uint32_t again = segment->open_ring(3, 9);
+    const uint32_t again = open_ring(*segment, 3, 9);
     CHECK_EQ(segment->ring(again)->tail.load(), 0u);
 }
 
+TEST("no ring is opened to a dead process, nor to one whose slot is another's by now") {
+    auto segment = inhabited();
+    segment->slot(9).alive.store(0);
+    CHECK_EQ(open_ring(*segment, 3, 9), kNoRing);
+    segment->slot(9).generation.store(2);
+    segment->slot(9).alive.store(1);
+    CHECK_EQ(open_ring(*segment, 3, 9), kNoRing);
+    CHECK_EQ(segment->ring_of(3, 9).load(), 0u);
+    segment->blocks_of(3, [](auto...) { CHECK(false); });
+}
+
+TEST("the rings of a slot are found from both ends") {
+    auto segment = inhabited();
+    const uint32_t there = open_ring(*segment, 3, 9), back = open_ring(*segment, 9, 3);
+    open_ring(*segment, 9, 4);
+    std::set<uint32_t> found;
+    segment->blocks_of(3, [&](uint32_t block, uint64_t word) {
+        const RingEnds ends(word);
+        CHECK(ends.from == 3 ? ends.to == 9 : ends.from == 9 && ends.to == 3);
+        CHECK_EQ(ends.other(3), 9u);
+        found.insert(block);
+    });
+    CHECK(found == std::set({there, back}));
+}
+
+TEST("who closes a ring late leaves that of the next in its slot alone") {
+    auto segment = inhabited();
+    const ProcessId dead{3, 1}, heir{3, 2}, living{9, 1};
+    const uint64_t late = RingEnds::pack(dead, living);
+    const uint32_t block = segment->open_ring(dead, living);
+    segment->close_ring(dead, living);
+    CHECK_EQ(segment->open_ring(heir, living), block);
+    segment->free_block(block, late);
+    CHECK_EQ(segment->block_owner(block).load(), RingEnds::pack(heir, living));
+}
+
+TEST("the ends of a ring are told apart, whatever their slots and generations") {
+    for (const ProcessId& from : {ProcessId{0, 0}, ProcessId{kSlots - 1, 0xffffffff}, ProcessId{7, 1 << 21}})
+        for (const ProcessId& to : {ProcessId{kSlots - 1, 1}, ProcessId{0, 0}}) {
+            const uint64_t word = RingEnds::pack(from, to);
+            CHECK(word != 0);
+            CHECK_EQ(RingEnds(word).from, from.slot);
+            CHECK_EQ(RingEnds(word).to, to.slot);
+            CHECK(word != RingEnds::pack({from.slot, from.generation + 1}, to));
+        }
+}
+
 TEST("when every block is taken, opening says so until one is closed") {
-    auto segment = Segment::create(1 << 20);
+    auto segment = inhabited();
     for (uint32_t i = 0; i < kRingBlocks; ++i)
-        CHECK(segment->open_ring(1 + i / 1000, i % 1000) != kRingBlocks);
-    CHECK_EQ(segment->open_ring(100, 1), kRingBlocks);
-    segment->close_ring(3, 3);
-    CHECK(segment->open_ring(100, 1) != kRingBlocks);
-    CHECK_EQ(segment->open_ring(100, 2), kRingBlocks);
+        CHECK(open_ring(*segment, 1 + i / 1000, i % 1000) != kRingBlocks);
+    CHECK_EQ(open_ring(*segment, 100, 1), kRingBlocks);
+    close_ring(*segment, 3, 3);
+    CHECK(open_ring(*segment, 100, 1) != kRingBlocks);
+    CHECK_EQ(open_ring(*segment, 100, 2), kRingBlocks);
 }
 
 TEST("threads and processes that open and close rings at once never share a block") {
     // Each plays eight slots whose searches start close together, and writes its name into the blocks it
     // holds.
     constexpr uint32_t kProcesses = 3, kThreads = 2, kSlotsEach = 8, kRounds = 600, kRings = 20;
-    auto segment = Segment::create(1 << 20);
+    auto segment = inhabited();
     const auto body = [&](uint32_t player) {
         Random random(player);
         for (uint32_t round = 0; round < kRounds; ++round) {
             for (uint32_t s = 0; s < kSlotsEach; ++s) {
                 const uint32_t from = 1 + s * kProcesses * kThreads + player;
                 for (uint32_t to = 0; to < kRings; ++to) {
-                    const uint32_t block = segment->open_ring(from, to);
+                    const uint32_t block = open_ring(*segment, from, to);
                     CHECK(block < kRingBlocks);
                     segment->ring(block)->tail.store(from << 10 | to);
                 }
                 for (uint32_t to = 0; to < kRings; ++to) {
                     const uint32_t block = segment->ring_of(from, to).load() - 1;
                     CHECK_EQ(segment->ring(block)->tail.load(), from << 10 | to);
-                    CHECK_EQ(segment->block_owner(block).load(), (uint64_t(from + 1) << 32) | (to + 1));
-                    if (random.below(3) != 0 || round + 1 == kRounds) segment->close_ring(from, to);
+                    CHECK_EQ(segment->block_owner(block).load(), RingEnds::pack({from, 1}, {to, 1}));
+                    if (random.below(3) != 0 || round + 1 == kRounds) close_ring(*segment, from, to);
                 }
             }
         }
