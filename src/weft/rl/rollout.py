@@ -65,6 +65,14 @@ class Fragment:
     def steps(self) -> int:
         return int(self.arrays["valid"].sum())
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Episodes travel as plain tuples: as objects, a hundred of them take longer to pickle than all the arrays."""
+        return self.arrays, [tuple(episode) for episode in self.episodes], self.version, self.worker
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.arrays, episodes, self.version, self.worker = state
+        self.episodes = [Episode(*episode) for episode in episodes]
+
 
 class RolloutWorker:
     """Owns some environments and a copy of the behaviour."""
