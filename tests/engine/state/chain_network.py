@@ -72,6 +72,8 @@ class SimulatedServer:
     """Its disk takes nothing."""
     paused_until: float = 0.0
     held: list[ev.Event] = field(default_factory=list)
+    is_leaving: bool = False
+    """It was asked to resign; one that is paused does so later."""
 
 
 @dataclass
@@ -158,6 +160,7 @@ class Network:
 
     def resign(self, name: str) -> None:
         """It is asked to end, and ends when it says that it may."""
+        self.servers[name].is_leaving = True
         self._feed(name, ev.ResignAsked(self._clock(name)))
 
     def _end_if_out(self, name: str) -> None:
@@ -442,13 +445,14 @@ class Network:
             self.crash(self.random.choice(candidates))
 
     def resign_some(self) -> None:
-        """One that is not the last but two."""
+        """One of more than two that take part: who only wants to has no rows yet."""
+        taking_part = self.chosen[max(self.chosen)].servers
         candidates = self._staying()
-        if len(candidates) > 2:
+        if sum(name in taking_part for name in candidates) > 2:
             self.resign(self.random.choice(candidates))
 
     def _staying(self) -> list[str]:
-        return [server.state.name for server in self.living() if not server.state.has_resigned]
+        return [server.state.name for server in self.living() if not server.is_leaving]
 
     def _can_do_without(self, name: str) -> bool:
         newest = self.chosen[max(self.chosen)]

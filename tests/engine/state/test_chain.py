@@ -9,15 +9,19 @@ from chain_network import Faults, Network
 from histories import Operation, is_linearizable
 
 from weft.engine.control.config import MOST_SHARDS
-from weft.engine.state.chain import PLANTED_BUGS
+from weft.engine.state import chain_events as ev
+from weft.engine.state.chain import NOTHING, PLANTED_BUGS, Replica
 from weft.engine.state.chain_layout import (
+    Chain,
     Configuration,
+    Place,
     Wishes,
     first_configuration,
     key_of_each_shard,
     next_configuration,
     shard_of,
 )
+from weft.engine.state.chain_messages import AnyMessage, RowsPiece, TooFarBehind
 from weft.engine.state.chain_server import LEAP
 
 SEEDS = int(os.environ.get("WEFT_CHAIN_SEEDS", "12"))
@@ -84,6 +88,26 @@ def all_goes_well(now: Configuration, enlisted: dict[str, str]) -> Wishes:
     joining = [(shard, chain.joining) for shard, chain in enumerate(now.chains) if chain.joining is not None]
     fresh = [(shard, chain.fresh) for shard, chain in enumerate(now.chains) if chain.fresh is not None]
     return Wishes(enlisted=enlisted, caught_up=joining, complete=fresh)
+
+
+def test_a_piece_that_was_asked_for_before_the_copying_began_anew_is_not_taken() -> None:
+    """It comes late, and has older rows than the first piece says."""
+    replica = Replica(0, Place("b", 2), NOTHING)
+    replica.adopt(Chain(2, (Place("a", 1),), joining=Place("b", 2)))
+
+    def comes(message: AnyMessage) -> list[ev.Instruction]:
+        return replica.handle(ev.Received("a", message, 0.0))
+
+    middle = ("kv", b"m")
+    comes(TooFarBehind(0, 2))
+    comes(RowsPiece(0, 2, None, middle, 80, []))
+    replica.handle(ev.EntriesApplied(0))
+    comes(TooFarBehind(0, 2))
+    comes(RowsPiece(0, 2, None, middle, 81, []))
+    replica.handle(ev.EntriesApplied(0))
+    assert comes(RowsPiece(0, 2, middle, None, 80, [("kv", b"n", b"old")])) == []
+    rows = [("kv", b"n", b"new")]
+    assert comes(RowsPiece(0, 2, middle, None, 82, rows)) == [ev.LoadRows(0, rows, False, 81)]
 
 
 @pytest.mark.parametrize("bug", sorted(PLANTED_BUGS))

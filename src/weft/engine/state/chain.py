@@ -398,6 +398,8 @@ class Replica:
         is_first = message.after is None
         if is_first:
             self._floor = message.at
+        elif message.at < self._floor:  # asked for before the copying began anew, and late
+            return []
         self._loading = message
         return [LoadRows(self.shard, message.rows, is_first, self._floor if message.next is None else None)]
 
