@@ -114,3 +114,14 @@ def test_a_share_leaves_room_for_other_jobs() -> None:
     assert made.room(ONE_CPU, free) == 6
     assert made.plan(ONE_CPU, 100, {}, {}, free, share=3) == ({1: 1}, True, 0)
     assert made.plan(ONE_CPU, 100, {}, {}, free, share=3) == ({1: 3}, True, 0), "the second job has the rest"
+
+
+def test_a_node_that_has_the_bytes_is_asked_first_if_it_has_room() -> None:
+    for own_cpus, is_local in ((0, False), (1, True)):
+        made = view(own_cpus, 1, 1)
+        for number in (1, 2):
+            near = {number: 1}
+            assert made.plan(ONE_CPU, 1, {}, {}, made.free(), near=near) == ({number: 1}, is_local, 1)
+    made = view(0, 1, 1)
+    made.nodes[2].available["CPU"] = 0
+    assert made.plan(ONE_CPU, 1, {}, {}, made.free(), near={2: 1}) == ({1: 1}, False, 0)

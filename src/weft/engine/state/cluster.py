@@ -222,7 +222,7 @@ class ClusterView:
         left = min(wanted, share)
         for number, count in near.items():
             view = self.nodes.get(number)
-            if number == self.own.number or view is None or not view.takes_work or number not in free:
+            if number == self.own.number or view is None or not view.takes_work:
                 continue
             if (most := min(count, left, asked.get(number, 0) + _fits(free[number], need, _MANY))) > 0:
                 _take(free[number], need, most)
