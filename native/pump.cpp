@@ -6,6 +6,8 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 
 #include "core.hpp"
 
@@ -538,6 +540,7 @@ void Core::background() {
 void Core::watch_daemon(int socket_fd) {
     watch_fd_ = socket_fd;
     watch_stop_fd_ = eventfd(0, EFD_CLOEXEC);
+    if (watch_stop_fd_ < 0) throw std::system_error(errno, std::generic_category(), "weft: eventfd");
     watch_thread_ = std::thread([this] {
         block_signals();
         pthread_setname_np(pthread_self(), "weft-watch");
