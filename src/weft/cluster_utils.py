@@ -4,7 +4,7 @@ They are linked over loopback.
 
 >>> cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
 >>> node = cluster.add_node(num_cpus=2)
->>> weft.init(address=cluster.address)
+>>> context = weft.init(address=cluster.address)
 >>> cluster.remove_node(node)
 >>> cluster.shutdown()
 """

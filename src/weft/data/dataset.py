@@ -34,8 +34,11 @@ JOINS = ("inner", "left", "right", "full", "semi", "anti")
 class Dataset(Consumable):
     """Rows in columns, read and transformed by tasks, block by block.
 
-    >>> ds = data.read_parquet("trips/").filter(data.col("fare") > 0)
-    >>> ds.groupby("city").agg(fare="mean").sort("city").to_pandas()
+    >>> from weft import data
+    >>> trips = [{"city": "Oslo", "fare": 3.0}, {"city": "Bern", "fare": 5.0}, {"city": "Oslo", "fare": 0.0}]
+    >>> ds = data.from_items(trips).filter(data.col("fare") > 0)
+    >>> ds.groupby("city").agg(fare="mean").sort("city").take()
+    [{'city': 'Bern', 'fare_mean': 5.0}, {'city': 'Oslo', 'fare_mean': 3.0}]
     """
 
     def __init__(self, node: plan.Node) -> None:
@@ -61,7 +64,10 @@ class Dataset(Consumable):
     def filter(self, condition: Expr | str | Callable[[dict[str, Any]], bool], **options: Any) -> Dataset:
         """The rows for which the condition holds: an expression, SQL, or (slower, and opaque) a function of a row.
 
-        >>> ds.filter(data.col("x") > 3).filter("name LIKE 'a%'")
+        >>> from weft import data
+        >>> ds = data.from_items([{"x": 2, "name": "ann"}, {"x": 4, "name": "bob"}, {"x": 5, "name": "abe"}])
+        >>> ds.filter(data.col("x") > 3).filter("name LIKE 'a%'").take()
+        [{'x': 5, 'name': 'abe'}]
         """
         if callable(condition) and not isinstance(condition, Expr):
             return self._mapped("filter", condition, options)

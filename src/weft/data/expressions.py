@@ -1,8 +1,11 @@
 """Expressions over columns: Polars' own, so that everything it can compute is there.
 
 >>> from weft import data
->>> ds.filter(data.col("price") > 3)
->>> ds.filter("price > 3 AND name LIKE 'a%'")
+>>> ds = data.from_items([{"price": 2, "name": "apple"}, {"price": 5, "name": "apricot"}, {"price": 7, "name": "plum"}])
+>>> ds.filter(data.col("price") > 3).count()
+2
+>>> ds.filter("price > 3 AND name LIKE 'a%'").count()
+1
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ class GroupedData:
         """One column an aggregate, called column_kind: sum, min, max, count, mean, std, var, any, all, median,
         n_unique, list, and len (of the rows). Or Aggregate objects, for names and parameters of one's own.
 
-        >>> ds.groupby("city").agg(fare=["mean", "max"], tip="sum")
+        >>> from weft import data
+        >>> ds = data.from_items([{"city": "Oslo", "fare": 3.0, "tip": 1}, {"city": "Oslo", "fare": 5.0, "tip": 2}])
+        >>> ds.groupby("city").agg(fare=["mean", "max"], tip="sum").take()
+        [{'city': 'Oslo', 'fare_mean': 4.0, 'fare_max': 5.0, 'tip_sum': 3}]
         """
         chosen = (*aggregates, *parse(kinds))
         names = [*self._keys, *(aggregate.name for aggregate in chosen)]

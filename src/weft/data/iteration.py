@@ -127,7 +127,9 @@ class Consumable:
     ) -> Iterator[Any]:
         """Batches in order, while the next blocks are being made. None as `batch_size`: a batch a block.
 
-        >>> for batch in ds.iter_batches(batch_size=1024, batch_format="pandas"): ...
+        >>> from weft import data
+        >>> [len(batch) for batch in data.range(2500).iter_batches(batch_size=1024, batch_format="pandas")]
+        [1024, 1024, 452]
         """
         check_batches(batch_size, batch_format, local_shuffle_buffer_size)
         return batches(

@@ -59,7 +59,12 @@ def read_parquet(
 ) -> Dataset:
     """Parquet files. What later steps do not need is not read.
 
-    >>> data.read_parquet("s3://bucket/folder/").filter(data.col("x") > 3).count()
+    >>> import tempfile
+    >>> from weft import data
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = data.range(10).write_parquet(folder)
+    ...     read_parquet(folder).filter(data.col("id") > 3).count()
+    6
     """
     check_policies(on_error, schema_drift)
     made = _of(ParquetSource(expand(paths, (".parquet", ".pq")), on_error, schema_drift))
@@ -113,7 +118,9 @@ def read_binary_files(paths: Any) -> Dataset:
 def read_sql(query: str, connect: Callable[[], Any], *, parameters: tuple[Any, ...] = ()) -> Dataset:
     """The rows of a query, from any DB-API driver; `connect` makes a connection where the query runs.
 
-    >>> data.read_sql("SELECT * FROM t", lambda: sqlite3.connect("file.db"))
+    >>> import sqlite3
+    >>> read_sql("SELECT 6 * 7 AS answer", lambda: sqlite3.connect(":memory:")).take()
+    [{'answer': 42}]
     """
     return _of(SqlSource(query, connect, parameters))
 
@@ -165,7 +172,8 @@ def from_generator(*makers: Callable[[], Iterable[Any]]) -> Dataset:
     """What the iterables give that the functions return, rows (dicts or single values) or batches; each function is
     called in a task of its own, which is held back by its consumer.
 
-    >>> data.from_generator(lambda: ({"x": i} for i in range(10**9))).limit(5).take()
+    >>> from_generator(lambda: ({"x": i} for i in builtins.range(10**9))).limit(2).take()
+    [{'x': 0}, {'x': 1}]
     """
     if not makers or not all(map(callable, makers)):
         raise TypeError("from_generator() expects functions that return iterables, such as lambda: iter([1, 2])")

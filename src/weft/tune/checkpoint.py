@@ -1,9 +1,11 @@
 """A checkpoint: files that a trial can go on from.
 
->>> checkpoint = Checkpoint.from_dict({"weights": weights, "step": 3})
+>>> checkpoint = Checkpoint.from_dict({"weights": [0.5, 1.5], "step": 3})
 >>> checkpoint.to_dict()["step"]
 3
->>> with Checkpoint.from_directory(folder).as_directory() as path: ...
+>>> with checkpoint.as_directory() as folder:
+...     Checkpoint.from_directory(folder).to_dict()["weights"]
+[0.5, 1.5]
 """
 
 from __future__ import annotations

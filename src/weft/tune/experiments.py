@@ -1,10 +1,16 @@
 """The ways to run that people have known since 2018: `run_experiments` and `run`.
 
->>> tune.run_experiments({"demo": {
+>>> from weft import tune
+>>> def train(config):
+...     for step in range(3):
+...         tune.report(mean_accuracy=step * config["alpha"] + config["beta"])
+>>> trials = tune.run_experiments({"demo": {
 ...     "run": train,
 ...     "stop": {"mean_accuracy": 100},
 ...     "config": {"alpha": tune.grid_search([0.2, 0.4, 0.6]), "beta": tune.grid_search([1, 2])},
-... }})
+... }}, verbose=0)
+>>> len(trials)
+6
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """What a trial needs: one bundle for the trial itself, more for the workers that it starts.
 
 >>> as_resources({"cpu": 2, "gpu": 0.5})
+PlacementGroupFactory([{'CPU': 2.0, 'GPU': 0.5}], strategy='PACK')
 >>> PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}, {"CPU": 1}])      # a trial with two workers
+PlacementGroupFactory([{'CPU': 1.0}, {'CPU': 1.0}, {'CPU': 1.0}], strategy='PACK')
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ def _constant(resources: Any) -> Callable[[Mapping[str, Any]], PlacementGroupFac
 def with_parameters(trainable: Any, **parameters: Any) -> Any:
     """The trainable, with large objects that are stored once and shared by all trials.
 
-    >>> tune.with_parameters(train, data=array)       # def train(config, data): …
+    >>> def train(config, data):
+    ...     return {"mean": sum(data) / len(data)}
+    >>> trainable = with_parameters(train, data=[1, 2, 3])
     """
     import weft
 

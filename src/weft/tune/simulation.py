@@ -4,9 +4,16 @@ The state machine is the real one; hosts, storage and clocks are not there. A st
 result's `cost` says (1 if it says nothing), so an experiment of hours takes milliseconds, and the same seed gives the
 same run.
 
+>>> from weft import tune
+>>> from weft.tune.schedulers import ASHAScheduler
+>>> class Curve(tune.Trainable):
+...     def step(self):
+...         return {"loss": self.config["x"]}
 >>> asha = ASHAScheduler(max_t=27)
->>> outcome = simulate(Curve, {"x": uniform(0, 1)}, scheduler=asha, metric="loss", mode="min", budget=500)
->>> outcome.best_value
+>>> space = {"x": tune.uniform(0, 1)}
+>>> outcome = simulate(Curve, space, scheduler=asha, metric="loss", mode="min", budget=500)
+>>> outcome.best_value < 0.1
+True
 """
 
 from __future__ import annotations

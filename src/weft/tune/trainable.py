@@ -1,6 +1,6 @@
 """The class API: a model that is set up, stepped, saved and loaded.
 
->>> class Counter(tune.Trainable):
+>>> class Counter(Trainable):
 ...     def setup(self, config):
 ...         self.total, self.by = 0, config["by"]
 ...     def step(self):

@@ -1,8 +1,13 @@
 """Running an experiment: `Tuner(...).fit()`, `Tuner.restore(path)`.
 
+>>> from weft import tune
+>>> def train(config):
+...     tune.report(loss=abs(config["lr"] - 1e-2))
 >>> tuner = tune.Tuner(train, param_space={"lr": tune.loguniform(1e-4, 1e-1)},
-...                    tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=20))
->>> tuner.fit().get_best_result().config
+...                    tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=20),
+...                    run_config=tune.RunConfig(verbose=0))
+>>> 0 < tuner.fit().get_best_result().config["lr"] < 0.1
+True
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Actors of one class that are called all at once.
 
+>>> class Echo:
+...     def say(self, word):
+...         return word
 >>> group = ActorGroup(Echo, num_actors=2)
 >>> weft.get(group.say.remote("hello"))
 ['hello', 'hello']

@@ -1,5 +1,9 @@
 """A fixed set of actors that share a stream of calls: whoever is idle takes the next.
 
+>>> @weft.remote
+... class Doubler:
+...     def double(self, value):
+...         return 2 * value
 >>> pool = ActorPool([Doubler.remote(), Doubler.remote()])
 >>> list(pool.map(lambda actor, value: actor.double.remote(value), [1, 2, 3]))
 [2, 4, 6]

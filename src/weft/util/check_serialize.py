@@ -1,6 +1,10 @@
 """Says whether a value can be sent to another process, and if not, which part of it is to blame.
 
->>> inspect_serializability({"a": 1}, name="config")[0]
+>>> is_serializable, failures = inspect_serializability({"a": 1}, name="config")
+====================================
+Checking Serializability of {'a': 1}
+====================================
+>>> is_serializable
 True
 """
 

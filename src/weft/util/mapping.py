@@ -1,5 +1,8 @@
 """Results as they come, from refs or from a remote function over many inputs.
 
+>>> @weft.remote
+... def square(x):
+...     return x * x
 >>> sorted(map_unordered(square, [1, 2, 3]))
 [1, 4, 9]
 """

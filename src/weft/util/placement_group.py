@@ -3,8 +3,13 @@
 >>> group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="PACK")
 >>> group.wait(10)
 True
+>>> from weft.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 >>> strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+>>> @weft.remote
+... def f():
+...     return "in the first bundle"
 >>> weft.get(f.options(scheduling_strategy=strategy).remote())
+'in the first bundle'
 >>> remove_placement_group(group)
 """
 
@@ -63,7 +68,10 @@ class PlacementGroup:
         """A ref to this handle that is there once all bundles are set aside; raises TaskPlacementGroupRemoved when
         the group is removed.
 
-        >>> weft.get(group.ready(), timeout=10)
+        >>> group = placement_group([{"CPU": 1}])
+        >>> weft.get(group.ready(), timeout=10).bundle_count
+        1
+        >>> remove_placement_group(group)
         """
         return placement.ready(self.id.binary(), self)
 

@@ -1,5 +1,8 @@
 """A bar on stderr while many refs become ready.
 
+>>> @weft.remote
+... def double(x):
+...     return 2 * x
 >>> [value for value in progress([double.remote(i) for i in range(3)])]
 [0, 2, 4]
 """

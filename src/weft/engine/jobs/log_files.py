@@ -50,10 +50,11 @@ def read(folder: str, offset: int, most_bytes: int) -> tuple[bytes, int]:
     """What follows `offset`, and the offset after it. What was removed is skipped; nothing when there is no more.
 
     >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> writer = LogWriter(folder, file_bytes=4, files_kept=2)
-    >>> writer.write(b"abcdefghij")
-    >>> read(folder, 0, 100), read(folder, 8, 100), read(folder, 10, 100)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = LogWriter(folder, file_bytes=4, files_kept=2)
+    ...     writer.write(b"abcdefghij")
+    ...     writer.close()
+    ...     read(folder, 0, 100), read(folder, 8, 100), read(folder, 10, 100)
     ((b'efgh', 8), (b'ij', 10), (b'', 10))
     """
     starts = [start for start in _starts(folder) if start <= offset] or _starts(folder)[:1]

@@ -83,7 +83,7 @@ def exposition(metrics: Iterable[tuple[str, str, str, list[Sample]]]) -> str:
     >>> print(exposition([("weft_x", "gauge", "An x.", [Sample({"a": 'b"c'}, 2)])]), end="")
     # HELP weft_x An x.
     # TYPE weft_x gauge
-    weft_x{a="b\\\\"c"} 2
+    weft_x{a="b\\"c"} 2
     """
     lines = []
     for name, kind, text, samples in metrics:

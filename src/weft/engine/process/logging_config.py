@@ -1,6 +1,6 @@
 """How verbose a job's own loggers are, in its driver and in all its workers: `weft.LoggingConfig`.
 
->>> weft.init(logging_config=weft.LoggingConfig(encoding="JSON", log_level="DEBUG"))
+>>> context = weft.init(logging_config=weft.LoggingConfig(encoding="JSON", log_level="DEBUG"))
 
 WEFT_LOGGING does the same from outside: `debug`, `json:info`. It concerns the root logger of Python's `logging`;
 handlers that user code has added keep working, and then none is added. What a logger writes goes the way of all output:

@@ -1,5 +1,6 @@
 """joblib on Weft: after `register_weft()`, what joblib and scikit-learn run in parallel can run as tasks.
 
+>>> import joblib
 >>> register_weft()
 >>> with joblib.parallel_config(backend="weft"):
 ...     joblib.Parallel()(joblib.delayed(pow)(i, 2) for i in range(4))
