@@ -11,7 +11,7 @@ from typing import Any
 import modin.pandas
 import pandas
 
-from weft.pandas.direct_values import SmallQueryCompiler, attribute
+from weft.pandas.direct_values import SmallQueryCompiler, around, attribute
 from weft.pandas.small import compiler_around
 
 
@@ -37,10 +37,8 @@ def _kept_first(way: Callable[[Any, Any], Any], extended: dict[str, Any]) -> Cal
 
 def column_of(frame: Any, column: pandas.Series[Any]) -> Any:
     """Modin's series of a column. Modin writes what is assigned to a part of it into the frame that it is of."""
-    result: Any = object.__new__(modin.pandas.Series)
+    result = around(compiler_around(column), modin.pandas.Series)
     own = attribute(result, "__dict__")
-    own["_siblings"] = []
-    own["_query_compiler"] = compiler_around(column)
     own["_parent"] = frame
     own["_parent_axis"] = 1
     return result

@@ -11,8 +11,16 @@ from pandas._libs.lib import no_default
 
 from weft.pandas.small import SmallQueryCompiler, compiler_around, moved_when_grown
 
-__all__ = ["MODIN_WAY", "NO_ARGUMENTS", "SmallQueryCompiler", "around", "attribute", "plain"]
-__all__ += ["plain_arguments", "wrapped"]
+__all__ = [
+    "MODIN_WAY",
+    "NO_ARGUMENTS",
+    "SmallQueryCompiler",
+    "around",
+    "attribute",
+    "plain",
+    "plain_arguments",
+    "wrapped",
+]
 
 attribute = object.__getattribute__
 """Of a frame or series, as Python looks it up. Modin's classes look for extensions first, at every access."""
