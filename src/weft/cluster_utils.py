@@ -50,9 +50,11 @@ class ClusterNode:
         return self._running.process.pid
 
     def is_alive(self) -> bool:
+        """Whether its daemon runs."""
         return self._running.process.poll() is None
 
     def any_processes_alive(self) -> bool:
+        """Whether its daemon runs; its workers end with it."""
         return self.is_alive()
 
     def remaining_processes_alive(self) -> bool:
@@ -64,6 +66,7 @@ class ClusterNode:
         return self._running.log()
 
     def kill(self, allow_graceful: bool = False) -> None:
+        """With SIGKILL; when `allow_graceful`, it is asked to end."""
         self._running.end(gracefully=allow_graceful)
 
     def __repr__(self) -> str:

@@ -48,14 +48,17 @@ class BaseID:
 
     @classmethod
     def from_binary(cls: type[AnyID], binary: bytes) -> AnyID:
+        """Of bytes that `binary()` gave."""
         return cls(binary)
 
     @classmethod
     def from_hex(cls: type[AnyID], text: str) -> AnyID:
+        """Of text that `hex()` gave."""
         return cls(bytes.fromhex(text))
 
     @classmethod
     def from_random(cls: type[AnyID]) -> AnyID:
+        """A new one."""
         return cls(os.urandom(cls._size))
 
     @classmethod
@@ -65,15 +68,19 @@ class BaseID:
 
     @classmethod
     def size(cls) -> int:
+        """How many bytes it has."""
         return cls._size
 
     def binary(self) -> bytes:
+        """Its bytes."""
         return self._binary
 
     def hex(self) -> str:
+        """As text; `from_hex()` is the way back."""
         return self._binary.hex()
 
     def is_nil(self) -> bool:
+        """Whether it stands for none."""
         return self._binary == b"\xff" * self._size
 
     def __eq__(self, other: object) -> bool:
@@ -90,6 +97,8 @@ class BaseID:
 
 
 class UniqueID(BaseID):
+    """Of a thing that has no shorter id of its own kind."""
+
     __slots__ = ()
 
 
@@ -101,28 +110,38 @@ class JobID(BaseID):
 
     @classmethod
     def from_int(cls, number: builtins.int) -> JobID:
+        """Of the job's number."""
         return cls(number.to_bytes(cls._size, "little"))
 
     def int(self) -> builtins.int:
+        """The job's number."""
         return builtins.int.from_bytes(self._binary, "little")
 
 
 class TaskID(BaseID):
+    """One task; its attempts share it."""
+
     __slots__ = ()
     _size = 12
 
 
 class ActorID(BaseID):
+    """One actor; its incarnations share it."""
+
     __slots__ = ()
     _size = 16
 
 
 class NodeID(BaseID):
+    """One node of the cluster."""
+
     __slots__ = ()
     _size = 16
 
 
 class WorkerID(UniqueID):
+    """One worker process."""
+
     __slots__ = ()
 
 
@@ -133,17 +152,25 @@ def worker_id(node_id: str, slot: int, generation: int) -> WorkerID:
 
 
 class FunctionID(UniqueID):
+    """One remote function."""
+
     __slots__ = ()
 
 
 class ActorClassID(UniqueID):
+    """One actor class."""
+
     __slots__ = ()
 
 
 class ClusterID(UniqueID):
+    """One cluster."""
+
     __slots__ = ()
 
 
 class PlacementGroupID(BaseID):
+    """One placement group."""
+
     __slots__ = ()
     _size = 18

@@ -44,6 +44,7 @@ class JobStatus(str, enum.Enum):
     FAILED = "FAILED"
 
     def is_terminal(self) -> bool:
+        """Whether the job has ended."""
         return self in (JobStatus.STOPPED, JobStatus.SUCCEEDED, JobStatus.FAILED)
 
     def __str__(self) -> str:
@@ -51,6 +52,8 @@ class JobStatus(str, enum.Enum):
 
 
 class JobType(str, enum.Enum):
+    """Submitted with `weft job submit`, or a driver that attached by itself."""
+
     SUBMISSION = "SUBMISSION"
     DRIVER = "DRIVER"
 
@@ -107,9 +110,11 @@ class JobSubmissionClient:
         self._client = Client(address, token_file)
 
     def get_address(self) -> str:
+        """Of the cluster."""
         return self._client.address
 
     def get_version(self) -> str:
+        """Of Weft, in this process."""
         import weft
 
         return weft.__version__
@@ -161,12 +166,15 @@ class JobSubmissionClient:
         return bool(self._ask("job_delete", id=job_id))
 
     def get_job_info(self, job_id: str) -> JobDetails:
+        """All that is known of a job."""
         return _details(self._ask("job_info", id=job_id))
 
     def list_jobs(self) -> list[JobDetails]:
+        """All that were submitted."""
         return [_details(row) for row in self._ask("job_list")]
 
     def get_job_status(self, job_id: str) -> JobStatus:
+        """PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED."""
         return self.get_job_info(job_id).status
 
     def get_job_logs(self, job_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -15,7 +16,6 @@ SOURCES = Path(weft.__file__).parent
 RUNNER = Path(__file__).with_name("docstrings.py")
 NOT_RUN = {
     "data.progress": "draws on the terminal",
-    "data.streams.stream": "never ends",
     "job_submission": "wants a cluster: tests/engine/jobs",
     "rl.policy": "would train first: docs/rl",
     "testing.network": "wants root: tests/cluster/test_networks.py",
@@ -48,8 +48,8 @@ def packages_with_examples() -> dict[str, list[str]]:
 def test_examples_give_what_they_show(package: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(RUNNER), *packages_with_examples()[package]],
-        cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=110, check=False,
+        cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, timeout=110, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4_000:]
 

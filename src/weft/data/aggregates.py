@@ -30,6 +30,7 @@ class Aggregate:
 
     @property
     def combines(self) -> bool:
+        """Whether it can be made of the blocks' own aggregates, without gathering the rows."""
         return self.kind in COMBINING
 
     def whole(self) -> pl.Expr:
@@ -48,6 +49,7 @@ class Aggregate:
         return expr.alias(self.name)
 
     def partial(self) -> list[pl.Expr]:
+        """What each block contributes."""
         if self.kind not in ("mean", "std", "var"):
             return [self.whole()]
         column = pl.col(self.column or "").cast(pl.Float64)
@@ -78,6 +80,7 @@ class Aggregate:
 
 
 def check_kind(kind: str) -> str:
+    """The kind, or ValueError."""
     known = (*COMBINING, *GATHERING, "quantile")
     if kind not in known:
         raise ValueError(f"an aggregate must be one of {', '.join(sorted(known))}, but got {kind!r}")
@@ -94,6 +97,7 @@ def parse(given: dict[str, str | Sequence[str]]) -> list[Aggregate]:
 
 
 def partial_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
+    """What one block contributes to each group."""
     parts = [expr for aggregate in aggregates for expr in aggregate.partial()]
     if not keys:
         return frame.select(parts)
@@ -101,6 +105,7 @@ def partial_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence
 
 
 def combined_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
+    """The groups of what blocks contributed."""
     parts = [expr for aggregate in aggregates for expr in aggregate.combined()]
     if not keys:
         return frame.select(parts)
@@ -108,5 +113,6 @@ def combined_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequenc
 
 
 def whole_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
+    """The groups of rows that are all here."""
     parts = [aggregate.whole() for aggregate in aggregates]
     return frame.group_by(*keys).agg(parts) if keys else frame.select(parts)

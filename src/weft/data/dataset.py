@@ -126,6 +126,7 @@ class Dataset(Consumable):
         return self._then(plan.Project((self._plan,), (expression(value).alias(name),), keep=True))
 
     def drop(self, *names: str) -> Dataset:
+        """Without these columns."""
         return self._then(plan.Drop((self._plan,), names))
 
     def rename(self, mapping: dict[str, str]) -> Dataset:
@@ -223,6 +224,7 @@ class Dataset(Consumable):
         return pa.schema([])
 
     def columns(self) -> list[str]:
+        """The names of the columns; executes a part if they are not known before."""
         known = self._plan.columns
         return known if known is not None else list(self.schema().names)
 
@@ -234,6 +236,7 @@ class Dataset(Consumable):
         return taken
 
     def take_all(self) -> list[dict[str, Any]]:
+        """All rows, as dicts, in this process."""
         return [row for block in self._blocks() for row in block.to_pylist()]
 
     def take_batch(self, rows: int = 20, *, batch_format: str = "numpy") -> Any:
@@ -243,6 +246,7 @@ class Dataset(Consumable):
         raise ValueError("the dataset is empty")
 
     def show(self, rows: int = 20) -> None:
+        """Prints the first rows."""
         for row in self.take(rows):
             print(row)
 
@@ -255,9 +259,11 @@ class Dataset(Consumable):
         return concatenate(held)
 
     def to_pandas(self) -> Any:
+        """All rows as one pandas frame in this process."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
+        """All rows as one Polars frame in this process."""
         from weft.data.block import frame_of
 
         return frame_of(self.to_arrow())
@@ -321,6 +327,7 @@ class Dataset(Consumable):
         )
 
     def num_blocks(self) -> int:
+        """How many blocks it executes to."""
         return sum(1 for _ in self._bundles())
 
     # ---- writing ------------------------------------------------------------------------------------
@@ -333,6 +340,7 @@ class Dataset(Consumable):
         return self._write(Writer(path, "parquet", SaveParquet(compression), mode))
 
     def write_csv(self, path: str, *, mode: str = "append") -> list[str]:
+        """CSV files in a folder, one a block; the paths."""
         from weft.data.writers import Writer, save_csv
 
         return self._write(Writer(path, "csv", save_csv, mode))
@@ -344,16 +352,19 @@ class Dataset(Consumable):
         return self._write(Writer(path, "json", save_json, mode))
 
     def write_arrow(self, path: str, *, mode: str = "append") -> list[str]:
+        """Arrow IPC files in a folder, one a block; the paths."""
         from weft.data.writers import Writer, save_arrow
 
         return self._write(Writer(path, "arrow", save_arrow, mode))
 
     def write_text(self, path: str, column: str = "text", *, mode: str = "append") -> list[str]:
+        """Text files in a folder, a line a row; the paths."""
         from weft.data.writers import SaveText, Writer
 
         return self._write(Writer(path, "txt", SaveText(column), mode))
 
     def write_numpy(self, path: str, column: str, *, mode: str = "append") -> list[str]:
+        """`.npy` files of one column in a folder; the paths."""
         from weft.data.writers import SaveNumpy, Writer
 
         return self._write(Writer(path, "npy", SaveNumpy(column), mode))
@@ -417,18 +428,23 @@ class Dataset(Consumable):
         return self.aggregate(Aggregate(kind, column, column))[column]
 
     def sum(self, column: str) -> Any:
+        """Of a column, nulls left out."""
         return self._one("sum", column)
 
     def min(self, column: str) -> Any:
+        """Of a column, nulls left out."""
         return self._one("min", column)
 
     def max(self, column: str) -> Any:
+        """Of a column, nulls left out."""
         return self._one("max", column)
 
     def mean(self, column: str) -> Any:
+        """Of a column, nulls left out."""
         return self._one("mean", column)
 
     def std(self, column: str) -> Any:
+        """Of a column, nulls left out; divided by n - 1."""
         return self._one("std", column)
 
 

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 class GroupedData:
-    """Groups of rows with equal keys; results come in no order."""
+    """Groups of rows with equal keys; results come in no order.
+
+    >>> from weft import data
+    >>> trips = data.from_items([{"city": "a", "fare": 3}, {"city": "b", "fare": 5}, {"city": "a", "fare": 4}])
+    >>> trips.groupby("city").sum("fare").sort("city").take_all()
+    [{'city': 'a', 'fare_sum': 7}, {'city': 'b', 'fare_sum': 5}]
+    """
 
     def __init__(self, dataset: Dataset, keys: tuple[str, ...]) -> None:
         self._dataset = dataset
@@ -43,18 +49,23 @@ class GroupedData:
         return self.agg(*(Aggregate(check_kind(kind), column, f"{column}_{kind}") for column in columns))
 
     def sum(self, *columns: str) -> Dataset:
+        """Of these columns, in each group."""
         return self._each("sum", columns)
 
     def mean(self, *columns: str) -> Dataset:
+        """Of these columns, in each group."""
         return self._each("mean", columns)
 
     def min(self, *columns: str) -> Dataset:
+        """Of these columns, in each group."""
         return self._each("min", columns)
 
     def max(self, *columns: str) -> Dataset:
+        """Of these columns, in each group."""
         return self._each("max", columns)
 
     def std(self, *columns: str) -> Dataset:
+        """Of these columns, in each group."""
         return self._each("std", columns)
 
     def map_groups(

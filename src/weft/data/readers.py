@@ -73,17 +73,32 @@ def read_parquet(
 
 def read_csv(paths: Any, *, on_error: str = "raise", schema_drift: str = "raise", **options: Any) -> Dataset:
     """CSV files; the options are those of `polars.scan_csv`. Types are those that the first file's rows suggest, or
-    `schema_overrides`."""
+    `schema_overrides`.
+
+    >>> paths = from_items([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}]).write_csv("read_csv")
+    >>> read_csv("read_csv").sort("x").take_all()
+    [{'x': 1, 'name': 'a'}, {'x': 2, 'name': 'b'}]
+    """
     return _files(paths, Csv(options), on_error, schema_drift)
 
 
 def read_json(paths: Any, *, on_error: str = "raise", schema_drift: str = "raise") -> Dataset:
-    """Files with an object a line, or with one array of objects."""
+    """Files with an object a line, or with one array of objects.
+
+    >>> paths = from_items([{"x": 1}, {"x": 2}]).write_json("read_json")
+    >>> read_json("read_json").sum("x")
+    3
+    """
     return _files(paths, Json(), on_error, schema_drift)
 
 
 def read_text(paths: Any, *, on_error: str = "raise") -> Dataset:
-    """A row a line, in the column `text`."""
+    """A row a line, in the column `text`.
+
+    >>> paths = from_items([{"text": "one line"}]).write_text("read_text")
+    >>> read_text("read_text").take_all()
+    [{'text': 'one line'}]
+    """
     return _files(paths, Text(), on_error, "raise")
 
 
@@ -131,35 +146,66 @@ def read_datasource(source: Source) -> Dataset:
 
 
 def range(count: int, *, blocks: int | None = None) -> Dataset:
-    """The numbers from 0 to count - 1, in the column `id`."""
+    """The numbers from 0 to count - 1, in the column `id`.
+
+    >>> range(3).take_all()
+    [{'id': 0}, {'id': 1}, {'id': 2}]
+    """
     if count < 0:
         raise ValueError(f"count must not be negative, but got {count}")
     return _of(RangeSource(count, blocks))
 
 
 def from_items(items: Iterable[Any], *, parallelism: int | None = None) -> Dataset:
-    """Rows that are there: dicts, or single values, which become the column `item`."""
+    """Rows that are there: dicts, or single values, which become the column `item`.
+
+    >>> from_items([{"x": 1}, {"x": 2}]).sum("x")
+    3
+    >>> from_items(["a", "b"]).take_all()
+    [{'item': 'a'}, {'item': 'b'}]
+    """
     rows = [item if isinstance(item, dict) else {"item": item} for item in items]
     return from_arrow(rows_to_block(rows, "from_items", 0), parallelism=parallelism)
 
 
 def from_arrow(tables: pa.Table | list[pa.Table], *, parallelism: int | None = None) -> Dataset:
-    """Arrow tables, copied into the arena."""
+    """Arrow tables, copied into the arena.
+
+    >>> from_arrow(pa.table({"x": [1, 2, 3]})).max("x")
+    3
+    """
     table = tables if isinstance(tables, pa.Table) else pa.concat_tables(tables, promote_options="permissive")
     sizing = cluster_sizing()
     return _of(put_table(table, parallelism or 2 * sizing.cpus, sizing.block_bytes))
 
 
 def from_pandas(frame: Any) -> Dataset:
+    """A pandas frame; its index is left out.
+
+    >>> import pandas as pd
+    >>> from_pandas(pd.DataFrame({"x": [1, 2]})).take_all()
+    [{'x': 1}, {'x': 2}]
+    """
     return from_arrow(blocks.from_batch(frame, "the frame"))
 
 
 def from_polars(frame: Any) -> Dataset:
+    """A Polars frame.
+
+    >>> import polars as pl
+    >>> from_polars(pl.DataFrame({"x": [1, 2]})).count()
+    2
+    """
     return from_arrow(blocks.from_batch(frame, "the frame"))
 
 
 def from_numpy(arrays: Any, column: str = "data") -> Dataset:
-    """An array, a row an element of its first dimension; or a dict of arrays, a column each."""
+    """An array, a row an element of its first dimension; or a dict of arrays, a column each.
+
+    >>> import numpy as np
+    >>> from_numpy({"x": np.arange(4)}).mean("x")
+    1.5
+    """
     return from_arrow(blocks.from_batch(arrays if isinstance(arrays, dict) else {column: arrays}, "the arrays"))
 
 

@@ -157,5 +157,6 @@ class DataIterator(Consumable):
             yield get(ref).slice(start, stop - start)
 
     def stats(self) -> str:
+        """What the stages have done so far, as text."""
         found: str = get(self._coordinator.stats.remote())
         return found

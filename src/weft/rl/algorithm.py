@@ -89,6 +89,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         """Take over what `extra_state` gave."""
 
     def start_workers(self) -> RolloutWorkers:
+        """The actors that play; an algorithm with actors of its own overrides it."""
         config = self.config
         return RolloutWorkers(self.blueprint(), config.workers, config.cpus_per_worker, config.on_environment_error)
 
@@ -191,6 +192,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
     # ---- what algorithms use ----
 
     def blueprint(self) -> Blueprint:
+        """All that a worker needs to make its environments and to act in them."""
         config = self.config
         return Blueprint(
             env=self.env,

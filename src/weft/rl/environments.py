@@ -26,6 +26,11 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
     """Let `env=name` mean what `creator` makes, in this process and in the workers of algorithms made here.
 
     The creator gets env_config as keyword arguments, or whole if it takes one argument and none of those names.
+
+    >>> import gymnasium
+    >>> register_env("short_pole", lambda steps=50: gymnasium.make("CartPole-v1", max_episode_steps=steps))
+    >>> from weft.rl import PPOConfig
+    >>> config = PPOConfig(env="short_pole", env_config={"steps": 20})
     """
     _registered[name] = creator
 

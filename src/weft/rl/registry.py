@@ -43,7 +43,11 @@ def register_algorithm(name: str, algorithm: type[Any]) -> None:
 
 
 def get_algorithm(name: str) -> type[Any]:
-    """The class of an algorithm; names are compared without regard to case and dashes."""
+    """The class of an algorithm; names are compared without regard to case and dashes.
+
+    >>> get_algorithm("apex-dqn").__name__
+    'ApexDQN'
+    """
     if name in _registered:
         return _registered[name]
     normal = {_normal(known): known for known in _HOMES}
@@ -73,7 +77,15 @@ def algorithm_names() -> list[str]:
 
 
 def load(folder: str | os.PathLike[str], **settings: Any) -> Any:
-    """The algorithm, of whatever kind, that a checkpoint was saved from."""
+    """The algorithm, of whatever kind, that a checkpoint was saved from.
+
+    >>> from weft.rl import PPO
+    >>> with PPO(env="CartPole-v1", fragment_steps=8) as algorithm:
+    ...     folder = algorithm.save("checkpoint")
+    >>> with load(folder) as again:
+    ...     type(again).__name__
+    'PPO'
+    """
     checkpoint = Checkpoint.read(folder)
     return get_algorithm(checkpoint.state["algorithm"]).from_checkpoint(folder, **settings)
 

@@ -124,7 +124,16 @@ def _until_ready(controller: Any, name: str, ready: Any, timeout_s: float | None
 def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
     """Serve HTTP, once a cluster, and return the address: applications answer under their `route_prefix`.
 
-    Needs `pip install 'weft[serve]'`. If HTTP is served already, the options are ignored."""
+    Needs `pip install 'weft[serve]'`. If HTTP is served already, the options are ignored.
+
+    >>> import urllib.request
+    >>> from weft import serve
+    >>> made = serve.run(serve.deployment(lambda name: f"hello {name}").bind(), name="hello", route_prefix="/hello")
+    >>> address = start(serve.HTTPOptions(port=0))
+    >>> urllib.request.urlopen(f"{address}/hello?name=you", timeout=10).read()
+    b'hello you'
+    >>> serve.shutdown()
+    """
     options = HTTPOptions(**http_options) if isinstance(http_options, dict) else http_options or HTTPOptions()
     if importlib.util.find_spec("uvicorn") is None:
         raise ImportError("serving HTTP needs uvicorn: pip install 'weft[serve]'")
@@ -172,7 +181,14 @@ def rollback(name: str = DEFAULT_APP) -> None:
 
 
 def delete(name: str = DEFAULT_APP) -> None:
-    """End an application: its replicas finish what they have first. LookupError if there is none of the name."""
+    """End an application: its replicas finish what they have first. LookupError if there is none of the name.
+
+    >>> from weft import serve
+    >>> made = serve.run(serve.deployment(lambda x: x).bind(), name="brief")
+    >>> delete("brief")
+    >>> "brief" in serve.status()
+    False
+    """
     weft.get(_controller().delete.remote(name))
 
 
@@ -192,7 +208,14 @@ def shutdown() -> None:
 
 
 def status() -> dict[str, ApplicationInfo]:
-    """All applications by name; empty when nothing runs."""
+    """All applications by name; empty when nothing runs.
+
+    >>> from weft import serve
+    >>> made = serve.run(serve.deployment(lambda x: x).bind(), name="same")
+    >>> status()["same"].status
+    'RUNNING'
+    >>> serve.delete("same")
+    """
     try:
         controller = _controller()
     except LookupError:
@@ -206,7 +229,14 @@ def status() -> dict[str, ApplicationInfo]:
 
 
 def get_app_handle(name: str = DEFAULT_APP) -> DeploymentHandle:
-    """The handle that `run` returned, in any process of the cluster."""
+    """The handle that `run` returned, in any process of the cluster.
+
+    >>> from weft import serve
+    >>> made = serve.run(serve.deployment(lambda x: x + 1).bind(), name="next")
+    >>> get_app_handle("next").remote(1).result()
+    2
+    >>> serve.delete("next")
+    """
     controller = _controller()
     return DeploymentHandle(controller, name, weft.get(controller.ingress_of.remote(name)))
 

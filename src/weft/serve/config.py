@@ -34,11 +34,13 @@ class AutoscalingConfig:
         _at_least("downscale_delay_s", self.downscale_delay_s, 0)
 
     def replicas_for(self, requests: int) -> int:
+        """How many there should be while so many requests are under way."""
         wanted = math.ceil(requests / self.target_ongoing_requests)
         return min(max(wanted, self.min_replicas), self.max_replicas)
 
     @property
     def first(self) -> int:
+        """How many there are to begin with."""
         return self.min_replicas if self.initial_replicas is None else self.initial_replicas
 
 
@@ -74,6 +76,7 @@ class DeploymentConfig:
 
     @property
     def first_count(self) -> int:
+        """How many replicas there are to begin with."""
         return self.num_replicas if self.autoscaling is None else self.autoscaling.first
 
     def changed(self, **changes: Any) -> DeploymentConfig:

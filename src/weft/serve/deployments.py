@@ -11,7 +11,17 @@ from weft.serve.config import DeploymentConfig
 
 @dataclass(frozen=True)
 class Deployment:
-    """A class or a function with its settings. `bind` gives it the arguments of its constructor."""
+    """A class or a function with its settings. `bind` gives it the arguments of its constructor.
+
+    >>> from weft import serve
+    >>> @serve.deployment(num_replicas=2)
+    ... class Scale:
+    ...     def __init__(self, factor): self.factor = factor
+    ...     def __call__(self, x): return self.factor * x
+    >>> serve.run(Scale.bind(3), name="scale").remote(2).result()
+    6
+    >>> serve.delete("scale")
+    """
 
     target: Callable[..., Any]
     name: str
@@ -33,7 +43,20 @@ class Deployment:
 
 @dataclass(frozen=True, eq=False)
 class Application:
-    """A bound deployment, and through its arguments those that it uses."""
+    """A bound deployment, and through its arguments those that it uses.
+
+    >>> from weft import serve
+    >>> @serve.deployment
+    ... def one(_): return 1
+    >>> @serve.deployment
+    ... class PlusOne:
+    ...     def __init__(self, one): self.one = one
+    ...     async def __call__(self, x): return x + await self.one.remote(x)
+    >>> application = PlusOne.bind(one.bind())
+    >>> serve.run(application, name="plus_one").remote(41).result()
+    42
+    >>> serve.delete("plus_one")
+    """
 
     deployment: Deployment
     args: tuple[Any, ...]

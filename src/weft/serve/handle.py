@@ -21,7 +21,16 @@ from weft.serve.router import Router, Stream, router_of
 class DeploymentResponse:
     """The answer to come. `await` it in async code, or wait for it with `result()`.
 
-    Given as an argument to another handle's `remote`, its value is sent on as soon as it is there."""
+    Given as an argument to another handle's `remote`, its value is sent on as soon as it is there.
+
+    >>> from weft import serve
+    >>> @serve.deployment
+    ... def double(x): return 2 * x
+    >>> handle = serve.run(double.bind(), name="double")
+    >>> handle.remote(handle.remote(3)).result(timeout_s=10)
+    12
+    >>> serve.delete("double")
+    """
 
     def __init__(self, request: AwaitedRequest, router: Router) -> None:
         self._request = request
@@ -49,6 +58,7 @@ class DeploymentResponse:
             weft.cancel(ref)
 
     def done(self) -> bool:
+        """Whether the result, or the error, is there."""
         return self._request.future.done()
 
     def __reduce__(self) -> Any:
@@ -59,7 +69,16 @@ class DeploymentResponse:
 
 
 class DeploymentResponseGenerator:
-    """The items of a stream, for `for` and `async for`. Closing or dropping it ends the generator in the replica."""
+    """The items of a stream, for `for` and `async for`. Closing or dropping it ends the generator in the replica.
+
+    >>> from weft import serve
+    >>> @serve.deployment
+    ... def count(to): yield from range(to)
+    >>> handle = serve.run(count.bind(), name="count")
+    >>> list(handle.options(stream=True).remote(3))
+    [0, 1, 2]
+    >>> serve.delete("count")
+    """
 
     def __init__(self, request: AwaitedRequest) -> None:
         self._request = request
@@ -85,11 +104,13 @@ class DeploymentResponseGenerator:
         return await self._async_items.__anext__()
 
     def close(self) -> None:
+        """Asks for no further items: the replica's generator is closed."""
         if self._items is not None:
             self._items.close()
         self._abandon()
 
     async def aclose(self) -> None:
+        """As `close()`, in an event loop."""
         if self._async_items is not None:
             await self._async_items.aclose()
         self._abandon()
@@ -182,7 +203,18 @@ def _broken(stream: Stream, error: ActorError) -> ReplicaDiedError:
 class DeploymentHandle:
     """Calls a deployment: `handle.remote(x)` its `__call__`, `handle.method.remote(x)` a method.
 
-    It picks a replica by itself; nothing stands between it and the replica but shared memory."""
+    It picks a replica by itself; nothing stands between it and the replica but shared memory.
+
+    >>> from weft import serve
+    >>> @serve.deployment
+    ... class Text:
+    ...     def __call__(self, text): return text.upper()
+    ...     def count(self, text): return len(text)
+    >>> handle = serve.run(Text.bind(), name="text")
+    >>> handle.remote("ab").result(), handle.count.remote("ab").result()
+    ('AB', 2)
+    >>> serve.delete("text")
+    """
 
     _controller: Any
     app_name: str

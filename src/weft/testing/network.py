@@ -106,6 +106,7 @@ class Network:
         _ip("link", "add", self._bridge, "type", "bridge")
 
     def add_place(self) -> Place:
+        """One more host on the network."""
         number = len(self.places) + 2
         name, cable = f"{self._bridge}-{number}", f"{self._bridge}p{number}"
         place = Place(name, f"{self._subnet}.{number}", cable)

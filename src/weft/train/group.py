@@ -68,7 +68,17 @@ class Meeting:
 
     In a cluster of several nodes they may be anywhere (`across_nodes`). If all are on the node where the meeting was
     made, they work through its shared segment; otherwise through connections of each with each, which prove that
-    they belong together but are not encrypted."""
+    they belong together but are not encrypted.
+
+    >>> import numpy as np
+    >>> @weft.remote
+    ... def member(meeting, rank):
+    ...     with meeting.join(rank) as group:
+    ...         return group.all_reduce(np.array([rank + 1]), "sum").tolist()
+    >>> meeting = Meeting(2)
+    >>> weft.get([member.remote(meeting, rank) for rank in range(2)])
+    [[3], [3]]
+    """
 
     def __init__(self, size: int, slot_bytes: int | None = None, *, across_nodes: bool | None = None) -> None:
         if not 1 <= size <= _MAX_MEMBERS:

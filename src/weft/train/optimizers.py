@@ -32,15 +32,23 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class SGD:
-    """Gradient descent; with momentum as PyTorch defines it."""
+    """Gradient descent; with momentum as PyTorch defines it.
+
+    >>> weights = np.array([1.0, 2.0])
+    >>> SGD(learning_rate=0.5).update(weights, np.array([1.0, 1.0]), None)
+    >>> weights
+    array([0.5, 1.5])
+    """
 
     learning_rate: float
     momentum: float = 0.0
 
     def begin(self, parameter: Array) -> Any:
+        """The velocity, where there is momentum."""
         return np.zeros_like(parameter) if self.momentum else None
 
     def update(self, parameter: Array, gradient: Array, memory: Any) -> None:
+        """Moves the parameter in place."""
         if memory is not None:
             memory *= self.momentum
             memory += gradient
@@ -59,9 +67,11 @@ class Adam:
     epsilon: float = 1e-8
 
     def begin(self, parameter: Array) -> Any:
+        """What is remembered for one parameter."""
         return {"step": 0, "mean": np.zeros_like(parameter), "square": np.zeros_like(parameter)}
 
     def update(self, parameter: Array, gradient: Array, memory: Any) -> None:
+        """Moves the parameter in place."""
         memory["step"] += 1
         mean, square = memory["mean"], memory["square"]
         mean += (1 - self.beta1) * (gradient - mean)

@@ -47,9 +47,11 @@ class TrainContext:
         return share_of(total, self.rank, self.size)
 
     def get_world_rank(self) -> int:
+        """Which worker this is, from 0 on."""
         return self.rank
 
     def get_world_size(self) -> int:
+        """How many workers there are."""
         return self.size
 
     def get_local_rank(self) -> int:
@@ -57,6 +59,7 @@ class TrainContext:
         return self.local_rank
 
     def close(self) -> None:
+        """Leaves the workers' group, if it was joined."""
         if self._group is not None:
             self._group.close()
             self._group = None
@@ -95,6 +98,7 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 def get_context() -> TrainContext:
+    """Who this worker is among the others. Outside of a training: the only worker."""
     return _current.context if _current is not None else TrainContext(0, 1, 0, 0, "", None)
 
 

@@ -55,7 +55,16 @@ class Result:
 
 @dataclass(frozen=True)
 class Trainer:
-    """`fit()` trains here; `tune.Tuner(trainer, param_space=…)` trains one for each configuration."""
+    """`fit()` trains here; `tune.Tuner(trainer, param_space=…)` trains one for each configuration.
+
+    >>> from weft import train
+    >>> def loop(config):
+    ...     group = train.get_context().group
+    ...     train.report({"sum": float(group.all_reduce(np.array([1.0 + group.rank]), "sum")[0])})
+    >>> import numpy as np
+    >>> Trainer(loop, workers=2, storage_path="trained").fit().metrics["sum"]
+    3.0
+    """
 
     loop: Callable[..., Any]
     """Takes the config, or nothing."""

@@ -27,7 +27,11 @@ STATE_FILE = "state.pkl"
 
 
 class Checkpoint:
-    """Either a folder somewhere, or a dictionary that is not written yet."""
+    """Either a folder somewhere, or a dictionary that is not written yet.
+
+    >>> Checkpoint.from_dict({"step": 3}).to_dict()
+    {'step': 3}
+    """
 
     def __init__(
         self,
@@ -45,10 +49,12 @@ class Checkpoint:
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """The files in a folder."""
         return cls(path)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Checkpoint:
+        """Values by name, pickled."""
         return cls(data=data)
 
     @property

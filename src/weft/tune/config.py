@@ -17,7 +17,10 @@ __all__ = ["CheckpointConfig", "ExperimentSpec", "FailureConfig", "RunConfig", "
 
 @dataclass
 class TuneConfig:
-    """What is searched, and how."""
+    """What is searched, and how.
+
+    >>> config = TuneConfig(metric="loss", mode="min", num_samples=20, scheduler="asha")
+    """
 
     metric: str | None = None
     mode: Mode | None = None
@@ -43,7 +46,11 @@ class TuneConfig:
 
 @dataclass(frozen=True)
 class FailureConfig:
-    """What happens when a trial fails."""
+    """What happens when a trial fails.
+
+    >>> FailureConfig(max_failures=2).max_crashes
+    3
+    """
 
     max_failures: int = 0
     """How often a trial that raises is tried again, from its last checkpoint; -1 is without end."""
@@ -57,7 +64,10 @@ class FailureConfig:
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """When class trainables save, and how many checkpoints of a trial are kept. Functions save when they report."""
+    """When class trainables save, and how many checkpoints of a trial are kept. Functions save when they report.
+
+    >>> config = CheckpointConfig(checkpoint_frequency=5, num_to_keep=2, checkpoint_score_attribute="accuracy")
+    """
 
     checkpoint_frequency: int = 0
     """After every so many results; 0 is only when a scheduler needs it."""
@@ -77,7 +87,10 @@ class CheckpointConfig:
 
 @dataclass
 class RunConfig:
-    """Where results go, when trials stop, what else happens."""
+    """Where results go, when trials stop, what else happens.
+
+    >>> config = RunConfig(stop={"training_iteration": 10}, failure_config=FailureConfig(max_failures=2))
+    """
 
     name: str | None = None
     storage_path: str | None = None

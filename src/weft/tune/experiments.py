@@ -129,7 +129,12 @@ def run(
     """Run one experiment. TuneError at the end if a trial failed, unless `raise_on_failed_trial` is False.
 
     `resume=True` continues the experiment of that name; "AUTO" does so if there is one. `fresh_folder` gives an
-    experiment whose name is taken a number."""
+    experiment whose name is taken a number.
+
+    >>> grid = run(lambda config: {"score": config["x"]}, config={"x": {"grid_search": [1, 2]}}, verbose=0)
+    >>> [result.metrics["score"] for result in grid]
+    [1, 2]
+    """
     search = TuneConfig(metric, mode, search_alg, scheduler, num_samples, max_concurrent_trials, time_budget_s)
     search.reuse_actors, search.seed = reuse_actors, seed
     failures = FailureConfig(max_failures, fail_fast=fail_fast)

@@ -20,7 +20,13 @@ _trainables: dict[str, Any] = {}
 
 
 def register_trainable(name: str, trainable: Any) -> None:
-    """Let experiments say `"run": name`."""
+    """Let experiments say `"run": name`.
+
+    >>> from weft import tune
+    >>> register_trainable("answer", lambda config: {"score": 42})
+    >>> tune.Tuner("answer", run_config=tune.RunConfig(verbose=0)).fit()[0].metrics["score"]
+    42
+    """
     _check(trainable)
     _trainables[name] = trainable
 

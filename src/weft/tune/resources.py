@@ -21,7 +21,10 @@ _NAMES = {"cpu": "CPU", "gpu": "GPU", "num_cpus": "CPU", "num_gpus": "GPU"}
 
 
 class PlacementGroupFactory:
-    """The resources of each trial. The first bundle is the trial's own process; with others it is a placement group."""
+    """The resources of each trial. The first bundle is the trial's own process; with others it is a placement group.
+
+    >>> needs = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1, "GPU": 1}])
+    """
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
         if not bundles:
@@ -85,7 +88,13 @@ def _mentions_cpu(wanted: Mapping[str, Any]) -> bool:
 
 
 def with_resources(trainable: Any, resources: Any) -> Any:
-    """The trainable, with what each of its trials needs; a function of the configuration is asked for each trial."""
+    """The trainable, with what each of its trials needs; a function of the configuration is asked for each trial.
+
+    >>> from weft import tune
+    >>> trainable = with_resources(lambda config: {"score": 1}, {"CPU": 2})
+    >>> len(tune.Tuner(trainable, run_config=tune.RunConfig(verbose=0)).fit())
+    1
+    """
     if not callable(resources):
         resources = as_resources(resources)
     if isinstance(trainable, type):

@@ -26,7 +26,16 @@ __all__ = ["Result", "ResultGrid"]
 
 @dataclass(frozen=True)
 class Result:
-    """One trial's outcome. `metrics` is its last result, empty if it reported nothing."""
+    """One trial's outcome. `metrics` is its last result, empty if it reported nothing.
+
+    >>> from weft import tune
+    >>> def train(config):
+    ...     for step in range(3):
+    ...         tune.report(step=step)
+    >>> result = tune.Tuner(train, run_config=tune.RunConfig(verbose=0)).fit()[0]
+    >>> result.status, result.metrics["step"], result.config
+    ('TERMINATED', 2, {})
+    """
 
     trial_id: str
     name: str
@@ -52,7 +61,17 @@ class Result:
 
 
 class ResultGrid:
-    """A sequence of results, in the order of the trials."""
+    """A sequence of results, in the order of the trials.
+
+    >>> from weft import tune
+    >>> results = tune.Tuner(lambda config: {"loss": config["x"] ** 2}, param_space={"x": tune.grid_search([-2, 1, 3])},
+    ...                      tune_config=tune.TuneConfig(metric="loss", mode="min"),
+    ...                      run_config=tune.RunConfig(verbose=0)).fit()
+    >>> len(results), results.num_errors, results.best_config
+    (3, 0, {'x': 1})
+    >>> results.get_best_result().metrics["loss"]
+    1
+    """
 
     def __init__(
         self, trials: list[Trial], storage: Storage, metric: str | None, mode: Mode | None, dirs: Mapping[str, str]
@@ -87,14 +106,17 @@ class ResultGrid:
 
     @property
     def errors(self) -> list[TrialError]:
+        """Why trials failed, one error a failed trial."""
         return [result.error for result in self._results if result.error is not None]
 
     @property
     def num_errors(self) -> int:
+        """How many trials failed."""
         return len(self.errors)
 
     @property
     def num_terminated(self) -> int:
+        """How many trials ended well, or were stopped."""
         return sum(result.status == TERMINATED for result in self._results)
 
     @functools.cached_property
@@ -177,30 +199,37 @@ class ResultGrid:
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
+        """Each trial's last metrics, by its id."""
         return {result.trial_id: result.metrics for result in self._results}
 
     @property
     def best_result(self) -> dict[str, Any]:
+        """The best trial's metrics."""
         return self.get_best_result().metrics
 
     @property
     def best_config(self) -> dict[str, Any]:
+        """The best trial's configuration."""
         return self.get_best_result().config
 
     @property
     def best_trial(self) -> Trial:
+        """The best trial."""
         return self.get_best_trial()
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
+        """The best trial's checkpoint, if it made one."""
         return self.get_best_result().checkpoint
 
     def get_best_config(
         self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
     ) -> dict[str, Any]:
+        """The configuration of `get_best_result(…)`."""
         return self.get_best_result(metric, mode, scope).config
 
     def get_best_trial(self, metric: str | None = None, mode: Mode | None = None, scope: str = "last") -> Trial:
+        """The trial of `get_best_result(…)`."""
         best = self.get_best_result(metric, mode, scope)
         return next(trial for trial in self.trials if trial.trial_id == best.trial_id)
 

@@ -84,14 +84,17 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 def get_context() -> TrialContext:
+    """Of the trial that runs in this process: its id, name and folder. For training functions only."""
     if _current is None:
         raise RuntimeError("there is no trial in this process: get_context() is for training functions")
     return _current.context
 
 
 def get_trial_id() -> str:
+    """The id of the trial that runs in this process."""
     return get_context().get_trial_id()
 
 
 def get_trial_dir() -> str:
+    """The folder of the trial that runs in this process."""
     return get_context().get_trial_dir()

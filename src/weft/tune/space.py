@@ -173,21 +173,31 @@ class SampleFrom(Domain):
 
 
 def grid_search(values: Sequence[Any]) -> dict[str, list[Any]]:
-    """Try every value. Several grids make all combinations."""
+    """Try every value. Several grids make all combinations.
+
+    >>> grid_search([16, 32])
+    {'grid_search': [16, 32]}
+    """
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise SearchSpaceError(f"grid_search needs a list of values, but got {values!r}")
     return {"grid_search": list(values)}
 
 
 def choice(categories: Sequence[Any]) -> Choice:
-    """One of the values, each as likely."""
+    """One of the values, each as likely.
+
+    >>> space = {"x": choice(["adam", "sgd"])}
+    """
     if isinstance(categories, str | bytes) or not hasattr(categories, "__iter__"):
         raise SearchSpaceError(f"choice needs a list of values, but got {categories!r}")
     return Choice(tuple(categories))
 
 
 def uniform(lower: float, upper: float) -> Real:
-    """A number in [lower, upper]."""
+    """A number in [lower, upper].
+
+    >>> space = {"x": uniform(0, 1)}
+    """
     return Real(lower, upper)
 
 
@@ -197,7 +207,10 @@ def quniform(lower: float, upper: float, q: float) -> Real:
 
 
 def loguniform(lower: float, upper: float, base: float = 10) -> Real:
-    """A positive number whose logarithm is uniform; the base changes nothing and is there for old programs."""
+    """A positive number whose logarithm is uniform; the base changes nothing and is there for old programs.
+
+    >>> space = {"x": loguniform(1e-4, 1e-1)}
+    """
     return Real(lower, upper, log=True)
 
 
@@ -207,7 +220,10 @@ def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Real:
 
 
 def randint(lower: int, upper: int) -> Integer:
-    """An integer with lower <= value < upper."""
+    """An integer with lower <= value < upper.
+
+    >>> space = {"x": randint(1, 10)}
+    """
     return Integer(lower, _inclusive(lower, upper))
 
 
@@ -238,7 +254,10 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
 
 def sample_from(function: Callable[..., Any]) -> SampleFrom:
     """What the function returns, given the rest: `lambda spec: spec.config.alpha * 2`, or `lambda c: c["alpha"] *
-    2`."""
+    2`.
+
+    >>> space = {"layers": randint(1, 4), "width": sample_from(lambda config: 64 * config["layers"])}
+    """
     if not callable(function):
         raise SearchSpaceError(f"sample_from needs a function, but got {function!r}")
     return SampleFrom(function)

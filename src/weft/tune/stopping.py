@@ -28,7 +28,17 @@ __all__ = [
 
 
 class Stopper:
-    """Stops nothing. No I/O and no clock: results carry `time_total_s` and `timestamp`."""
+    """Stops nothing. No I/O and no clock: results carry `time_total_s` and `timestamp`.
+
+    >>> class EnoughOverall(Stopper):
+    ...     def __init__(self): self.seen = 0
+    ...     def __call__(self, trial_id, result):
+    ...         self.seen += 1
+    ...         return False
+    ...     def stop_all(self): return self.seen >= 100
+    >>> from weft import tune
+    >>> config = tune.RunConfig(stop=EnoughOverall())
+    """
 
     needs_every_result = False
     """Whether a trial must wait for the answer at each result."""
@@ -147,6 +157,7 @@ def as_stopper(stop: Any) -> tuple[dict[str, float], Stopper]:
 
 
 def check_thresholds(stop: Mapping[str, Any]) -> None:
+    """TuneError for a threshold that is not a number, or that can never be reached."""
     for key, threshold in stop.items():
         if not isinstance(key, str):
             raise TuneError(f"the keys of stop must be names of metrics, but got {key!r}")

@@ -34,7 +34,17 @@ PATH_FILE = ".path"
 
 
 class Trainable:
-    """Subclass it. What is not overridden does nothing, but `step`, which must be there."""
+    """Subclass it. What is not overridden does nothing, but `step`, which must be there.
+
+    >>> class Descent(Trainable):
+    ...     def setup(self, config): self.x = config["start"]
+    ...     def step(self):
+    ...         self.x *= 0.5
+    ...         return {"x": self.x}
+    >>> trial = Descent({"start": 8.0})
+    >>> trial.train()["x"], trial.train()["x"]
+    (4.0, 2.0)
+    """
 
     def __init__(self, config: Mapping[str, Any] | None = None, logdir: str | None = None) -> None:
         self.config: dict[str, Any] = dict(config or {})
@@ -83,6 +93,7 @@ class Trainable:
 
     @property
     def training_iteration(self) -> int:
+        """How many steps have been trained."""
         return self.iteration
 
     def train(self) -> dict[str, Any]:
@@ -115,6 +126,7 @@ class Trainable:
         self._call_first("_restore", "load_checkpoint", saved)
 
     def stop(self) -> None:
+        """Called by the engine at the end: runs `cleanup`."""
         self._call_first("_stop", "cleanup")
 
     @property

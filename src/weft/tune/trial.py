@@ -68,6 +68,7 @@ class Trial:
 
     @property
     def is_finished(self) -> bool:
+        """Whether it has ended, well or not."""
         return self.status in (TERMINATED, ERROR)
 
     def __str__(self) -> str:

@@ -52,7 +52,14 @@ _FILLED_IN = ("training_iteration", "time_total_s", "done", "timestamp", "time_t
 
 
 class Tuner:
-    """An experiment: `fit` runs it. `trainable` is a function, a class, or a name."""
+    """An experiment: `fit` runs it. `trainable` is a function, a class, or a name.
+
+    >>> from weft import tune
+    >>> tuner = tune.Tuner(lambda config: {"score": config["x"]}, param_space={"x": tune.grid_search([1, 2])},
+    ...                    run_config=tune.RunConfig(verbose=0))
+    >>> [result.metrics["score"] for result in tuner.fit()]
+    [1, 2]
+    """
 
     def __init__(
         self,
@@ -99,6 +106,7 @@ class Tuner:
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether an experiment lies in this folder."""
         return open_storage(path).exists("experiment.pkl")
 
     @property

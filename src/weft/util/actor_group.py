@@ -23,7 +23,13 @@ __all__ = ["ActorGroup"]
 class ActorGroup:
     """`num_actors` actors of a plain class. A method of the group calls that of every actor; a list of refs.
 
-    The class must have `get_actor_metadata` where `actor_metadata` is used."""
+    The class must have `get_actor_metadata` where `actor_metadata` is used.
+
+    >>> class Player:
+    ...     def play(self, game): return f"plays {game}"
+    >>> weft.get(ActorGroup(Player, num_actors=2).play.remote("go"))
+    ['plays go', 'plays go']
+    """
 
     def __init__(
         self,
@@ -58,6 +64,7 @@ class ActorGroup:
         self.add_actors(self._num_actors)
 
     def add_actors(self, num_actors: int) -> None:
+        """So many more."""
         self._actors += [self._class.remote(*self._init_args, **self._init_kwargs) for _ in range(num_actors)]
 
     def remove_actors(self, actor_indexes: Iterable[int]) -> None:
@@ -76,6 +83,7 @@ class ActorGroup:
 
     @property
     def actors(self) -> list[Any]:
+        """Their handles."""
         return list(self._actors)
 
     @property

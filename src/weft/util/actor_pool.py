@@ -23,7 +23,15 @@ Submit = Callable[[Any, Any], Any]
 
 
 class ActorPool:
-    """Not thread-safe. `submit` takes a function of (actor, value) that returns one ref."""
+    """Not thread-safe. `submit` takes a function of (actor, value) that returns one ref.
+
+    >>> @weft.remote
+    ... class Doubler:
+    ...     def double(self, value): return 2 * value
+    >>> pool = ActorPool([Doubler.remote(), Doubler.remote()])
+    >>> list(pool.map(lambda actor, value: actor.double.remote(value), [1, 2, 3]))
+    [2, 4, 6]
+    """
 
     def __init__(self, actors: Iterable[Any]) -> None:
         if isinstance(actors, str) or not isinstance(actors, Iterable):
@@ -79,6 +87,7 @@ class ActorPool:
             self._waiting.append((fn, value, place))
 
     def has_next(self) -> bool:
+        """Whether a result is still to come."""
         return bool(self._running or self._waiting)
 
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:

@@ -57,6 +57,7 @@ class Curve:
         self._seen = 0
 
     def add(self, x: float, y: float) -> None:
+        """A point; when there are too many, every second one is dropped."""
         if self._seen % self._stride == 0:
             if len(self.points) >= self._most:
                 self.points = self.points[::2]

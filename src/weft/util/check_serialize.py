@@ -24,7 +24,13 @@ def inspect_serializability(
 ) -> tuple[bool, set[FailureTuple]]:
     """(whether it can be pickled, its innermost failing parts). Prints the way to each; `depth` bounds the search.
 
-    A failing part has `obj`, `name`, `parent` and `path`."""
+    A failing part has `obj`, `name`, `parent` and `path`.
+
+    >>> import io, threading
+    >>> found, failures = inspect_serializability({"lock": threading.Lock()}, print_file=io.StringIO())
+    >>> found, len(failures)
+    (False, 1)
+    """
     name = name or getattr(base_obj, "__qualname__", None) or repr(base_obj)
     out = print_file or sys.stdout
     title = f"Checking Serializability of {base_obj!r}"

@@ -20,7 +20,11 @@ _is_periodic = False
 def log_once(key: str) -> bool:
     """Whether this is the first call with this key in this process; also the first in a minute, where that is wanted.
 
-    Write `if log_once("slow_disk"): logger.warning(...)`."""
+    Write `if log_once("slow_disk"): logger.warning(...)`.
+
+    >>> [log_once("slow_disk") for _ in range(3)]
+    [True, False, False]
+    """
     if _is_disabled:
         return False
     now = time.monotonic()

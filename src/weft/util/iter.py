@@ -43,7 +43,11 @@ Stage = Callable[[Iterator[Any]], Iterator[Any]]
 
 def map(fn: Callable[..., Any], items: Iterable[Any], *, in_flight: int = IN_FLIGHT) -> Iterator[Any]:
     """`fn` of each item, as tasks; the results in order. `fn` may be a remote function. At most `in_flight` calls are
-    under way or done and not taken, so the items may be endless."""
+    under way or done and not taken, so the items may be endless.
+
+    >>> list(map(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
     if in_flight < 1:
         raise ValueError(f"in_flight must be at least 1, but got {in_flight}")
     return _map(_remote(fn), iter(items), in_flight)
@@ -58,7 +62,11 @@ def _map(submit: Any, items: Iterator[Any], in_flight: int) -> Iterator[Any]:
 
 
 def map_unordered(fn: Callable[..., Any], items: Iterable[Any], *, in_flight: int = IN_FLIGHT) -> Iterator[Any]:
-    """As `map`, the results as they come."""
+    """As `map`, the results as they come.
+
+    >>> sorted(map_unordered(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
     if in_flight < 1:
         raise ValueError(f"in_flight must be at least 1, but got {in_flight}")
     return _map_unordered(_remote(fn), items, backpressure_size=in_flight, chunk_size=1)
@@ -72,14 +80,22 @@ def _remote(fn: Callable[..., Any]) -> Any:
 
 
 def from_items(items: Sequence[Any], num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
-    """The items dealt out to the shards in turn; over and over when `repeat`."""
+    """The items dealt out to the shards in turn; over and over when `repeat`.
+
+    >>> sorted(from_items(["a", "b", "c"]).for_each(str.upper).gather_sync())
+    ['A', 'B', 'C']
+    """
     if num_shards < 1:
         raise ValueError(f"num_shards must be at least 1, but got {num_shards}")
     return from_iterators([items[shard::num_shards] for shard in range(num_shards)], repeat, "from_items")
 
 
 def from_range(n: int, num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
-    """0 to n - 1, an unbroken part of it for each shard."""
+    """0 to n - 1, an unbroken part of it for each shard.
+
+    >>> from_range(6, num_shards=2).for_each(lambda x: x * x).take(4)
+    [0, 9, 1, 16]
+    """
     if num_shards < 1:
         raise ValueError(f"num_shards must be at least 1, but got {num_shards}")
     bounds = [n * shard // num_shards for shard in range(num_shards + 1)]
@@ -186,6 +202,7 @@ class ParallelIterator(_Chain):
         return ParallelIterator([shard.then(stage) for shard in self._shards], f"{self.name}.{name}()")
 
     def num_shards(self) -> int:
+        """How many parts it has."""
         return len(self._shards)
 
     def union(self, other: ParallelIterator) -> ParallelIterator:
@@ -195,6 +212,7 @@ class ParallelIterator(_Chain):
         return ParallelIterator(self._shards + other._shards, f"{self.name} + {other.name}")
 
     def select_shards(self, shards_to_keep: Iterable[int]) -> ParallelIterator:
+        """Of these parts alone."""
         return ParallelIterator([self._shards[index] for index in shards_to_keep], self.name)
 
     def gather_sync(self) -> LocalIterator:
@@ -206,6 +224,7 @@ class ParallelIterator(_Chain):
         return LocalIterator(lambda: _as_they_come(self._start()), f"{self.name}.gather_async()")
 
     def shards(self) -> list[LocalIterator]:
+        """Its parts, each an iterator of this process."""
         return [self.get_shard(index) for index in range(self.num_shards())]
 
     def get_shard(self, shard_index: int) -> LocalIterator:
@@ -213,6 +232,7 @@ class ParallelIterator(_Chain):
         return self.select_shards([shard_index]).gather_sync()
 
     def take(self, n: int) -> list[Any]:
+        """The first items, of all parts in turn."""
         return self.gather_sync().take(n)
 
     def _start(self) -> list[Any]:

@@ -111,7 +111,12 @@ def map_unordered(
     chunk_size: int = 10,
     yield_obj_refs: bool = False,
 ) -> Iterator[Any]:
-    """A remote function's results over the items, as they come. At most `backpressure_size` calls are under way."""
+    """A remote function's results over the items, as they come. At most `backpressure_size` calls are under way.
+
+    >>> square = weft.remote(lambda x: x * x)
+    >>> sorted(map_unordered(square, range(4)))
+    [0, 1, 4, 9]
+    """
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, but got {chunk_size}")
     if backpressure_size is not None and backpressure_size < chunk_size:

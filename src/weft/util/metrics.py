@@ -41,6 +41,7 @@ class Metric:
 
     @property
     def info(self) -> dict[str, object]:
+        """Its name, description, tags' names and default tags."""
         return {
             "name": self._definition.name,
             "description": self._definition.description,
@@ -68,29 +69,43 @@ class Metric:
 
 
 class Counter(Metric):
-    """A number that only grows."""
+    """A number that only grows.
+
+    >>> served = Counter("served_total", "Requests that were answered.", tag_keys=("route",))
+    >>> served.inc(tags={"route": "/"})
+    """
 
     kind = COUNTER
 
     def inc(self, value: float = 1.0, tags: Mapping[str, str] | None = None) -> None:
+        """Grows by more than 0."""
         if value <= 0:
             raise ValueError(f"a counter grows by more than 0, but got {value}")
         metrics_registry.add(self._definition, self._tags(tags), value)
 
 
 class Gauge(Metric):
-    """A number that goes up and down. Those of processes that live are added up, tag for tag."""
+    """A number that goes up and down. Those of processes that live are added up, tag for tag.
+
+    >>> depth = Gauge("queue_depth", "Requests that wait.")
+    >>> depth.set(3)
+    """
 
     kind = GAUGE
 
     def set(self, value: float, tags: Mapping[str, str] | None = None) -> None:
+        """Replaces the value for these tags."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"value must be int or float, but got {value!r}")
         metrics_registry.put(self._definition, self._tags(tags), float(value))
 
 
 class Histogram(Metric):
-    """How often values lie between boundaries."""
+    """How often values lie between boundaries.
+
+    >>> latency = Histogram("latency_ms", "From request to answer.", boundaries=[1, 10, 100])
+    >>> latency.observe(7.5)
+    """
 
     kind = HISTOGRAM
 
@@ -108,6 +123,7 @@ class Histogram(Metric):
         self._definition.bounds = [float(bound) for bound in bounds]
 
     def observe(self, value: float, tags: Mapping[str, str] | None = None) -> None:
+        """Counts a value in its bucket."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"value must be int or float, but got {value!r}")
         metrics_registry.observe(self._definition, self._tags(tags), float(value))

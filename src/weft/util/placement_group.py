@@ -46,7 +46,13 @@ _RESERVED = "bundle"
 
 
 class PlacementGroup:
-    """A handle; equal to every other handle of the same group, in any process."""
+    """A handle; equal to every other handle of the same group, in any process.
+
+    >>> group = placement_group([{"CPU": 1}])
+    >>> group.wait(10), group.bundle_count
+    (True, 1)
+    >>> remove_placement_group(group)
+    """
 
     __slots__ = ("bundle_cache", "id")
 
@@ -62,6 +68,7 @@ class PlacementGroup:
 
     @property
     def is_empty(self) -> bool:
+        """Whether it stands for no group."""
         return self.id.is_nil()
 
     def ready(self) -> ObjectRef[PlacementGroup]:
@@ -95,6 +102,7 @@ class PlacementGroup:
 
     @property
     def bundle_count(self) -> int:
+        """How many bundles it has."""
         return len(self.bundle_specs)
 
     def __eq__(self, other: object) -> bool:
@@ -150,12 +158,22 @@ def placement_group(
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:
     """Give its resources back. What runs in it ends: tasks fail with TaskPlacementGroupRemoved, actors with
-    ActorPlacementGroupRemoved. Removing it again does nothing. Other processes learn of it a moment later."""
+    ActorPlacementGroupRemoved. Removing it again does nothing. Other processes learn of it a moment later.
+
+    >>> group = placement_group([{"CPU": 1}])
+    >>> remove_placement_group(group)
+    """
     placement.remove(_checked(placement_group).id.binary())
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
-    """The group of that name in this namespace; ValueError when there is none."""
+    """The group of that name in this namespace; ValueError when there is none.
+
+    >>> made = placement_group([{"CPU": 1}], name="by_name")
+    >>> get_placement_group("by_name") == made
+    True
+    >>> remove_placement_group(made)
+    """
     if not isinstance(placement_group_name, str) or not placement_group_name:
         raise ValueError(f"Please supply a non-empty value to get_placement_group, but got {placement_group_name!r}")
     row = placement.find(name=placement_group_name)
@@ -165,7 +183,15 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
 
 
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
-    """State, bundles and nodes of one group, empty when it is not known; of all groups by id when none is given."""
+    """State, bundles and nodes of one group, empty when it is not known; of all groups by id when none is given.
+
+    >>> group = placement_group([{"CPU": 1}])
+    >>> group.wait(10)
+    True
+    >>> placement_group_table(group)["state"]
+    'CREATED'
+    >>> remove_placement_group(group)
+    """
     if placement_group is None:
         return {row["group"]: _table(row) for row in placement.rows()}
     row = placement.find(group=_checked(placement_group).id.binary())
@@ -173,7 +199,11 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
 
 
 def get_current_placement_group() -> PlacementGroup | None:
-    """The group that the calling task or actor is in; None for a driver and for what is in none."""
+    """The group that the calling task or actor is in; None for a driver and for what is in none.
+
+    >>> get_current_placement_group() is None  # this is the driver
+    True
+    """
     group = placement.current()
     return PlacementGroup(PlacementGroupID(bytes.fromhex(group))) if group else None
 

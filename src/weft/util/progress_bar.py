@@ -34,7 +34,12 @@ def progress(
     """The values of the refs, in order or, unless `ordered`, as they come, while a bar shows how many are ready.
 
     Quiet where `file` (stderr) is no terminal, unless `force`. `refs` may be a generator task's stream; then `total`
-    can say how many there will be. What a task raised is raised when its turn comes."""
+    can say how many there will be. What a task raised is raised when its turn comes.
+
+    >>> double = weft.remote(lambda x: 2 * x)
+    >>> list(progress([double.remote(x) for x in range(3)], label="doubling"))
+    [0, 2, 4]
+    """
     known = None if hasattr(refs, "completed") else list(refs)
     shown = file or sys.stderr
     bar = _Bar(label, len(known) if known is not None else total, shown, force or shown.isatty())

@@ -28,7 +28,16 @@ class Full(queue.Full):
 class Queue:
     """As `queue.Queue`, across processes. `maxsize` 0 means without bound; `actor_options` are the actor's.
 
-    Can be passed to tasks. It ends with its last copy, or by `shutdown()`."""
+    Can be passed to tasks. It ends with its last copy, or by `shutdown()`.
+
+    >>> queue = Queue(maxsize=2)
+    >>> queue.put("first")
+    >>> weft.get(weft.remote(lambda queue: queue.get()).remote(queue))
+    'first'
+    >>> queue.empty()
+    True
+    >>> queue.shutdown()
+    """
 
     def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
         if isinstance(maxsize, bool) or not isinstance(maxsize, int):
@@ -40,14 +49,17 @@ class Queue:
         return self.size()
 
     def size(self) -> int:
+        """How many items are in it."""
         return int(weft.get(self.actor.qsize.remote()))
 
     qsize = size
 
     def empty(self) -> bool:
+        """Whether it has no items."""
         return bool(weft.get(self.actor.empty.remote()))
 
     def full(self) -> bool:
+        """Whether `maxsize` items are in it."""
         return bool(weft.get(self.actor.full.remote()))
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -77,9 +89,11 @@ class Queue:
         return await (self.actor.get.remote(timeout) if block else self.actor.get_nowait.remote())
 
     def put_nowait(self, item: Any) -> None:
+        """As `put`, but `Full` at once."""
         self.put(item, block=False)
 
     def get_nowait(self) -> Any:
+        """As `get`, but `Empty` at once."""
         return self.get(block=False)
 
     def put_nowait_batch(self, items: Iterable[Any]) -> None:

@@ -23,7 +23,12 @@ Wire = dict[str, str | int | bool]
 
 
 class NodeAffinitySchedulingStrategy:
-    """On the node with this id; when `soft`, elsewhere if that node is gone."""
+    """On the node with this id; when `soft`, elsewhere if that node is gone.
+
+    >>> here = NodeAffinitySchedulingStrategy(weft.get_runtime_context().get_node_id(), soft=False)
+    >>> weft.get(weft.remote(lambda: "ran here").options(scheduling_strategy=here).remote())
+    'ran here'
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class NodeAffinitySchedulingStrategy:
         self._fail_on_unavailable = _fail_on_unavailable
 
     def to_wire(self) -> Wire:
+        """As it travels to the schedulers."""
         return {
             "kind": "node_affinity",
             "node_id": self.node_id,
@@ -48,7 +54,14 @@ class NodeAffinitySchedulingStrategy:
 
 
 class PlacementGroupSchedulingStrategy:
-    """In a bundle of a placement group; -1 means any bundle."""
+    """In a bundle of a placement group; -1 means any bundle.
+
+    >>> group = weft.util.placement_group([{"CPU": 1}])
+    >>> inside = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+    >>> weft.get(weft.remote(lambda: "ran inside").options(scheduling_strategy=inside).remote())
+    'ran inside'
+    >>> weft.util.remove_placement_group(group)
+    """
 
     def __init__(
         self,
@@ -63,6 +76,7 @@ class PlacementGroupSchedulingStrategy:
         self.placement_group_capture_child_tasks = placement_group_capture_child_tasks
 
     def to_wire(self) -> Wire:
+        """As it travels to the schedulers."""
         return {
             "kind": "placement_group",
             "group": self.placement_group.id.hex(),
@@ -84,29 +98,44 @@ class _LabelMatch:
 
 
 class In(_LabelMatch):
+    """The label's value is one of these."""
+
     word = "in"
 
 
 class NotIn(_LabelMatch):
+    """The label's value is none of these, or the node has no such label."""
+
     word = "not_in"
 
 
 class Exists(_LabelMatch):
+    """The node has such a label."""
+
     word = "exists"
 
 
 class DoesNotExist(_LabelMatch):
+    """The node has no such label."""
+
     word = "does_not_exist"
 
 
 class NodeLabelSchedulingStrategy:
-    """On nodes whose labels fulfil `hard`, rather on those that fulfil `soft` too."""
+    """On nodes whose labels fulfil `hard`, rather on those that fulfil `soft` too.
+
+    >>> not_in_the_south = NodeLabelSchedulingStrategy({"region": NotIn("south")})
+    >>> weft.get(weft.remote(lambda: "ran").options(scheduling_strategy=not_in_the_south).remote())
+    'ran'
+    """
 
     def __init__(self, hard: dict[str, _LabelMatch], *, soft: dict[str, _LabelMatch] | None = None) -> None:
         self.hard = hard
         self.soft = soft or {}
 
     def to_wire(self) -> Wire:
+        """As it travels to the schedulers."""
+
         def encode(conditions: dict[str, _LabelMatch]) -> str:
             return json.dumps({key: match.to_json() for key, match in conditions.items()}, sort_keys=True)
 

@@ -215,22 +215,27 @@ def get_actor(id: str, address: str | None = None, **options: Any) -> Row | None
 
 
 def get_node(id: str, address: str | None = None, **options: Any) -> Row | None:
+    """One node of `list_nodes()`, or None."""
     return _one(list_nodes, "node_id", id, options)
 
 
 def get_worker(id: str, address: str | None = None, **options: Any) -> Row | None:
+    """One worker of `list_workers()`, or None."""
     return _one(list_workers, "worker_id", id, options)
 
 
 def get_task(id: str, address: str | None = None, **options: Any) -> Row | None:
+    """One task of `list_tasks()`, or None."""
     return _one(list_tasks, "task_id", id, options)
 
 
 def get_job(id: str, address: str | None = None, **options: Any) -> Row | None:
+    """One job of `list_jobs()`, or None."""
     return _one(list_jobs, "job_id", id, options)
 
 
 def get_placement_group(id: str, address: str | None = None, **options: Any) -> Row | None:
+    """One group of `list_placement_groups()`, or None."""
     return _one(list_placement_groups, "placement_group_id", id, options)
 
 

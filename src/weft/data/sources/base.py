@@ -34,6 +34,7 @@ class Source:
         raise NotImplementedError
 
     def open(self, split: Split, wanted: frozenset[str] | None, running: Running) -> pl.LazyFrame | pa.Table:
+        """The rows of a split, in a worker. With `wanted`, other columns may be left out."""
         raise NotImplementedError
 
     def blocks(self, split: Split) -> Iterator[pa.Table]:

@@ -10,6 +10,8 @@ from weft.data.sizing import TARGET_BLOCK_BYTES
 
 @dataclass(frozen=True)
 class Split:
+    """A piece of a source: the rows of a file from one on, or a stretch of what there is no file of."""
+
     path: str
     first_row: int = 0
     rows: int | None = None

@@ -106,6 +106,7 @@ class StreamJob:
 
     @property
     def has_ended(self) -> bool:
+        """Whether it runs no longer, for whatever reason."""
         return not self._thread.is_alive()
 
     def stop(self) -> None:

@@ -22,6 +22,7 @@ class StreamSource:
         """Before the first poll, in the subtask number `index` of `parallelism`."""
 
     def poll(self, most: int, timeout_s: float) -> list[Any] | None:
+        """At most so many events, waiting at most so long for the first; None when there will be no more."""
         raise NotImplementedError
 
     def offset(self) -> Any:

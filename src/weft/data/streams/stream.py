@@ -27,7 +27,11 @@ def stream(source: StreamSource, *, parallelism: int = 1) -> Stream:
 
 def stream_from(make: Callable[..., Iterable[Any]], *, parallelism: int = 1) -> Stream:
     """What an iterable gives that `make()` returns, or `make(index, parallelism)` where there are several subtasks.
-    After a failure it is made again, and what was taken before is skipped."""
+    After a failure it is made again, and what was taken before is skipped.
+
+    >>> sorted(stream_from(lambda: ["a", "b", "a"]).map(str.upper).run())
+    ['A', 'A', 'B']
+    """
     chosen = make if parallelism > 1 else lambda index, parallelism: make()
     return stream(IteratorSource(chosen), parallelism=parallelism)
 
@@ -66,8 +70,13 @@ def stream_kafka(
 class Stream:
     """Events, one after the other, without end.
 
-    >>> words = data.stream_lines("log.txt").flat_map(str.split).key_by(lambda word: word)
-    >>> for result in words.window(data.Tumbling(10)).count().start(): ...
+    >>> events = stream_from(lambda: [(1.0, "a"), (4.0, "b"), (9.0, "a"), (12.0, "a")])  # (seconds, word)
+    >>> words = events.timestamps(lambda event: event[0]).key_by(lambda event: event[1])
+    >>> for result in sorted(words.window(Tumbling(10)).count().run()):
+    ...     print(result.key, result.window.start, result.value)
+    a 0.0 2
+    a 10.0 1
+    b 0.0 1
     """
 
     def __init__(self, graph: Graph, stage: int) -> None:
@@ -95,12 +104,15 @@ class Stream:
         return Stream(made, self._stage)
 
     def map(self, function: Callable[[Any], Any]) -> Stream:
+        """One event for each event."""
         return Stream(self._chained(ops.MapOperator(function), "map"), self._stage)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Any number of events for each event."""
         return Stream(self._chained(ops.FlatMapOperator(function), "flat_map"), self._stage)
 
     def filter(self, function: Callable[[Any], Any]) -> Stream:
+        """The events for which the function is true."""
         return Stream(self._chained(ops.FilterOperator(function), "filter"), self._stage)
 
     def for_each(self, function: Callable[[Any], Any]) -> Stream:

@@ -41,6 +41,8 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class ModelVersion:
+    """A model as it was after so many updates."""
+
     number: int
     updates: int
     events: int
@@ -117,6 +119,7 @@ class TrainingJob:
 
     @property
     def latest(self) -> ModelVersion | None:
+        """The newest version of the model, or None before the first."""
         return self._latest
 
     def wait_for_version(self, number: int, timeout_s: float | None = None) -> ModelVersion:
@@ -141,9 +144,11 @@ class TrainingJob:
         return self.job.wait(timeout_s)
 
     def stop(self) -> None:
+        """Ends the stream and the training."""
         self.job.stop()
 
     def progress(self) -> list[StageProgress]:
+        """What each stage has done."""
         return self.job.progress()
 
     def __enter__(self) -> TrainingJob:

@@ -36,6 +36,7 @@ class Tumbling:
         _positive("size_s", self.size_s)
 
     def windows(self, time: float) -> list[Window]:
+        """The one that this time is in."""
         start = time - (time - self.offset_s) % self.size_s
         return [Window(start, start + self.size_s)]
 
@@ -56,6 +57,7 @@ class Sliding:
         _positive("slide_s", self.slide_s)
 
     def windows(self, time: float) -> list[Window]:
+        """Those that this time is in, latest first."""
         start = time - time % self.slide_s
         made = []
         while start > time - self.size_s:

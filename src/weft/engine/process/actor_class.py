@@ -61,6 +61,7 @@ class ActorClass(Generic[T]):
         return ActorClassVariant(ActorCreation(self._cls, options.merge(self._given, given)))
 
     def bind(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not there: Weft has no lazy graphs, a call's refs are passed on instead."""
         raise NotImplementedError("lazy graphs (.bind) are not supported; call .remote()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:

@@ -29,7 +29,21 @@ T_co = TypeVar("T_co", covariant=True)
 class ActorHandle(Generic[T_co]):
     """A counted reference to an actor. When the last one is gone the actor finishes its calls and ends.
 
-    Handles can be passed to tasks and other actors, compared, and used as keys."""
+    Handles can be passed to tasks and other actors, compared, and used as keys.
+
+    >>> @weft.remote
+    ... class Counter:
+    ...     def __init__(self): self.value = 0
+    ...     def add(self, amount): self.value += amount; return self.value
+    >>> @weft.remote
+    ... def add_two(counter):
+    ...     return weft.get(counter.add.remote(2))
+    >>> counter = Counter.remote()
+    >>> weft.get(counter.add.remote(1))
+    1
+    >>> weft.get(add_two.remote(counter))
+    3
+    """
 
     def __init__(self, token: _native.ActorToken, description: ActorDescription) -> None:
         self.__dict__["_weft_token"] = token
@@ -87,7 +101,15 @@ def typed(handle: ActorHandle[T]) -> T:
 
 
 class ActorMethod:
-    """`handle.method`: its `remote` submits a call."""
+    """`handle.method`: its `remote` submits a call.
+
+    >>> @weft.remote
+    ... class Oven:
+    ...     def bake(self, minutes): return f"baked for {minutes} minutes"
+    >>> oven = Oven.remote()
+    >>> weft.get(oven.bake.options(name="lunch").remote(20))
+    'baked for 20 minutes'
+    """
 
     __slots__ = ("_description", "_method", "_name", "_token", "remote")
 
@@ -124,6 +146,7 @@ class ActorMethod:
         )
 
     def bind(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not there: Weft has no lazy graphs, a call's refs are passed on instead."""
         raise NotImplementedError("lazy graphs (.bind) are not supported; call .remote()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:

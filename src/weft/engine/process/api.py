@@ -197,7 +197,20 @@ def _check_wait(object_refs: Any, num_returns: Any) -> None:
 def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """End an actor at once; what it runs and what is queued fails with ActorDiedError. No exit functions run.
 
-    With `no_restart=False` it starts again if `max_restarts` allows."""
+    With `no_restart=False` it starts again if `max_restarts` allows.
+
+    >>> @weft.remote
+    ... class Victim:
+    ...     def wait(self):
+    ...         import time
+    ...         while True: time.sleep(1)
+    >>> victim = Victim.remote()
+    >>> ref = victim.wait.remote()
+    >>> weft.kill(victim)
+    >>> weft.get(ref)
+    Traceback (most recent call last):
+    weft.exceptions.ActorDiedError: ...
+    """
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"weft.kill() only supported for actors. Got: {type(actor)}. For tasks, use weft.cancel().")
     _check_flag("no_restart", no_restart)
@@ -214,7 +227,18 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator, *, force: bool = False, rec
     TaskCancelledError, unless the task was done already.
 
     What waits is not started; in what runs KeyboardInterrupt is raised, asyncio.CancelledError in a coroutine; a
-    plain method of an actor can look at `get_runtime_context().is_canceled()`. `force` ends the task's worker."""
+    plain method of an actor can look at `get_runtime_context().is_canceled()`. `force` ends the task's worker.
+
+    >>> @weft.remote
+    ... def wait_for_ever():
+    ...     import time
+    ...     while True: time.sleep(0.01)
+    >>> ref = wait_for_ever.remote()
+    >>> weft.cancel(ref)
+    >>> weft.get(ref)
+    Traceback (most recent call last):
+    weft.exceptions.TaskCancelledError: ...
+    """
     _check_flag("force", force)
     _check_flag("recursive", recursive)
     if isinstance(ref, ObjectRefGenerator):
@@ -238,7 +262,15 @@ def _check_flag(name: str, value: Any) -> None:
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """A handle to the living actor of that name; ValueError when there is none.
 
-    Such a handle does not keep the actor alive."""
+    Such a handle does not keep the actor alive.
+
+    >>> @weft.remote
+    ... class Registry:
+    ...     def size(self): return 0
+    >>> held = Registry.options(name="registry").remote()
+    >>> weft.get(weft.get_actor("registry").size.remote())
+    0
+    """
     from weft.engine.process import named_actors
 
     return named_actors.find(name, namespace)

@@ -21,14 +21,22 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def cluster_resources() -> dict[str, float]:
-    """All that the living nodes have."""
+    """All that the living nodes have.
+
+    >>> sorted(weft.cluster_resources())
+    ['CPU', 'memory', 'node:...', 'object_store_memory']
+    """
     ensure()
     found: dict[str, float] = rpc.request("cluster_resources")
     return found
 
 
 def available_resources() -> dict[str, float]:
-    """What is not held now; a resource that is used up is left out."""
+    """What is not held now; a resource that is used up is left out.
+
+    >>> weft.available_resources()["CPU"] <= weft.cluster_resources()["CPU"]
+    True
+    """
     ensure()
     found: dict[str, float] = rpc.request("available_resources")
     return {name: amount for name, amount in found.items() if amount}

@@ -16,23 +16,38 @@ from weft.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID,
 
 
 def get_runtime_context() -> RuntimeContext:
-    """The calling process's context; attaches to a node first when there is none."""
+    """The calling process's context; attaches to a node first when there is none.
+
+    >>> @weft.remote
+    ... def who():
+    ...     return weft.get_runtime_context().get_task_name()
+    >>> weft.get(who.remote())
+    'who'
+    """
     session.ensure()
     return _context
 
 
 class RuntimeContext:
-    """One for each process; what it answers depends on the calling thread's task."""
+    """One for each process; what it answers depends on the calling thread's task.
+
+    >>> context = weft.get_runtime_context()
+    >>> context.get_node_id() == weft.nodes()[0]["NodeID"]
+    True
+    """
 
     # -- ids --
 
     def get_job_id(self) -> str:
+        """Of the driver that this work is for."""
         return JobID.from_int(here().job).hex()
 
     def get_node_id(self) -> str:
+        """Of the node that this process is on."""
         return cluster.own_node_id()
 
     def get_worker_id(self) -> str:
+        """Of this process."""
         return self._worker_id().hex()
 
     def get_task_id(self) -> str | None:
@@ -49,6 +64,7 @@ class RuntimeContext:
         return here().placement_group or None
 
     def get_session_name(self) -> str:
+        """One word for the session."""
         return session_name(self.get_node_id())
 
     def _task_id(self) -> TaskID | None:
@@ -85,9 +101,11 @@ class RuntimeContext:
 
     @property
     def namespace(self) -> str:
+        """In which this job's actors have their names."""
         return here().namespace
 
     def get_attempt_number(self) -> int:
+        """0 in the first attempt of a task, 1 in its first retry."""
         return context_state.current_attempt()
 
     def is_canceled(self) -> bool:
@@ -123,9 +141,11 @@ class RuntimeContext:
         return cluster.assigned_resources()
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
+        """The GPUs that this work may use."""
         return {"GPU": [str(device) for device in here().gpu_ids]}
 
     def get_runtime_env_string(self) -> str:
+        """The runtime environment, as JSON."""
         return here().runtime_env or "{}"
 
     @property
@@ -137,14 +157,17 @@ class RuntimeContext:
 
     @property
     def gcs_address(self) -> str:
+        """Of the cluster's head, host:port."""
         return here().address
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:
+        """Whether tasks submitted here go into the placement group that this one is in."""
         return here().captures_child_tasks
 
     @property
     def worker(self) -> RuntimeContext:
+        """Itself: programs for Ray write `context.worker`."""
         return self
 
     def get(self) -> dict[str, Any]:
@@ -166,26 +189,31 @@ class RuntimeContext:
 
     @property
     def job_id(self) -> JobID:
+        """Old name, warns: `get_job_id()`."""
         _retired("job_id")
         return JobID.from_int(here().job)
 
     @property
     def node_id(self) -> NodeID:
+        """Old name, warns: `get_node_id()`."""
         _retired("node_id")
         return NodeID(bytes.fromhex(self.get_node_id()))
 
     @property
     def task_id(self) -> TaskID | None:
+        """Old name, warns: `get_task_id()`."""
         _retired("task_id")
         return self._task_id()
 
     @property
     def current_placement_group_id(self) -> PlacementGroupID | None:
+        """Old name, warns: `get_placement_group_id()`."""
         _retired("placement_group_id")
         return PlacementGroupID(bytes.fromhex(here().placement_group)) if here().placement_group else None
 
     @property
     def actor_id(self) -> ActorID | None:
+        """Old name, warns: `get_actor_id()`."""
         _retired("actor_id")
         return ActorID(here().actor_id) if here().actor_id else None
 
@@ -198,6 +226,10 @@ _context = RuntimeContext()
 
 
 def get_gpu_ids() -> list[int]:
-    """The devices that this task or actor was given; CUDA sees only these."""
+    """The devices that this task or actor was given; CUDA sees only these.
+
+    >>> weft.get(weft.remote(lambda: weft.get_gpu_ids()).remote())  # asked for no GPU
+    []
+    """
     session.ensure()
     return list(here().gpu_ids)

@@ -35,7 +35,14 @@ def window(backpressure: int | None) -> int:
 
 
 class ObjectRefGenerator:
-    """Iterates over the refs of a generator task. Belongs to the process that submitted it."""
+    """Iterates over the refs of a generator task. Belongs to the process that submitted it.
+
+    >>> @weft.remote
+    ... def count(to):
+    ...     yield from range(to)
+    >>> [weft.get(ref) for ref in count.remote(3)]
+    [0, 1, 2]
+    """
 
     __slots__ = ("__weakref__", "_ended", "_peeked", "_ref")
 
@@ -121,6 +128,7 @@ class ObjectRefGenerator:
         return item
 
     def task_id(self) -> Any:
+        """Of the task that yields."""
         return self._ref.task_id()  # type: ignore[attr-defined]
 
     def close(self) -> None:

@@ -58,6 +58,7 @@ class LateArray:
 
     @property
     def nbytes(self) -> int:
+        """How large the array is."""
         return int(math.prod(self.shape) * self.dtype.itemsize)
 
     def written(self) -> np.ndarray[Any, Any]:

@@ -28,7 +28,15 @@ EXIT_TEXT = "The actor ended itself by exit_actor() (INTENDED_USER_EXIT); this c
 def exit_actor() -> None:
     """End the current actor on purpose: what it has been asked before is finished, nothing is restarted.
 
-    Raises TypeError outside an actor."""
+    Raises TypeError outside an actor.
+
+    >>> @weft.remote
+    ... class Resigns:
+    ...     def go(self): weft.actor.exit_actor()
+    >>> weft.get(Resigns.remote().go.remote())
+    Traceback (most recent call last):
+    weft.exceptions.ActorDiedError: ...
+    """
     if not context_state.here().actor_id:
         raise TypeError(
             "exit_actor called on a non-actor worker: only a method of an actor can end its actor. "

@@ -26,7 +26,11 @@ _ALWAYS = ("asctime", "levelname", "name", "message", "filename", "lineno", "pro
 @dataclass(frozen=True)
 class LoggingConfig:
     """`log_level` is a level of `logging`, a name or a number. With `encoding="JSON"` a record is a line of JSON that
-    also tells the task, the actor and the job, and those of a LogRecord's attributes that are named."""
+    also tells the task, the actor and the job, and those of a LogRecord's attributes that are named.
+
+    >>> LoggingConfig(encoding="JSON", log_level="WARNING").encoding
+    'JSON'
+    """
 
     encoding: str = "TEXT"
     log_level: int | str = "INFO"

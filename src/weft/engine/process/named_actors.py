@@ -83,7 +83,14 @@ def claim(
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """Names of living actors in this namespace; {"name", "namespace"} of all with `all_namespaces`."""
+    """Names of living actors in this namespace; {"name", "namespace"} of all with `all_namespaces`.
+
+    >>> @weft.remote
+    ... class Known: ...
+    >>> held = Known.options(name="known").remote()
+    >>> "known" in list_named_actors()
+    True
+    """
     session.ensure()
     found = rpc.request("list_named_actors", all_namespaces=all_namespaces, namespace=context_state.here().namespace)
     entries = [(entry["name"], entry["namespace"]) for entry in found]

@@ -140,6 +140,7 @@ class RemoteFunction(Generic[P, R]):
         return known
 
     def bind(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not there: Weft has no lazy graphs, a call's refs are passed on instead."""
         raise NotImplementedError("lazy graphs (.bind) are not supported; call .remote()")
 
     def __repr__(self) -> str:

@@ -42,7 +42,14 @@ class Session:
 
 
 def is_initialized() -> bool:
-    """Whether this process is attached to a node."""
+    """Whether this process is attached to a node.
+
+    >>> with weft.init(num_cpus=1):
+    ...     weft.is_initialized()
+    True
+    >>> weft.is_initialized()
+    False
+    """
     return _native.is_attached()
 
 
@@ -66,8 +73,10 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
     ConnectionError when there is no such node. With `local_mode=True` nothing is started: tasks and actors run in this
     process, at the line that submits them, where breakpoints and debuggers find them.
 
-    >>> weft.init(num_cpus=2)["address"] != ""
+    >>> context = weft.init(num_cpus=2)
+    >>> context["address"] != ""
     True
+    >>> weft.shutdown()
     """
     if address is None and "SLURM_PROCID" in os.environ:
         address, given = _slurm_cluster(given)
@@ -230,7 +239,12 @@ def _hello(options: InitOptions) -> DriverHello:
 
 
 def shutdown(_exiting_interpreter: bool = False) -> None:
-    """Detach, and end the node if this driver started it. Nothing happens when not attached."""
+    """Detach, and end the node if this driver started it. Nothing happens when not attached.
+
+    >>> context = weft.init(num_cpus=1)
+    >>> weft.shutdown()
+    >>> weft.shutdown()  # a second time is no mistake
+    """
     global _current
     with _lock:
         session = _current

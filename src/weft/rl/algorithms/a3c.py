@@ -82,6 +82,7 @@ class A3C(Algorithm[A3CConfig]):
         self._begun = False
 
     def start_workers(self) -> RolloutWorkers:
+        """Workers that compute gradients where the experience is."""
         config = self.config
         return RolloutWorkers(
             self.blueprint(),

@@ -88,7 +88,13 @@ class LayerNoise(NamedTuple):
 
 
 class DQN(OffPolicy[DQNConfig]):
-    """Deep Q-learning."""
+    """Deep Q-learning.
+
+    >>> with DQN(env="CartPole-v1", seed=1) as algorithm:
+    ...     action = algorithm.policy.act([0.0, 0.0, 0.0, 0.0])
+    >>> action in (0, 1)
+    True
+    """
 
     name = "DQN"
     config_class = DQNConfig

@@ -101,6 +101,7 @@ class ES(Algorithm[ESConfig]):
         return acting_params(vector, self._params, seen)
 
     def start_workers(self) -> RolloutWorkers:
+        """Evaluators with one table of noise between them; the driver plays the centre's episodes."""
         config = self.config
         noise = np.random.default_rng([self.seed, 2**22]).standard_normal(config.noise_table, np.float32)
         size = int(np.size(self.learner["vector"]))

@@ -28,7 +28,11 @@ from weft.rl.settings import SettingError, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOConfig(AlgorithmConfig):
-    """The settings of PPO. A batch is fragment_steps × envs_per_worker × workers steps."""
+    """The settings of PPO. A batch is fragment_steps × envs_per_worker × workers steps.
+
+    >>> PPOConfig(env="CartPole-v1", workers=2).batch
+    2048
+    """
 
     old_names: ClassVar[Mapping[str, str]] = {
         **OLD_NAMES,
@@ -64,11 +68,18 @@ class PPOConfig(AlgorithmConfig):
 
     @property
     def batch(self) -> int:
+        """How many steps are played for one update."""
         return self.fragment_steps * self.envs_per_worker * max(self.workers, 1)
 
 
 class PPO(Algorithm[PPOConfig]):
-    """Proximal policy optimisation."""
+    """Proximal policy optimisation.
+
+    >>> with PPO(env="CartPole-v1", seed=1, fragment_steps=32) as algorithm:
+    ...     result = algorithm.train()
+    >>> result["training_iteration"], result["timesteps_total"]
+    (1, 256)
+    """
 
     name = "PPO"
     config_class = PPOConfig

@@ -76,7 +76,11 @@ class HttpAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class HTTPOptions:
-    """Where the front listens and what it lets through."""
+    """Where the front listens and what it lets through.
+
+    >>> HTTPOptions(port=8080, request_timeout_s=5).host
+    '127.0.0.1'
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000

@@ -79,7 +79,11 @@ def __getattr__(name: str) -> Any:
 
 
 def create_scheduler(name: str, **options: Any) -> TrialScheduler:
-    """A scheduler by its short name. ValueError for an unknown name or option, with those that there are."""
+    """A scheduler by its short name. ValueError for an unknown name or option, with those that there are.
+
+    >>> create_scheduler("asha", max_t=50, grace_period=5).__class__.__name__
+    'ASHAScheduler'
+    """
     if name not in _BY_NAME:
         raise ValueError(f"scheduler must be one of {', '.join(sorted(_BY_NAME))}, but got {name!r}")
     from weft.tune import schedulers

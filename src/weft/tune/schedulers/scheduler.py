@@ -172,14 +172,17 @@ class TrialScheduler:
         self._files[name] = text
 
     def take_stops(self) -> list[Trial]:
+        """The trials to be stopped since the last time it was asked."""
         stops, self._stops = self._stops, []
         return stops
 
     def take_changes(self) -> list[tuple[Trial, Exploit]]:
+        """The trials that shall go on with another's state and configuration."""
         changes, self._changes = self._changes, []
         return changes
 
     def take_files(self) -> dict[str, str]:
+        """Files to be written beside the experiment, by name."""
         files, self._files = self._files, {}
         return files
 
@@ -191,6 +194,7 @@ class TrialScheduler:
         return -math.inf if math.isnan(value) else float(value) if self.mode == "max" else -float(value)
 
     def time(self, result: Mapping[str, Any]) -> float:
+        """How far a trial is, by `time_attr`."""
         value = value_at(result, self.time_attr)
         if value is None:
             raise TuneError(missing_key("time_attr", self.time_attr, result))

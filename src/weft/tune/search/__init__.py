@@ -46,7 +46,11 @@ def __getattr__(name: str) -> Any:
 
 
 def create_searcher(name: str, **options: Any) -> Searcher:
-    """A search algorithm by its short name: random, optuna, bohb, bayesopt, nevergrad."""
+    """A search algorithm by its short name: random, optuna, bohb, bayesopt, nevergrad.
+
+    >>> create_searcher("random").__class__.__name__
+    'GridRandomSearch'
+    """
     if name not in _BY_NAME:
         raise ValueError(f"search_alg must be one of {', '.join(sorted(_BY_NAME))}, but got {name!r}")
     from weft.tune import search

@@ -77,7 +77,12 @@ class Pool:
 
     `initializer(*initargs)` runs first in each worker; what it raises is raised here. `maxtasksperchild`: a worker is
     replaced after so many chunks. `context` is accepted and ignored. `ray_address`: where to attach when this process
-    is not attached yet. `ray_remote_args`: options of the actors, which by default hold no CPU."""
+    is not attached yet. `ray_remote_args`: options of the actors, which by default hold no CPU.
+
+    >>> with Pool(2) as pool:
+    ...     pool.map(abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
 
     def __init__(
         self,
@@ -162,6 +167,7 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> MapResult:
+        """As `map`, but returns at once."""
         return self._map(func, MAP, iterable, chunksize, callback, error_callback)
 
     def starmap(
@@ -180,6 +186,7 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> MapResult:
+        """As `starmap`, but returns at once."""
         return self._map(func, STARMAP, iterable, chunksize, callback, error_callback)
 
     def _map(

@@ -36,6 +36,7 @@ class RuntimeEnvConfig(dict[str, Any]):
         )
 
     def to_dict(self) -> dict[str, Any]:
+        """A plain dict of it."""
         return dict(deepcopy(self))
 
 
@@ -59,6 +60,7 @@ class RuntimeEnv(dict[str, Any]):
         super().__setitem__(name, _typed(name, value))
 
     def set(self, name: str, value: Any) -> None:
+        """As `env[name] = value`."""
         self[name] = value
 
     @classmethod
@@ -71,6 +73,7 @@ class RuntimeEnv(dict[str, Any]):
         return canonical(validation.normalise(self, of_job=True)) or "{}"
 
     def to_dict(self) -> dict[str, Any]:
+        """A plain dict of it."""
         made = dict(deepcopy(self))
         if isinstance(made.get("config"), RuntimeEnvConfig):
             made["config"] = made["config"].to_dict()
@@ -82,36 +85,47 @@ class RuntimeEnv(dict[str, Any]):
     # -- one field each --
 
     def has_working_dir(self) -> bool:
+        """Whether it names one."""
         return "working_dir" in self
 
     def working_dir(self) -> str:
+        """The folder, or an empty string."""
         return str(self.get("working_dir", ""))
 
     def working_dir_uri(self) -> str | None:
+        """The folder or its address, or None."""
         return self.get("working_dir")
 
     def py_modules(self) -> list[str]:
+        """The modules' folders."""
         return list(self.get("py_modules", ()))
 
     def py_modules_uris(self) -> list[str]:
+        """The modules' folders or addresses."""
         return self.py_modules()
 
     def py_executable(self) -> str | None:
+        """The interpreter's command, or None."""
         return self.get("py_executable")
 
     def env_vars(self) -> dict[str, str]:
+        """The environment variables that it sets."""
         return dict(self.get("env_vars", {}))
 
     def has_pip(self) -> bool:
+        """Whether it installs with pip."""
         return bool(self.get("pip"))
 
     def pip_config(self) -> dict[str, Any]:
+        """What pip installs, and how."""
         return self._installer("pip")
 
     def has_uv(self) -> bool:
+        """Whether it installs with uv."""
         return bool(self.get("uv"))
 
     def uv_config(self) -> dict[str, Any]:
+        """What uv installs, and how."""
         return self._installer("uv")
 
     def _installer(self, name: str) -> dict[str, Any]:
