@@ -137,9 +137,10 @@ struct Shape {
     uint32_t id;
     std::deque<Task*> queue;
     std::vector<Lease*> leases;
-    uint32_t asked = 0;   ///< leases requested and not yet granted
-    std::string refusal;  ///< the error value, when no node can ever hold it
-    bool is_far = false;  ///< some task of the queue may have large inputs on another node
+    uint32_t asked = 0;           ///< leases requested and not yet granted
+    std::string refusal;          ///< the error value, when no node can ever hold it
+    bool is_far = false;          ///< some task of the queue may have large inputs on another node
+    std::vector<uint32_t> unfit;  ///< numbers + 1 of nodes that can never serve it, whatever inputs they have
 };
 
 struct ActorLink {
@@ -542,6 +543,7 @@ class Core {
     void on_grant(Cursor cursor);
     void on_revoke(uint64_t lease);
     void on_refused(Cursor cursor);
+    void on_not_near(Cursor cursor);
     void on_reply(Cursor cursor);
     void on_handback(Cursor cursor);
     void settle(Task* task, const ReplyHeader& reply, Cursor cursor);

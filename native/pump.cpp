@@ -194,6 +194,8 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
             return on_revoke(cursor.take<uint64_t>());
         case Kind::SHAPE_REFUSED:
             return on_refused(cursor);
+        case Kind::NOT_NEAR:
+            return on_not_near(cursor);
         case Kind::PEER_DIED: {
             const ProcessId dead = cursor.take<ProcessId>();
             return peer_died(dead, cursor.rest());

@@ -1,6 +1,7 @@
 /// Submitting: from a task to a leased worker or an actor, and back from its reply (SUB-1).
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "core.hpp"
 
@@ -255,6 +256,7 @@ uint32_t Core::near(const Task* task) const {
     for (const Entry* entry : task->deps) {
         if (entry->where != Where::arena || entry->arena.bytes < kLargeInput) continue;
         const uint32_t node = arena_.node_of(entry->arena);
+        if (std::ranges::find(task->shape->unfit, node) != task->shape->unfit.end()) continue;
         uint64_t bytes = 0;
         for (const Entry* other : task->deps)
             if (other->where == Where::arena && arena_.node_of(other->arena) == node)
@@ -265,6 +267,19 @@ uint32_t Core::near(const Task* task) const {
         }
     }
     return best;
+}
+
+/// The node that has the inputs can not run them, or not now: they take any worker, those that are leased
+/// already before all. Else an idle lease on the one node that can run them is left idle until it is
+/// returned.
+void Core::on_not_near(Cursor cursor) {
+    Shape* told = shape(cursor.take<uint32_t>());
+    const uint32_t node = cursor.take<uint32_t>() + 1;
+    const bool for_good = cursor.take<uint32_t>() != 0;
+    if (for_good && std::ranges::find(told->unfit, node) == told->unfit.end()) told->unfit.push_back(node);
+    for (Task* task : told->queue | std::views::take(kLookedAt))
+        if (task->near == node) task->near = 0;
+    pump_shape(told);
 }
 
 /// Each task waits for a worker of the node that has its inputs, or takes one that was granted elsewhere for

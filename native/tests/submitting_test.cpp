@@ -458,3 +458,51 @@ TEST("a task can be cancelled wherever it is") {
     CHECK_EQ(owned(*office.driver), 0u);
     CHECK_EQ(office.driver->counters().pending, 0u);
 }
+
+TEST(
+    "where the node that has a task's inputs can not run it, the worker that is leased does, and nobody is "
+    "asked again") {
+    Office office(1);
+    constexpr uint32_t kThere = 4;
+    const ProcessId owner = office.node.port.reserve_proxy();
+    const auto far_object = [&] {
+        const ArenaRef ref = office.node.port.import_object(2 << 20, owner);
+        office.node.port.set_node_of(ref.entry, ref.generation, kThere);
+        Entry* entry = pending(*office.driver);
+        std::lock_guard lock(office.driver->mutex());
+        office.driver->complete(entry, Where::arena, nullptr, 0, ref);
+        return entry;
+    };
+    Entry* quick = submit(*office.driver);  // its worker's queue may hold more from now on
+    office.node.expect(Kind::LEASE_REQUEST);
+    office.lease();
+    reply(office.worker(), next_task(office.worker()), {"quick"});
+    CHECK_EQ(office.result(quick), "quick");
+    Entry* running = submit(*office.driver);  // so that the lease is not returned for being idle
+    const Task_ task = next_task(office.worker());
+
+    Entry* inputs[] = {far_object(), far_object()};
+    Entry* first = submit(*office.driver, {.deps = {inputs[0]}});
+    const Received asked = office.node.expect(Kind::LEASE_REQUEST);
+    CHECK_EQ(word(asked.payload, 1), 1u);
+    CHECK_EQ(word(asked.payload, 2), kThere);
+    Buffer answer;
+    for (const uint32_t part : {0u, kThere, 1u})  // shape, node, for good
+        answer.add(part);
+    office.node.port.send(office.driver->self(), Kind::NOT_NEAR, answer.data(), answer.size());
+    const Received withdrawn = office.node.expect(Kind::LEASE_REQUEST);
+    CHECK_EQ(word(withdrawn.payload, 1), 0u);
+
+    Entry* second = submit(*office.driver, {.deps = {inputs[1]}});
+    settle(*office.driver);
+    CHECK(!office.node.has(Kind::LEASE_REQUEST));
+    reply(office.worker(), task, {"ran"});
+    for (int i = 0; i < 2; ++i)
+        reply(office.worker(), next_task(office.worker()), {"near enough"});
+    CHECK_EQ(office.result(running), "ran");
+    CHECK_EQ(office.result(first), "near enough");
+    CHECK_EQ(office.result(second), "near enough");
+    for (Entry* input : inputs)
+        office.driver->drop(input);
+    CHECK_EQ(owned(*office.driver), 0u);
+}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from weft.engine.state import events as ev
-from weft.engine.state.cluster import no_node_can
+from weft.engine.state.cluster import ClusterView, Free, no_node_can
 from weft.engine.state.demands import Demand, DemandKey
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
@@ -72,43 +72,54 @@ class Asking:
         free = view.free()
         has_changed = False
         wanted: set[DemandKey] = set()
+        crowded: list[ev.NoRoomNear] = []
         waiting = sorted(self._waiting(), key=lambda demand: demand.rank_of_priority)
         unserved = {demand.job for demand in waiting}
         for demand in waiting:
-            key = demand.key
-            wanted.add(key)
-            if demand.group:
-                plan, is_local, away = self._state.plan_group(demand)
-            else:
-                asked = self.asked.get(key, {})
-                wanted_now = min(demand.wanted, self._window(demand))
-                share = -(-view.room(demand.need, free) // len(unserved)) if len(unserved) > 1 else _MANY
-                has_waited = demand.age >= QUEUES_ELSEWHERE_TICKS
-                plan, is_local, away = view.plan(
-                    demand.need,
-                    wanted_now,
-                    demand.strategy,
-                    asked,
-                    free,
-                    share,
-                    has_waited,
-                    demand.near if demand.age < 1 else {},
-                )
-                unserved.discard(demand.job)
+            wanted.add(demand.key)
+            plan, is_local, away = self._plan_one(view, demand, free, unserved)
             has_changed |= (is_local, away) != (demand.is_local, demand.away)
             demand.is_local, demand.away = is_local, away
+            full = [node for node, count in demand.near.items() if count and not plan.get(node)]
+            if full and isinstance(demand.key, tuple):
+                crowded.append(ev.NoRoomNear(*demand.key, full))
             self._ask(demand, plan)
-            if demand.age >= WARN_AFTER_TICKS and not is_local and not plan and key not in self._warned:
-                self._warned.add(key)
-                what = "an actor" if isinstance(key, bytes) else "a task"
-                text = no_node_can(what, demand.need, demand.strategy, view.nodes)
-                self._warn(self._state.jobs[demand.job].driver, Warn(text))
+            if not is_local and not plan:
+                self._warn_of_no_node(view, demand)
         for key in [key for key in self.asked if key not in wanted]:
             self._withdraw(key)
         for key in [key for key in self._granted if key not in wanted]:
             del self._granted[key]
+        for event in crowded:
+            self._feed(event)
         if has_changed:
             self._feed(ev.NodesChanged())
+
+    def _plan_one(
+        self, view: ClusterView, demand: Demand, free: Free, unserved: set[int]
+    ) -> tuple[dict[int, int], bool, int]:
+        """`unserved` are the jobs that nothing has been planned for yet; what is free is shared with them."""
+        if demand.group:
+            return self._state.plan_group(demand)
+        share = -(-view.room(demand.need, free) // len(unserved)) if len(unserved) > 1 else _MANY
+        unserved.discard(demand.job)
+        return view.plan(
+            demand.need,
+            min(demand.wanted, self._window(demand)),
+            demand.strategy,
+            self.asked.get(demand.key, {}),
+            free,
+            share,
+            has_waited=demand.age >= QUEUES_ELSEWHERE_TICKS,
+            near=demand.near if demand.age < 1 else {},
+        )
+
+    def _warn_of_no_node(self, view: ClusterView, demand: Demand) -> None:
+        if demand.age >= WARN_AFTER_TICKS and demand.key not in self._warned:
+            self._warned.add(demand.key)
+            what = "an actor" if isinstance(demand.key, bytes) else "a task"
+            text = no_node_can(what, demand.need, demand.strategy, view.nodes)
+            self._warn(self._state.jobs[demand.job].driver, Warn(text))
 
     def _window(self, demand: Demand) -> int:
         """How many may be asked for and not granted: reports are old, and all nodes may have seen the same one.
@@ -209,7 +220,7 @@ class Asking:
             self._state.cluster.nodes.taken(node, demand.need)
         self._granted[process, shape] = self._granted.get((process, shape), 0) + 1
         if demand is not None and node in demand.near:
-            demand.near = {**demand.near, node: max(0, demand.near[node] - 1)}
+            demand.near[node] = max(0, demand.near[node] - 1)
         self._feed(ev.ServedElsewhere(process, shape))
 
     def place_found(self, node: int, number: int, worker: Process) -> bytes | None:

@@ -133,6 +133,13 @@ class ClusterView:
             return self.own.takes_work and self.own.could_hold(need)
         return self.own.number in self.allowed(need, strategy)
 
+    def may_serve_near(self, number: int, need: Amounts, strategy: Strategy) -> bool:
+        """Whether that node is one of those that may ever serve it, so that it matters which inputs it has."""
+        if _is_plain(strategy):
+            view = self.nodes.get(number)
+            return view is not None and view.takes_work and view.could_hold(need)
+        return strategy.get("kind") != "spread" and number in self.allowed(need, strategy)
+
     def allowed(self, need: Amounts, strategy: Strategy) -> list[int]:
         """The nodes that may ever serve it, the preferred ones alone where there are such."""
         nodes = [node for node in self.nodes.values() if node.takes_work and node.could_hold(need)]

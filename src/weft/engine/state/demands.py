@@ -70,7 +70,7 @@ class Demand:
         """A process of another node that has leases there: it takes only what is free, and its share among its like."""
         self.away = 0
         """So many of what it wants are left to other nodes, even if there is room here (a spread one)."""
-        self.near: Mapping[int, int] = {}
+        self.near: dict[int, int] = {}
         """How many of what it wants would rather be on which node, for what is there already."""
         self.priority = 0
         self.group = b""

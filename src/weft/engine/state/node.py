@@ -101,6 +101,7 @@ class NodeState(Succession):
             ev.JobLearnt: self._job_learnt,
             ev.GuestJoined: self._guest_joined,
             ev.ServedElsewhere: self._served_elsewhere,
+            ev.NoRoomNear: self._no_room_near,
             ev.PlaceWanted: self._place_wanted,
             ev.ActorPlacedElsewhere: self._actor_placed_elsewhere,
             ev.NodesChanged: self._nodes_changed,
@@ -195,11 +196,32 @@ class NodeState(Succession):
                 out.append(SendFault(event.process, kinds.SHAPE_REFUSED, head, fault))
                 return
         demand.is_patient = event.is_patient
-        if self.cluster is not None and event.process not in self.guests and not demand.strategy:
-            demand.near = {node: count for node, count in event.near.items() if node in self.cluster.nodes}
-            demand.away = min(event.wanted, sum(demand.near.values()))  # until it is planned
+        if event.process not in self.guests:
+            self._settle_near(demand, event, out)
         self.demands.want(demand, event.wanted)
         self._schedule(out)
+
+    def _settle_near(self, demand: Demand, event: ev.LeaseRequested, out: list[Instruction]) -> None:
+        """Note where it would rather be. Where it can never be is answered at once: it then uses what it holds."""
+        if self.cluster is None:
+            return
+        nodes, demand.near = self.cluster.nodes, {}
+        for node, count in event.near.items():
+            if not demand.group and self.cluster.may_serve_near(node, demand.need, demand.strategy):
+                demand.near[node] = count
+            else:
+                answer = kinds.NOT_NEAR_BODY.pack(event.shape, node, node in nodes)
+                out.append(SendRecord(event.process, kinds.NOT_NEAR, answer))
+        if not demand.group and demand.strategy.get("kind") != "spread":
+            demand.away = min(event.wanted, sum(demand.near.values()))  # until it is planned
+
+    def _no_room_near(self, event: ev.NoRoomNear, out: list[Instruction]) -> None:
+        if (demand := self.demands.by_key.get((event.process, event.shape))) is not None:
+            for node in event.nodes:
+                demand.near.pop(node, None)
+        for node in event.nodes:
+            answer = kinds.NOT_NEAR_BODY.pack(event.shape, node, False)
+            out.append(SendRecord(event.process, kinds.NOT_NEAR, answer))
 
     def _lease_returned(self, event: ev.LeaseReturned, out: list[Instruction]) -> None:
         lease = self.leases.by_id.get(event.lease)

@@ -82,11 +82,14 @@ DEPOSIT = 33
 """To the daemon: u32 n, u32 zero, n node numbers, RowHead, ids that it needs, body. Those nodes get a copy of it."""
 WITHDRAW = 34
 """To the daemon: object id, then u32 numbers of the nodes that have a copy of its row. The object is gone."""
+NOT_NEAR = 35
+"""From the daemon: u32 shape, u32 node, u32 for_good. That node has inputs of what waits, but no room now, or never."""
 
 ROW_HEAD = struct.Struct("<16sQIIIIQII")
 """Id, function, shape, needs, the arena's entry and generation, bytes, whether it lies there, zero."""
 LEASE_REQUEST_BODY = struct.Struct("<II")
 NEAR_BODY = struct.Struct("<I")
+NOT_NEAR_BODY = struct.Struct("<III")
 LEASE_GRANT_BODY = struct.Struct("<QIIII")
 LEASE_BODY = struct.Struct("<Q")
 PROCESS_BODY = struct.Struct("<II")

@@ -1,0 +1,98 @@
+"""Work whose large inputs are on another node: who is asked, how often, and what the process that waits is told."""
+
+from __future__ import annotations
+
+import pytest
+from node_rig import DRIVER, Rig, sent
+
+from weft.engine.state import events as ev
+from weft.engine.state import instructions as do
+from weft.engine.state.asking import Asking
+from weft.engine.state.cluster import ClusterView, NodeView
+from weft.engine.state.resources import UNIT
+from weft.engine.wire import kinds
+from weft.engine.wire.messages import DefineShape
+
+BYTES, MEANT = 1, 2
+"""The node that has the inputs, and the one that alone has the resource."""
+
+
+class Cluster:
+    """A node without CPUs between two others, and what it asks of them."""
+
+    def __init__(self) -> None:
+        self.rig = Rig({"CPU": 0})
+        self.rig.state.cluster = self.view = ClusterView(NodeView(0, "here", {}, {"CPU": 0}))
+        self.view.nodes[BYTES] = NodeView(BYTES, "bytes", {"zone": "a"}, {"CPU": UNIT})
+        self.view.nodes[MEANT] = NodeView(MEANT, "meant", {"zone": "b"}, {"CPU": UNIT, "meant": UNIT})
+        self.rig.join()
+        self.asks: list[tuple[int, int]] = []
+        """(node, how many), in order."""
+        self.asking = Asking(self.rig.state, self._feed, self._send, lambda *_: True, lambda *_: None, lambda *_: None)
+
+    def _feed(self, event: ev.Event) -> None:
+        self.rig.feed(event)
+
+    def _send(self, node: int, process: ev.Process, kind: int, payload: bytes) -> bool:
+        if kind == kinds.LEASE_REQUEST:
+            self.asks.append((node, kinds.LEASE_REQUEST_BODY.unpack(payload)[1]))
+        return True
+
+    def want(self, resources: dict[str, float], strategy: dict[str, str | int | bool]) -> list[do.Instruction]:
+        """One worker, for a task with inputs on BYTES."""
+        self.rig.feed(ev.ShapeDefined(DRIVER, DefineShape(1, resources, "", strategy, name="f")))
+        return self.rig.feed(ev.LeaseRequested(DRIVER, 1, 1, near={BYTES: 1}))
+
+    def told(self, done: list[do.Instruction]) -> list[tuple[int, ...]]:
+        """(shape, node, for good) of each answer that inputs do not matter."""
+        return [kinds.NOT_NEAR_BODY.unpack(one.payload) for one in sent(done, kinds.NOT_NEAR, DRIVER)]
+
+
+@pytest.mark.parametrize(
+    ("resources", "strategy"),
+    [
+        ({"CPU": 1, "meant": 1}, {}),
+        ({"CPU": 1}, {"kind": "node_affinity", "node_id": "meant", "soft": False}),
+        ({"CPU": 1}, {"kind": "default", "labels": '{"zone": "b"}'}),
+    ],
+)
+def test_a_node_that_can_never_run_it_is_named_at_once_and_asked_for_nothing(
+    resources: dict[str, float], strategy: dict[str, str | int | bool]
+) -> None:
+    cluster = Cluster()
+    assert cluster.told(cluster.want(resources, strategy)) == [(1, BYTES, 1)]
+    cluster.asking.plan()
+    assert cluster.asks == [(MEANT, 1)]
+    cluster.asking.plan()
+    assert cluster.asks == [(MEANT, 1)], "it waits there, and nobody is asked again"
+    assert cluster.told(cluster.rig.done) == [(1, BYTES, 1)]
+
+
+@pytest.mark.parametrize("strategy", [{}, {"priority": 1}, {"kind": "default", "labels": '{"zone": "in(a,b)"}'}])
+def test_a_node_that_may_run_it_is_asked_alone(strategy: dict[str, str | int | bool]) -> None:
+    cluster = Cluster()
+    assert cluster.told(cluster.want({"CPU": 1}, strategy)) == []
+    cluster.asking.plan()
+    assert cluster.asks == [(BYTES, 1)]
+    assert cluster.told(cluster.rig.done) == []
+
+
+def test_a_node_that_is_full_now_is_named_once_and_another_is_asked() -> None:
+    cluster = Cluster()
+    cluster.want({"CPU": 1}, {})
+    cluster.view.nodes[BYTES].available["CPU"] = 0
+    cluster.asking.plan()
+    cluster.asking.plan()
+    assert cluster.asks == [(MEANT, 1)]
+    assert cluster.told(cluster.rig.done) == [(1, BYTES, 0)]
+
+
+def test_a_node_that_has_left_is_not_held_against_the_shape_for_good() -> None:
+    cluster = Cluster()
+    cluster.view.nodes.pop(BYTES)
+    assert cluster.told(cluster.want({"CPU": 1}, {})) == [(1, BYTES, 0)]
+
+
+def test_of_work_that_is_to_be_spread_inputs_do_not_matter() -> None:
+    cluster = Cluster()
+    assert cluster.told(cluster.want({"CPU": 1}, {"kind": "spread"})) == [(1, BYTES, 1)]
