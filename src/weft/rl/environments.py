@@ -12,14 +12,10 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from weft.rl.names import UNNAMED
+from weft.rl.names import UNNAMED, UnknownEnvironment
 from weft.rl.pools import PREFIX, make_pool
 
 _registered: dict[str, Callable[..., Any]] = {}
-
-
-class UnknownEnvironment(ValueError):
-    """No environment has this name; the message names the nearest."""
 
 
 def register_env(name: str, creator: Callable[..., Any]) -> None:

@@ -10,6 +10,10 @@ from weft.rl.settings import SettingError
 UNNAMED = "<nobody can import it>"
 
 
+class UnknownEnvironment(ValueError):
+    """No environment has this name; the message names the nearest."""
+
+
 def importable_name(value: Any) -> str | None:
     """`module:name` of a class or function that other processes can import; None if they cannot."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
