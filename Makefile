@@ -14,6 +14,7 @@ FUZZ_SECONDS ?= 60
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?=
 SEEDS ?= 2000
+CHAIN_SEEDS ?= 500
 FIRST_SEED ?= 0
 RL_CASES ?=
 RL_SEEDS ?= 5
@@ -113,8 +114,9 @@ test-modin: build  ## Modin's own tests on Weft, of those that pass on its Pytho
 	@$(python) tests/weft_pandas/modin_suite.py --per-file $(MODIN_TESTS)
 
 .PHONY: simulate
-simulate: build  ## simulated clusters from many seeds; SEEDS=2000 FIRST_SEED=0
+simulate: build  ## simulated clusters from many seeds; SEEDS=2000 CHAIN_SEEDS=500 FIRST_SEED=0
 	@$(python) -m weft.testing.simulate --seeds $(FIRST_SEED):$$(( $(FIRST_SEED) + $(SEEDS) ))
+	@$(python) tests/engine/state/chain_worlds.py $(FIRST_SEED):$$(( $(FIRST_SEED) + $(CHAIN_SEEDS) ))
 
 .PHONY: check
 check: build  ## ruff, mypy, clang-format

@@ -1,12 +1,20 @@
 """The control store's machines over a network that loses, delays and repeats, with crashes, partitions and pauses.
 
 All is decided by a seed. Time is virtual; every server's clock runs a little differently.
+
+Invariants, beside linearizable rows:
+    NET-1  for each number one configuration is chosen.
+    NET-2  no configuration builds on the dead: a majority of its council, and of each chain that it cuts a member that
+           has all rows, lived when the proposal that it came from began.
+    NET-3  every call ends, unless the end is forced: more of the newest council than it can lose, or all that had a
+           shard's rows, crashed since that proposal began and before a next one was chosen. Resignations force none.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +24,7 @@ from histories import Operation, is_linearizable
 from weft.engine.state import chain_client as cc
 from weft.engine.state import chain_events as ev
 from weft.engine.state.chain_layout import Configuration, first_configuration
-from weft.engine.state.chain_messages import AllRows, Decided, Entry, Hello, ReadReply, ReadRequest
+from weft.engine.state.chain_messages import Accept, AllRows, Decided, Entry, Hello, ReadReply, ReadRequest, encode
 from weft.engine.state.chain_requests import SESSIONS, Stale, decide
 from weft.engine.state.chain_rows import Delete, Put
 from weft.engine.state.chain_server import ServerSettings, StoreServer
@@ -74,6 +82,9 @@ class SimulatedServer:
     held: list[ev.Event] = field(default_factory=list)
     is_leaving: bool = False
     """It was asked to resign; one that is paused does so later."""
+    ended_at: float = math.inf
+    has_crashed: bool = False
+    """And did not end because it was out."""
 
 
 @dataclass
@@ -101,6 +112,10 @@ class Network:
         self.clients: dict[str, SimulatedClient] = {}
         self.history: dict[bytes, list[Operation]] = {}
         self.chosen: dict[int, Configuration] = {}
+        self._begun_at: dict[bytes, float] = {}
+        """When the proposal of each configuration began, at the earliest."""
+        self.forced_end = ""
+        """Why calls were not answered, where nothing could have answered them (NET-3)."""
         self.groups: dict[str, int] = {}
         """The side of the partition that everyone is on; the same without one."""
         self.broken: set[frozenset[str]] = set()
@@ -152,7 +167,7 @@ class Network:
 
     def crash(self, name: str, is_certain: bool | None = None) -> None:
         server = self.servers[name]
-        server.is_alive = False
+        server.is_alive, server.has_crashed, server.ended_at = False, True, self.now
         if is_certain is None:
             is_certain = self.random.random() < 0.5
         for other in [*self.servers, *self.clients]:
@@ -166,6 +181,7 @@ class Network:
     def _end_if_out(self, name: str) -> None:
         if self.servers[name].is_alive and self.servers[name].state.is_out:
             self.crash(name, is_certain=True)
+            self.servers[name].has_crashed = False
 
     def pause(self, name: str, duration: float) -> None:
         """It does nothing for a while, and then goes on as if nothing had been."""
@@ -320,6 +336,8 @@ class Network:
         return sorted((k, v) for (t, k), v in storage.rows.items() if t == table and k.startswith(prefix))
 
     def _send(self, sender: str, to: str, message: object) -> None:
+        if isinstance(message, Accept):
+            self._begun_at.setdefault(encode(message.value), self.now - 1.1 * self.settings.patience_s)
         copies = 1
         if not self.is_calm:
             if self.random.random() < self.faults.loss:
@@ -335,8 +353,34 @@ class Network:
             self._feed(to, ev.Received(sender, message, self._clock(to)))
 
     def _check_chosen(self, configuration: Configuration) -> None:
-        known = self.chosen.setdefault(configuration.number, configuration)
-        assert known == configuration, f"two configurations have the number {configuration.number}"
+        number = configuration.number
+        if number not in self.chosen and self.chosen:
+            self._check_lives(self.chosen[max(self.chosen)], configuration)
+        known = self.chosen.setdefault(number, configuration)
+        assert known == configuration, f"two configurations have the number {number}"
+
+    def _check_lives(self, before: Configuration, chosen: Configuration) -> None:
+        """NET-2."""
+        begun_at = self._begun_at.get(encode(chosen), self.now)
+        lived = {name for name, server in self.servers.items() if server.ended_at >= begun_at}
+        voters = lived.intersection(chosen.council)
+        assert len(voters) >= chosen.majority, f"{chosen.council} was chosen when only {sorted(voters)} lived"
+        for shard, chain in enumerate(chosen.chains):
+            whole = [place for place in chain.members if place != chain.fresh]
+            is_cut = not set(before.chains[shard].members) <= set(chain.members)
+            assert not is_cut or any(place.server in lived for place in whole), f"shard {shard} was left to the dead"
+
+    def _why_nobody_answers(self) -> str:
+        """NET-3: empty where the end is not forced."""
+        newest = self.chosen[max(self.chosen)]
+        crashed = {name for name, server in self.servers.items() if server.has_crashed}
+        voters = [name for name in newest.council if name not in crashed]
+        if len(voters) < newest.majority:
+            return f"of the council {newest.council} only {voters} have not crashed"
+        for shard, chain in enumerate(newest.chains):
+            if crashed.issuperset(place.server for place in chain.members if place != chain.fresh):
+                return f"all that had the rows of shard {shard} have crashed: {chain.members}"
+        return ""
 
     # ---- clients ----
 
@@ -413,7 +457,11 @@ class Network:
         self._heal([(a, b) for a in self.groups for b in self.groups if a != b])
         self.run_until(self.now + 30.0, lambda: not any(client.running for client in self.clients.values()))
         stuck = {name: list(client.running.values()) for name, client in self.clients.items() if client.running}
-        assert not stuck, f"these calls never ended: {stuck}"
+        if stuck:
+            self.forced_end = self._why_nobody_answers()
+            assert self.forced_end, f"these calls never ended: {stuck}"
+            self.check_histories()
+            return
         self.run_until(self.now + 2.0)
         self.check(rows, listener)
 
@@ -490,9 +538,12 @@ class Network:
                 if other is not None and other.place == successor and other.chain == replica.chain:
                     assert other.applied <= replica.applied, f"{successor} is ahead of {replica.place}"
 
-    def check(self, keys: list[bytes], listener: str) -> None:
+    def check_histories(self) -> None:
         for key, operations in self.history.items():
             assert is_linearizable(operations), f"the history of {key!r} is not linearizable: {operations}"
+
+    def check(self, keys: list[bytes], listener: str) -> None:
+        self.check_histories()
         newest = self.chosen[max(self.chosen)]
         final: dict[bytes, bytes] = {}
         journals: list[list[Entry]] = []

@@ -10,11 +10,12 @@ Invariants:
     COU-3  a member votes for no configuration that cuts out a tail which may hold a lease and may live.
     COU-4  a lease that has kept a configuration from being chosen is not renewed until that is settled or given up.
     COU-5  after a change of the council its members take every tail for a lease holder, for as long as a lease lasts.
+    COU-6  what is proposed counts only on servers that have answered this very proposal (LAY-4, LAY-5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import TypeAlias
 
 from weft.engine.state.chain_events import Instruction, KeepVotes, Send
@@ -24,16 +25,19 @@ from weft.engine.state.chain_messages import (
     Accepted,
     AskConfiguration,
     AskLease,
+    AskPresence,
     Ballot,
     Decided,
     Denied,
     GrantLease,
     Prepare,
+    Present,
     Promise,
 )
 
-Propose: TypeAlias = Callable[[frozenset[str]], tuple[Configuration, list[str]] | None]
-"""By the servers that those who vote hear."""
+Propose: TypeAlias = Callable[[frozenset[str], Set[str] | None], tuple[Configuration, list[str]] | None]
+"""By the servers that those who vote hear, and those that have answered (None: as if all had). Gives the value, and the
+servers that are gone for certain."""
 LEASE_S = 2.0
 HOLDER_SHARE = 0.8
 """Of a lease, that its holder uses: the rest is for clocks that run differently."""
@@ -71,6 +75,9 @@ class Council:
         """Of the proposal that is under way."""
         self._value: Propose | None = None
         self._promises: dict[str, Promise] = {}
+        self._asked: set[str] = set()
+        """Who may answer."""
+        self._answered: set[str] = set()
         self._proposed: Configuration | None = None
         self._accepts: set[str] = set()
 
@@ -141,17 +148,25 @@ class Council:
 
     # ---- proposals ----
 
-    def propose(self, value: Propose) -> list[Instruction]:
-        """Begin. `value` says what to propose, should it be free to choose, and whose death is certain."""
+    def propose(self, value: Propose, living: Collection[str]) -> list[Instruction]:
+        """Begin. `value` says what to propose, should it be free to choose; the `living` should answer, whether or not
+        they vote."""
         assert self.configuration is not None
         self._round = max(self._round, self.promised[0] if self.promised is not None else 0) + 1
         self._ballot = (self._round, self.server)
         self._value = value
         self._promises = {}
+        self._asked = set(living)
+        self._answered = set()
         self._proposed = None
         self._accepts = set()
-        prepare = Prepare(self.configuration.number + 1, self._ballot)
-        return [Send(member, prepare) for member in self.configuration.council]
+        number = self.configuration.number + 1
+        prepare, ask = Prepare(number, self._ballot), AskPresence(number, self._ballot)
+        voters = self.configuration.council
+        return [
+            *(Send(member, prepare) for member in voters),
+            *(Send(other, ask) for other in sorted(self._asked.difference(voters))),
+        ]
 
     def give_up(self) -> None:
         """Of the proposal that is under way, so that another can begin."""
@@ -162,25 +177,41 @@ class Council:
         if current is None or message.ballot != self._ballot or message.number != current.number + 1 or self._proposed:
             return []
         self._promises[sender] = message
+        self._answered.add(sender)
+        return self._ask_to_accept(is_last_try=False)
+
+    def present_came(self, sender: str, message: Present) -> list[Instruction]:
+        if message.ballot != self._ballot or self._proposed:
+            return []
+        self._answered.add(sender)
+        return self._ask_to_accept(is_last_try=False)
+
+    def settle(self) -> list[Instruction]:
+        """Who has not answered by now is not counted on."""
+        return [] if self._ballot is None or self._proposed else self._ask_to_accept(is_last_try=True)
+
+    def _ask_to_accept(self, is_last_try: bool) -> list[Instruction]:
+        """As soon as the answers allow what would be proposed if all answered; at last what they do allow."""
+        current, ballot = self.configuration, self._ballot
+        assert current is not None and ballot is not None and self._value is not None
         if len(self._promises) < current.majority:
             return []
-        certain: list[str] = []
-        voted = [one for one in self._promises.values() if one.accepted_ballot is not None]
         heard = frozenset(
             name for one, promise in self._promises.items() if one != self.server for name in promise.hears
         )
-        chosen = self._value(heard) if self._value is not None else None
-        if chosen is not None:
-            certain = chosen[1]
+        wanted = self._value(heard, None)
+        voted = [one for one in self._promises.values() if one.accepted_ballot is not None]
         if voted:
-            newest = max(voted, key=lambda one: one.accepted_ballot or (0, ""))
-            self._proposed = newest.accepted
-        elif chosen is not None:
-            self._proposed = chosen[0]
+            self._proposed = max(voted, key=lambda one: one.accepted_ballot or (0, "")).accepted
+        else:
+            possible = self._value(heard, self._answered)
+            if possible != wanted and not is_last_try and not self._answered >= self._asked:
+                return []
+            self._proposed = None if possible is None else possible[0]
         if self._proposed is None:
             self._ballot = None
             return []
-        accept = Accept(message.number, message.ballot, self._proposed, certain)
+        accept = Accept(current.number + 1, ballot, self._proposed, [] if wanted is None else wanted[1])
         return [Send(member, accept) for member in current.council]
 
     def accepted_came(self, sender: str, message: Accepted) -> Configuration | None:

@@ -7,6 +7,8 @@ Invariants:
     LAY-1  a chain never loses its last complete member: what it holds may be held nowhere else.
     LAY-2  members of a chain are only cut out or, having joined, added at its end; their order never changes.
     LAY-3  a chain's version rises whenever its members or the joining one change, and only then.
+    LAY-4  nobody enters, and no council has a majority, that is silent: it may be dead and nobody has noticed yet.
+    LAY-5  a chain loses a member only where a complete one that stays is not silent.
 
 >>> shard_of(b"some key", 4)
 2
@@ -76,6 +78,8 @@ class Wishes(msgspec.Struct, frozen=True):
     dead: frozenset[str] = frozenset()
     certain: frozenset[str] = frozenset()
     """Those of the dead that can not come back, or have said that they leave."""
+    leaving: frozenset[str] = frozenset()
+    """Those of the dead that only say so yet: they have their rows until another has them."""
     enlisted: Mapping[str, str] = {}
     """Addresses of servers that want to take part."""
     caught_up: Collection[tuple[int, Place]] = ()
@@ -84,6 +88,8 @@ class Wishes(msgspec.Struct, frozen=True):
     """Promoted replicas that lack nothing any more."""
     failed: Collection[tuple[int, Place]] = ()
     """Replicas that can not store what they must."""
+    silent: Collection[str] = ()
+    """Who was asked just now and has not answered."""
 
 
 def shard_of(key: bytes, shards: int) -> int:
@@ -114,30 +120,41 @@ def first_configuration(server: str, address: str, shards: int) -> Configuration
 def next_configuration(now: Configuration, wishes: Wishes, length: int = CHAIN_LENGTH) -> Configuration | None:
     """What should follow; None when there is nothing to change."""
     number = now.number + 1
-    servers = {name: address for name, address in now.servers.items() if name not in wishes.dead}
-    servers.update({name: at for name, at in wishes.enlisted.items() if name not in wishes.dead})
+    entering = {name: at for name, at in wishes.enlisted.items() if name not in wishes.silent}
+    servers = {name: at for name, at in (now.servers | entering).items() if name not in wishes.dead}
     living = list(servers)
-    council = _council(now.council, living, wishes.certain) or now.council
+    council = _council(now.council, living, wishes)
+    if not council:
+        return None
     load = {name: sum(chain.has(name) for chain in now.chains) for name in living}
     chains = tuple(
         _next_chain(shard, chain, number, wishes, living, load, length) for shard, chain in enumerate(now.chains)
     )
     if chains == now.chains:
-        chains = _spread(now.chains, council, living, length)
+        chains = _spread(now.chains, council, living, length, wishes.silent)
     for name in (*council, *(place.server for chain in chains for place in chain.members)):
         servers.setdefault(name, now.servers.get(name, ""))  # one that may come back must be found
     following = Configuration(number, council, servers, chains)
     return None if (council, servers, chains) == (now.council, now.servers, now.chains) else following
 
 
-def _council(now: tuple[str, ...], living: list[str], certain: frozenset[str]) -> tuple[str, ...]:
-    """As many as make a majority meaningful, those that are in it first; it shrinks only for certain deaths."""
-    stay = [name for name in now if name in living]
-    candidates = [*stay, *(name for name in living if name not in stay)]
+def _council(now: tuple[str, ...], living: list[str], wishes: Wishes) -> tuple[str, ...]:
+    """As many as make a majority meaningful, those that are in it first, the silent of these last.
+
+    It shrinks only for certain deaths, and where the majority of a larger one would be silent (LAY-4)."""
+    stay = sorted((name for name in now if name in living), key=lambda name: name in wishes.silent)
+    candidates = [*stay, *(name for name in living if name not in stay and name not in wishes.silent)]
     if len(candidates) < len(now):
-        candidates += [name for name in now if name not in living and name not in certain]
+        candidates += [name for name in now if name not in living and name not in wishes.certain]
+    chosen = _odd(candidates)
+    if 2 * sum(name in wishes.silent for name in chosen) > len(chosen):
+        chosen = _odd([name for name in candidates if name not in wishes.silent])
+    return tuple(name for name in dict.fromkeys((*now, *chosen)) if name in chosen)
+
+
+def _odd(candidates: list[str]) -> list[str]:
     size = min(LARGEST_COUNCIL, len(candidates))
-    return tuple(candidates[: size - (size % 2 == 0)])
+    return candidates[: size - (size % 2 == 0)]
 
 
 def _next_chain(
@@ -147,7 +164,9 @@ def _next_chain(
     fresh = None if (shard, chain.fresh) in wishes.complete else chain.fresh
     alive = tuple(place for place in members if place.server not in wishes.dead)
     stay = tuple(place for place in alive if (shard, place) not in wishes.failed)
-    members = next((some for some in (stay, alive) if set(some) - {fresh}), members)
+    there = tuple(place for place in members if place.server not in wishes.dead - wishes.leaving)
+    has_rows = lambda some: any(one != fresh and one.server not in wishes.silent for one in some)  # noqa: E731
+    members = next(filter(has_rows, (stay, alive, there)), members)
     joining = chain.joining
     if joining is not None:
         if joining.server in wishes.dead or (shard, joining) in wishes.failed:
@@ -169,7 +188,9 @@ def _next_chain(
     return Chain(chain.version + (not is_same), members, joining, fresh)
 
 
-def _spread(chains: tuple[Chain, ...], council: tuple[str, ...], living: list[str], length: int) -> tuple[Chain, ...]:
+def _spread(
+    chains: tuple[Chain, ...], council: tuple[str, ...], living: list[str], length: int, silent: Collection[str]
+) -> tuple[Chain, ...]:
     """When all is calm, cut one server out of a chain where another should have its place; `_next_chain` has one join.
 
     Of two servers the one that is not the council must be last everywhere: only so can it go on alone. Of more, first
@@ -181,7 +202,7 @@ def _spread(chains: tuple[Chain, ...], council: tuple[str, ...], living: list[st
     is_calm = all(
         chain.joining is chain.fresh is None
         and len(chain.members) >= whole
-        and all(place.server in living for place in chain.members)
+        and all(place.server in living and place.server not in silent for place in chain.members)
         for chain in chains
     )
     if whole < 2 or not is_calm:

@@ -230,6 +230,19 @@ class Promise(StoreMessage, frozen=True):
     """The servers that the voter is connected to."""
 
 
+class AskPresence(StoreMessage, frozen=True):
+    """To one that does not vote: the configuration of this number may count on it, if it answers."""
+
+    number: int
+    ballot: Ballot
+
+
+class Present(StoreMessage, frozen=True):
+    """The sender is there, and means to stay."""
+
+    ballot: Ballot
+
+
 class Accept(StoreMessage, frozen=True):
     """`certain` are the servers whose death is certain."""
 
@@ -304,6 +317,8 @@ AnyMessage: TypeAlias = (
     | Enlist
     | Prepare
     | Promise
+    | AskPresence
+    | Present
     | Accept
     | Accepted
     | Denied

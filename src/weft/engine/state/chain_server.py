@@ -43,8 +43,10 @@ from weft.engine.state.chain_messages import (
     FAILED,
     Accept,
     Accepted,
+    AnyMessage,
     AskConfiguration,
     AskLease,
+    AskPresence,
     Decided,
     Denied,
     Enlist,
@@ -52,6 +54,7 @@ from weft.engine.state.chain_messages import (
     Hello,
     NotServing,
     Prepare,
+    Present,
     Promise,
     ReadRequest,
     Resign,
@@ -147,6 +150,11 @@ class StoreServer:
         self._asked_lease_at = float("-inf")
         self._told_at = float("-inf")
         """When it last said that it wants to be in, or out."""
+        self._now = 0.0
+        """What the last event that had a time said."""
+        self._counted_on_for = 0
+        """The number of a configuration that may count on this server, because it has answered."""
+        self._answered_at = float("-inf")
 
     @property
     def configuration(self) -> Configuration | None:
@@ -171,8 +179,10 @@ class StoreServer:
     def is_out(self) -> bool:
         """Whether it has resigned and may end: the others do without it, none stays, or too few are left to decide."""
         current = self.configuration
-        if not self.has_resigned or current is None or self.name not in current.servers:
+        if not self.has_resigned or current is None:
             return self.has_resigned
+        if self.name not in current.servers:
+            return self._counted_on_for <= current.number
         voters = [name for name in current.council if name not in self._certain]
         return self._gone.issuperset(current.servers) or len(voters) < current.majority
 
@@ -187,7 +197,7 @@ class StoreServer:
         """What this server sends to itself is handled here, too."""
         out: list[Instruction] = []
         todo: list[Event] = [event]
-        now = getattr(event, "now", 0.0)
+        now = self._now = getattr(event, "now", self._now)
         while todo:
             for one in self._handle(todo.pop(0)):
                 if isinstance(one, Send) and one.to == self.name:
@@ -232,8 +242,14 @@ class StoreServer:
             return self._to_replica(event, shard)
         if isinstance(message, Prepare | Accept):
             return self.council.vote(sender, message, now, sorted(self._heard))
+        if isinstance(message, AskPresence):
+            return self._presence_asked(sender, message, now)
+        if isinstance(message, Promise | Present) and now - self._proposed_at > self.settings.patience_s:
+            return []  # it stood still meanwhile, and whoever answered may be dead by now
         if isinstance(message, Promise):
             return self.council.promise_came(sender, message)
+        if isinstance(message, Present):
+            return self.council.present_came(sender, message)
         if isinstance(message, Accepted):
             chosen = self.council.accepted_came(sender, message)
             return [] if chosen is None else self._announce(chosen, now)
@@ -290,6 +306,13 @@ class StoreServer:
         return not self.has_resigned and self.council.has_lease(now)
 
     # ---- the configuration ----
+
+    def _presence_asked(self, sender: str, message: AskPresence, now: float) -> list[Instruction]:
+        current = self.configuration
+        if self.has_resigned and (current is None or self.name not in current.servers):
+            return []
+        self._counted_on_for, self._answered_at = max(self._counted_on_for, message.number), now
+        return [Send(sender, Present(message.ballot))]
 
     def _tell(self, sender: str, number: int, now: float) -> list[Instruction]:
         current = self.configuration
@@ -354,9 +377,9 @@ class StoreServer:
         out = [one for replica in self.replicas.values() for one in replica.handle(event)]
         current = self.configuration
         self._heard.discard(event.peer)
+        self._enlisted.pop(event.peer, None)  # it says so again when it is back
         if event.is_certain:
             self._certain.add(event.peer)
-            self._enlisted.pop(event.peer, None)
         elif current is not None and event.peer in current.servers:
             self._lost.setdefault(event.peer, event.now)
         return out + self._consider(event.now)
@@ -371,6 +394,7 @@ class StoreServer:
         return Wishes(
             dead,
             frozenset(self._gone),
+            frozenset(self._resigned - self._certain - long_lost),
             enlisted,
             frozenset(self._caught_up),
             frozenset(self._complete),
@@ -378,7 +402,9 @@ class StoreServer:
             | {(shard, Place(name, 0)) for (shard, name), at in self._again_at.items() if at > now},
         )
 
-    def _next(self, now: float, heard: Set[str] = frozenset()) -> tuple[Configuration, list[str]] | None:
+    def _next(
+        self, now: float, heard: Set[str] = frozenset(), answered: Set[str] | None = None
+    ) -> tuple[Configuration, list[str]] | None:
         """`heard`: by the others who vote. Of these only such can be cut out that this server must pass entries to or
         take them from: two that lost only the link between them would otherwise cut each other out for ever."""
         current = self.configuration
@@ -386,7 +412,8 @@ class StoreServer:
             return None
         wishes = self._wishes(now)
         spared = heard - self._gone - _neighbours(current, self.name)
-        wishes = msgspec.structs.replace(wishes, dead=wishes.dead - spared)
+        silent = set() if answered is None else {*current.servers, *wishes.enlisted} - answered
+        wishes = msgspec.structs.replace(wishes, dead=wishes.dead - spared, silent=silent)
         following = next_configuration(current, wishes, self.settings.length)
         return None if following is None else (following, sorted(self._gone & set(current.servers)))
 
@@ -401,7 +428,8 @@ class StoreServer:
             return []
         if self._wished_at is None:
             self._wished_at = now
-        dead = self._wishes(now).dead
+        wishes = self._wishes(now)
+        dead = wishes.dead
         staying = [name for name in current.council if name not in dead]
         rank = staying.index(self.name) if self.name in staying else len(staying)
         patience = self.settings.patience_s
@@ -409,7 +437,8 @@ class StoreServer:
         if now < max(self._wished_at + turn * patience, self._proposed_at + (1 + 2 * rank) * patience):
             return []
         self._proposed_at = now
-        return self.council.propose(lambda heard: self._next(now, heard))
+        living = {*current.servers, *wishes.enlisted} - (dead - wishes.leaving)
+        return self.council.propose(lambda heard, answered: self._next(now, heard, answered), living)
 
     def _survive(self, now: float) -> list[Instruction]:
         """Decide alone, where the council was one other server and that is certainly dead.
@@ -452,18 +481,27 @@ class StoreServer:
             out += self.council.ask_lease(now)
         if now - self._told_at >= self.settings.patience_s:
             out += self._say_wish(now)
+        if self.council.is_proposing and now - self._proposed_at >= self.settings.patience_s / 2:
+            out += self.council.settle()
         if self.council.is_proposing and now - self._proposed_at >= self.settings.patience_s:
             self.council.give_up()
+        if now - self._answered_at >= self.settings.lease_s:
+            self._counted_on_for = 0
         return out + self._consider(now)
 
     def _say_wish(self, now: float) -> list[Instruction]:
-        """That it wants to be in, while it is not; or to be out, while it is in."""
+        """That it wants to be in, while it is not; or to be out, while it is in or may be."""
         current = self.configuration
-        if current is None or (current.servers.get(self.name) == self.address) != self.has_resigned:
+        if current is None or self.is_out:
+            return []
+        if self.has_resigned:
+            said: list[AnyMessage] = [Resign(), AskConfiguration(current.number)]
+        elif current.servers.get(self.name) != self.address:
+            said = [Enlist(self.name, self.address)]
+        else:
             return []
         self._told_at = now
-        wish = Resign() if self.has_resigned else Enlist(self.name, self.address)
-        return [Send(name, wish) for name in current.servers]
+        return [Send(name, one) for name in current.servers for one in said]
 
     def statistics(self) -> dict[str, object]:
         current = self.configuration
