@@ -10,6 +10,7 @@ import pytest
 
 from weft.cli import doctor
 from weft.cli.doctor import FAILURE, OK, WARNING
+from weft.engine.state.memory_groups import Grant, Refusal
 
 GIB = 1 << 30
 
@@ -22,7 +23,16 @@ def test_this_machine_can_run_weft() -> None:
     assert done.returncode == 0, verdicts
     assert verdicts["session"]["level"] == OK
     assert "started in" in verdicts["session"]["finding"]
-    assert set(verdicts) > {"python", "native core", "machine", "shared memory", "open files", "disk", "libraries"}
+    assert set(verdicts) > {
+        "python",
+        "native core",
+        "machine",
+        "memory limits",
+        "shared memory",
+        "open files",
+        "disk",
+        "libraries",
+    }
 
 
 @pytest.mark.parametrize(
@@ -32,6 +42,8 @@ def test_this_machine_can_run_weft() -> None:
         (doctor.python_version((3, 12, 1), "Darwin"), FAILURE, "runs on Linux"),
         (doctor.machine(1, GIB, GIB // 4), WARNING, "little memory"),
         (doctor.machine(1, 8 * GIB, 2 * GIB), OK, ""),
+        (doctor.memory_limits(Refusal("this user may not write to /x", "systemd-run")), OK, "systemd-run"),
+        (doctor.memory_limits(Grant("/sys/fs/cgroup/x")), OK, ""),
         (doctor.open_files(1024), WARNING, "ulimit -n 65536"),
         (doctor.open_files(65536), OK, ""),
         (doctor.disk("/tmp", GIB, 16 * GIB), WARNING, "set TMPDIR"),

@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from weft.cli.options import Commands, add_command, add_json, print_json, size
 from weft.dashboard.profile import py_spy
 from weft.engine.node.config import NodeConfig, decide, read_text
+from weft.engine.node.memory_groups import limits_granted
+from weft.engine.state.memory_groups import Grant, Refusal
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 FEW_FILES = 4096
@@ -77,6 +79,7 @@ def examine() -> Iterator[Verdict]:
     offer = decide(NodeConfig())
     memory = offer.total["memory"] + offer.object_store_bytes
     yield machine(offer.total["CPU"], memory, offer.object_store_bytes)
+    yield memory_limits(limits_granted())
     yield shared_memory()
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     yield disk(tempfile.gettempdir(), shutil.disk_usage(tempfile.gettempdir()).free, offer.object_store_bytes)
@@ -110,6 +113,13 @@ def machine(cpus: float, memory: float, store: int) -> Verdict:
     if memory < LITTLE_MEMORY_BYTES:
         return Verdict("machine", WARNING, found, "little memory: each worker is a Python process of its own")
     return Verdict("machine", OK, found)
+
+
+def memory_limits(granted: Grant | Refusal) -> Verdict:
+    """Whether the kernel holds workers to the memory that they declare."""
+    if isinstance(granted, Grant):
+        return Verdict("memory limits", OK, f"granted: workers with memory= get groups below {granted.parent}")
+    return Verdict("memory limits", OK, f"not granted, so only the node's are watched: {granted.why}", granted.advice)
 
 
 def shared_memory() -> Verdict:

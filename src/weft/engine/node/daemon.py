@@ -32,7 +32,7 @@ from weft.engine.node.doors import Doors
 from weft.engine.node.functions import FunctionTable
 from weft.engine.node.log_store import LogStore
 from weft.engine.node.loop import Loop
-from weft.engine.node.memory import MemoryMonitor
+from weft.engine.node.memory import DeclaredLimits, MemoryMonitor
 from weft.engine.node.operations import Operations, Pending
 from weft.engine.node.output import WorkerOutput
 from weft.engine.node.requests import Requests
@@ -111,6 +111,7 @@ class NodeDaemon:
         self.requests.views, self.requests.place_of = self.all_views, self.place_of
         self._deadlocks = Deadlocks(self)
         self._memory = MemoryMonitor(self, self._stop_for_memory)
+        self._limits = DeclaredLimits(self, self._stop_for_memory)
         self._stopped: dict[Process, str] = {}
         """Why workers are being stopped that nobody asked to end."""
         self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES_KEPT)
@@ -161,6 +162,7 @@ class NodeDaemon:
             do.SendFunction: self._send_function,
             do.ForkWorker: self._fork_worker,
             do.KillWorker: self._kill_worker,
+            do.LimitMemory: self._limits.limit,
             do.RecordActor: self._record_actor,
             do.EndJob: self._end_job,
             do.StopNode: self._stop_node,
@@ -193,6 +195,7 @@ class NodeDaemon:
         self._output.close_all()
         self.spilling.close()
         self._storage.close()
+        self._limits.close()
         self._let_folders_go()
         self.loop.close()
 
@@ -428,10 +431,12 @@ class NodeDaemon:
             self.died(process, how, -9)
 
     def _worker_forked(self, process: Process, pid: int) -> None:
+        self._limits.forked(process, pid)
         self.feed(ev.WorkerForked(process, pid))
 
     def _worker_exited(self, process: Process, pid: int, status: int) -> None:
-        self.died(process, self._stopped.pop(process, f"{how_ended(status)} (pid {pid})"), status)
+        how = self._limits.exited(process, pid) or f"{how_ended(status)} (pid {pid})"
+        self.died(process, self._stopped.pop(process, how), status)
 
     def _has_arrivals(self) -> bool:
         return self.cluster is not None and self.cluster.objects.pulls.has_arrivals()

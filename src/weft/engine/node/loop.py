@@ -43,9 +43,11 @@ class Loop:
         self._signals: dict[int, Callable[[], None]] = {}
         self._wakeup: tuple[int, int] | None = None
 
-    def watch(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call back whenever the descriptor is readable or its other end is gone."""
-        self._epoll.register(fd, _READABLE)
+    def watch(self, fd: int, callback: Callable[[], None], events: int = _READABLE) -> None:
+        """Call back whenever the descriptor is readable or its other end is gone.
+
+        Files of the kernel that are always readable say by EPOLLPRI that they have changed."""
+        self._epoll.register(fd, events)
         self._callbacks[fd] = callback
         self._new.add(fd)
 

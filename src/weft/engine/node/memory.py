@@ -25,9 +25,12 @@ from weft.engine.state.workers import Place, Worker
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
+    from weft.engine.node.memory_groups import MemoryGroups
+    from weft.engine.state.instructions import LimitMemory
 
 VARIABLE = "WEFT_MEMORY_LIMIT"
 SELDOM_S, OFTEN_S = 0.25, 0.05
+SWEEP_S = 1.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _GROUPS = (
     ("memory.max", "memory.current", "memory.stat", ("inactive_file", "active_file")),
@@ -85,6 +88,46 @@ class MemoryMonitor:
         restarts = actor is not None and actor.spec.max_restarts != 0
         rank = TASK if actor is None else RESTARTABLE_ACTOR if restarts else ACTOR
         return Candidate(worker.process, worker.pid, held, peak, rank, worker.ticket)
+
+
+class DeclaredLimits:
+    """Holds workers to the memory that their work declares, through `memory_groups`.
+
+    That is looked into at the first such work, since few programs have any and it costs some milliseconds; and once the
+    start is over, since it removes what killed nodes have left."""
+
+    def __init__(self, daemon: NodeDaemon, stop: Callable[[Process, str], None]) -> None:
+        self._daemon = daemon
+        self._stop = stop
+        self._groups: MemoryGroups | None = None
+        daemon.loop.call_later(SWEEP_S, self._begin)
+
+    def limit(self, one: LimitMemory) -> None:
+        if self._daemon.is_local(one.process):
+            self._begin()
+            assert self._groups is not None
+            pid = self._daemon.state.workers.by_process[one.process].pid
+            self._groups.limit(one.process, pid, one.declared_bytes)
+
+    def forked(self, process: Process, pid: int) -> None:
+        if self._groups is not None:
+            self._groups.forked(process, pid)
+
+    def exited(self, process: Process, pid: int) -> str:
+        """Why, when the kernel killed it for its memory."""
+        return "" if self._groups is None else self._groups.exited(process, pid)
+
+    def close(self) -> None:
+        if self._groups is not None:
+            self._groups.close()
+
+    def _begin(self) -> None:
+        from weft.engine.node.memory_groups import MemoryGroups, limits_granted
+
+        if self._groups is None:
+            daemon = self._daemon
+            arena_bytes = daemon.port.statistics()["arena_bytes"]
+            self._groups = MemoryGroups(daemon.loop, limits_granted(), daemon.node_id, arena_bytes, self._stop)
 
 
 def own_limit(text: str) -> int:

@@ -44,6 +44,13 @@ class KillWorker(Instruction, frozen=True):
     process: Process
 
 
+class LimitMemory(Instruction, frozen=True):
+    """Hold the worker to so many bytes, where the machine grants that; 0: to nothing any more."""
+
+    process: Process
+    declared_bytes: int
+
+
 class SendRecord(Instruction, frozen=True):
     process: Process
     kind: int

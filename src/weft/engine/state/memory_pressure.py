@@ -88,8 +88,8 @@ class MemoryPolicy:
 
 def _reason(one: Candidate, usage: Usage) -> str:
     return (
-        f"{STOPPED}pid {one.pid} held {_size(one.bytes)} (peak {_size(one.peak_bytes)}) when "
-        f"{_size(usage.used_bytes)} of the {_size(usage.limit_bytes)} that its node may use were taken"
+        f"{STOPPED}pid {one.pid} held {size_text(one.bytes)} (peak {size_text(one.peak_bytes)}) when "
+        f"{size_text(usage.used_bytes)} of the {size_text(usage.limit_bytes)} that its node may use were taken"
     )
 
 
@@ -112,9 +112,9 @@ def more_memory(had: float, peak: int) -> int:
     return max(int(2 * had), peak + peak // 4)
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
     """
-    >>> _size(3 << 29), _size(5 << 20)
+    >>> size_text(3 << 29), size_text(5 << 20)
     ('1.5 GiB', '5 MiB')
     """
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"

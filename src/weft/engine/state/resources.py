@@ -19,6 +19,7 @@ import msgspec
 UNIT = 10_000
 CPU = "CPU"
 GPU = "GPU"
+MEMORY = "memory"
 
 Amounts: TypeAlias = tuple[tuple[str, int], ...]
 """Resource names with amounts in 1/10,000, by name; zero amounts are left out."""
@@ -85,10 +86,11 @@ class Holding(msgspec.Struct, frozen=True):
 
     @property
     def cpu(self) -> int:
-        for name, amount in self.amounts:
-            if name == CPU:
-                return amount
-        return 0
+        return dict(self.amounts).get(CPU, 0)
+
+    @property
+    def memory(self) -> int:
+        return dict(self.amounts).get(MEMORY, 0)
 
 
 class ResourcePool:

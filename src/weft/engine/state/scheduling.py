@@ -11,11 +11,18 @@ from weft.engine.state.actors import ActorTable
 from weft.engine.state.cluster import ClusterView
 from weft.engine.state.demands import Demand, DemandKey, DemandQueue
 from weft.engine.state.events import Process
-from weft.engine.state.instructions import ForkWorker, Instruction, KillWorker, SendMessage, SendRecord
+from weft.engine.state.instructions import (
+    ForkWorker,
+    Instruction,
+    KillWorker,
+    LimitMemory,
+    SendMessage,
+    SendRecord,
+)
 from weft.engine.state.jobs import Job
 from weft.engine.state.launches import needs_launch
 from weft.engine.state.leases import Lease, LeaseTable
-from weft.engine.state.resources import UNIT, ResourcePool
+from weft.engine.state.resources import UNIT, Holding, ResourcePool
 from weft.engine.state.workers import Binding, Place, Worker, WorkerPool
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import ExitProcess, Home
@@ -110,6 +117,7 @@ class Scheduler:
         for other in self.workers.idle_on_gpus(holding.gpu_ids):
             if not other.lends:
                 self._let_go(other, "another worker uses its GPU", out)
+        self._limit(worker, holding, out)
         self._drawn(worker)
         worker.depth = demand.depth + 1
         self.demands.granted(demand)
@@ -121,6 +129,13 @@ class Scheduler:
             grant = kinds.LEASE_GRANT_BODY.pack(lease.id, demand.key[1], *worker.process, worker.pid)
             out.append(SendRecord(demand.requester, kinds.LEASE_GRANT, grant))
         return True
+
+    def _limit(self, worker: Worker, holding: Holding, out: list[Instruction]) -> None:
+        """Hold it to the memory that its work declares."""
+        declared_bytes = holding.memory // UNIT
+        if declared_bytes or worker.limit_bytes:
+            worker.limit_bytes = declared_bytes
+            out.append(LimitMemory(worker.process, declared_bytes))
 
     def _release(self, worker: Worker) -> None:
         if worker.holding is not None and worker.pool is not None:

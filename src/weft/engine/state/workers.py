@@ -71,6 +71,7 @@ class Worker:
         "idle_ticks",
         "lends",
         "lent",
+        "limit_bytes",
         "pid",
         "place",
         "pool",
@@ -93,6 +94,8 @@ class Worker:
         self.lends = False
         """It owns objects that other processes refer to."""
         self.forked = False
+        self.limit_bytes = 0
+        """The memory that it is held to; 0 for nothing."""
         self.depth = 0
         self.idle_ticks = 0
 
