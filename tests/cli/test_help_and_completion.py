@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,9 +53,73 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith(f"weft {weft.__version__} on Python 3.")
 
 
-def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main([]) == 2
-    assert "start a node" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ([], "start a node"),
+        (["serve"], "serve an application over HTTP"),
+        (["rl"], "what an algorithm can be told"),
+        (["job"], "end a job and all that it has started"),
+        (["list"], "cluster-events"),
+    ],
+)
+def test_a_command_that_is_not_whole_prints_its_help(
+    given: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(given) == 2
+    assert shown in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["lst"], "list"),
+        (["lst", "tasks"], "list"),
+        (["list", "taks"], "tasks"),
+        (["job", "sumbit"], "submit"),
+        (["serve", "shutdwon"], "shutdown"),
+        (["rl", "trian"], "train"),
+        (["demo", "enginee"], "engine"),
+        (["status", "--jsno"], "--json"),
+        (["job", "list", "--adress", "here:1"], "--address"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_what_was_meant(
+    given: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(given) == 2
+    assert f"Did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_a_word_like_no_other_is_answered_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["serve", "breakfast"]) == 2
+    told = capsys.readouterr().err
+    assert "invalid choice: 'breakfast'. There are: run, deploy, shutdown, status." in told
+
+
+WITHOUT_SAFETENSORS = """
+import sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "safetensors":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("given", [["rl", "train", "--env", "CartPole-v1"], ["rl", "settings", "PPO"]])
+def test_a_command_of_a_library_that_is_not_installed_says_what_to_install(given: list[str]) -> None:
+    program = f"{WITHOUT_SAFETENSORS}from weft.cli.main import main; sys.exit(main({given!r}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"weft: weft\.rl needs safetensors: pip install 'weft\[rl\]'\n", done.stderr), done.stderr
+
+
+def status_of(given: list[str]) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main.main(given)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 def script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 import importlib.util
 import os
 import re
@@ -56,6 +57,37 @@ def test_no_block_of_python_escapes_the_tests() -> None:
         text = page.read_text()
         shown = [block for block in PAGES.blocks_of(text) if f"```python\n{block.code}" in text]
         assert len(shown) == text.count("```python"), f"{page}: a block is indented, or its fence is another one"
+
+
+def test_every_shown_block_can_be_pasted_into_an_interactive_session() -> None:
+    broken = []
+    for page in PAGES.pages():
+        text = page.read_text()
+        for block in PAGES.blocks_of(text):
+            line = _where_a_prompt_ends_it_early(block.code)
+            if line is not None and f"```python\n{block.code}" in text:
+                broken.append(f"{page.relative_to(ROOT)}:{block.line + line + 1}")
+    assert broken == []
+
+
+def test_a_block_with_an_empty_line_in_a_class_can_not_be_pasted() -> None:
+    assert _where_a_prompt_ends_it_early("class A:\n    x = 1\n\n    y = 2\n") == 3
+    assert _where_a_prompt_ends_it_early("for x in y:\n    z\nw\n") == 2
+    assert _where_a_prompt_ends_it_early("class A:\n    x = 1\n    y = 2\n\nw\n") is None
+
+
+def _where_a_prompt_ends_it_early(code: str) -> int | None:
+    """The line at which Python's prompt, up to 3.12, finds an error: an empty line ends a class, a function, a loop."""
+    compiler, entered = codeop.CommandCompiler(), []
+    for number, line in enumerate(f"{code}\n".split("\n")):
+        entered.append(line)
+        try:
+            is_whole = compiler("\n".join(entered), symbol="single") is not None
+        except SyntaxError:
+            return number
+        if is_whole:
+            entered = []
+    return None
 
 
 def test_what_a_block_must_print_is_compared(tmp_path: Path) -> None:

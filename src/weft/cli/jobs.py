@@ -20,8 +20,7 @@ def add(commands: Commands) -> None:
         help="submit a program, read its output, stop it",
         description="Programs that run on the cluster, whoever submitted them being there or not.",
     )
-    parser.set_defaults(command=lambda _: _help(parser))
-    inner = parser.add_subparsers(metavar="COMMAND")
+    inner = parser.add_subparsers(required=True, metavar="COMMAND")
     submit = add_command(
         inner,
         "submit",
@@ -58,11 +57,6 @@ def _of_one(commands: Commands, name: str, run: Any, summary: str) -> argparse.A
     parser.add_argument("id", metavar="JOB", help="its id, as `weft job submit` has printed it")
     add_address(parser)
     return parser
-
-
-def _help(parser: argparse.ArgumentParser) -> int:
-    parser.print_help()
-    return 2
 
 
 def _client(options: argparse.Namespace) -> JobSubmissionClient:

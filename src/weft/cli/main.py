@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from weft.cli import completion, dashboard, debug, demo, doctor, drain, jobs, nodes, processes, replay, state, status
+from weft.cli.parser import Parser
 
 _LIBRARIES = frozenset(("rl", "serve"))
 """Those with commands of their own; each is loaded by its name, when asked for."""
@@ -23,24 +24,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given and given[0] in _LIBRARIES:
-            return int(importlib.import_module(f"weft.{given[0]}.cli").main(given[1:]))
-        if not given:
-            parser().print_help(sys.stderr)
-            return 2
-        options = parser().parse_args(given)
+            options = _library_parser(given[0]).parse_args(given[1:])
+        else:
+            options = parser().parse_args(given)
         return int(options.command(options))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         return 1
-    except (RuntimeError, OSError, LookupError, ValueError, TypeError) as error:
+    except (RuntimeError, OSError, LookupError, ValueError, TypeError, ImportError) as error:
+        if isinstance(error, ImportError) and "pip install" not in str(error):
+            raise  # of the user's own program, who wants to see where
         print(f"weft: {error}", file=sys.stderr)
         return 1
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made: argparse.ArgumentParser = Parser(
         prog="weft",
         description="Weft runs Python programs on one machine or many. These commands start and end the nodes of a "
         "cluster, submit programs to it and show what it does. `weft COMMAND --help` says more.",
@@ -70,8 +71,14 @@ def _whole_parser() -> argparse.ArgumentParser:
     commands = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
     for name in sorted(_LIBRARIES):
         with contextlib.suppress(ModuleNotFoundError):  # a library whose extra is not installed has no commands here
-            commands.choices[name] = importlib.import_module(f"weft.{name}.cli").parser()
+            commands.choices[name] = _library_parser(name)
     return whole
+
+
+def _library_parser(name: str) -> argparse.ArgumentParser:
+    made = Parser(prog=f"weft {name}")
+    importlib.import_module(f"weft.{name}.cli").add(made)
+    return made
 
 
 class _Version(argparse.Action):

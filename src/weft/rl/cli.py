@@ -28,17 +28,10 @@ WATCH_EXAMPLES = """examples:
 """
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The exit status."""
-    options = parser().parse_args(arguments)
-    return int(options.command(options))
-
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="weft rl", description="Train policies by reinforcement learning, and watch them. docs/rl says more."
-    )
-    commands = made.add_subparsers(required=True, metavar="COMMAND")
+def add(parser: argparse.ArgumentParser) -> None:
+    """The commands, each with the function that runs it as `command`."""
+    parser.description = "Train policies by reinforcement learning, and watch them. docs/rl says more."
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
     _add_watch(commands)
     settings = commands.add_parser(
@@ -48,7 +41,6 @@ def parser() -> argparse.ArgumentParser:
     )
     settings.add_argument("algo", metavar="ALGO", help="its name, such as PPO; `weft rl settings all` lists them")
     settings.set_defaults(command=_settings)
-    return made
 
 
 def _add_train(commands: Any) -> None:
@@ -101,7 +93,7 @@ def _add_watch(commands: Any) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from weft.rl.registry import get_algorithm, load
+    from weft.rl import get_algorithm, load
 
     _search_here()
     settings = parsed_settings(options.settings)
@@ -138,9 +130,8 @@ def _iterate(algorithm: Any, options: argparse.Namespace, screen: Screen) -> Non
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from weft.rl import video
+    from weft.rl import Policy, video
     from weft.rl.checkpoint import Checkpoint
-    from weft.rl.policy import Policy
 
     _search_here()
     config = Checkpoint.read(options.checkpoint).state["config"]
@@ -173,7 +164,8 @@ def _show(player: Any, options: argparse.Namespace, mode: str) -> None:
 
 
 def _settings(options: argparse.Namespace) -> int:
-    from weft.rl.registry import algorithm_names, get_algorithm
+    from weft.rl import get_algorithm
+    from weft.rl.registry import algorithm_names
 
     if options.algo == "all":
         print("\n".join(algorithm_names()))

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,15 +17,10 @@ from weft import serve
 from weft.serve.config_file import BadConfig, WantedApplication, WantedServing, parse
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The exit status."""
-    options = parser().parse_args(arguments)
-    return int(options.command(options))
-
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="weft serve", description="Serve applications, and look at what is served.")
-    commands = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
+def add(parser: argparse.ArgumentParser) -> None:
+    """The commands, each with the function that runs it as `command`."""
+    parser.description = "Serve applications, and look at what is served."
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     run = commands.add_parser(
         "run",
         help="serve an application over HTTP until interrupted",
@@ -79,7 +73,6 @@ def parser() -> argparse.ArgumentParser:
         "--address", metavar="HOST:PORT", default="auto", help="of the cluster (default: the newest on this machine)"
     )
     status.set_defaults(command=_status)
-    return made
 
 
 def load(path: str) -> Any:
