@@ -24,7 +24,7 @@ import zipfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
-from weft.engine.cluster.client import Client
+from weft.engine.cluster.client import Client, meant_address
 
 __all__ = ["DriverInfo", "JobDetails", "JobInfo", "JobStatus", "JobSubmissionClient", "JobType"]
 
@@ -92,9 +92,10 @@ JobInfo = JobDetails
 
 
 class JobSubmissionClient:
-    """Talks to one cluster: `address` is its HOST:PORT, by default the one of WEFT_ADDRESS or of this machine.
+    """Talks to one cluster: `address` is its HOST:PORT, by default that of WEFT_ADDRESS or of the only one here.
 
-    ConnectionError when there is no such cluster. Ray's other parameters have no effect."""
+    ConnectionError when there is no such cluster, or several and none is named. Ray's other parameters have no
+    effect."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class JobSubmissionClient:
         *,
         token_file: str | None = None,
     ) -> None:
-        self._client = Client(address, token_file)
+        self._client = Client(meant_address(address), token_file)
 
     def get_address(self) -> str:
         """Of the cluster."""

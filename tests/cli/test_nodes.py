@@ -106,9 +106,67 @@ def test_a_head_that_is_stopped_hands_over_and_comes_back_as_a_node(cli: Run, tm
 
 
 def test_without_a_token_the_way_to_one_is_named(cli: Run) -> None:
-    failed = cli("start", "--address", "127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        failed = cli("start", "--address", f"127.0.0.1:{somebody.getsockname()[1]}")
     assert failed.returncode == 1
     assert "WEFT_TOKEN" in failed.stderr
+
+
+@pytest.mark.parametrize("token", [{}, {"WEFT_TOKEN": "x"}])
+@pytest.mark.parametrize("command", ["start", "status"])
+def test_a_wrong_port_is_named_before_a_token_is_asked_for(cli: Run, command: str, token: dict[str, str]) -> None:
+    failed = cli(command, "--address", "127.0.0.1:1", **token)
+    assert failed.returncode == 1
+    assert "Connection refused" in failed.stderr, failed.stderr
+    assert "WEFT_TOKEN" not in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_where_several_clusters_run_none_is_changed_before_one_is_named(cli: Run) -> None:
+    addresses: list[str] = []
+    try:
+        for _ in range(2):
+            started = cli("start", "--head", "--port", "0", "--num-cpus", "1")
+            addresses.append(started.stdout.split("of the cluster ")[1].split()[0])
+        for command in (
+            ["stop"],
+            ["stop", "--cluster"],
+            ["job", "submit", "--", "true"],
+            ["serve", "shutdown"],
+        ):
+            refused = cli(*command)
+            assert refused.returncode == 1, refused
+            assert all(address in refused.stderr for address in addresses), refused
+            assert "--address" in refused.stderr and "Traceback" not in refused.stderr
+        done = cli("job", "submit", "--", "true", WEFT_ADDRESS=addresses[0])
+        assert done.returncode == 0 and f"is submitted to {addresses[0]};" in done.stderr, done
+    finally:
+        stopped = [cli("stop", "--address", address) for address in addresses]
+    assert [
+        f"1 of 1 nodes ended, of the cluster {address}" in one.stdout
+        for address, one in zip(addresses, stopped, strict=True)
+    ] == [True, True], stopped
+
+
+@pytest.mark.parametrize(
+    ("running", "meant"),
+    [
+        (["@weft-0-1"], "@weft-0-1"),
+        (["@weft-0-3", "@weft-0-2+a:1+nl", "@weft-0-1+a:1+hl"], "@weft-0-1+a:1+hl"),
+        (["@weft-0-3+b:1+hl", "@weft-0-2+a:1+n", "@weft-0-1+a:1+h"], "@weft-0-1+a:1+h"),
+        ([], "no Weft node of this user runs"),
+        (["@weft-0-2", "@weft-0-1"], "2 clusters have nodes of this user on this machine: @weft-0-2, @weft-0-1"),
+        (["@weft-0-2+a:1+h", "@weft-0-1+b:1+n"], "2 clusters have nodes of this user on this machine: a:1, b:1"),
+    ],
+)
+def test_the_cluster_that_is_meant_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, running: list[str], meant: str
+) -> None:
+    monkeypatch.setattr("weft.engine.node.launch.find_nodes", lambda: running)
+    if meant.startswith("@"):
+        assert launch.the_only() == meant
+    else:
+        with pytest.raises(ConnectionError, match=meant):
+            launch.the_only()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +202,7 @@ def test_a_head_that_is_not_there_is_named(cli: Run) -> None:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         failed = cli("start", "--address", address, WEFT_TOKEN="x")
     assert failed.returncode == 1
-    assert f"the cluster at {address} can not be joined" in failed.stderr, failed.stderr
+    assert f"nobody listens at {address}" in failed.stderr, failed.stderr
 
 
 @pytest.mark.parametrize(

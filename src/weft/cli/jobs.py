@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, table
+from weft.cli.options import ONLY, Commands, add_address, add_command, add_json, clock, print_json, table
 from weft.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 
@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
         "weft job submit --working-dir . --no-wait -- python train.py\n"
         "weft job submit --runtime-env-json '{\"pip\": [\"six\"]}' -- python -c 'import six'",
     )
-    add_address(submit)
+    add_address(submit, ONLY)
     submit.add_argument("--submission-id", metavar="ID", help="its id (default: one is made)")
     submit.add_argument("--working-dir", metavar="PATH", help="a folder or .zip that is uploaded; it runs in there")
     submit.add_argument("--runtime-env", metavar="FILE", help="its runtime environment, a JSON file")
@@ -48,14 +48,14 @@ def add(commands: Commands) -> None:
     add_json(_of_one(inner, "status", _status, "where a job stands"))
     _of_one(inner, "delete", _delete, "forget a job that is over, and its output")
     listing = add_command(inner, "list", _list, "all jobs", "All jobs that were submitted to the cluster.")
-    add_address(listing)
+    add_address(listing, ONLY)
     add_json(listing)
 
 
 def _of_one(commands: Commands, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
     parser = add_command(commands, name, run, summary, f"{summary[0].upper()}{summary[1:]}.", f"weft job {name} ID")
     parser.add_argument("id", metavar="JOB", help="its id, as `weft job submit` has printed it")
-    add_address(parser)
+    add_address(parser, ONLY)
     return parser
 
 
@@ -73,10 +73,11 @@ def _submit(options: argparse.Namespace) -> int:
         metadata=json.loads(options.metadata_json) if options.metadata_json else None,
         node_id=options.node,
     )
+    to = client.get_address()
+    print(f"weft: job {job} is submitted to {to}; to stop it: weft job stop {job}", file=sys.stderr, flush=True)
     if options.no_wait:
         print(job)
         return 0
-    print(f"weft: job {job} is submitted; to stop it: weft job stop {job}", file=sys.stderr, flush=True)
     try:
         _show(client, job)
     except KeyboardInterrupt:

@@ -12,9 +12,9 @@ import socket
 import time
 from typing import Any
 
-from weft.cli.options import Commands, add_command
+from weft.cli.options import ONLY, Commands, add_address, add_command
 from weft.engine.cluster import launch, peers, tokens
-from weft.engine.cluster.client import Client
+from weft.engine.cluster.client import Client, meant_address, named_address
 from weft.engine.cluster.entry import NodeUp
 from weft.engine.cluster.transport import own_ip
 from weft.engine.control.config import MOST_SHARDS, SHARDS
@@ -68,14 +68,14 @@ def add(commands: Commands) -> None:
         "stop",
         _stop,
         "end the nodes on this machine that `weft start` has started",
-        "Ends this user's nodes on this machine, all or those of one cluster, and all that runs on them. A head hands "
-        "over to a node of another machine, and its cluster goes on there; where no other node can take over, or with "
-        "--cluster, the cluster ends on all machines.",
-        "weft stop\nweft stop --address 127.0.0.1:6379\nweft stop --cluster --address 10.0.0.1:6379",
+        "Ends this user's nodes of a cluster on this machine, and all that runs on them. Where nodes of several "
+        "clusters run, --address says which, or --all. A head hands over to a node of another machine, and its cluster "
+        "goes on there; where no other node can take over, or with --cluster, the cluster ends on all machines.",
+        "weft stop\nweft stop --address 127.0.0.1:6379\nweft stop --all\nweft stop --cluster --address 10.0.0.1:6379",
     )
-    stop.add_argument("--address", metavar="HOST:PORT", help="only those of this cluster")
+    add_address(stop, ONLY)
+    stop.add_argument("--all", action="store_true", help="the nodes of all clusters on this machine")
     stop.add_argument("--cluster", action="store_true", help="end the whole cluster, on all machines")
-    stop.add_argument("--token-file", metavar="PATH", help="of --cluster, from a machine without a node of it")
     stop.add_argument("--force", action="store_true", help="kill them")
 
 
@@ -96,10 +96,8 @@ def _start(options: argparse.Namespace) -> int:
         if not launch.is_cluster_address(options.address):
             raise ValueError(f"--address must be HOST:PORT, such as 10.0.0.1:6379, but got {options.address!r}")
         head = launch.normal(options.address)
-    if options.head and options.token_file is None and not os.environ.get(tokens.VARIABLE):
-        token = launch.new_token()
-    else:
-        token = tokens.find(head or "to be started", options.token_file)
+    store, shards = _checked_store(options), _checked_shards(options)
+    token = _token(head, options.token_file)
     port = options.port if options.port is not None else DEFAULT_PORT if options.head else 0
     name = ""
     if options.head and (lives := _living_cluster(options.host, port, options.token_file)) is not None:
@@ -120,11 +118,10 @@ def _start(options: argparse.Namespace) -> int:
     try:
         folder = str(tokens.folder()) if options.head else ""
         has_successor = not options.no_successor
-        shards = _checked_shards(options)
         cluster = ClusterConfig(
             -1, head, options.host, port, False, options.fingerprint, name, has_successor, folder, shards
         )
-        running = launch.start(config, token, cluster, log_fd, store=_checked_store(options))
+        running = launch.start(config, token, cluster, log_fd, store=store)
     finally:
         os.close(log_fd)
     print(f"node {running.up.node_id[:8]} of the cluster {running.up.cluster} is up (pid {running.process.pid})")
@@ -139,6 +136,17 @@ def _start(options: argparse.Namespace) -> int:
         return _block(running, running.up.cluster if options.head and not head else "")
     running.release()
     return 0
+
+
+def _token(head: str, token_file: str | None) -> bytes:
+    """Of the cluster of that head, or of the one to be started. LookupError; ConnectionError when nobody listens."""
+    if not head and token_file is None and not os.environ.get(tokens.VARIABLE):
+        return launch.new_token()
+    try:
+        return tokens.find(head or "to be started", token_file)
+    except LookupError:
+        launch.check_that_somebody_listens(head)
+        raise
 
 
 def _checked_store(options: argparse.Namespace) -> str:
@@ -191,6 +199,7 @@ def _name_of(node: str, token: bytes) -> str:
     """The address by which the cluster of that node goes; the node's own when it can not be asked."""
     with contextlib.suppress(OSError, Refused):
         return launch.ask_nodes(node, token).cluster
+    launch.check_that_somebody_listens(node)
     return ""
 
 
@@ -219,21 +228,35 @@ def _block(running: launch.RunningNode, own_cluster: str) -> int:
 
 def _stop(options: argparse.Namespace) -> int:
     if options.cluster:
-        return _stop_cluster(Client(options.address, options.token_file))
-    wanted = None if options.address is None else launch.normal(options.address)
-    found = [name for name in launch.unleashed() if wanted in (None, launch.cluster_of(name))]
+        return _stop_cluster(Client(meant_address(options.address), options.token_file))
+    wanted = _to_stop(options)
+    found = [name for name in launch.unleashed() if launch.cluster_of(name) in wanted]
     if not found:
-        print("no node was running" if wanted is None else f"no node of the cluster {wanted} was running here")
+        print(f"no node of the cluster {', '.join(wanted)} was running here" if wanted else "no node was running")
         return 0
     heads = {name for name in found if not options.force and _is_head(name)}
     ended = sum(_end(name, options.force) for name in sorted(found, key=heads.__contains__))  # who follows stays
-    print(f"{ended} of {len(found)} nodes ended")
-    for cluster in {launch.cluster_of(name) for name in found}:
+    print(f"{ended} of {len(found)} nodes ended, of the cluster {', '.join(wanted)}")
+    for cluster in wanted:
         if (peer := _living_peer(cluster)) is None:
             tokens.forget(cluster)
         else:
             print(f"the cluster {cluster} goes on: {peer} answers. To end it: weft stop --cluster --address {peer}")
     return 0 if ended == len(found) else 1
+
+
+def _to_stop(options: argparse.Namespace) -> list[str]:
+    """The names of the clusters whose nodes are to end; ValueError where it is not clear which."""
+    named = options.address or named_address()
+    if named and not options.all:
+        return [launch.normal(named)]
+    running = sorted({launch.cluster_of(name) for name in launch.unleashed()})
+    if len(running) > 1 and not options.all:
+        raise ValueError(
+            f"nodes of {len(running)} clusters run here: {', '.join(running)}. Say which are to end, such as "
+            f"--address {running[0]}, or --all"
+        )
+    return running
 
 
 def _stop_cluster(client: Client) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 HELP_COLUMNS = 80
+ONLY = "the only one with a node on this machine"
+"""The cluster that a command changes when none is named; where there are several it changes none."""
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -38,11 +40,9 @@ def add_command(
     return parser
 
 
-def add_address(parser: argparse.ArgumentParser) -> None:
+def add_address(parser: argparse.ArgumentParser, otherwise: str = "the newest on this machine") -> None:
     parser.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="the cluster (default: the variable WEFT_ADDRESS, else the newest on this machine)",
+        "--address", metavar="HOST:PORT", help=f"the cluster (default: the variable WEFT_ADDRESS, else {otherwise})"
     )
     parser.add_argument("--token-file", metavar="PATH", help="holds its token, where no node of it runs here")
 

@@ -14,7 +14,10 @@ from typing import Any
 
 import weft
 from weft import serve
+from weft.job_submission import JobSubmissionClient
 from weft.serve.config_file import BadConfig, WantedApplication, WantedServing, parse
+
+_OF_THE_ONLY_ONE = "of the cluster (default: the variable WEFT_ADDRESS, else the only one with a node on this machine)"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -51,27 +54,21 @@ def add(parser: argparse.ArgumentParser) -> None:
         "it. Applications that are not in the file end; those that changed are updated without a failed request.",
     )
     deploy.add_argument("file", metavar="FILE.yaml", help="see docs/serve")
-    deploy.add_argument(
-        "--address", metavar="HOST:PORT", default="auto", help="of the cluster (default: the newest on this machine)"
-    )
+    deploy.add_argument("--address", metavar="HOST:PORT", help=_OF_THE_ONLY_ONE)
     deploy.set_defaults(command=_deploy)
     shutdown = commands.add_parser(
         "shutdown",
         help="end all applications of a cluster",
         description="Ends all applications of a cluster and its HTTP fronts. The cluster goes on.",
     )
-    shutdown.add_argument(
-        "--address", metavar="HOST:PORT", default="auto", help="of the cluster (default: the newest on this machine)"
-    )
+    shutdown.add_argument("--address", metavar="HOST:PORT", help=_OF_THE_ONLY_ONE)
     shutdown.set_defaults(command=_shutdown)
     status = commands.add_parser(
         "status",
         help="the applications of a cluster, as JSON",
         description="Prints the applications, deployments and replicas of a cluster and how they are, as JSON.",
     )
-    status.add_argument(
-        "--address", metavar="HOST:PORT", default="auto", help="of the cluster (default: the newest on this machine)"
-    )
+    status.add_argument("--address", metavar="HOST:PORT", help=_OF_THE_ONLY_ONE)
     status.set_defaults(command=_status)
 
 
@@ -128,7 +125,7 @@ def _deploy(options: argparse.Namespace) -> int:
     except (OSError, BadConfig, LookupError) as error:
         print(f"weft serve deploy: {options.file}: {error}", file=sys.stderr)
         return 2
-    weft.init(options.address)
+    weft.init(_meant_cluster(options))
     try:
         names = {one.name for one in wanted.applications}
         for name in serve.status().keys() - names:
@@ -143,6 +140,15 @@ def _deploy(options: argparse.Namespace) -> int:
     finally:
         weft.shutdown()
     return 0
+
+
+def _meant_cluster(options: argparse.Namespace) -> str:
+    """The address of the cluster, which is said where none was given; ConnectionError where there are several."""
+    if options.address is not None:
+        return str(options.address)
+    found = JobSubmissionClient().get_address()
+    print(f"weft serve: the cluster is {found}", file=sys.stderr, flush=True)
+    return found
 
 
 def read(path: str) -> WantedServing:
@@ -167,7 +173,7 @@ def build(wanted: WantedApplication) -> Any:
 
 
 def _shutdown(options: argparse.Namespace) -> int:
-    weft.init(options.address)
+    weft.init(_meant_cluster(options))
     try:
         serve.shutdown()
     finally:
@@ -176,7 +182,7 @@ def _shutdown(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    weft.init(options.address)
+    weft.init(_meant_cluster(options))
     try:
         found = {name: {"status": one.status, **asdict(one)} for name, one in serve.status().items()}
     finally:

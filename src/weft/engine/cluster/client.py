@@ -29,10 +29,7 @@ class Client:
     """Finds the cluster once; ConnectionError, with what to do, when there is none."""
 
     def __init__(self, address: str | None = None, token_file: str | None = None) -> None:
-        if address in (None, "auto"):
-            named = next(filter(None, map(os.environ.get, ADDRESS_VARIABLES)), "auto") if address is None else "auto"
-            address = named if named != "local" else "auto"
-        assert address is not None
+        address = named_address() or "auto" if address is None else address
         self._local, self.address = "", address
         self._token = b""
         if address == "auto":
@@ -46,6 +43,7 @@ class Client:
             self.address = launch.cluster_of(found) or found
         elif address.startswith("@"):
             self._local = address
+            self.address = launch.cluster_of(address) or address
         elif not launch.is_cluster_address(address):
             raise ValueError(f"an address is HOST:PORT, such as 10.0.0.1:6379, but got {address!r}")
         else:
@@ -92,8 +90,26 @@ class Client:
                 raise ConnectionError(f"the node at {self.address} can not be asked: {error}") from error
 
 
+def named_address() -> str | None:
+    """The cluster that the environment names."""
+    named = next(filter(None, map(os.environ.get, ADDRESS_VARIABLES)), "auto")
+    return None if named in ("auto", "local") else named
+
+
+def meant_address(address: str | None) -> str:
+    """Where to change something: the address that is given, or named by the environment, else of the only cluster here.
+
+    ConnectionError, with their names, where there are several."""
+    return address or named_address() or launch.the_only()
+
+
 def _token(cluster: str, file: str | None) -> bytes:
     try:
         return tokens.find(cluster, file)
     except LookupError as error:
-        raise ConnectionError(f"no node of the cluster {cluster} runs on this machine as this user; {error}") from None
+        missing = f"no node of the cluster {cluster} runs on this machine as this user; {error}"
+    try:
+        launch.check_that_somebody_listens(cluster)
+    except ConnectionError as error:
+        missing = f"no node of the cluster {cluster} runs on this machine as this user, and {error}"
+    raise ConnectionError(missing)

@@ -179,6 +179,40 @@ def newest() -> str | None:
     return local_node(cluster_of(found[0])) if _mark(found[0]) else found[0]
 
 
+def the_only() -> str:
+    """The local address of a node of the one cluster that has nodes here. ConnectionError: there is none, or several.
+
+    Clusters that `weft start` has started go before those that end with a program, and these before a program's own
+    node."""
+    found = launch.find_nodes()
+    in_clusters = {name for name in map(cluster_of, found) if name}
+    started = {cluster_of(name) for name in unleashed()}
+    meant = sorted(started or in_clusters) or found
+    if not meant:
+        raise ConnectionError(
+            "no Weft node of this user runs on this machine: start one with `weft start --head`, or name the "
+            "cluster with --address HOST:PORT"
+        )
+    if len(meant) > 1:
+        raise ConnectionError(
+            f"{len(meant)} clusters have nodes of this user on this machine: {', '.join(meant)}. Say which is meant, "
+            f"such as --address {meant[0]}"
+        )
+    return local_node(meant[0]) if meant[0] in in_clusters else meant[0]
+
+
+def check_that_somebody_listens(address: str) -> None:
+    """ConnectionError, with what to look at, when nobody does."""
+    host, _, port = normal(address).rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), ASK_TIMEOUT_S).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"nobody listens at {address}: {error.strerror or error}. Does the cluster's head run, and is that its "
+            "port? `weft start --head` has printed it, and `weft status` on its machine does"
+        ) from error
+
+
 # ---- asking ----------------------------------------------------------------------------------------
 
 
