@@ -192,7 +192,10 @@ nb::object new_actor() {
     Entry* entry;
     {
         std::lock_guard lock(core.mutex());
-        entry = core.new_entry(next_child(core).object(0xfffe));
+        // Of the process and not of the task: when the task runs again elsewhere, what it creates is another
+        // actor, since the first one has died with its creator.
+        const Id creation = core.root.child(core.root_counter.fetch_add(1, std::memory_order_relaxed));
+        entry = core.new_entry(creation.object(0xfffe));
         entry->is_actor = true;
         core.escape(entry);
         Core::hold(entry);

@@ -51,6 +51,20 @@ def announced(folder: Path) -> int:
 # ---- tasks -----------------------------------------------------------------------------------------
 
 
+def test_an_actor_that_a_second_attempt_creates_is_new_and_answers(weft_session: ModuleType, tmp_path: Path) -> None:
+    @weft_session.remote
+    def task() -> int:
+        child = counter_class(weft_session).remote()
+        count: int = weft_session.get(child.add.remote())
+        if is_first(tmp_path):
+            announce(tmp_path)
+        return count
+
+    ref = task.remote()
+    os.kill(announced(tmp_path), signal.SIGKILL)
+    assert weft_session.get(ref, timeout=60) == 1
+
+
 def test_a_task_whose_worker_is_killed_is_run_again(weft_session: ModuleType, tmp_path: Path) -> None:
     @weft_session.remote
     def task() -> str:
@@ -261,6 +275,24 @@ def test_an_actor_with_restarts_starts_anew_until_they_are_used_up(weft_session:
     assert len(set(pids)) == 3
     with pytest.raises(ActorDiedError):
         weft_session.get(counter.add.remote(), timeout=60)
+
+
+def test_what_a_restarted_actor_creates_in_its_constructor_is_new_and_answers(weft_session: ModuleType) -> None:
+    @weft_session.remote(max_restarts=1, max_task_retries=1)
+    class Parent:
+        def __init__(self) -> None:
+            self.child = counter_class(weft_session).remote()
+
+        def pids(self) -> tuple[int, int]:
+            return os.getpid(), weft_session.get(self.child.pid.remote())
+
+    parent = Parent.remote()
+    own, child = weft_session.get(parent.pids.remote(), timeout=60)
+    os.kill(own, signal.SIGKILL)
+    assert comes_true(lambda: not Path(f"/proc/{own}").exists())
+    later = weft_session.get(parent.pids.remote(), timeout=60)
+    assert later[0] != own
+    assert later[1] != child
 
 
 def test_a_call_under_way_is_retried_on_the_restarted_actor(weft_session: ModuleType, tmp_path: Path) -> None:
