@@ -311,6 +311,17 @@ def test_the_stream_and_the_graph_have_the_tasks(browser: Browser, work: list[An
     browser.wait(lambda: all(kind in browser.text() for kind in ("data", "state", "double", "Counter.add")), "edges")
 
 
+def test_a_dashboard_whose_session_has_ended_says_so(browser: Browser, work: list[Any]) -> None:
+    browser.show("tasks")
+    browser.run("window.kept = window.fetch; window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
+    try:
+        browser.wait(lambda: "The session has ended" in browser.text(), "what happened")
+        assert "Counter.add" in browser.text()  # what was known last
+    finally:
+        browser.run("window.fetch = window.kept")
+    browser.wait(lambda: "The session has ended" not in browser.text(), "the session again")
+
+
 def test_a_function_opens_into_its_tasks_and_a_task_into_its_story(browser: Browser, work: list[Any]) -> None:
     waits = named.options(num_cpus=64, name="told").remote("")
     browser.open("")

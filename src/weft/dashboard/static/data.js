@@ -1,8 +1,10 @@
 // Asking the server, and words for numbers. Nothing here touches the page.
 import { useEffect, useRef, useState } from "/vendor/preact-htm.module.js";
 
+const GONE = "The session has ended, or its dashboard can not be reached. Nothing here changes any more.";
+
 export async function ask(path) {
-  const answer = await fetch(`/api/${path}`, { credentials: "same-origin" });
+  const answer = await fetch(`/api/${path}`, { credentials: "same-origin" }).catch(() => { throw new Error(GONE); });
   const value = await answer.json().catch(() => ({ error: `status ${answer.status}` }));
   if (!answer.ok) throw new Error(value.error || `status ${answer.status}`);
   return value;

@@ -7,9 +7,12 @@ import { Story } from "/pages/story.js";
 const ACROSS = 24;
 const KINDS = { data: ["data: a result is used", "#0b6e99", "solid"], control: ["control: submitted by", "#8a8a8a", "dashed"], state: ["state: next on the same actor", "#b8860b", "dotted"] };
 
+// On a phone the columns are as far apart as the rows, and nodes are half as large, so that they do not cover each other.
+const spacing = () => (innerWidth < 640 ? { x: 90, y: 90, most: 24, label: 84 } : { x: 180, y: 60, most: 46, label: 150 });
+
 // Where each node is: a column for each depth, several beside each other where one would be too long; a long chain of
 // columns goes on below.
-function places(nodes) {
+function places(nodes, apart) {
   const counts = new Map(), firsts = new Map(), seen = new Map();
   for (const { depth } of nodes) counts.set(depth, (counts.get(depth) || 0) + 1);
   const rows = (depth) => Math.max(10, Math.ceil(Math.sqrt(2 * counts.get(depth))));
@@ -18,30 +21,30 @@ function places(nodes) {
     firsts.set(depth, column);
     column += Math.ceil(counts.get(depth) / rows(depth));
   }
-  const band = 60 * (2 + Math.max(0, ...[...counts.keys()].map((depth) => Math.min(counts.get(depth), rows(depth)))));
+  const band = apart.y * (2 + Math.max(0, ...[...counts.keys()].map((depth) => Math.min(counts.get(depth), rows(depth)))));
   return nodes.map(({ depth }) => {
     const at = seen.get(depth) || 0, down = at % rows(depth), across = firsts.get(depth) + Math.floor(at / rows(depth));
     seen.set(depth, at + 1);
-    return { x: (across % ACROSS) * 180, y: down * 60 + (across % 2) * 24 + Math.floor(across / ACROSS) * band };
+    return { x: (across % ACROSS) * apart.x, y: (down + 0.4 * (across % 2)) * apart.y + Math.floor(across / ACROSS) * band };
   });
 }
 
 function drawing({ nodes, edges }, shown) {
-  const at = places(nodes);
+  const apart = spacing(), at = places(nodes, apart);
   const data = nodes.map((node, index) => {
     const name = plain(node.name, 100);
     return { id: node.id, name: node.id, label: { formatter: node.count > 1 ? `${name} × ${node.count}` : name },
       ...at[index], value: node.count,
-      symbolSize: Math.min(46, 14 + 6 * Math.log2(1 + node.count)),
+      symbolSize: Math.min(apart.most, 14 + 6 * Math.log2(1 + node.count)),
       itemStyle: { color: node.status === "failed" ? "#c0392b" : colour(node.name) } };
   });
   const links = edges.filter((edge) => shown[edge.kind]).map((edge) => ({ source: edge.source, target: edge.target,
     lineStyle: { color: KINDS[edge.kind][1], type: KINDS[edge.kind][2], opacity: 0.8, width: 1.2 + Math.min(3, Math.log10(edge.count || 1)), curveness: 0.12 },
-    label: { show: (edge.count || 1) > 1, formatter: String(edge.count), fontSize: 9 } }));
+    says: `${edge.kind} × ${edge.count || 1}` }));
   return { notMerge: false,
-    tooltip: { formatter: ({ data: one, dataType }) => (dataType === "edge" ? "" : one.label.formatter) },
+    tooltip: { formatter: ({ data: one, dataType }) => (dataType === "edge" ? one.says : one.label.formatter) },
     series: [{ type: "graph", layout: "none", roam: true, labelLayout: { hideOverlap: true }, draggable: true, edgeSymbol: ["none", "arrow"], edgeSymbolSize: 7,
-      label: { show: true, position: "bottom", fontSize: 10, width: 150, overflow: "truncate", color: isDark() ? "#ddd" : "#222" }, data, links }] };
+      label: { show: true, position: "bottom", fontSize: 10, width: apart.label, overflow: "truncate", color: isDark() ? "#ddd" : "#222" }, data, links }] };
 }
 
 export function Graph() {

@@ -38,5 +38,5 @@ export function Errors() {
       <pre>${plain(row.traceback)}</pre></details>`)}
     <h2>Deaths</h2>
     <${Table} caption="Workers and actors that died" rows=${deaths} columns=${[
-      ["when", (row) => clock(row.time_s), (row) => row.time_s], ["what", (row) => row.what], ["node", (row) => short(row.node_id)]]} /></div>`;
+      ["when", (row) => clock(row.time_s), (row) => row.time_s], ["what", (row) => html`<span>${plain(row.what)}</span>`, (row) => row.what], ["node", (row) => short(row.node_id)]]} /></div>`;
 }
