@@ -122,7 +122,9 @@ void Core::on_actor_down(Cursor cursor) {
     to->out_of_reach = false;
     settle_flight(to, !is_dead, error);
     to->death = error;
-    if (is_dead) actor_is_dead(to, error);
+    if (!is_dead) return;
+    actor_is_dead(to, error);
+    may_be_unused();
 }
 
 void Core::actor_is_dead(ActorLink* to, const std::string& error) {

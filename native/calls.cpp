@@ -271,6 +271,14 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
     });
 }
 
+/// It no longer keeps the function that it was bound to, if that is of this session.
+void release_function(RemoteCall* call) {
+    if (call->session == 0 || call->session != session().number) return;
+    Core& core = *session().core;
+    std::lock_guard lock(core.mutex());
+    core.give_up(call->function);
+}
+
 int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<RemoteCall*>(self);
     static const char* names[] = {"prepare",     "name",   "num_returns", "max_retries", "retry_exceptions",
@@ -315,6 +323,7 @@ void remote_call_dealloc(PyObject* self) {
     PyObject_GC_UnTrack(self);
     if (call->weak_list != nullptr) PyObject_ClearWeakRefs(self);
     remote_call_clear(self);
+    release_function(call);
     delete call->spec;
     PyTypeObject* type = Py_TYPE(self);
     type->tp_free(self);
@@ -329,12 +338,15 @@ PyObject* remote_call_bind(PyObject* self, PyObject* args) {
     Core* core = attached();
     if (core == nullptr) return nullptr;
     std::lock_guard lock(core->mutex());
-    call->function = core->function(key);
-    call->shape = core->shape(shape);
-    if (call->function == nullptr) {
+    Function* function = core->function(key);
+    if (function == nullptr) {
         PyErr_SetString(PyExc_KeyError, "weft: the function was not exported");
         return nullptr;
     }
+    ++function->holders;
+    if (call->session == session().number) core->give_up(call->function);
+    call->function = function;
+    call->shape = core->shape(shape);
     call->session = session().number;
     Py_RETURN_NONE;
 }

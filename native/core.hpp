@@ -117,7 +117,17 @@ struct Function {
     uint64_t key;
     std::string payload;
     int64_t estimate_ns = -1;       ///< a decayed maximum; -1 when unknown
-    std::vector<uint32_t> sent_to;  ///< by slot: the generation that has it
+    std::vector<uint32_t> sent_to;  ///< by slot: the generation that has it, plus one
+    uint32_t holders = 0;           ///< of Python, who may call it again
+    bool is_flushed = false;        ///< lineage on disk may name it
+    bool is_used = false;           ///< as the last sweep saw it
+};
+
+/// A function or class that others have sent here, to be run.
+struct Definition {
+    std::string pickle;  ///< until it is loaded
+    bool is_loaded = false;
+    std::vector<ProcessId> senders;  ///< those who have not given it up
 };
 
 struct Lease {
@@ -154,6 +164,8 @@ struct ActorLink {
     std::deque<Task*> flight;  ///< sent and not answered
     std::string death;         ///< the error value
     Task* creation = nullptr;  ///< in the creator: held until it is dead, for restarts
+    bool is_flushed = false;   ///< lineage on disk may name it
+    bool is_used = false;      ///< as the last sweep saw it
 };
 
 struct Task {
@@ -332,9 +344,19 @@ class Core {
     /// So many bytes of inputs that nothing can make again stay for the sake of lineage. The mutex is held.
     void limit_inputs(uint64_t bytes);
 
-    // -- submit.cpp --
+    // -- definitions.cpp --
     Function* define_function(uint64_t key, std::string payload);
     Function* function(uint64_t key);
+    /// One of its holders is gone. The mutex is held.
+    void give_up(Function* function);
+    /// Worker: the pickle of a function that was sent here; empty when none was.
+    std::string definition(uint64_t key);
+    /// Worker: it is loaded, so its pickle may go.
+    void loaded(uint64_t key);
+    /// Worker: functions that nobody who sent them will call again, each told of once.
+    std::vector<uint64_t> take_forgotten() { return std::exchange(forgotten_, {}); }
+
+    // -- submit.cpp --
     Shape* shape(uint32_t id);
     Task* new_task();
     void submit(Task* task);
@@ -401,7 +423,6 @@ class Core {
     std::mutex& mutex() { return mutex_; }
     void advance_epoch() { epoch_.fetch_add(1, std::memory_order_relaxed); }
     uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
-    std::unordered_map<uint64_t, std::string>& definitions() { return definitions_; }
     std::string take_binding();
 
     struct Counters {
@@ -409,6 +430,7 @@ class Core {
         uint64_t kept = 0, kept_bytes = 0, rebuilt = 0;
         uint64_t flushed_bytes = 0;  ///< of lineage on disk
         uint64_t input_bytes = 0;    ///< kept for the sake of lineage
+        uint64_t functions = 0, definitions = 0, actors = 0;
     };
     Counters counters();
     void set_spin_limit(int64_t ns) { spin_ns_ = ns; }
@@ -528,6 +550,14 @@ class Core {
     void adopt_row(Adoption& all, const AdoptedRow& row);
     void adopt_task(Adoption& all, const AdoptedRow& row, Cursor body);
     Entry* take_over(const PackedRef& ref);
+    // definitions.cpp
+    void send_function(ProcessId to, Function* function);
+    void may_be_unused();
+    void sweep();
+    void forget_at_workers(const Function& function);
+    void on_function(ProcessId from, Cursor cursor);
+    void on_forget_function(ProcessId from, uint64_t key);
+    void sender_died(ProcessId dead);
     // submit.cpp
     void record_submission(const Task* task);
     void dependency_done(Task* task);
@@ -539,7 +569,6 @@ class Core {
     void pump_far(Shape* shape);
     void ask_leases(Shape* shape, const std::vector<uint32_t>& near);
     void write_task(ProcessId to, Task* task, Kind kind);
-    void send_function(ProcessId to, Function* function);
     void on_grant(Cursor cursor);
     void on_revoke(uint64_t lease);
     void on_refused(Cursor cursor);
@@ -583,12 +612,15 @@ class Core {
     int64_t ledger_empty_since_ns_ = 0;
 
     std::mutex mutex_;
-    std::unordered_set<uint64_t> buried_;  ///< keys of the dead that are settled
-    std::vector<uint64_t> adopted_;        ///< custodies to be confirmed
-    std::vector<LongWait*> long_waits_;    ///< each on its thread's stack
+    /// By slot: the generation that was settled last. Of an earlier one it is forgotten that nothing comes
+    /// any more from it, and nothing does.
+    std::vector<uint32_t> buried_ = std::vector<uint32_t>(kSlots);
+    std::vector<uint64_t> adopted_;      ///< custodies to be confirmed
+    std::vector<LongWait*> long_waits_;  ///< each on its thread's stack
     uint64_t last_long_wait_ = 0;
     std::unordered_map<Id, Entry*, IdHash> table_;
     std::unordered_map<uint64_t, std::unique_ptr<Function>> functions_;
+    size_t given_up_ = 0;  ///< functions and actors since the last sweep
     std::vector<std::unique_ptr<Shape>> shapes_;
     std::unordered_map<uint64_t, std::unique_ptr<Lease>> leases_;
     std::unordered_map<Id, std::unique_ptr<ActorLink>, IdHash> actors_;
@@ -618,8 +650,9 @@ class Core {
 
     // Worker's side.
     std::deque<Incoming> inbox_;
-    std::atomic<uint32_t> incoming_{0};                      ///< its length, for waiters
-    std::unordered_map<uint64_t, std::string> definitions_;  ///< pickled functions that have come
+    std::atomic<uint32_t> incoming_{0};  ///< its length, for waiters
+    std::unordered_map<uint64_t, Definition> definitions_;
+    std::vector<uint64_t> forgotten_;  ///< keys that were in definitions_
     std::string binding_;
     std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<Credit>> credits_;
     std::atomic<bool> exit_{false};

@@ -297,7 +297,7 @@ void Core::on_settled(Cursor cursor) {
         id = cursor.take<ProcessId>();
     drain_all();
     for (const ProcessId& one : dead) {
-        buried_.insert(one.key());
+        buried_[one.slot] = one.generation;
         bury(one, has_moved);
     }
 }

@@ -127,9 +127,15 @@ void Core::flush(LineageFile::Batch& batch, Task* task) {
     out.clear();
     FlushedTask about{};
     about.parent = task->parent;
-    if (task->actor != nullptr) about.actor = task->actor->id;
+    if (task->actor != nullptr) {
+        about.actor = task->actor->id;
+        task->actor->is_flushed = true;
+    }
     about.has_function = task->function != nullptr;
-    if (task->function != nullptr) about.function = task->function->key;
+    if (task->function != nullptr) {
+        about.function = task->function->key;
+        task->function->is_flushed = true;
+    }
     about.has_shape = task->shape != nullptr;
     if (task->shape != nullptr) about.shape = task->shape->id;
     about.retries = task->retries;

@@ -166,6 +166,9 @@ nb::dict statistics() {
     out["lineage_disk_bytes"] = c.flushed_bytes;
     out["lineage_input_bytes"] = c.input_bytes;
     out["tasks_rebuilt"] = c.rebuilt;
+    out["functions"] = c.functions;
+    out["definitions"] = c.definitions;
+    out["actors"] = c.actors;
     return out;
 }
 

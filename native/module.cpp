@@ -250,6 +250,30 @@ PyCFunction as_function(F* function) {
     return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
+/// A definition that the core keeps for as long as this lives.
+struct Exported {
+    const uint64_t key;
+
+    Exported(uint64_t definition, nb::bytes payload) : key(definition), session_(session().number) {
+        Core& core = need();
+        std::lock_guard lock(core.mutex());
+        function_ = core.define_function(key, std::string(payload.c_str(), payload.size()));
+        ++function_->holders;
+    }
+    Exported(const Exported&) = delete;
+    Exported& operator=(const Exported&) = delete;
+    ~Exported() {
+        if (session_ == 0 || session_ != session().number) return;
+        Core& core = *session().core;
+        std::lock_guard lock(core.mutex());
+        core.give_up(function_);
+    }
+
+  private:
+    const uint64_t session_;
+    Function* function_ = nullptr;
+};
+
 PyMethodDef hot_functions[] = {
     {"put", py_put, METH_O, "Store a value; its ref."},
     {"promise", py_promise, METH_NOARGS, "The ref of a value that this process will give."},
@@ -282,11 +306,9 @@ NB_MODULE(_native, m) {
     m.def("is_attached", [] { return session().number != 0; });
     m.def("is_lost", [] { return session().number != 0 && session().core->is_lost(); });
     m.def("session", [] { return session().number; });
-    m.def("export_function", [](uint64_t key, nb::bytes payload) {
-        Core& core = need();
-        std::lock_guard lock(core.mutex());
-        core.define_function(key, std::string(payload.c_str(), payload.size()));
-    });
+    nb::class_<Exported>(m, "Exported")
+        .def(nb::init<uint64_t, nb::bytes>(), nb::arg("key"), nb::arg("payload"))
+        .def_ro("key", &Exported::key);
     m.def("on_ready", &on_ready);
     m.def("on_freed", &on_freed);
     m.def("retry_in", [](uint64_t cookie, uint32_t shape) {

@@ -223,7 +223,7 @@ void Core::lend_ref(Entry* entry, ProcessId to) {
     if (entry->owned) {
         add_borrower(entry, to, 1);
     } else if (!segment_->is_alive(entry->owner)) {
-        if (entry->owner != to && !buried_.contains(entry->owner.key()))
+        if (entry->owner != to && buried_[entry->owner.slot] != entry->owner.generation)
             entry->more().late_lends.push_back(to);
     } else if (entry->owner != to && entry->owner.slot != kDaemonSlot) {
         count_in(entry->id, entry->owner, to);

@@ -118,11 +118,10 @@ void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
         case Kind::TASK:
             inbox_.push_back({from, std::string(data, bytes)});
             return inbox_changed();
-        case Kind::FUNCTION: {
-            const uint64_t key = cursor.take<uint64_t>();
-            definitions_.try_emplace(key, cursor.rest());
-            return;
-        }
+        case Kind::FUNCTION:
+            return on_function(from, cursor);
+        case Kind::FORGET_FUNCTION:
+            return on_forget_function(from, cursor.take<uint64_t>());
         case Kind::HANDBACK:
             return on_handback(cursor);
         case Kind::BORROW_ADD: {
@@ -255,6 +254,7 @@ void Core::peer_died(ProcessId dead, std::string_view reason_view) {
         if (entry->extra) std::erase(entry->extra->wanters, dead);
     for (auto& [key, credit] : credits_)
         if (key.first == dead.key()) credit->closed.store(true);
+    sender_died(dead);
     std::erase_if(inbox_, [&](const Incoming& in) {
         if (in.from != dead) return false;
         discard_task(in);
@@ -660,9 +660,20 @@ std::string Core::take_binding() {
 Core::Counters Core::counters() {
     std::lock_guard lock(mutex_);
     const uint64_t pending = tasks_.size() - free_tasks_.size() - kept_count_;
-    return {submitted_,     tasks_run,   owned_,      borrowed_, pending,
-            leases_.size(), kept_count_, kept_bytes_, rebuilt_,  lineage_file_.bytes(),
-            input_bytes_};
+    return {submitted_,
+            tasks_run,
+            owned_,
+            borrowed_,
+            pending,
+            leases_.size(),
+            kept_count_,
+            kept_bytes_,
+            rebuilt_,
+            lineage_file_.bytes(),
+            input_bytes_,
+            functions_.size(),
+            definitions_.size(),
+            actors_.size()};
 }
 
 }  // namespace weft

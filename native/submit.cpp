@@ -46,22 +46,6 @@ std::string dependency_error(std::string_view task, std::string_view error) {
 
 }  // namespace
 
-Function* Core::define_function(uint64_t key, std::string payload) {
-    auto& place = functions_[key];
-    if (!place) {
-        place = std::make_unique<Function>();
-        place->key = key;
-        place->payload = std::move(payload);
-        place->sent_to.resize(kSlots);
-    }
-    return place.get();
-}
-
-Function* Core::function(uint64_t key) {
-    const auto it = functions_.find(key);
-    return it == functions_.end() ? nullptr : it->second.get();
-}
-
 Shape* Core::shape(uint32_t id) {
     if (shapes_.size() <= id) shapes_.resize(id + 1);
     if (!shapes_[id]) {
@@ -331,15 +315,6 @@ void Core::push(Lease* lease, Task* task) {
     send_function(lease->worker, task->function);
     write_task(lease->worker, task, Kind::TASK);
     if (task->flags & kStreaming) send_credit(task, stream_of(task->returns[0]));
-}
-
-void Core::send_function(ProcessId to, Function* function) {
-    if (function == nullptr || function->sent_to[to.slot] == to.generation + 1) return;
-    function->sent_to[to.slot] = to.generation + 1;
-    Buffer out;
-    out.add(function->key);
-    out.append(function->payload.data(), function->payload.size());
-    send(to, Kind::FUNCTION, out.data(), out.size());
 }
 
 void Core::write_task(ProcessId to, Task* task, Kind kind) {

@@ -51,18 +51,19 @@ enum class Kind : uint16_t {
     WITHDRAW = 34,
     NOT_NEAR = 35,
     // Between drivers and workers only:
-    REPLY = 64,           ///< ReplyHeader, then for each return a PackedValue
-    HANDBACK = 65,        ///< u64 cookies of tasks that were not started
-    BORROW_ADD = 66,      ///< Id, ProcessId: that process was sent a ref of yours
-    BORROW_RELEASE = 67,  ///< Id, u64: so many of the counts given to me are returned
-    WANT = 68,            ///< Id: send me the value when it is there
-    VALUE = 69,           ///< Id, then a PackedValue
-    CANCEL = 70,          ///< u64 cookie, u32 how: 1 force, 2 recursive
-    STREAM_ITEM = 71,     ///< u64 cookie, u32 index, then a PackedValue
-    STREAM_CREDIT = 72,   ///< u64 cookie, u32 items consumed so far; kNoMoreItems: stop
-    ACQUAINT = 73,        ///< nothing: it opens a ring, so that one hears of the other's death
-    CANCEL_OBJECT = 74,   ///< Id, u32 how: cancel your task that makes it
-    MOVED = 75,           ///< Id, ProcessId: its owner is dead, that one owns it now and counts you in
+    REPLY = 64,            ///< ReplyHeader, then for each return a PackedValue
+    HANDBACK = 65,         ///< u64 cookies of tasks that were not started
+    BORROW_ADD = 66,       ///< Id, ProcessId: that process was sent a ref of yours
+    BORROW_RELEASE = 67,   ///< Id, u64: so many of the counts given to me are returned
+    WANT = 68,             ///< Id: send me the value when it is there
+    VALUE = 69,            ///< Id, then a PackedValue
+    CANCEL = 70,           ///< u64 cookie, u32 how: 1 force, 2 recursive
+    STREAM_ITEM = 71,      ///< u64 cookie, u32 index, then a PackedValue
+    STREAM_CREDIT = 72,    ///< u64 cookie, u32 items consumed so far; kNoMoreItems: stop
+    ACQUAINT = 73,         ///< nothing: it opens a ring, so that one hears of the other's death
+    CANCEL_OBJECT = 74,    ///< Id, u32 how: cancel your task that makes it
+    MOVED = 75,            ///< Id, ProcessId: its owner is dead, that one owns it now and counts you in
+    FORGET_FUNCTION = 76,  ///< u64 key: no task of mine will need it again, unless I send it anew
 };
 
 /// Flag of a record: the next one of the same peer continues it.

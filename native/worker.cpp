@@ -104,12 +104,15 @@ PyObject* Worker::load(uint64_t key) {
     // The daemon bound this worker before it granted the lease, so what it sent is there by now.
     core_->poll();
     if (!bind_job()) return nullptr;
+    std::vector<uint64_t> forgotten;
     std::string payload;
     {
         std::lock_guard lock(core_->mutex());
-        const auto it = core_->definitions().find(key);
-        if (it != core_->definitions().end()) payload = it->second;
+        forgotten = core_->take_forgotten();
+        payload = core_->definition(key);
     }
+    for (const uint64_t unused : forgotten)
+        if (auto gone = functions_.extract(unused)) Py_DECREF(gone.mapped());
     if (payload.empty()) {
         PyErr_Format(PyExc_RuntimeError, "weft: function %llx never reached this worker",
                      static_cast<unsigned long long>(key));
@@ -120,7 +123,7 @@ PyObject* Worker::load(uint64_t key) {
     if (function == nullptr) return nullptr;
     functions_.emplace(key, function);
     std::lock_guard lock(core_->mutex());
-    core_->definitions()[key] = std::string(1, '\0');  // known, and its pickle is no longer needed
+    core_->loaded(key);
     return function;
 }
 

@@ -62,7 +62,7 @@ TEST("the function's code reaches a worker before its first task, once") {
     for (size_t i = 0; i < 2; ++i) {
         const Task_ task = next_task(office.worker(i));
         std::lock_guard lock(office.worker(i).mutex());
-        CHECK_EQ(office.worker(i).definitions().at(7), "code");
+        CHECK_EQ(office.worker(i).definition(7), "code");
         CHECK_EQ(task.header.function, 7u);
     }
     office.driver->drop(a);

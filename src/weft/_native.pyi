@@ -283,8 +283,13 @@ def session() -> int:
 def run_worker() -> int:
     """A worker's life; the exit status."""
 
-def export_function(key: int, payload: bytes) -> None:
-    """Make a function or class known under `key` (a 64-bit hash); sent to each process that needs it, once."""
+class Exported:
+    """A function or class that is known under `key` (a 64-bit hash), and sent to each process that needs it, once.
+
+    Kept while this, or a RemoteCall that was bound to it, lives, and as long as a task needs it."""
+
+    key: int
+    def __init__(self, key: int, payload: bytes) -> None: ...
 
 def put(value: object) -> ObjectRef[Any]: ...
 def put_error(error: bytes) -> ObjectRef[Any]:
@@ -393,7 +398,8 @@ def break_wait(number: int, error: bytes) -> bool:
 def statistics() -> dict[str, int]:
     """Counters of this process: tasks_submitted, tasks_run, objects_owned, objects_borrowed, pending_tasks,
     leases, lineage_tasks and lineage_bytes (in memory), lineage_disk_bytes, lineage_input_bytes (values that are kept
-    only because lineage needs them), tasks_rebuilt."""
+    only because lineage needs them), tasks_rebuilt, functions (that it may call), definitions (that others sent it),
+    actors (that it knows of, dead ones included)."""
 
 def limit_lineage(memory_bytes: int, disk_bytes: int) -> None:
     """How much lineage this process keeps in memory; what is older goes to disk, up to the second limit."""

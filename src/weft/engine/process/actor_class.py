@@ -118,7 +118,7 @@ class ActorCreation:
         self._description: ActorDescription | None = None
         self._parameters = constructor_parameters(cls)
         self._session = 0
-        self._key = 0
+        self._exported: _native.Exported | None = None
 
     def create(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActorHandle[Any]:
         chosen = self._options
@@ -172,12 +172,12 @@ class ActorCreation:
         return self._description
 
     def _export(self, description: ActorDescription, namespace: str) -> int:
-        if self._session != _native.session():
+        if self._exported is None or self._session != _native.session():
             definition = self._definition(description, namespace)
             payload = export.pickle_definition(definition, f"the actor {self._cls.__name__}")
-            self._key = export.export(payload)
+            self._exported = export.export(payload)
             self._session = _native.session()
-        return self._key
+        return self._exported.key
 
     def _definition(self, description: ActorDescription, namespace: str) -> ActorDefinition:
         groups = {name: entry.concurrency_group for name, entry in description.methods.items()}

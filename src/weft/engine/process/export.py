@@ -65,11 +65,10 @@ def check_size(size: int, subject: str) -> None:
         warnings.warn(f"{subject[0].upper()}{subject[1:]} is very large ({size >> 20} MiB). {advice}", stacklevel=4)
 
 
-def export(payload: bytes) -> int:
-    """Its key, after the core knows it."""
+def export(payload: bytes) -> _native.Exported:
+    """Its key, known to the core for as long as the answer lives."""
     key = int.from_bytes(hashlib.blake2b(payload, digest_size=8).digest(), "little")
-    _native.export_function(key, payload)
-    return key
+    return _native.Exported(key, payload)
 
 
 def effective_env(asked: str) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
+_VARIANTS_KEPT = 256
+"""Of one function: options that are made up anew for each call must not heap up."""
 _COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200
 
 
@@ -46,8 +48,8 @@ class Submitter:
         function = self._function
         if tracing.is_on():
             function = tracing.TracedFunction(function)
-        key = export.export(export.pickle_definition(function, self._subject))
-        call.bind(key, export.define_shape(self._options, self._name))
+        exported = export.export(export.pickle_definition(function, self._subject))
+        call.bind(exported.key, export.define_shape(self._options, self._name))
         return None
 
     def make_call(self) -> Any:
@@ -136,6 +138,8 @@ class RemoteFunction(Generic[P, R]):
             options.validate(given, "tasks", in_options=True)
             known = RemoteFunctionVariant(self._function, options.merge(self._given, given))
             if key is not None:
+                if len(self._variants) >= _VARIANTS_KEPT:
+                    self._variants.clear()
                 self._variants[key] = known
         return known
 
