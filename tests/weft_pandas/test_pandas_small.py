@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,16 +187,44 @@ def test_a_small_frame_stays_one_after_many_steps() -> None:
     assert frame.pin_backend()["key"].is_backend_pinned()
 
 
-def test_an_extension_for_small_frames_comes_before_ours() -> None:
-    from modin.pandas.api.extensions import register_dataframe_accessor
+_REGISTERED_LATER = """
+import warnings; warnings.simplefilter("ignore")
+import weft.pandas as pd
+from modin.pandas.api.extensions import register_base_accessor, register_dataframe_accessor
 
-    frame = pd.DataFrame({"a": [1, 2]})
-    register_dataframe_accessor("nunique", backend="Pandas")(lambda self: "mine")
-    try:
-        assert frame.nunique() == "mine"
-    finally:
-        del pd.DataFrame._extensions["Pandas"]["nunique"]
-    assert int(frame.nunique()["a"]) == 2
+frame = pd.DataFrame({"a": [1, 1]})
+assert int(frame.nunique()["a"]) == 1
+register_dataframe_accessor("nunique", backend="Pandas")(lambda self: "for small frames")
+register_dataframe_accessor("isna")(lambda self: "for all")
+register_base_accessor("size")(property(lambda self: "for frames and series"))
+register_dataframe_accessor("empty", backend="Python_Test")(property(lambda self: "for others"))
+print(frame.nunique(), frame.isna(), frame.size, frame.a.size, frame.empty, frame.shape, sep="; ")
+"""
+
+
+def test_an_extension_comes_before_what_goes_to_pandas_directly() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", _REGISTERED_LATER], capture_output=True, text=True, timeout=120, check=False
+    )
+    expected = "for small frames; for all; for frames and series; for frames and series; False; (2, 1)"
+    assert printed.stdout.strip() == expected, printed.stderr
+
+
+def test_a_small_frame_takes_what_is_pandas_own() -> None:
+    theirs = made(20)
+    frame = pd.DataFrame(theirs)
+    assert_same(frame.assign(more=theirs.price), theirs.assign(more=theirs.price))
+    assert_same(frame.price + theirs.price, theirs.price + theirs.price)
+    assert_same(frame[theirs.price > 0], theirs[theirs.price > 0])
+    assert_same(frame.merge(theirs, on="key"), theirs.merge(theirs, on="key"))
+
+
+def test_columns_of_one_name_are_a_frame() -> None:
+    theirs = pandas.DataFrame([[1, 2, 3]], columns=["a", "a", "b"])
+    frame = pd.DataFrame(theirs)
+    assert_same(frame["a"], theirs["a"])
+    assert_same(frame.a, theirs.a)
+    assert_same(frame["b"], theirs["b"])
 
 
 def test_groups_of_a_small_frame_are_modins_to_programs() -> None:

@@ -3,8 +3,8 @@
 Modin calls a method of a small frame through ten layers (casting of arguments, backends, defaulting, copying, columns
 as frames), which costs a hundred times what `frame["b"]` costs in pandas. Here these methods of Modin's classes are
 given another beginning: where the object is a small frame and the arguments are plain values or small frames, pandas is
-called with what they hold, and what comes back is wrapped. Everything else, calls that write in place, frames that are
-pinned to a backend and methods for which somebody registered an extension go Modin's way, as before.
+called with what they hold, and what comes back is wrapped. Everything else, calls that write in place and frames that
+are pinned to a backend go Modin's way, as before; a method for which somebody registers an extension is Modin's again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import modin.pandas
 import pandas
 from modin.core.storage_formats.pandas.query_compiler_caster import EXTENSION_NO_LOOKUP
-from modin.pandas.base import _DEFAULT_BEHAVIOUR, BasePandasDataset
+from modin.pandas.base import _DEFAULT_BEHAVIOUR
 
-from weft.pandas import direct_columns, direct_groups, direct_indexing
-from weft.pandas.direct_values import NO_ARGUMENTS, SmallQueryCompiler, attribute, plain_arguments, wrapped
+from weft.pandas import direct_columns, direct_extensions, direct_groups, direct_indexing
+from weft.pandas.direct_values import SmallQueryCompiler, attribute, plain_arguments, wrapped
 from weft.pandas.small import on_weft
 
 _BOTH = """
@@ -43,58 +43,108 @@ def register() -> None:
         (modin.pandas.DataFrame, pandas.DataFrame, _BOTH + _FRAME),
         (modin.pandas.Series, pandas.Series, _BOTH + _SERIES),
     )
+    found: dict[Any, _Attributes] = {}
     for ours, theirs, names in kinds:
-        known = [name for name in names if hasattr(ours, name) and hasattr(theirs, name)]
-        for name in known:
-            setattr(ours, name, _direct(ours, theirs, name))
+        attributes = found[ours] = _Attributes(ours)
+        is_series = theirs is pandas.Series
+        for name in names:
+            if hasattr(ours, name) and hasattr(theirs, name):
+                attributes.replace(name, _direct(ours, theirs, name))
         for name in _READ:
-            setattr(ours, name, _read_direct(name, getattr(ours, name), is_series=theirs is pandas.Series))
-        ours.__len__ = _length(ours.__len__)
-        direct_groups.register(ours)
-        direct_indexing.register(ours)
-        read = ["groupby", *_READ, *direct_indexing.NAMES]
-        ours.__getattribute__ = _looked_up(ours, ours.__getattribute__, known + read)
-    direct_columns.register()
-    modin.pandas.DataFrame.apply = _applied(modin.pandas.DataFrame.apply)
+            attributes.replace(name, _read_direct(name, getattr(ours, name), is_series))
+        for name in direct_indexing.NAMES:
+            attributes.replace(name, direct_indexing.read_by_pandas(name, getattr(ours, name), is_series))
+        attributes.replace("__len__", _length(ours.__len__))
+        attributes.replace("groupby", direct_groups.grouped_by_pandas(ours))
+        ours.__getattribute__ = attributes.looked_up(ours.__getattribute__)
+    frame = found[modin.pandas.DataFrame]
+    for name in ("__getitem__", "__getattr__"):
+        frame.replace(name, direct_columns.by_label(getattr(modin.pandas.DataFrame, name)))
+    frame.replace("apply", _applied(modin.pandas.DataFrame.apply))
+    direct_extensions.watch(tuple(found), lambda ours, name: found[ours].give_back(name))
+
+
+class _Attributes:
+    """What was replaced in one of Modin's classes, and how its attributes are looked up."""
+
+    def __init__(self, ours: Any) -> None:
+        self._ours = ours
+        self._modins: dict[str, Any] = {}
+        self._as_class_says = set(EXTENSION_NO_LOOKUP & _DEFAULT_BEHAVIOUR) | {"__class__"}
+        self._extended: set[str] = set()
+
+    def replace(self, name: str, attribute: Any) -> None:
+        self._modins.setdefault(name, getattr(self._ours, name))
+        setattr(self._ours, name, attribute)
+        self._as_class_says.add(name)
+
+    def give_back(self, name: str) -> None:
+        """Somebody registered an extension of this name."""
+        self._extended.add(name)
+        self._as_class_says.discard(name)
+        if name in self._modins:
+            setattr(self._ours, name, self._modins.pop(name))
+
+    def looked_up(self, modin_way: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+        """An attribute of a small frame that has cells is what its class says, unless an extension has its name: Modin
+        looks for those, and whether the frame is empty, at each access of each attribute, through several calls, and
+        one operation asks for hundreds. What was replaced does with other frames what Modin does."""
+        as_class_says, extended = self._as_class_says, self._extended
+
+        def get(self: Any, item: str) -> Any:
+            if item in as_class_says:
+                return attribute(self, item)
+            compiler = attribute(self, "__dict__").get("_query_compiler")
+            if type(compiler) is not SmallQueryCompiler or item in extended or not compiler.has_cells():
+                return modin_way(self, item)
+            return attribute(self, item)
+
+        return get
 
 
 def _direct(ours: Any, theirs: type, name: str) -> Callable[..., Any]:
-    method, modin_way, extended = getattr(theirs, name), getattr(ours, name), ours._extensions["Pandas"]
+    method, modin_way = getattr(theirs, name), getattr(ours, name)
     is_series, is_item = theirs is pandas.Series, name == "__getitem__"
 
     @functools.wraps(modin_way)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        own = attribute(self, "__dict__")
-        compiler = own.get("_query_compiler")
-        if type(compiler) is not SmallQueryCompiler:
-            return modin_way(self, *args, **kwargs)
-        given = plain_arguments(args, kwargs) if args or kwargs else NO_ARGUMENTS
-        if given is None or own.get("_pinned") or name in extended or kwargs.get("inplace"):
-            return left_to_modin(self, args, kwargs)
+        compiler = attribute(self, "_query_compiler")
+        if type(compiler) is not SmallQueryCompiler or attribute(self, "_pinned"):
+            return by_modin(self, args, kwargs)
         source = compiler.as_series() if is_series else compiler.as_frame()
         try:
-            made = method(source, *given[0], **given[1])
+            if args or kwargs:
+                given = plain_arguments(args, kwargs)
+                if given is None or kwargs.get("inplace"):
+                    return by_modin(self, args, kwargs)
+                made = method(source, *given[0], **given[1])
+            else:
+                made = method(source)
         except (TypeError, ValueError):
             # Modin's own code calls these methods too, some with arguments that pandas does not know.
-            return left_to_modin(self, args, kwargs)
+            return by_modin(self, args, kwargs)
         if made is NotImplemented or made is source:
-            return left_to_modin(self, args, kwargs)
+            return by_modin(self, args, kwargs)
         if is_item and not is_series and type(made) is pandas.Series:
             return direct_columns.column_of(self, made)
         return wrapped(made)
 
-    def left_to_modin(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def by_modin(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As Modin looks methods up: those of a frame without cells are pandas'."""
-        if name.startswith("__") or name in extended or attribute(self, "_query_compiler").has_cells():
+        if name.startswith("__") or not _is_known_empty(self):
             return modin_way(self, *args, **kwargs)
         return self._default_to_pandas(name, *args, **kwargs)
 
     return call
 
 
+def _is_known_empty(data: Any) -> bool:
+    return not data._query_compiler.lazy_shape and data.empty
+
+
 def _length(modin_way: Callable[[Any], int]) -> Callable[[Any], int]:
     def length(self: Any) -> int:
-        compiler = attribute(self, "__dict__").get("_query_compiler")
+        compiler = attribute(self, "_query_compiler")
         return compiler.row_count() if type(compiler) is SmallQueryCompiler else modin_way(self)
 
     return length
@@ -110,36 +160,6 @@ def _read_direct(name: str, modin_way: property, is_series: bool) -> property:
         return getattr(compiler.as_series() if is_series else compiler.as_frame(), name)
 
     return property(get, modin_way.fset, modin_way.fdel, modin_way.__doc__)
-
-
-def _looked_up(ours: Any, modin_way: Callable[[Any, str], Any], names: list[str]) -> Callable[[Any, str], Any]:
-    """An attribute of a small frame that has cells is what its class says, unless an extension that is no function has
-    its name: Modin looks for those, and whether the frame is empty, at each access of each attribute. For some names
-    it looks for neither, but finds that out through several calls, and one operation asks for hundreds of them. The
-    `names` that are called directly do with frames without cells what Modin does."""
-    never_looked_for = frozenset(EXTENSION_NO_LOOKUP & _DEFAULT_BEHAVIOUR) | {"__class__"}
-    for_pandas = [owner._extensions["Pandas"] for owner in (ours, BasePandasDataset)]
-    for_all = [owner._extensions[None] for owner in (ours, BasePandasDataset)]
-    direct = {name: for_all[0].get(name) for name in names}
-
-    def get(self: Any, item: str) -> Any:
-        if item in never_looked_for:
-            return attribute(self, item)
-        compiler = attribute(self, "__dict__").get("_query_compiler")
-        if type(compiler) is not SmallQueryCompiler:
-            return modin_way(self, item)
-        is_extended = for_pandas[0] or for_pandas[1]
-        if not is_extended and item in direct and for_all[0].get(item) is direct[item]:
-            return attribute(self, item)
-        if not compiler.has_cells() or _has_value(item, for_pandas + for_all):
-            return modin_way(self, item)
-        return attribute(self, item)
-
-    return get
-
-
-def _has_value(name: str, tables: list[dict[str, Any]]) -> bool:
-    return any(name in table and not callable(table[name]) for table in tables)
 
 
 def _applied(modin_way: Callable[..., Any]) -> Callable[..., Any]:

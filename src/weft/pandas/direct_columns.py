@@ -8,26 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import modin.pandas
 import pandas
+from modin.pandas import Series
 
-from weft.pandas.direct_values import SmallQueryCompiler, around, attribute
-from weft.pandas.small import compiler_around
-
-
-def register() -> None:
-    ours = modin.pandas.DataFrame
-    for name in ("__getitem__", "__getattr__"):
-        setattr(ours, name, _kept_first(getattr(ours, name), ours._extensions["Pandas"]))
+from weft.pandas.direct_values import SmallQueryCompiler, attribute, new
 
 
-def _kept_first(way: Callable[[Any, Any], Any], extended: dict[str, Any]) -> Callable[[Any, Any], Any]:
+def by_label(way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`__getitem__` or `__getattr__` of a frame that gives a column of this name, and goes the way it went if there is
+    none, or several."""
+
     def get(self: Any, key: Any) -> Any:
         own = attribute(self, "__dict__")
         compiler = own.get("_query_compiler")
-        if type(key) is str and type(compiler) is SmallQueryCompiler and not extended and not own.get("_pinned"):
-            column = compiler.as_frame()._item_cache.get(key)
-            if column is not None:
+        if type(key) is str and type(compiler) is SmallQueryCompiler and not own.get("_pinned"):
+            frame = compiler.as_frame()
+            column = frame._item_cache.get(key)
+            if column is None and key in frame.columns:
+                column = frame[key]
+            if type(column) is pandas.Series:
                 return column_of(self, column)
         return way(self, key)
 
@@ -37,8 +36,12 @@ def _kept_first(way: Callable[[Any, Any], Any], extended: dict[str, Any]) -> Cal
 
 def column_of(frame: Any, column: pandas.Series[Any]) -> Any:
     """Modin's series of a column. Modin writes what is assigned to a part of it into the frame that it is of."""
-    result = around(compiler_around(column), modin.pandas.Series)
+    compiler, result = new(SmallQueryCompiler), new(Series)
+    compiler._series = column
+    compiler._shape_hint = "column"
     own = attribute(result, "__dict__")
+    own["_siblings"] = []
+    own["_query_compiler"] = compiler
     own["_parent"] = frame
     own["_parent_axis"] = 1
     return result

@@ -75,15 +75,15 @@ class SmallGroups:
         return repr(self._modin_way())
 
 
-def register(ours: Any) -> None:
-    modin_way, extended = ours.groupby, ours._extensions["Pandas"]
-    is_series = ours is modin.pandas.Series
+def grouped_by_pandas(ours: Any) -> Callable[..., Any]:
+    """`groupby` of one of Modin's classes."""
+    modin_way, is_series = ours.groupby, ours is modin.pandas.Series
 
     @functools.wraps(modin_way)
     def groupby(self: Any, *args: Any, **kwargs: Any) -> Any:
         compiler = attribute(self, "_query_compiler")
         is_small = type(compiler) is SmallQueryCompiler and not attribute(self, "_pinned")
-        given = plain_arguments(args, kwargs) if is_small and "groupby" not in extended else None
+        given = plain_arguments(args, kwargs) if is_small else None
         if given is None:
             return modin_way(self, *args, **kwargs)
         source = compiler.as_series() if is_series else compiler.as_frame()
@@ -96,4 +96,4 @@ def register(ours: Any) -> None:
 
         return SmallGroups(groups, make)
 
-    ours.groupby = groupby
+    return groupby

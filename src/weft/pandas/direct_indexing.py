@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import modin.pandas
-
 from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, attribute, plain, wrapped
 
 NAMES = ("loc", "iloc", "at", "iat")
 
 
 class SmallIndexer:
-    """What a frame's `loc` and the like give; anything but reading by plain keys is left to Modin's own."""
+    """What a frame's `loc` and the like give; anything but reading by plain keys is left to Modin's own. One subclass
+    for each of them, so that an indexer is quick to make."""
 
-    __slots__ = ("_data", "_is_series", "_name", "_way")
+    __slots__ = ("_data",)
+    _name: str
+    _is_series: bool
+    _modins: Any
 
-    def __init__(self, data: Any, is_series: bool, name: str, way: property) -> None:
+    def __init__(self, data: Any) -> None:
         self._data = data
-        self._is_series = is_series
-        self._name = name
-        self._way = way
 
     def _modin_way(self) -> Any:
-        return self._way.__get__(self._data)
+        return self._modins(self._data)
 
     def __getitem__(self, key: Any) -> Any:
         given = plain(key)
@@ -46,15 +45,13 @@ class SmallIndexer:
         return getattr(self._modin_way(), name)
 
 
-def register(ours: Any) -> None:
-    for name in NAMES:
-        setattr(ours, name, _property(ours is modin.pandas.Series, name, getattr(ours, name)))
+def read_by_pandas(name: str, modin_way: property, is_series: bool) -> property:
+    class Indexer(SmallIndexer):
+        __slots__ = ()
+        _name, _is_series, _modins = name, is_series, staticmethod(modin_way.__get__)
 
-
-def _property(is_series: bool, name: str, way: property) -> property:
     def get(self: Any) -> Any:
-        own = attribute(self, "__dict__")
-        is_small = type(own.get("_query_compiler")) is SmallQueryCompiler and not own.get("_pinned")
-        return SmallIndexer(self, is_series, name, way) if is_small else way.__get__(self)
+        is_small = type(attribute(self, "_query_compiler")) is SmallQueryCompiler and not attribute(self, "_pinned")
+        return Indexer(self) if is_small else modin_way.__get__(self)
 
-    return property(get, doc=way.__doc__)
+    return property(get, doc=modin_way.__doc__)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import modin.pandas
 import numpy as np
 import pandas
+from modin.pandas import DataFrame, Series
 from pandas._libs.lib import no_default
 
-from weft.pandas.small import SmallQueryCompiler, compiler_around, moved_when_grown
+from weft.pandas.small import Limit, SmallQueryCompiler, on_weft
 
 __all__ = [
     "MODIN_WAY",
-    "NO_ARGUMENTS",
     "SmallQueryCompiler",
     "around",
     "attribute",
+    "new",
     "plain",
     "plain_arguments",
     "wrapped",
@@ -25,14 +25,17 @@ __all__ = [
 attribute = object.__getattribute__
 """Of a frame or series, as Python looks it up. Modin's classes look for extensions first, at every access."""
 
+new = object.__new__
+"""Of a frame, series or compiler, without what its constructor does with arguments."""
+
 _PLAIN = frozenset(
     {int, float, complex, bool, str, bytes, slice, type, type(None), type(no_default), type(pandas.NaT)}
     | {type(pandas.NA), type(Ellipsis), np.ndarray, np.float64, np.float32, np.int64, np.int32, np.bool_, np.datetime64}
     | {pandas.Timestamp, pandas.Timedelta, pandas.RangeIndex, pandas.Index, pandas.DatetimeIndex, pandas.MultiIndex}
+    | {pandas.DataFrame, pandas.Series}
     | {type(np.dtype(kind)) for kind in ("f8", "f4", "i8", "i4", "u1", "?", "O", "M8[ns]", "m8[ns]")}
 )
 _UNKNOWN = object()
-NO_ARGUMENTS: tuple[Any, dict[str, Any]] = ((), {})
 MODIN_WAY = id(_UNKNOWN)
 """Of what `plain` gives for an argument that pandas can not be given. By identity: arguments may compare as arrays."""
 
@@ -42,13 +45,16 @@ def plain(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if kind is modin.pandas.DataFrame or kind is modin.pandas.Series:
+    if kind is Series or kind is DataFrame:
         compiler = attribute(value, "_query_compiler")
         if type(compiler) is not SmallQueryCompiler or attribute(value, "_pinned"):
             return _UNKNOWN
-        return compiler.as_series() if kind is modin.pandas.Series else compiler.as_frame()
+        return compiler.as_series() if kind is Series else compiler.as_frame()
     if kind is list or kind is tuple:
-        if _PLAIN.issuperset(map(type, value)):
+        for entry in value:
+            if type(entry) not in _PLAIN:
+                break
+        else:
             return value
         made = [plain(entry) for entry in value]
         return _UNKNOWN if MODIN_WAY in map(id, made) else kind(made)
@@ -60,26 +66,52 @@ def plain(value: Any) -> Any:
 
 def plain_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """What pandas is given for the arguments of a call; None where it can not be given one of them."""
-    if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, keywords.values())):
-        return args, keywords
-    given, named = [plain(value) for value in args], {name: plain(value) for name, value in keywords.items()}
-    return None if MODIN_WAY in map(id, (*given, *named.values())) else (given, named)
+    given: Any = args
+    for place, value in enumerate(args):
+        if type(value) not in _PLAIN:
+            found = plain(value)
+            if found is _UNKNOWN:
+                return None
+            if given is args:
+                given = list(args)
+            given[place] = found
+    named = keywords
+    for name, value in keywords.items():
+        if type(value) not in _PLAIN:
+            found = plain(value)
+            if found is _UNKNOWN:
+                return None
+            if named is keywords:
+                named = dict(keywords)
+            named[name] = found
+    return given, named
 
 
 def wrapped(made: Any) -> Any:
-    """A frame or series of Modin around one of pandas, on Weft where it has grown; anything else as it is."""
+    """A frame or series of Modin around one of pandas, on Weft where it has grown; anything else as it is. In one
+    piece: after an operation of pandas each further function is one that the processor's caches do not hold."""
     kind = type(made)
-    if kind is not pandas.DataFrame and kind is not pandas.Series:
+    if kind is pandas.DataFrame:
+        compiler, result = new(SmallQueryCompiler), new(DataFrame)
+        compiler._frame = made
+    elif kind is pandas.Series:
+        compiler, result = new(SmallQueryCompiler), new(Series)
+        compiler._series = made
+        compiler._shape_hint = "column"
+    else:
         return made
-    object.__setattr__(made, "_is_copy", None)
-    ours = modin.pandas.DataFrame if kind is pandas.DataFrame else modin.pandas.Series
-    compiler = moved_when_grown(compiler_around(made))
-    return around(compiler, ours) if type(compiler) is SmallQueryCompiler else ours(query_compiler=compiler)
+    if made._is_copy is not None:
+        object.__setattr__(made, "_is_copy", None)
+    own = attribute(result, "__dict__")
+    own["_siblings"] = []
+    own["_query_compiler"] = compiler
+    limit = Limit.rows
+    return result if limit is None or len(made.index) <= limit else type(result)(query_compiler=on_weft(compiler))
 
 
 def around(compiler: SmallQueryCompiler, ours: type) -> Any:
     """What the constructor makes of a query compiler, without its casting of arguments."""
-    result: Any = object.__new__(ours)
+    result: Any = new(ours)
     own = attribute(result, "__dict__")
     own["_siblings"] = []
     own["_query_compiler"] = compiler

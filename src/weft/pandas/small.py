@@ -31,7 +31,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _MAY_GROW = "concat merge join explode reindex melt stack unstack repeat".split()
 
 
-class _Limit:
+class Limit:
     """Rows up to which a frame is small; None: no frame is, all go to Weft."""
 
     rows: int | None = None
@@ -47,7 +47,7 @@ def set_small_rows(rows: int | None) -> None:
     """
     if rows is not None and rows < 0:
         raise ValueError(f"rows must not be negative, but got {rows}")
-    _Limit.rows = rows
+    Limit.rows = rows
 
 
 def set_default_limit() -> None:
@@ -56,16 +56,16 @@ def set_default_limit() -> None:
 
 
 def is_small(rows: int) -> bool:
-    return _Limit.rows is not None and rows <= _Limit.rows
+    return Limit.rows is not None and rows <= Limit.rows
 
 
 def is_small_file(path: Any, work: int = 1) -> bool:
     """By its size, where it is a plain file of this machine; what is not one is read on Weft. `work`: how many rows of
     CSV cost as much as one of its rows."""
-    if _Limit.rows is None or not isinstance(path, str | os.PathLike):
+    if Limit.rows is None or not isinstance(path, str | os.PathLike):
         return False
     try:
-        return os.path.getsize(path) * work <= _Limit.rows * BYTES_PER_ROW
+        return os.path.getsize(path) * work <= Limit.rows * BYTES_PER_ROW
     except (OSError, ValueError):
         return False
 
@@ -128,25 +128,13 @@ class SmallQueryCompiler(NativeQueryCompiler):
 
     @_unlogged
     def is_large_for_python(self) -> bool:
-        return _Limit.rows is not None and not is_small(self.row_count() * PYTHON_SHARE)
+        return Limit.rows is not None and not is_small(self.row_count() * PYTHON_SHARE)
 
     def move_to_cost(
         self, other_qc_type: type, api_cls_name: str | None, operation: str, arguments: Mapping[str, Any]
     ) -> int:
         """Where a small frame meets one of Weft, the small one moves."""
         return int(QCCoercionCost.COST_ZERO if isinstance(self, other_qc_type) else QCCoercionCost.COST_LOW)
-
-
-def compiler_around(data: pandas.DataFrame | pandas.Series[Any]) -> SmallQueryCompiler:
-    """Of data that nobody else changes: without the copy that the constructor makes. No method, which Modin would log:
-    that takes longer than the rest of it."""
-    compiler: SmallQueryCompiler = object.__new__(SmallQueryCompiler)
-    if type(data) is pandas.Series:
-        compiler._series = data
-        compiler._shape_hint = "column"
-    else:
-        compiler._frame = data
-    return compiler
 
 
 def on_weft(compiler: NativeQueryCompiler) -> Any:
@@ -157,7 +145,7 @@ def on_weft(compiler: NativeQueryCompiler) -> Any:
 
 def moved_when_grown(compiler: SmallQueryCompiler) -> Any:
     """It, or one on Weft where it has too many rows by now."""
-    limit = _Limit.rows
+    limit = Limit.rows
     return compiler if limit is None or compiler.row_count() <= limit else on_weft(compiler)
 
 
