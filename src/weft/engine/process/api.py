@@ -6,7 +6,7 @@ The usual case adds one Python call to the native one; what is wrong is explaine
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from weft import _native
@@ -70,15 +70,31 @@ def _get_slowly(object_refs: Any, timeout: float | None, error: Exception) -> An
         return _native_get(refs, -1.0 if timeout is None else _timeout(timeout))
     if isinstance(object_refs, list):
         wrong = next(entry for entry in object_refs if not isinstance(entry, ObjectRef))
-        hint = " A list of lists: get each of them." if isinstance(wrong, list) else ""
         raise ValueError(
             f"Invalid type of object refs, {type(wrong)}, is given in the list. All elements must be refs, "
-            f"but got {wrong!r}.{hint}"
+            f"but got {wrong!r}.{_instead(wrong)}"
         ) from None
     raise ValueError(
         f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef or "
-        f"a list of ObjectRefs, but got {object_refs!r}."
+        f"a list of ObjectRefs, but got {object_refs!r}.{_instead(object_refs)}"
     ) from None
+
+
+def _instead(value: Any) -> str:
+    """What to write where this was given to get()."""
+    if isinstance(value, ActorHandle):
+        return " The methods of an actor give refs: handle.method.remote(...)."
+    if hasattr(value, "remote") or isinstance(value, _native.RemoteCall | _native.ActorCall):
+        return " It was not called: f.remote(...) gives a ref."
+    if isinstance(value, list):
+        return " A list of lists: get each of them."
+    if isinstance(value, tuple) and [type(part) for part in value] == [list, list]:
+        return " wait() gives two lists: ready, others = wait(refs)."
+    if isinstance(value, Mapping):
+        return " Get the values of the dictionary, as a list."
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return " Make a list of it: get(list(refs))."
+    return ""
 
 
 def _was_shut_down(error: Exception) -> bool:
