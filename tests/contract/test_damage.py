@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from weft.engine.control import journal
 from weft.engine.control.embedded import EmbeddedStorage
-from weft.engine.control.storage import StorageDamaged, StorageRefused
+from weft.engine.control.storage import LARGEST_ANSWER, StorageDamaged, StorageRefused, check_answer
 from weft.engine.state.chain_messages import Entry
 
 
@@ -104,6 +104,40 @@ def test_a_snapshot_replaces_the_log_and_both_are_read_again(tmp_path: Path) -> 
     again = EmbeddedStorage(tmp_path)
     assert again.applied == 199 and len(again.scan("kv", b"")) == 199
     again.close()
+
+
+def test_a_disk_that_does_not_keep_what_it_took_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    storage = EmbeddedStorage(tmp_path)
+    storage.apply([entry(1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", fails)
+        with pytest.raises(StorageDamaged, match="log-1 can not be made durable: Input/output error"):
+            storage.tick()
+    storage.close()
+
+
+def test_damaged_rows_on_disk_are_not_read(tmp_path: Path) -> None:
+    storage = EmbeddedStorage(tmp_path)
+    storage.apply([Entry(seq, [("events", b"%d" % seq, b"x" * 3000)]) for seq in range(1, 30)])
+    storage.compact()
+    storage.close()
+    path = tmp_path / "disk_rows.sqlite"
+    path.write_bytes(path.read_bytes()[:8192] + b"?" * (path.stat().st_size - 8192))
+    storage = EmbeddedStorage(tmp_path)
+    try:
+        with pytest.raises(StorageDamaged, match=r"disk_rows\.sqlite is damaged: database disk image is malformed"):
+            storage.scan("events", b"")
+    finally:
+        storage.close()
+
+
+def test_rows_that_fit_in_no_answer_are_refused_with_what_to_do() -> None:
+    check_answer(LARGEST_ANSWER)
+    with pytest.raises(ValueError, match="do not fit in one answer, of at most 251,658,240: ask for fewer keys"):
+        check_answer(LARGEST_ANSWER + 1)
 
 
 class Disk:

@@ -154,6 +154,43 @@ def test_a_server_with_a_folder_comes_back_with_its_rows(tmp_path: Path) -> None
         store.close()
 
 
+@pytest.mark.parametrize("file", ["council", "shard-0/log-1"])
+def test_a_server_whose_folder_is_damaged_says_so_in_a_sentence(tmp_path: Path, file: str) -> None:
+    store = Store(0, shards=1)
+    try:
+        name = store.add_server(str(tmp_path))
+        store.client().write([Put("kv", b"%d" % index, b"v") for index in range(5)] + [Put("events", b"e", b"v")])
+        store.kill(name)
+        damaged = bytearray((tmp_path / file).read_bytes())
+        damaged[12] ^= 1
+        (tmp_path / file).write_bytes(damaged)
+        with pytest.raises(RuntimeError, match="did not come up: exit status 1"):
+            store.add_server(str(tmp_path))
+        said = store.log_text()
+        assert f"{tmp_path / file} is damaged" in said and "join again" in said and "Traceback" not in said
+    finally:
+        store.close()
+
+
+def test_a_server_that_can_not_keep_its_votes_gives_none_and_comes_back_with_its_rows(tmp_path: Path) -> None:
+    store = Store(0, shards=1)
+    try:
+        name = store.add_server(str(tmp_path))
+        store.client().write([Put("kv", b"k", b"v")])
+        (tmp_path / "council.part").mkdir()  # as a full disk does, it keeps the file from being written
+        store.add_server()
+        assert store.servers[name].process.wait(30) == 1
+        said = store.log_text()
+        assert "its part in the council can not be kept" in said and "Traceback" not in said
+        for gone in list(store.servers):
+            store.kill(gone)
+        (tmp_path / "council.part").rmdir()
+        assert store.add_server(str(tmp_path)) == name
+        assert store.client().read([("kv", b"k")]) == [b"v"]
+    finally:
+        store.close()
+
+
 def test_a_store_without_a_majority_answers_with_an_error_and_not_with_old_rows(store: Store) -> None:
     client = store.client(give_up_s=1.0)
     chain = store.wait_whole(client, 3).chains[0]
@@ -174,6 +211,8 @@ def test_what_makes_no_sense_is_refused_with_a_reason(store: Store) -> None:
         client.write([Put("nonsense", b"k", b"")])
     with pytest.raises(ControlStoreError, match="a batch with a condition must lie in one shard"):
         client.write([Put("kv", b"k%d" % index, b"", if_absent=True) for index in range(20)])
+    with pytest.raises(ValueError, match="a batch of 150,994,947 bytes is too large: at most 134,217,728"):
+        client.write([Put("kv", b"k", bytes(48 << 20))] * 3)
     wrong = store.client(token=b"another", give_up_s=0.5)
     with pytest.raises(ControlStoreError, match="no server of it was reached"):
         wrong.read([("kv", b"k")])

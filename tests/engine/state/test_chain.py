@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 import pytest
 from chain_network import Faults, Network
 from chain_worlds import bad_world, worst_world
@@ -12,6 +13,8 @@ from histories import Operation, is_linearizable
 from weft.engine.control.config import MOST_SHARDS
 from weft.engine.state import chain_events as ev
 from weft.engine.state.chain import NOTHING, PLANTED_BUGS, Replica
+from weft.engine.state.chain_client import StoreClient, WriteAsked
+from weft.engine.state.chain_council import Council
 from weft.engine.state.chain_layout import (
     Chain,
     Configuration,
@@ -22,7 +25,18 @@ from weft.engine.state.chain_layout import (
     next_configuration,
     shard_of,
 )
-from weft.engine.state.chain_messages import AnyMessage, RowsPiece, TooFarBehind
+from weft.engine.state.chain_messages import (
+    AnyMessage,
+    Decided,
+    Entry,
+    Forward,
+    Position,
+    Promise,
+    RowsPiece,
+    TooFarBehind,
+    WriteRequest,
+)
+from weft.engine.state.chain_rows import Put
 from weft.engine.state.chain_server import LEAP
 
 SEEDS = int(os.environ.get("WEFT_CHAIN_SEEDS", "12"))
@@ -135,6 +149,54 @@ def test_a_piece_that_was_asked_for_before_the_copying_began_anew_is_not_taken()
     assert comes(RowsPiece(0, 2, middle, None, 80, [("kv", b"n", b"old")])) == []
     rows = [("kv", b"n", b"new")]
     assert comes(RowsPiece(0, 2, middle, None, 82, rows)) == [ev.LoadRows(0, rows, False, 81)]
+
+
+@pytest.mark.parametrize(("megabytes", "most"), [(0, 8), (64, 1)])
+def test_an_entry_that_may_only_be_slow_is_sent_again_ever_more_seldom(megabytes: int, most: int) -> None:
+    """At each tick it once went out again: 64 MB, fifty times a second, and the first never arrived."""
+    replica = Replica(0, Place("a", 1), 0)
+    replica.adopt(Chain(2, (Place("a", 1), Place("b", 1))))
+    replica.handle(ev.Received("b", Position(0, 2, Place("b", 1), 0, True), 0.0))
+    replica.handle(ev.Received("c", WriteRequest(0, "c", 1, []), 0.0))
+    replica.handle(ev.WriteDecided(0, Entry(1, [("kv", b"k", bytes(megabytes << 20))]), [True]))
+    first = sent_forwards(replica.handle(ev.RoundEnded()))
+    again = [sent_forwards(replica.handle(ev.Ticked(tick * 0.02))) for tick in range(100)]
+    assert first == [1] and 1 <= sum(map(len, again)) <= most
+
+
+def sent_forwards(instructions: list[ev.Instruction]) -> list[int]:
+    """How many entries each has."""
+    messages = [one.message for one in instructions if isinstance(one, ev.Send)]
+    return [len(message.entries) for message in messages if isinstance(message, Forward)]
+
+
+@pytest.mark.parametrize(("megabytes", "times"), [(0, 4), (64, 3)])
+def test_a_request_that_may_only_be_slow_is_sent_again_ever_more_seldom(megabytes: int, times: int) -> None:
+    client = StoreClient("c", retry_s=1.0)
+    client.handle(ev.PeerConnected("s", 0.0))
+    client.handle(ev.Received("s", Decided(first_configuration("s", "", 1)), 0.0))
+    out = client.handle(WriteAsked(1, [Put("kv", b"k", bytes(megabytes << 20))], 0.0, 60.0))
+    out += client.handle(ev.RoundEnded())
+    for now in range(1, 15):
+        out += client.handle(ev.Ticked(float(now)))
+    assert sum(isinstance(one, ev.Send) and isinstance(one.message, WriteRequest) for one in out) == times
+
+
+@pytest.mark.parametrize(("promised", "is_bound"), [("abc", True), ("abcd", False), ("abcde", False)])
+def test_a_vote_binds_only_while_what_it_was_for_may_have_been_chosen(promised: str, is_bound: bool) -> None:
+    """A vote that lay for long may be for a configuration that counts on the dead."""
+    now = Configuration(7, tuple("abcde"), dict.fromkeys("abcde", ""), ())
+    old, new = (msgspec.structs.replace(now, number=8, servers={"a": address}) for address in ("old", "new"))
+    council = Council("a")
+    council.learn(now, 0.0)
+    council.propose(lambda heard, answered: (new, []), "abcde")
+    accepts: list[ev.Instruction] = []
+    for name in promised:
+        vote = ((0, "z"), old) if name == "b" else (None, None)
+        accepts += council.promise_came(name, Promise(8, (1, "a"), *vote))
+    assert bool(accepts) != is_bound, "while it may be bound it waits for whoever may still answer"
+    accepts = accepts or council.settle()
+    assert {one.message.value == old for one in accepts if isinstance(one, ev.Send)} == {is_bound}
 
 
 @pytest.mark.parametrize("bug", sorted(PLANTED_BUGS))

@@ -19,7 +19,7 @@ import msgspec
 
 from weft.engine.control.launch import LARGEST, RESIGN, ServerUp
 from weft.engine.control.server import ServerConfig, ServerShell
-from weft.engine.control.storage import StorageDamaged
+from weft.engine.control.storage import StorageDamaged, StorageRefused
 from weft.engine.node.loop import Loop
 
 _PR_SET_PDEATHSIG = 1
@@ -36,18 +36,21 @@ def main() -> None:
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
         file.write("weft-control")
     loop = Loop()
-    shell = ServerShell(loop, config, token)
+    try:
+        _serve(loop, ServerShell(loop, config, token), launcher)
+    except (StorageDamaged, StorageRefused) as error:  # its node starts another one, which copies the rows
+        sys.exit(f"weft: a server of the control store ends: {error}")
+    loop.close()
+
+
+def _serve(loop: Loop, shell: ServerShell, launcher: socket.socket) -> None:
     loop.on_signal(signal.SIGTERM, loop.stop)
     loop.watch(launcher.fileno(), lambda: shell.resign() if launcher.recv(LARGEST) == RESIGN else loop.stop())
     with contextlib.suppress(BrokenPipeError):  # who started it has ended meanwhile, and so does the loop
         launcher.send(msgspec.json.encode(ServerUp(shell.name, shell.address, os.getpid())))
     gc.freeze()
-    try:
-        loop.run()
-    except StorageDamaged as error:  # its node starts another one, which copies the rows from the others
-        sys.exit(f"weft: a server of the control store ends: {error}")
+    loop.run()
     shell.close()
-    loop.close()
 
 
 if __name__ == "__main__":

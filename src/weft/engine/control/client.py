@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.engine.control.link import StoreLink, dial, tls_to
-from weft.engine.control.storage import check_key, check_write
+from weft.engine.control.storage import check_batch, check_key
 from weft.engine.control.tables import FUNCTIONS
 from weft.engine.node.loop import Loop, Timer
 from weft.engine.state import chain_client as cc
@@ -72,8 +72,7 @@ class ControlClient:
 
     def write(self, batch: Sequence[Write], done: Done) -> None:
         """True, or False when a row that must be absent is there. ValueError for what no storage takes."""
-        for one in batch:
-            check_write(one)
+        check_batch(batch)
         now = time.monotonic()
         self._ask(cc.WriteAsked(next(self._tickets), batch, now, now + self._give_up_s), done)
 

@@ -5,10 +5,11 @@ Without a path the file has no name and goes with the process. SQLite is importe
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.engine.control.storage import StorageDamaged, StorageRefused
 from weft.engine.state.chain_rows import Change, Key, Row
@@ -29,18 +30,12 @@ class DiskRows:
             self._open()
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        if self._database is None:
-            return None
-        row = self._database.execute("SELECT value FROM rows WHERE tab = ? AND key = ?", (table, key)).fetchone()
-        return None if row is None else row[0]
+        rows = self._select("SELECT value FROM rows WHERE tab = ? AND key = ?", (table, key))
+        return rows[0][0] if rows else None
 
     def scan(self, table: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        if self._database is None:
-            return []
-        rows = self._database.execute(
-            "SELECT key, value FROM rows WHERE tab = ? AND key >= ? ORDER BY key", (table, prefix)
-        )
-        return list(itertools.takewhile(lambda row: row[0].startswith(prefix), rows))
+        query = "SELECT key, value FROM rows WHERE tab = ? AND key >= ? ORDER BY key"
+        return self._select(query, (table, prefix), lambda row: row[0].startswith(prefix))
 
     def apply(self, changes: Iterable[Change]) -> None:
         """All or, with StorageRefused, none."""
@@ -56,62 +51,76 @@ class DiskRows:
             if not puts:
                 return
             self._open()
-        assert self._database is not None
-        import sqlite3
-
-        try:
-            with self._database:
-                self._database.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", puts)
-                self._database.executemany("DELETE FROM rows WHERE tab = ? AND key = ?", deletes)
-        except sqlite3.OperationalError as error:
-            raise StorageRefused(f"{self._path or 'the file for finished rows'} can not be written: {error}") from error
+        with self._checked("written") as database, database:
+            database.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", puts)
+            database.executemany("DELETE FROM rows WHERE tab = ? AND key = ?", deletes)
 
     def after(self, key: Key | None, most: int) -> list[Row]:
         """Rows in the order of table and key."""
-        if self._database is None:
-            return []
         query = "SELECT tab, key, value FROM rows WHERE (tab, key) > (?, ?) ORDER BY tab, key LIMIT ?"
-        return self._database.execute(query, (*(key or ("", b"")), most)).fetchall()
+        return self._select(query, (*(key or ("", b"")), most))
 
     def counts(self) -> dict[str, int]:
-        if self._database is None:
-            return {}
-        return dict(self._database.execute("SELECT tab, count(*) FROM rows GROUP BY tab"))
+        return dict(self._select("SELECT tab, count(*) FROM rows GROUP BY tab"))
 
     def sync(self) -> None:
         """What was applied is durable in the file itself after this."""
         if self._database is not None and self._path is not None:
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            with self._checked("written") as database:
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def clear(self) -> None:
         if self._database is not None:
-            with self._database:
-                self._database.execute("DELETE FROM rows")
+            with self._checked("written") as database, database:
+                database.execute("DELETE FROM rows")
 
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
             self._database = None
 
+    def _select(
+        self, query: str, values: Sequence[object] = (), while_true: Callable[[Any], bool] = lambda row: True
+    ) -> list[Any]:
+        if self._database is None:
+            return []
+        with self._checked("read") as database:
+            return list(itertools.takewhile(while_true, database.execute(query, values)))
+
+    @contextlib.contextmanager
+    def _checked(self, what: str) -> Iterator[sqlite3.Connection]:
+        """Its errors are the storage's: a full disk is one that passes, a damaged file is not."""
+        import sqlite3
+
+        assert self._database is not None
+        try:
+            yield self._database
+        except sqlite3.OperationalError as error:
+            raise StorageRefused(f"{self._path or 'the file for finished rows'} can not be {what}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise StorageDamaged(
+                f"{self._path} is damaged: {error}. Remove the folder to let this server join again."
+            ) from error
+
     def _open(self) -> None:
         import sqlite3
 
         try:
             self._database = sqlite3.connect("" if self._path is None else self._path)
-            self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-            self._database.execute(f"PRAGMA journal_mode = {'MEMORY' if self._path is None else 'WAL'}")
-            self._database.execute(f"PRAGMA synchronous = {'OFF' if self._path is None else 'FULL'}")
-            self._database.execute(
-                "CREATE TABLE IF NOT EXISTS rows (tab TEXT, key BLOB, value BLOB, PRIMARY KEY (tab, key)) WITHOUT ROWID"
-            )
         except sqlite3.OperationalError as error:
-            self.close()
             raise StorageRefused(f"{self._path} can not be opened: {error}") from error
-        except sqlite3.DatabaseError as error:
+        try:
+            with self._checked("opened") as database:
+                database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+                database.execute(f"PRAGMA journal_mode = {'MEMORY' if self._path is None else 'WAL'}")
+                database.execute(f"PRAGMA synchronous = {'OFF' if self._path is None else 'FULL'}")
+                database.execute(
+                    "CREATE TABLE IF NOT EXISTS rows"
+                    " (tab TEXT, key BLOB, value BLOB, PRIMARY KEY (tab, key)) WITHOUT ROWID"
+                )
+        except (StorageRefused, StorageDamaged):
             self.close()
-            raise StorageDamaged(
-                f"{self._path} is damaged: {error}. Remove the folder to let this server join again."
-            ) from error
+            raise
 
 
 def on_disk(changes: Sequence[Change], tables: frozenset[str]) -> list[Change]:

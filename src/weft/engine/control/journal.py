@@ -39,6 +39,14 @@ def pack(payload: bytes) -> bytes:
     return head + struct.pack("<I", zlib.crc32(head)) + payload
 
 
+def unpack(record: bytes) -> bytes:
+    """The payload of one that is a file of its own. ValueError when it is not what was packed."""
+    payload = record[_HEADER.size :]
+    if pack(payload) != record:
+        raise ValueError(f"its {len(record)} bytes are not what was written")
+    return payload
+
+
 def records(path: Path, magic: bytes) -> Iterator[tuple[int, bytes | None]]:
     """(offset after it, payload) of each; at last (offset, None) if what follows there was never whole.
 
@@ -52,11 +60,14 @@ def records(path: Path, magic: bytes) -> Iterator[tuple[int, bytes | None]]:
     at = len(magic)
     while at < len(data):
         rest = len(data) - at
-        if rest < _HEADER.size or not data[at:].strip(b"\0"):
+        if rest < _HEADER.size:
             yield at, None
             return
         size, payload_crc, header_crc = _HEADER.unpack_from(data, at)
         if zlib.crc32(data[at : at + 8]) != header_crc:
+            if not data[at:].strip(b"\0"):  # its length reached the disk, and nothing else
+                yield at, None
+                return
             raise _damaged(path, at, "a record's header is not what was written")
         if rest < _HEADER.size + size:
             yield at, None
@@ -85,7 +96,10 @@ class Log:
         """Opens it, new or at its end."""
         self.path = path
         self._write = write
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageRefused(f"{path} can not be opened: {error.strerror or error}") from error
         self.size = os.fstat(self._fd).st_size
         self._is_synced = True
         try:
@@ -112,12 +126,21 @@ class Log:
 
     def cut_back(self, size: int) -> None:
         """Forget what was appended after that."""
-        os.ftruncate(self._fd, size)
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise StorageDamaged(
+                f"{self.path} can not be cut back to {size} bytes: {error.strerror or error}"
+            ) from error
         self.size = size
 
     def sync(self) -> None:
+        """StorageDamaged when the disk does not take it: nobody can say then what of it is there."""
         if not self._is_synced:
-            os.fdatasync(self._fd)
+            try:
+                os.fdatasync(self._fd)
+            except OSError as error:
+                raise StorageDamaged(f"{self.path} can not be made durable: {error.strerror or error}") from error
             self._is_synced = True
 
     def close(self) -> None:

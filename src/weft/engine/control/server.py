@@ -18,8 +18,16 @@ import msgspec
 
 from weft.engine.control.config import ServerConfig
 from weft.engine.control.embedded import EmbeddedStorage
+from weft.engine.control.journal import pack, unpack
 from weft.engine.control.link import StoreLink, dial, tls_to
-from weft.engine.control.storage import Storage, StorageRefused, check_key, check_request
+from weft.engine.control.storage import (
+    Storage,
+    StorageDamaged,
+    StorageRefused,
+    check_answer,
+    check_key,
+    check_request,
+)
 from weft.engine.node.loop import Loop, Timer
 from weft.engine.state import chain_events as ev
 from weft.engine.state.chain_layout import Configuration, first_configuration
@@ -392,7 +400,9 @@ class ServerShell:
             for table, key in request.keys:
                 check_key(table, key)
             rows = storage.scan(request.table, request.prefix) if request.table else []
-            self._send(one.to, ReadReply(request.shard, request.number, storage.read(request.keys), rows))
+            values = storage.read(request.keys)
+            check_answer(sum(len(value or b"") for value in values) + sum(len(key) + len(value) for key, value in rows))
+            self._send(one.to, ReadReply(request.shard, request.number, values, rows))
         except (ValueError, StorageRefused) as error:
             self._send(one.to, ReadRefused(request.shard, request.number, str(error)))
 
@@ -413,15 +423,29 @@ class ServerShell:
         if self._folder is None:
             return
         temporary = self._folder / "council.part"
-        with open(temporary, "wb") as file:
-            file.write(_encode(kept))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self._folder / "council")
+        try:
+            with open(temporary, "wb") as file:
+                file.write(pack(_encode(kept)))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(self._folder / "council")
+        except OSError as error:  # a vote that may be forgotten must not be given
+            raise StorageDamaged(
+                f"its part in the council can not be kept in {self._folder}: {error.strerror or error}. Once that is "
+                "mended it comes back with its rows"
+            ) from error
 
     def _read_kept(self) -> _Kept | None:
         if self._folder is None:
             return None
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / "council"
-        return msgspec.msgpack.decode(path.read_bytes(), type=_Kept) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            return msgspec.msgpack.decode(unpack(path.read_bytes()), type=_Kept)
+        except ValueError as error:
+            raise StorageDamaged(
+                f"{path} is damaged: {error}. If other servers of the store live, remove the folder {self._folder} and "
+                "let this one join again; else restore it from a backup."
+            ) from error

@@ -20,6 +20,10 @@ from weft.engine.state.chain_rows import Key, Put, Row, Write
 
 LARGEST_KEY = 4 << 10
 LARGEST_VALUE = 64 << 20
+LARGEST_BATCH = 128 << 20
+"""It goes through the chain in one piece."""
+LARGEST_ANSWER = 240 << 20
+"""A link takes messages of 256 MiB."""
 PIECE_BYTES = 1 << 20
 """About what is copied to a joining replica at once."""
 
@@ -71,11 +75,22 @@ class Storage(Protocol):
 def check_request(request: WriteRequest) -> None:
     """ValueError for what no storage takes."""
     for batch in request.batches:
-        for one in batch:
-            check_write(one)
+        check_batch(batch)
 
 
-def check_write(one: Write) -> None:
+def check_batch(batch: Sequence[Write]) -> None:
+    """ValueError for what no storage takes."""
+    for one in batch:
+        _check_write(one)
+    size = sum(len(one.key) + (len(one.value) if isinstance(one, Put) else 0) for one in batch)
+    if size > LARGEST_BATCH:
+        raise ValueError(
+            f"a batch of {size:,} bytes is too large: at most {LARGEST_BATCH:,} are written as a whole; write fewer "
+            "rows at once"
+        )
+
+
+def _check_write(one: Write) -> None:
     check_key(one.table, one.key)
     if isinstance(one, Put) and len(one.value) > LARGEST_VALUE:
         raise ValueError(
@@ -91,4 +106,23 @@ def check_key(table: str, key: bytes) -> None:
         raise ValueError(f"a key of {len(key):,} bytes in {table!r} is too long: at most {LARGEST_KEY:,} are allowed")
 
 
-__all__ = ["DISK_TABLES", "SESSIONS", "Storage", "StorageDamaged", "StorageRefused", "check_key", "check_request"]
+def check_answer(size: int) -> None:
+    """ValueError where rows of so many bytes do not fit in one answer."""
+    if size > LARGEST_ANSWER:
+        raise ValueError(
+            f"rows of {size:,} bytes do not fit in one answer, of at most {LARGEST_ANSWER:,}: ask for fewer keys, or "
+            "scan a longer prefix"
+        )
+
+
+__all__ = [
+    "DISK_TABLES",
+    "SESSIONS",
+    "Storage",
+    "StorageDamaged",
+    "StorageRefused",
+    "check_answer",
+    "check_batch",
+    "check_key",
+    "check_request",
+]

@@ -45,7 +45,7 @@ from weft.engine.state.chain_events import (
     WriteRejected,
 )
 from weft.engine.state.chain_layout import Chain, Place
-from weft.engine.state.chain_log import KEPT_ENTRIES, EntryLog, split
+from weft.engine.state.chain_log import KEPT_ENTRIES, TICK_BYTES, EntryLog, Repeating, split
 from weft.engine.state.chain_messages import (
     CAUGHT_UP,
     COMPLETE,
@@ -73,6 +73,9 @@ NOTHING = -1
 CLOSE = 64
 """A joining replica that lacks no more entries can be promoted: writes wait for so few."""
 FORWARD_ENTRIES = 1024
+FORWARD_BYTES = 8 << 20
+PIECE_TICKS = 8
+"""So long a piece of the rows may take; it has a megabyte, or one row that is larger."""
 PLANTED_BUGS = frozenset(("reply_early", "serve_incomplete", "forget_requests", "skip_lease", "forget_promises"))
 """What tests can put in, to see that they would find it."""
 
@@ -112,7 +115,7 @@ class Replica:
         self._owes_forward = False
         self._told = NOTHING
         """The last position or acknowledgement sent to the predecessor."""
-        self._progress = (0, 0)
+        self._forwarding, self._pulling = Repeating(), Repeating()
         self._pin: int | None = None
         """A joining replica copies rows: entries after this one are kept for it."""
         self._is_copying = False
@@ -421,7 +424,7 @@ class Replica:
         successor = self.successor
         if successor is not None and self._sent is not None and (self._sent < self.applied or self._owes_forward):
             entries = self.log.after(self._sent)
-            for part in split(entries, FORWARD_ENTRIES) or [()]:
+            for part in split(entries, FORWARD_ENTRIES, FORWARD_BYTES) or [[]]:
                 out.append(Send(successor.server, Forward(self.shard, self._version, self._base, part)))
             self._sent = self.applied
             self._owes_forward = False
@@ -444,20 +447,18 @@ class Replica:
         self.log.trim(through if oldest is None else min(through, oldest))
 
     def _tick(self) -> list[Instruction]:
-        """Without progress since the last time, say it again."""
-        progress = (self.acked, self._successor_at)
-        is_stuck = progress == self._progress
-        self._progress = progress
+        """Without progress for some time, say it again."""
         if self.failure and self.predecessor is not None:
             return self._failed(self.failure)
         out = self._say_complete()
         if self._is_copying:
-            return self._pull()
+            return self._pull() if self._pulling.is_due((self._version, self._cursor), PIECE_TICKS) else []
         if self.predecessor is not None and (self._needed is None or self.is_joining):
             out += self._say_position(resend=self._needed is None)
-        if is_stuck and self._sent is not None:
-            behind = self._successor_at if self.is_tail else max(self.acked, self._successor_at)
-            if behind < self.applied and self.log.has_after(behind):
+        behind = self._successor_at if self.is_tail else max(self.acked, self._successor_at)
+        if self._sent is not None and behind < self.applied and self.log.has_after(behind):
+            wait = 1 + self.log.bytes_after(behind) // TICK_BYTES
+            if self._forwarding.is_due((self._version, self.acked, self._successor_at), wait):
                 self._sent = behind
         return out + self._end_round()
 

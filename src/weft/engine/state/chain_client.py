@@ -49,7 +49,10 @@ from weft.engine.state.chain_rows import Key, Put, Write
 REQUEST_WRITES = 4096
 REQUEST_BYTES = 8 << 20
 RETRY_S = 1.0
-"""An answer that takes longer is asked for again."""
+"""An answer that takes longer is asked for again, and each time after twice as long."""
+LONGEST_RETRIES = 8
+SLOWEST_BYTES_S = 16 << 20
+"""What is large may take so much longer."""
 RENEW_S = 5.0
 
 
@@ -127,14 +130,25 @@ class _Call:
 class _Request:
     """One message that awaits its answer."""
 
-    __slots__ = ("calls", "message", "sent_at", "sent_to")
+    __slots__ = ("_bytes", "_retries", "calls", "message", "sent_at", "sent_to")
 
-    def __init__(self, message: WriteRequest | ReadRequest, calls: list[tuple[_Call, list[int]]]) -> None:
+    def __init__(
+        self, message: WriteRequest | ReadRequest, calls: list[tuple[_Call, list[int]]], size: int = 0
+    ) -> None:
         self.message = message
+        self._bytes = size
+        self._retries = 1
         self.calls = calls
         """Each with the places in its result that its part of the answer belongs to."""
         self.sent_to = ""
         self.sent_at = 0.0
+
+    def is_late(self, now: float, retry_s: float) -> bool:
+        return bool(self.sent_to) and now - self.sent_at >= self._retries * retry_s + self._bytes / SLOWEST_BYTES_S
+
+    def repeat(self) -> None:
+        self.sent_to = ""
+        self._retries = min(2 * self._retries, LONGEST_RETRIES)
 
 
 class _Shard:
@@ -304,7 +318,7 @@ class StoreClient:
             size += sum(len(one.key) + (len(one.value) if isinstance(one, Put) else 0) for one in batch)
         if batches:
             shard.number += 1
-            shard.writing = _Request(WriteRequest(number, self.name, shard.number, batches), calls)
+            shard.writing = _Request(WriteRequest(number, self.name, shard.number, batches), calls, size)
 
     def _send_one(self, request: _Request, server: str) -> list[Instruction]:
         if request.sent_to or server not in self._connected:
@@ -419,7 +433,7 @@ class StoreClient:
         request = shard.writing if message.is_write else shard.reading.get(message.number)
         if request is None or request.message.number != message.number or request.sent_to != sender:
             return []
-        request.sent_at = self._now - self._retry_s
+        request.sent_at = float("-inf")
         assert self.configuration is not None
         return [Send(sender, AskConfiguration(self.configuration.number))]
 
@@ -507,9 +521,9 @@ class StoreClient:
                 if not any(call.ticket in self._calls for call, _ in request.calls)
             ]:
                 del shard.reading[number]
-        late = [one for one in self._requests() if one.sent_to and self._now - one.sent_at >= self._retry_s]
+        late = [one for one in self._requests() if one.is_late(self._now, self._retry_s)]
         for request in late:
-            request.sent_to = ""
+            request.repeat()
         if late:  # perhaps because a newer configuration was not heard of
             known = sorted(self._connected & set(self.configuration.servers))
             out += [Send(server, AskConfiguration(self.configuration.number)) for server in known]

@@ -199,20 +199,29 @@ class Council:
         heard = frozenset(
             name for one, promise in self._promises.items() if one != self.server for name in promise.hears
         )
-        wanted = self._value(heard, None)
-        voted = [one for one in self._promises.values() if one.accepted_ballot is not None]
-        if voted:
-            self._proposed = max(voted, key=lambda one: one.accepted_ballot or (0, "")).accepted
-        else:
-            possible = self._value(heard, self._answered)
-            if possible != wanted and not is_last_try and not self._answered >= self._asked:
-                return []
-            self._proposed = None if possible is None else possible[0]
+        wanted, possible = self._value(heard, None), self._value(heard, self._answered)
+        bound = self._maybe_chosen(current)
+        if (bound or possible != wanted) and not is_last_try and not self._answered >= self._asked:
+            return []
+        self._proposed = bound or (None if possible is None else possible[0])
         if self._proposed is None:
             self._ballot = None
             return []
         accept = Accept(current.number + 1, ballot, self._proposed, [] if wanted is None else wanted[1])
         return [Send(member, accept) for member in current.council]
+
+    def _maybe_chosen(self, current: Configuration) -> Configuration | None:
+        """What must be proposed again: a majority may have voted for it, as far as the promises tell.
+
+        Each tells its member's last vote. If something is chosen, all later votes are for it, so with those that have
+        not promised its votes are a majority. A value that can not be chosen any more is left alone: since it was
+        proposed those that it counts on may have died (COU-6)."""
+        votes = [one for one in self._promises.values() if one.accepted_ballot is not None]
+        unknown = len(current.council) - len(self._promises)
+        for vote in sorted(votes, key=lambda one: one.accepted_ballot or (0, ""), reverse=True):
+            if sum(one.accepted == vote.accepted for one in votes) + unknown >= current.majority:
+                return vote.accepted
+        return None
 
     def accepted_came(self, sender: str, message: Accepted) -> Configuration | None:
         """The configuration that is chosen by this vote."""

@@ -13,6 +13,9 @@ from weft.engine.state.chain_messages import Entry
 
 KEPT_ENTRIES = 4096
 KEPT_BYTES = 16 << 20
+TICK_BYTES = 1 << 20
+"""What a slow network takes along between two ticks: after so many more what was sent is taken for lost."""
+LONGEST_WAIT = 64
 
 
 class EntryLog:
@@ -33,11 +36,15 @@ class EntryLog:
 
     def append(self, entry: Entry) -> None:
         assert entry.seq == self.last + 1, f"entry {entry.seq} after {self.last}"
-        size = sum(len(key) + len(value or b"") for _, key, value in entry.changes)
+        size = size_of(entry)
         self._entries.append(entry)
         self._sizes.append(size)
         self._bytes += size
         self.last = entry.seq
+
+    def bytes_after(self, seq: int) -> int:
+        """Of all entries after that one."""
+        return sum(itertools.islice(reversed(self._sizes), max(0, self.last - seq)))
 
     def reset(self, last: int) -> None:
         self._entries.clear()
@@ -64,6 +71,44 @@ class EntryLog:
             self._bytes -= self._sizes.popleft()
 
 
-def split(entries: Sequence[Entry], most: int) -> list[Sequence[Entry]]:
-    """In pieces of at most so many."""
-    return [entries[at : at + most] for at in range(0, len(entries), most)]
+def size_of(entry: Entry) -> int:
+    return sum(len(key) + len(value or b"") for _, key, value in entry.changes)
+
+
+def split(entries: Sequence[Entry], most: int, most_bytes: int) -> list[list[Entry]]:
+    """In pieces of at most so many, and so many bytes where it is not one alone.
+
+    >>> [len(piece) for piece in split([Entry(seq, [("kv", b"", bytes(40))]) for seq in range(7)], 3, 100)]
+    [2, 2, 2, 1]
+    """
+    pieces: list[list[Entry]] = []
+    room = 0
+    for entry in entries:
+        size = size_of(entry)
+        if not pieces or len(pieces[-1]) == most or size > room:
+            pieces.append([])
+            room = most_bytes
+        pieces[-1].append(entry)
+        room -= size
+    return pieces
+
+
+class Repeating:
+    """Whether what was sent is to be sent again: it may be lost, or only slow. Each time it waits twice as long, as all
+    that is sent again is in the way of what was sent before."""
+
+    def __init__(self) -> None:
+        self._progress: object = None
+        self._ticks = 0
+        self._wait = 0
+
+    def is_due(self, progress: object, wait: int) -> bool:
+        """At a tick. `wait`: so many ticks without progress are nothing unusual."""
+        if progress != self._progress:
+            self._progress, self._ticks, self._wait = progress, 0, wait
+            return False
+        self._ticks += 1
+        if self._ticks < max(self._wait, wait):
+            return False
+        self._ticks, self._wait = 0, min(2 * max(self._wait, wait), LONGEST_WAIT)
+        return True
