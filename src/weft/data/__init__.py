@@ -10,6 +10,8 @@ Every name is loaded at its first use; pyarrow and Polars with the first of them
 
 from __future__ import annotations
 
+from weft._lazy import LazyNames
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -84,27 +86,8 @@ _HOMES = {
     "streams.training": "ModelVersion TrainingJob",
     "streams.windows": "Session Sliding Tumbling",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_LAZY = LazyNames(__name__, _HOMES, needs=("polars", "pyarrow", "fsspec"))
 
-__all__ = sorted(_HOME_OF)
-
-
-def __getattr__(name: str) -> object:
-    import importlib
-
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'weft.data' has no attribute {name!r}")
-    try:
-        value = getattr(importlib.import_module(f"weft.data.{_HOME_OF[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name in ("polars", "pyarrow", "fsspec"):
-            raise ModuleNotFoundError(
-                f"weft.data needs {error.name}: pip install 'weft[data]'", name=error.name
-            ) from None
-        raise
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__all__ = _LAZY.names
+__getattr__ = _LAZY.load
+__dir__ = _LAZY.listed

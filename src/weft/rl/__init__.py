@@ -11,7 +11,9 @@ Names are loaded at their first use: JAX is imported when a learner is made, nev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from weft._lazy import LazyNames
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from weft.rl.algorithm import Algorithm as Algorithm
@@ -60,46 +62,29 @@ if TYPE_CHECKING:
     from weft.rl.stepping import EnvironmentFailed as EnvironmentFailed
 
 _HOMES = {
-    "weft.rl.algorithm": "Algorithm",
-    "weft.rl.algorithms.a2c": "A2C A2CConfig",
-    "weft.rl.algorithms.a3c": "A3C A3CConfig",
-    "weft.rl.algorithms.apex": "ApexDDPG ApexDQN ApexDDPGConfig ApexDQNConfig",
-    "weft.rl.algorithms.bc": "BC BCConfig",
-    "weft.rl.algorithms.ddpg": "DDPG TD3 DDPGConfig TD3Config",
-    "weft.rl.algorithms.dqn": "DQN Rainbow DQNConfig RainbowConfig",
-    "weft.rl.algorithms.es": "ARS ES ARSConfig ESConfig",
-    "weft.rl.algorithms.impala": "Impala ImpalaConfig",
-    "weft.rl.algorithms.multi_agent_ppo": "MultiAgentPPO MultiAgentPPOConfig",
-    "weft.rl.algorithms.pg": "PG PGConfig",
-    "weft.rl.algorithms.ppo": "PPO PPOConfig",
-    "weft.rl.algorithms.recurrent_ppo": "RecurrentPPO RecurrentPPOConfig",
-    "weft.rl.algorithms.sac": "SAC SACConfig",
-    "weft.rl.config": "AlgorithmConfig",
-    "weft.rl.environments": "register_env",
-    "weft.rl.policy": "Policy",
-    "weft.rl.registry": "get_algorithm get_trainable load register_algorithm",
-    "weft.rl.settings": "SettingError",
-    "weft.rl.stepping": "EnvironmentFailed",
+    "algorithm": "Algorithm",
+    "algorithms.a2c": "A2C A2CConfig",
+    "algorithms.a3c": "A3C A3CConfig",
+    "algorithms.apex": "ApexDDPG ApexDQN ApexDDPGConfig ApexDQNConfig",
+    "algorithms.bc": "BC BCConfig",
+    "algorithms.ddpg": "DDPG TD3 DDPGConfig TD3Config",
+    "algorithms.dqn": "DQN Rainbow DQNConfig RainbowConfig",
+    "algorithms.es": "ARS ES ARSConfig ESConfig",
+    "algorithms.impala": "Impala ImpalaConfig",
+    "algorithms.multi_agent_ppo": "MultiAgentPPO MultiAgentPPOConfig",
+    "algorithms.pg": "PG PGConfig",
+    "algorithms.ppo": "PPO PPOConfig",
+    "algorithms.recurrent_ppo": "RecurrentPPO RecurrentPPOConfig",
+    "algorithms.sac": "SAC SACConfig",
+    "config": "AlgorithmConfig",
+    "environments": "register_env",
+    "policy": "Policy",
+    "registry": "get_algorithm get_trainable load register_algorithm",
+    "settings": "SettingError",
+    "stepping": "EnvironmentFailed",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_LAZY = LazyNames(__name__, _HOMES, needs=("gymnasium", "jax", "optax", "safetensors"))
 
-__all__ = sorted(_HOME_OF)
-
-
-def __getattr__(name: str) -> object:
-    import importlib
-
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'weft.rl' has no attribute {name!r}")
-    try:
-        value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name in ("gymnasium", "jax", "optax", "safetensors"):
-            raise ModuleNotFoundError(f"weft.rl needs {error.name}: pip install 'weft[rl]'", name=error.name) from None
-        raise
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__all__ = _LAZY.names
+__getattr__ = _LAZY.load
+__dir__ = _LAZY.listed

@@ -14,6 +14,8 @@ Every name is loaded at its first use; uvicorn and Starlette when HTTP is first 
 
 from __future__ import annotations
 
+from weft._lazy import LazyNames
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -67,20 +69,8 @@ _HOMES = {
     "http.messages": "HTTPOptions",
     "handle": "DeploymentHandle DeploymentResponse DeploymentResponseGenerator",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_LAZY = LazyNames(__name__, _HOMES)
 
-__all__ = sorted(_HOME_OF)
-
-
-def __getattr__(name: str) -> object:
-    import importlib
-
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'weft.serve' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"weft.serve.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__all__ = _LAZY.names
+__getattr__ = _LAZY.load
+__dir__ = _LAZY.listed

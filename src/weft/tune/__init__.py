@@ -14,6 +14,8 @@ Every name is loaded at its first use; optional libraries when something needs t
 
 from __future__ import annotations
 
+from weft._lazy import LazyNames
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -84,24 +86,8 @@ _HOMES = {
     "trial": "Trial",
     "tuner": "Tuner",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBMODULES = frozenset(("loggers", "schedulers", "search", "stopping"))
+_LAZY = LazyNames(__name__, _HOMES, submodules=("loggers", "schedulers", "search", "stopping"))
 
-__all__ = [*sorted(_HOME_OF), *sorted(_SUBMODULES)]
-
-
-def __getattr__(name: str) -> object:
-    import importlib
-
-    if name in _HOME_OF:
-        value = getattr(importlib.import_module(f"weft.tune.{_HOME_OF[name]}"), name)
-    elif name in _SUBMODULES:
-        value = importlib.import_module(f"weft.tune.{name}")
-    else:
-        raise AttributeError(f"module 'weft.tune' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__all__ = _LAZY.names
+__getattr__ = _LAZY.load
+__dir__ = _LAZY.listed
