@@ -195,6 +195,22 @@ def test_pbt_moves_the_slow_to_where_the_fast_are(synch: bool, slots: int) -> No
     assert scheduler.perturbations >= 1
 
 
+class Counted(Walker):
+    """Reports what its `iteration` said during the step."""
+
+    def step(self) -> dict[str, Any]:
+        return {**super().step(), "before": self.iteration, "also": self.training_iteration}
+
+
+def test_a_simulated_trainable_knows_its_iteration_also_after_a_pause() -> None:
+    space = {"speed": tune.grid_search([1.0, 2.0, 3.0, 4.0])}
+    scheduler = HyperBandScheduler(max_t=9)
+    outcome = simulate(Counted, space, metric="distance", mode="max", scheduler=scheduler, slots=2, num_samples=4)
+    results = [entry[2] for entry in outcome.entries if entry[0] == "reported"]
+    assert any(entry[0] == "paused" for entry in outcome.entries)
+    assert all(result["before"] == result["also"] == result["training_iteration"] - 1 for result in results)
+
+
 def test_a_clone_begins_where_its_donor_last_saved() -> None:
     def steps(**options: Any) -> float:
         scheduler = PopulationBasedTraining(

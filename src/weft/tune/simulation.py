@@ -71,7 +71,9 @@ class Outcome:
 
 
 class Simulation:
-    """`model` is a class like Trainable whose `save_checkpoint` returns a dictionary."""
+    """`model` is a class like Trainable whose `save_checkpoint` returns a dictionary.
+
+    Its `iteration` is kept as `Trainable.train` would keep it: the steps that are done."""
 
     def __init__(
         self,
@@ -90,7 +92,6 @@ class Simulation:
         self._metric, self._mode = metric, mode
         self._entries: list[tuple[Any, ...]] = []
         self._models: dict[str, Any] = {}
-        self._iterations: dict[str, int] = {}
         self._used: dict[str, float] = {}
         self._saved: dict[str, Any] = {}
 
@@ -169,10 +170,10 @@ class Simulation:
 
     def _load(self, trial: Trial) -> None:
         model = self._model(trial.config)
-        self._iterations[trial.trial_id], self._used[trial.trial_id] = 0, 0.0
+        model.iteration, self._used[trial.trial_id] = 0, 0.0
         if trial.checkpoint is not None:
             model.load_checkpoint(copy.deepcopy(self._saved[trial.checkpoint.path]))
-            self._iterations[trial.trial_id] = trial.checkpoint.iteration
+            model.iteration = trial.checkpoint.iteration
             self._used[trial.trial_id] = trial.checkpoint.time_total_s
         self._models[trial.trial_id] = model
 
@@ -186,10 +187,11 @@ class Simulation:
         model = self._models[trial.trial_id]
         outcome.spent += self._cost(trial)
         self._used[trial.trial_id] += self._cost(trial)
-        self._iterations[trial.trial_id] += 1
-        iteration = self._iterations[trial.trial_id]
+        metrics = model.step()
+        model.iteration += 1
+        iteration = model.iteration
         done = max_steps is not None and iteration >= max_steps
-        result = {**model.step(), "training_iteration": iteration, "done": done}
+        result = {**metrics, "training_iteration": iteration, "done": done}
         result["time_total_s"] = self._used[trial.trial_id]
         is_new = iteration > trial.seen_iteration
         if is_new:
@@ -215,7 +217,7 @@ class Simulation:
         return CONTINUE
 
     def _save(self, state: ExperimentState, trial: Trial) -> None:
-        iteration = self._iterations[trial.trial_id]
+        iteration = self._models[trial.trial_id].iteration
         path = f"{trial.trial_id}/{iteration}/{trial.incarnation}"
         self._saved[path] = copy.deepcopy(self._models[trial.trial_id].save_checkpoint(""))
         used = self._used[trial.trial_id]
