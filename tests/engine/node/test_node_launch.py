@@ -12,11 +12,12 @@ import psutil
 import pytest
 
 from weft.engine.node import launch
+from weft.engine.node.config import NodeConfig
 from weft.engine.node.launch import Attachment, find_nodes, join_node, start_node
 
 
 def small_node() -> Attachment:
-    return start_node(num_cpus=1, object_store_bytes=16 << 20)
+    return start_node(NodeConfig(1, object_store_bytes=16 << 20))
 
 
 def family(attachment: Attachment) -> list[psutil.Process]:
@@ -62,7 +63,7 @@ def test_two_nodes_live_side_by_side_and_the_newest_is_found_first() -> None:
 
 def test_a_node_that_cannot_come_up_says_why() -> None:
     with pytest.raises(RuntimeError, match="could not be started: it ended with status 1") as caught:
-        start_node(num_cpus=-1)
+        start_node(NodeConfig(-1))
     assert "the amount of CPU must be zero or more, but got -1" in str(caught.value)
 
 
@@ -110,8 +111,9 @@ def test_when_the_zygote_is_killed_the_node_ends_with_an_error() -> None:
 
 DRIVER = """
 import os, sys
+from weft.engine.node.config import NodeConfig
 from weft.engine.node.launch import start_node
-node = start_node(num_cpus=1, object_store_bytes=16 << 20)
+node = start_node(NodeConfig(1, object_store_bytes=16 << 20))
 print(node.address, node.process.pid, flush=True)
 {then}
 """

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -118,40 +117,9 @@ class StartingNode:
         return status, log
 
 
-def begin_node(
-    *,
-    num_cpus: float | None = None,
-    num_gpus: float | None = None,
-    resources: Mapping[str, float] | None = None,
-    object_store_bytes: int | None = None,
-    labels: Mapping[str, str] | None = None,
-    storage: str = "",
-) -> StartingNode:
-    """Start a node of this driver's own without waiting for it; it must be joined."""
-    config = NodeConfig(
-        num_cpus, num_gpus, dict(resources or {}), object_store_bytes, dict(labels or {}), storage=storage
-    )
-    return StartingNode(config)
-
-
-def start_node(
-    *,
-    num_cpus: float | None = None,
-    num_gpus: float | None = None,
-    resources: Mapping[str, float] | None = None,
-    object_store_bytes: int | None = None,
-    labels: Mapping[str, str] | None = None,
-    storage: str = "",
-) -> Attachment:
+def start_node(config: NodeConfig) -> Attachment:
     """Start a node of this driver's own and join it. RuntimeError when it does not come up."""
-    return begin_node(
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        resources=resources,
-        object_store_bytes=object_store_bytes,
-        labels=labels,
-        storage=storage,
-    ).join()
+    return StartingNode(config).join()
 
 
 def join_node(address: str) -> Attachment:

@@ -190,6 +190,7 @@ def _find_or_start(options: InitOptions) -> Any:
 
         return LocalNode(options)
     from weft.engine.node import launch
+    from weft.engine.node.config import NodeConfig
 
     if options.address == "auto":
         from weft.engine.cluster.launch import newest
@@ -209,12 +210,14 @@ def _find_or_start(options: InitOptions) -> Any:
     if options.address:
         return launch.join_node(options.address)
     return launch.start_node(
-        num_cpus=options.num_cpus,
-        num_gpus=options.num_gpus,
-        resources=options.resources,
-        object_store_bytes=options.object_store_bytes,
-        labels=options.labels,
-        storage=options.storage,
+        NodeConfig(
+            options.num_cpus,
+            options.num_gpus,
+            dict(options.resources),
+            options.object_store_bytes,
+            dict(options.labels),
+            storage=options.storage,
+        )
     )
 
 
