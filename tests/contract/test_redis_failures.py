@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis_servers import RedisServer
 
+from waiting import wait_until
 from weft.engine.control.redis_storage import RedisStorage, servers_of
 from weft.engine.control.storage import StorageDamaged, StorageRefused
 from weft.engine.state.chain_messages import Entry
@@ -106,28 +108,104 @@ def test_a_full_server_refuses_and_takes_more_when_there_is_room(server: RedisSe
     storage.close()
 
 
-def test_a_replica_takes_over_with_everything(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    first = RedisServer(
-        tmp_path / "first", "--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"
-    )
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[RedisServer, RedisServer]]:
+    """A primary and its replica; each has a port for the other."""
+    first, second = (with_port(tmp_path / name) for name in ("first", "second"))
+    second.options += replica_of(first)
     first.start()
     try:
-        second = RedisServer(tmp_path / "second", "--replicaof", "127.0.0.1", str(port))
         second.start()
-        try:
-            storage = RedisStorage(f"redis+unix://{first.socket}|{second.socket}", 0)
-            for seq in range(1, 50):
-                storage.apply([entry(seq)])
-            first.stop()
-            storage.apply([entry(50)])
-            assert len(storage.scan("kv", b"")) == 50
-            storage.close()
-        finally:
-            second.stop()
+        wait_until(lambda: bool(ask(first, "ROLE")[2]))
+        yield first, second
     finally:
         first.stop()
+        second.stop()
+
+
+def with_port(folder: Path) -> RedisServer:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    return RedisServer(folder, "--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
+
+
+def replica_of(server: RedisServer) -> tuple[str, ...]:
+    return ("--replicaof", "127.0.0.1", server.options[1])
+
+
+def ask(server: RedisServer, command: str) -> Any:
+    import redis
+
+    with redis.Redis(unix_socket_path=str(server.socket)) as client:
+        return client.execute_command(command)
+
+
+def test_a_replica_takes_over_with_everything(pair: tuple[RedisServer, RedisServer]) -> None:
+    first, second = pair
+    storage = RedisStorage(f"redis+unix://{first.socket}|{second.socket}", 0)
+    for seq in range(1, 50):
+        storage.apply([entry(seq)])
+    first.stop()
+    storage.apply([entry(50)])
+    assert len(storage.scan("kv", b"")) == 50
+    storage.close()
+
+
+def test_one_that_was_replaced_may_come_back_as_a_replica(pair: tuple[RedisServer, RedisServer]) -> None:
+    """It is named first, and has old rows until it has copied the others."""
+    first, second = pair
+    url = f"redis+unix://{first.socket}|{second.socket}"
+    storage = RedisStorage(url, 0)
+    storage.apply([entry(1)])
+    first.stop()
+    storage.apply([entry(2)])
+    first.options += replica_of(second)
+    first.start()
+    storage.close()  # a connection that broke
+    storage.apply([entry(3)])
+    assert len(storage.scan("kv", b"")) == storage.applied == 3
+    storage.close()
+    again = RedisStorage(url, 0)
+    assert again.applied == 3 and ask(second, "ROLE")[0] == b"master"
+    again.close()
+
+
+def test_a_primary_whose_connection_broke_is_not_replaced(pair: tuple[RedisServer, RedisServer]) -> None:
+    first, second = pair
+    storage = RedisStorage(f"redis+unix://{first.socket}|{second.socket}", 0)
+    storage.apply([entry(1)])
+    ask(first, "CLIENT KILL TYPE normal")
+    storage.apply([entry(2)])
+    assert (ask(first, "ROLE")[0], ask(second, "ROLE")[0]) == (b"master", b"slave")
+    storage.close()
+
+
+def test_without_a_replica_no_entry_waits_for_one(
+    pair: tuple[RedisServer, RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import redis
+
+    waits: list[int] = []
+    wait = redis.Redis.wait
+    monkeypatch.setattr(redis.Redis, "wait", lambda self, *given: waits.append(wait(self, *given)))
+    first, second = pair
+    storage = RedisStorage(f"redis+unix://{first.socket}|{second.socket}", 0)
+    storage.apply([entry(1)])
+    assert waits == [1], "the replica has it"
+    second.stop()
+    wait_until(lambda: not ask(first, "ROLE")[2])
+    storage.apply([entry(2)])
+    assert waits == [1]
+    storage.close()
+
+
+def test_a_number_that_is_none_is_damage(server: RedisServer) -> None:
+    storage = RedisStorage(server.url, 0)
+    storage.apply([entry(1)])
+    ask(server, "SET weft:0:applied junk")
+    with pytest.raises(StorageDamaged, match=r"weft:0:applied in .* is no number: b'junk'"):
+        storage.read([("kv", b"1")])
+    storage.close()
 
 
 def test_shards_go_in_turn_to_several_servers() -> None:

@@ -5,8 +5,9 @@
     redis://one:6379|one-replica:6379        a server with one to fail over to, which it replicates to
 
 `redis+unix:///path` and `rediss://` work, too. Needs the extra `weft[redis]`. Where there is something to fail over to,
-an entry counts as stored once a replica has it, and a server that does not answer is replaced by its replica, which is
-made to take writes. The replaced one must not come back as a primary by itself.
+the one that is a primary is used, whichever it is; while a replica is linked to it, an entry counts as stored once that
+has it. Where no primary answers, the replica that has most is made one. The replaced one must not come back as a
+primary by itself, but may as a replica.
 
 Rows that nobody can use after their server's end expire some time after it, however it ended. Should they be gone while
 they are still wanted (the server stood still for that long, somebody emptied Redis), nothing is read or
@@ -61,10 +62,12 @@ class RedisStorage:
         self._servers = servers_of(url, shard)
         self._prefix = f"{prefix}:{shard}"
         self._client: Any = None
+        self._address = ""
+        """Of the server that is used."""
         self._keys: list[Key] | None = None
         self._expires_s = expires_s
         self._refresh_at = time.monotonic() + REFRESH_S
-        self._applied = int(self._try(lambda: self._client.get(f"{self._prefix}:applied")) or 0)
+        self._applied = self._number(self._try(lambda: self._client.get(f"{self._prefix}:applied")))
 
     @property
     def applied(self) -> int:
@@ -134,7 +137,7 @@ class RedisStorage:
 
         def send() -> None:
             before = self._client.get(f"{self._prefix}:applied")
-            if int(before or 0) != applied:
+            if self._number(before) != applied:
                 self._check_applied(before)
             elif applied != -1:
                 return  # the answer to an earlier try was lost
@@ -150,17 +153,23 @@ class RedisStorage:
             pipe.set(f"{self._prefix}:applied", applied)
             self._refresh(pipe, tables)
             pipe.execute()
-            if len(self._servers) > 1:
+            if len(self._servers) > 1 and self._role()[2]:  # else there is no replica to wait for
                 self._client.wait(1, REPLICATION_MS)
 
         self._try(send)
 
     def _check_applied(self, stored: bytes | None) -> None:
-        if int(stored or 0) != self._applied:
+        if self._number(stored) != self._applied:
             raise StorageDamaged(
-                f"the rows of {self._prefix} in {self._servers[0]} are gone or others: entry {self._applied} was "
-                f"stored last, and now it is {int(stored or 0)}"
+                f"the rows of {self._prefix} in {self._address} are gone or others: entry {self._applied} was "
+                f"stored last, and now it is {self._number(stored)}"
             )
+
+    def _number(self, stored: bytes | None) -> int:
+        try:
+            return int(stored or 0)
+        except ValueError as error:
+            raise StorageDamaged(f"{self._prefix}:applied in {self._address} is no number: {stored!r}") from error
 
     def _refresh(self, pipe: Any, tables: Iterable[str]) -> None:
         if self._expires_s:
@@ -193,29 +202,55 @@ class RedisStorage:
     # ---- the server ----
 
     def _try(self, call: Callable[[], T]) -> T:
-        """On the server that answers; another where there is one."""
-        reasons = []
-        for address in [*self._servers, *self._servers[:1]]:
+        """On the primary; and again, as it may have been replaced."""
+        reasons: dict[str, None] = {}
+        hanging = ""
+        lost = (self._redis.ConnectionError, self._redis.TimeoutError, self._redis.exceptions.ReadOnlyError)
+        for _ in range(2):
             try:
                 if self._client is None:
-                    self._connect(address)
+                    self._connect([one for one in self._servers if one != hanging] or self._servers)
                 return call()
-            except (self._redis.ConnectionError, self._redis.TimeoutError) as error:
-                reasons.append(f"{address}: {error}")
+            except lost as error:
+                reasons[f"{self._address}: {error}"] = None
+                hanging = self._address if isinstance(error, self._redis.TimeoutError) else ""
                 with contextlib.suppress(self._redis.RedisError):
                     self.close()
                 self._client = None
             except self._redis.ResponseError as error:
-                raise StorageRefused(f"{address} refuses: {error}") from error
+                raise StorageRefused(f"{self._address} refuses: {error}") from error
         raise StorageRefused("no server of the store answers: " + "; ".join(reasons))
 
-    def _connect(self, address: str) -> None:
+    def _connect(self, servers: list[str]) -> None:
+        """To the primary; where none answers, to the replica that has most."""
+        replicas: list[tuple[int, str]] = []
+        failure: Exception | None = None
+        for address in servers:
+            try:
+                self._use(address)
+                role = self._role()
+            except (self._redis.ConnectionError, self._redis.TimeoutError) as error:
+                failure = error
+                continue
+            if role[0] not in (b"slave", "slave") or len(self._servers) == 1:
+                return
+            replicas.append((role[4], address))
+        if not replicas:
+            assert failure is not None
+            raise failure
+        self._use(max(replicas)[1])
+        self._client.execute_command("REPLICAOF", "NO", "ONE")
+
+    def _use(self, address: str) -> None:
+        self.close()
+        self._address = address
         self._client = self._redis.Redis.from_url(
             address, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, decode_responses=False
         )
-        role = self._client.execute_command("ROLE")[0]
-        if role in (b"slave", "slave") and address != self._servers[0]:
-            self._client.execute_command("REPLICAOF", "NO", "ONE")
+
+    def _role(self) -> Any:
+        """["master", offset, replicas] or ["slave", host, port, state, offset]."""
+        return self._client.execute_command("ROLE")
 
     def _name(self, table: str) -> str:
         return f"{self._prefix}:rows:{table}"
