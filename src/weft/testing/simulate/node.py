@@ -98,6 +98,9 @@ class NoRequests:
     def drop(self, actor: bytes) -> None:
         pass
 
+    def limit(self, one: object) -> None:
+        pass
+
 
 class SimDaemon(NodeDaemon):
     """The real daemon's decisions and order of things, with the model's processes under it."""
@@ -120,7 +123,7 @@ class SimDaemon(NodeDaemon):
         self._output = cast(Any, SimOutput())
         self.spilling = cast(Any, None)
         self._zygote = cast(Any, SimZygote(node))
-        self.requests = self._deadlocks = self._memory = cast(Any, NoRequests())
+        self.requests = self._deadlocks = self._memory = self._limits = cast(Any, NoRequests())
         self.custody = CustodyShell(self.port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.failures = deque(maxlen=1)
