@@ -237,12 +237,17 @@ def test_nodes_join_and_the_status_is_told_by_any_node_after_the_head_died(nodes
         assert [row["state"] for row in status["nodes"]].count("alive") == 3
 
 
-def test_a_submitted_job_goes_on_and_is_known_to_the_next_head(nodes: HeadAndOthers) -> None:
+def test_a_submitted_job_goes_on_and_is_known_to_the_next_head(nodes: HeadAndOthers, tmp_path: Path) -> None:
     client = Client(nodes.others[-1].local_address)
+    go = tmp_path / "go"
+    program = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    (tmp_path / "program.py").write_text(program)
     row = {"away": 1.0}
-    job = client.ask("job_submit", entrypoint=f"{sys.executable} -c 'import time; time.sleep(2)'", resources=row)
+    job = client.ask("job_submit", entrypoint=f"{sys.executable} {tmp_path}/program.py", resources=row)
     wait_until(lambda: client.ask("job_info", id=job)["status"] == "RUNNING")
     nodes.kill_head()
+    wait_until(lambda: client.ask("job_info", id=job)["status"] == "RUNNING")
+    go.touch()
     wait_until(lambda: client.ask("job_info", id=job)["status"] == "SUCCEEDED")
 
 

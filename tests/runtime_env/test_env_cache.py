@@ -11,13 +11,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from waiting import comes_true
 from weft.engine.process.runtime_env import folders, installed
 
 
@@ -71,10 +71,7 @@ def test_two_that_need_the_same_packages_at_once_both_get_them(cache: Path, monk
 
     def make(environment: installed.Installed, *_: object) -> None:
         made.append(environment.folder)
-        deadline = time.monotonic() + 30
-        while not someone_waits_for(cache / "installed"):
-            assert time.monotonic() < deadline, "the second one never waited"
-            time.sleep(0.001)
+        assert comes_true(lambda: someone_waits_for(cache / "installed")), "the second one never waited"
         Path(f"{environment.folder}.json").write_text('{"bytes": 1}')
 
     exists = os.path.exists
