@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from waiting import comes_true
 from weft.exceptions import ActorDiedError, GetTimeoutError, TaskCancelledError, TaskError, WorkerCrashedError
 
 calls: list[str] = []
@@ -255,6 +256,25 @@ def test_an_actor_ends_with_its_last_handle(weft: ModuleType) -> None:
     assert not ended.is_set()
     del kept
     assert ended.wait(30)
+
+
+def test_why_a_shutdown_hook_failed_is_shown(weft: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+    class Dying:
+        def ping(self) -> None: ...
+
+        def __ray_shutdown__(self) -> None:
+            raise RuntimeError("the hook's own mistake")
+
+    handle = weft.remote(Dying).remote()
+    weft.get(handle.ping.remote())
+    del handle
+    shown: list[str] = []
+
+    def shown_so_far() -> str:
+        shown.append(capfd.readouterr().err)
+        return "".join(shown)
+
+    assert comes_true(lambda: "the hook's own mistake" in shown_so_far())
 
 
 def test_an_async_actors_calls_wait_for_each_other(weft: ModuleType) -> None:

@@ -55,3 +55,26 @@ def test_what_native_code_prints_is_shown_too() -> None:
         """
     )
     assert re.search(r"^\(.*pid=\d+\) raw bytes$", done.stdout, re.MULTILINE), (done.stdout, done.stderr)
+
+
+def test_why_a_shutdown_hook_failed_is_shown() -> None:
+    done = run(
+        """
+        import os, psutil, weft
+        weft.init(num_cpus=1)
+
+        @weft.remote
+        class Ends:
+            def pid(self):
+                return os.getpid()
+            def __ray_shutdown__(self):
+                raise RuntimeError("the hook's own mistake")
+
+        actor = Ends.remote()
+        process = psutil.Process(weft.get(actor.pid.remote()))
+        del actor
+        psutil.wait_procs([process], timeout=60)
+        weft.shutdown()
+        """
+    )
+    assert "RuntimeError: the hook's own mistake" in done.stderr, (done.stdout, done.stderr)

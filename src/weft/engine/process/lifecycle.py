@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import os
 import threading
+import traceback
 from typing import Any
 
 from weft import _native
@@ -92,10 +93,7 @@ def run_exit_functions() -> None:
     """What an orderly end owes: the actor's shutdown hook, `atexit`, the output (LIFE-1)."""
     if not _once.acquire(blocking=False):
         return
-    hook = getattr(context_state.state.actor_instance, "__ray_shutdown__", None)
-    if callable(hook):
-        with contextlib.suppress(Exception):
-            hook()
+    run_shutdown_hook(context_state.state.actor_instance)
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
     output.finish()
@@ -105,6 +103,16 @@ def run_exit_functions() -> None:
 
         with contextlib.suppress(Exception):
             rpc.send(KillActor(context_state.state.actor_id, no_restart=True))
+
+
+def run_shutdown_hook(actor: object) -> None:
+    """Its `__ray_shutdown__`, if it has one. The actor ends even if that fails, and its author is told why it did."""
+    hook = getattr(actor, "__ray_shutdown__", None)
+    if callable(hook):
+        try:
+            hook()
+        except Exception:
+            traceback.print_exc()
 
 
 def end_now(status: int) -> None:

@@ -9,7 +9,6 @@ has the threads that it would have in a worker (`concurrency`), so that its call
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from dataclasses import replace
 from typing import Any
@@ -109,14 +108,14 @@ class LocalActor:
     def leave(self, error: SystemExit) -> None:
         """Its own code ends it."""
         if isinstance(error, ActorExit) or lifecycle.is_orderly(error):
-            self._run_hook()
+            lifecycle.run_shutdown_hook(self._worker.actor_instance)
         self.end(_native.error_value(errors.ACTOR_DIED, lifecycle.EXIT_TEXT))
 
     def dropped(self) -> None:
         """The last handle is gone: calls under way are finished first."""
         gone = _native.error_value(errors.ACTOR_DIED, "all handles to the actor are gone")
         if self.calls is None:
-            self._run_hook()
+            lifecycle.run_shutdown_hook(self._worker.actor_instance)
             self.end(gone)
         else:
             self.calls.when_idle(lambda: self.end(gone))
@@ -136,12 +135,6 @@ class LocalActor:
         if calls is not None:
             calls.stop(why)
         self._worker.actor_instance = self._worker.calls = None
-
-    def _run_hook(self) -> None:
-        hook = getattr(self._worker.actor_instance, "__ray_shutdown__", None)
-        if callable(hook):
-            with contextlib.suppress(Exception):
-                hook()
 
 
 class SerialCall(Run):
