@@ -13,6 +13,8 @@ import pytest
 from stores import Store
 
 from weft.engine.control.client import BlockingClient, ControlStoreError
+from weft.engine.state.chain_layout import Place
+from weft.engine.state.chain_messages import COMPLETE, AnyMessage, Enlist, NotServing, Wish, WriteReply
 from weft.engine.state.chain_rows import Delete, Put
 
 
@@ -225,6 +227,27 @@ def test_what_makes_no_sense_is_refused_with_a_reason(store: Store) -> None:
     assert client.write([Put("kv", b"k", b"1")])
     assert "the other side does not speak Weft's protocol" in store.log_text()
     assert "the token is wrong" in store.log_text()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [WriteReply(0, 1, [True]), NotServing(0, 1, True), Wish(99, Place("x", 1), COMPLETE), Enlist("ghost", "nowhere")],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_peer_that_sends_what_makes_no_sense_ends_no_server(message: AnyMessage) -> None:
+    store = Store(1, shards=1)
+    try:
+        confused = store.client()
+        confused.write([Put("kv", b"k", b"v")])
+        link = next(iter(confused.client._links.values()))
+        link.send(message)
+        link.flush()
+        store.add_server()  # a configuration takes in what was wished for
+        client = store.client()
+        assert len(store.wait_whole(client, 2).servers) == 2
+        assert client.read([("kv", b"k")]) == [b"v"]
+    finally:
+        store.close()
 
 
 def test_servers_end_with_whoever_started_them(store: Store) -> None:

@@ -36,11 +36,15 @@ from weft.engine.state.chain_messages import (
     AnyMessage,
     AskConfiguration,
     Ballot,
+    Changes,
     Decided,
     Entry,
     Hello,
+    NotServing,
     ReadRefused,
     ReadReply,
+    WriteRefused,
+    WriteReply,
 )
 from weft.engine.state.chain_requests import Stale, decide
 from weft.engine.state.chain_server import ServerSettings, StoreServer
@@ -55,6 +59,7 @@ BEAT_S = 0.5
 SILENT_S = 2.5
 __all__ = ["ServerConfig", "ServerShell"]
 _encode = msgspec.msgpack.Encoder().encode
+_TO_CLIENTS = (WriteReply, WriteRefused, ReadReply, ReadRefused, NotServing, Changes, AllRows)
 _WENT_AWAY = ("the other side closed", "Connection reset by peer")
 """Reasons of a node that leaves while it is being linked."""
 
@@ -258,6 +263,14 @@ class ServerShell:
                 self._named(link, message, now)
             elif not link.peer:
                 return link.close("it did not say who it is")
+            elif isinstance(message, _TO_CLIENTS):
+                print(
+                    f"weft: control store {self.name[:12]}: {link.peer[:12]} sent a {type(message).__name__}, which is "
+                    "no message for a server",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                return link.close("what came is no message for a server")
             self._carry(self.state.handle(ev.Received(link.peer, message, now)))
         self._end_round()
         return None

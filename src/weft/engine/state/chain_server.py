@@ -273,6 +273,9 @@ class StoreServer:
         elif isinstance(message, Resign):
             self._resigned.add(sender)
         elif isinstance(message, Wish):
+            current = self.configuration
+            if current is None or not 0 <= message.shard < len(current.chains):
+                return []
             if message.what == FAILED:
                 self._failed[(message.shard, message.place)] = now
             else:
