@@ -97,15 +97,28 @@ def _print_demands(rows: Sequence[Mapping[str, Any]]) -> None:
     print("\nwaits for resources")
     for row in rows:
         wanted = ", ".join(f"{_amount(name, value)} {name}" for name, value in row["resources"].items()) or "nothing"
-        many = "" if row["count"] == 1 else f"{row['count']} × "
-        kind = row["kind"] + ("" if row["count"] == 1 else "s")
-        print(f"  {many}{kind} of job {row['job']}, {wanted}{' each' if many else ''}, for {row['waits_s']} s")
+        print(f"  {_demanded(row, wanted)}, for {row['waits_s']} s")
         if row["fits"] == "never":
             print("    no node can ever hold it as the cluster is: it runs once a node joins that can")
         for node in row["nodes"][:_NODES_SHOWN]:
             print(f"    node {node['node_id'][:8]}: {node['why']}")
         if len(row["nodes"]) > _NODES_SHOWN:
             print(f"    and {len(row['nodes']) - _NODES_SHOWN} more nodes (--json shows all)")
+
+
+def _demanded(row: Mapping[str, Any], wanted: str) -> str:
+    """A driver asks for a worker or a few, not for one a task: how many tasks wait, `weft summary tasks` says.
+
+    >>> _demanded({"kind": "task", "count": 2, "job": 1}, "1 CPU")
+    'tasks of job 1, 1 CPU each: some 2 workers are asked for'
+    >>> _demanded({"kind": "actor", "count": 2, "job": 1}, "1 CPU")
+    '2 actors of job 1, 1 CPU each'
+    """
+    if row["count"] == 1:
+        return f"{row['kind']} of job {row['job']}, {wanted}"
+    if row["kind"] == "task":
+        return f"tasks of job {row['job']}, {wanted} each: some {row['count']} workers are asked for"
+    return f"{row['count']} {row['kind']}s of job {row['job']}, {wanted} each"
 
 
 def _print_jobs(found: Mapping[str, Any]) -> None:
