@@ -337,18 +337,20 @@ PyObject* remote_call_bind(PyObject* self, PyObject* args) {
     if (!PyArg_ParseTuple(args, "KI", &key, &shape)) return nullptr;
     Core* core = attached();
     if (core == nullptr) return nullptr;
-    std::lock_guard lock(core->mutex());
-    Function* function = core->function(key);
-    if (function == nullptr) {
-        PyErr_SetString(PyExc_KeyError, "weft: the function was not exported");
-        return nullptr;
+    {
+        std::lock_guard lock(core->mutex());
+        if (Function* function = core->function(key)) {
+            ++function->holders;
+            if (call->session == session().number) core->give_up(call->function);
+            call->function = function;
+            call->shape = core->shape(shape);
+            call->session = session().number;
+            Py_RETURN_NONE;
+        }
     }
-    ++function->holders;
-    if (call->session == session().number) core->give_up(call->function);
-    call->function = function;
-    call->shape = core->shape(shape);
-    call->session = session().number;
-    Py_RETURN_NONE;
+    // Without the mutex: making an exception may collect garbage, and refs among it want the mutex.
+    PyErr_SetString(PyExc_KeyError, "weft: the function was not exported");
+    return nullptr;
 }
 
 PyMethodDef remote_call_methods[] = {
