@@ -18,6 +18,8 @@ struct ArenaRef {
     uint32_t entry = 0;
     uint32_t generation = 0;
     uint64_t bytes = 0;
+    /// Its name in records of restores: u32 entry, u32 generation.
+    uint64_t key() const { return (uint64_t(generation) << 32) | entry; }
 };
 static_assert(sizeof(ArenaRef) == 16);
 

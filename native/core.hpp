@@ -566,6 +566,7 @@ class Core {
     void pump_shape(Shape* shape);
     Lease* pick(Shape* shape, const Task* task);
     uint32_t near(const Task* task) const;
+    uint32_t node_of(const Lease* lease) const;  ///< number + 1; 0 for this node
     void pump_far(Shape* shape);
     void ask_leases(Shape* shape, const std::vector<uint32_t>& near);
     void write_task(ProcessId to, Task* task, Kind kind);

@@ -112,6 +112,19 @@ PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper);
 PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns = -1);
 /// Null with an exception set; with `lost` set and none when its memory is gone.
 PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost);
+/// Has the bytes of values brought here that are on other nodes, all at the same time: who then reads one
+/// after the other waits for the slowest, not for the sum. Ask with the core's mutex held.
+class AskedAhead {
+  public:
+    explicit AskedAhead(Core& core) : core_(core) {}
+    AskedAhead(const AskedAhead&) = delete;
+    ~AskedAhead();
+    void ask(const ArenaRef& arena);
+
+  private:
+    Core& core_;
+    std::vector<uint64_t> keys_;  ///< of what was asked for
+};
 /// Room in the arena, asking the daemon to spill when there is none. False with an exception set.
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data);
 bool init_values();

@@ -253,13 +253,19 @@ uint32_t Core::near(const Task* task) const {
     return best;
 }
 
+uint32_t Core::node_of(const Lease* lease) const {
+    return segment_->slot(lease->worker.slot).node.load(std::memory_order_relaxed);
+}
+
 /// The node that has the inputs can not run them, or not now: they take any worker, those that are leased
 /// already before all. Else an idle lease on the one node that can run them is left idle until it is
-/// returned.
+/// returned. A node that is full because a worker of it is leased here can: that one is waited for.
 void Core::on_not_near(Cursor cursor) {
     Shape* told = shape(cursor.take<uint32_t>());
     const uint32_t node = cursor.take<uint32_t>() + 1;
     const bool for_good = cursor.take<uint32_t>() != 0;
+    const auto is_there = [&](const Lease* lease) { return !lease->revoked && node_of(lease) == node; };
+    if (!for_good && std::ranges::any_of(told->leases, is_there)) return;
     if (for_good && std::ranges::find(told->unfit, node) == told->unfit.end()) told->unfit.push_back(node);
     for (Task* task : told->queue | std::views::take(kLookedAt))
         if (task->near == node) task->near = 0;
@@ -271,9 +277,6 @@ void Core::on_not_near(Cursor cursor) {
 void Core::pump_far(Shape* shape) {
     std::vector<uint32_t> near;
     bool is_far = false;
-    const auto node_of = [this](const Lease* lease) {
-        return segment_->slot(lease->worker.slot).node.load(std::memory_order_relaxed);
-    };
     const auto idle = [&](const Task* task, bool anywhere) -> Lease* {
         if (!anywhere && task->near == 0) return pick(shape, task);
         for (Lease* lease : shape->leases)

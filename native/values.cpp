@@ -494,6 +494,19 @@ int64_t rebuild_lend(const Core& core) {
 
 }  // namespace
 
+AskedAhead::~AskedAhead() {
+    if (keys_.empty()) return;
+    std::lock_guard lock(core_.mutex());
+    for (const uint64_t key : keys_)
+        core_.end_restore(key);
+}
+
+void AskedAhead::ask(const ArenaRef& arena) {
+    if (!core_.arena().is_elsewhere(arena)) return;
+    keys_.push_back(arena.key());
+    core_.ask_restore(keys_.back());
+}
+
 namespace {
 
 /// Waits until the bytes are here, or a problem why they can not be. False with an exception set.
@@ -540,7 +553,7 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost) {
             }
             case PinResult::spilled: {
                 std::string problem;
-                if (!restore(core, (uint64_t(arena.generation) << 32) | arena.entry, problem)) return nullptr;
+                if (!restore(core, arena.key(), problem)) return nullptr;
                 if (is_error_value(problem)) return lost = problem, nullptr;
                 if (!problem.empty()) return raise_error(error_value(ErrorCode::out_of_memory, problem));
                 continue;

@@ -188,7 +188,7 @@ class Bytes {
     bool is_here(size_t i) {
         if (!is_elsewhere(core_, entries_[i])) return true;
         const ArenaRef& arena = entries_[i]->arena;
-        const uint64_t key = (uint64_t(arena.generation) << 32) | arena.entry;
+        const uint64_t key = arena.key();
         if (asked_[i] == key) return !core_.restoring.at(key).error.empty();  // get() says why
         if (asked_[i]) core_.end_restore(*asked_[i]);                         // it was made again meanwhile
         asked_[i] = key;
@@ -263,6 +263,15 @@ PyObject* get_one(Core& core, PyObject* ref, double seconds) {
     return value_of(core, entry, deadline);
 }
 
+/// Of values that are done: those whose bytes are on other nodes, unless there is only one.
+void ask_for_all(Core& core, const std::vector<Entry*>& entries, AskedAhead& ahead) {
+    const auto in_arena = [](const Entry* entry) { return entry->where == Where::arena; };
+    if (entries.size() < 2 || std::none_of(entries.begin(), entries.end(), in_arena)) return;
+    std::lock_guard lock(core.mutex());
+    for (const Entry* entry : entries)
+        if (entry->where == Where::arena) ahead.ask(entry->arena);
+}
+
 PyObject* get_many(Core& core, PyObject* list, double seconds) {
     std::vector<Entry*> entries;
     if (!collect(list, entries)) return nullptr;
@@ -301,6 +310,8 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
     if (failed)
         for (Entry* entry : entries)
             if (entry->is_done() && entry->where == Where::error) return value_of(core, entry);
+    AskedAhead ahead(core);
+    ask_for_all(core, entries, ahead);
     Owned values(PyList_New(Py_ssize_t(count)));
     for (size_t i = 0; values && i < count; ++i) {
         PyObject* value = value_of(core, entries[i], deadline);

@@ -142,8 +142,14 @@ bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
     struct Dependency {
         PackedValue value;
         const char* data;
+        ArenaRef arena() const {
+            ArenaRef ref;
+            memcpy(&ref, data, sizeof ref);
+            return ref;
+        }
     };
     std::vector<Dependency> deps(header.deps);
+    AskedAhead ahead(*core_);
     if (header.nested != 0 || header.deps != 0) {
         const bool self_borrow = (header.flags & kSelfBorrow) != 0;
         std::lock_guard lock(core_->mutex());
@@ -153,15 +159,14 @@ bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
             std::vector<Entry*> inner = core_->unpack_refs(cursor, dep.value.nested, self_borrow);
             frame.nested.insert(frame.nested.end(), inner.begin(), inner.end());
             dep.data = cursor.skip(dep.value.bytes);
+            if (header.deps > 1 && dep.value.where == Where::arena) ahead.ask(dep.arena());
         }
     }
     const auto argument = [&]() -> PyObject* {
         if (args.take<char>() == 'R') {
             const Dependency& dep = deps[args.take<uint16_t>()];
             if (dep.value.where != Where::arena) return decode_value(dep.data, dep.value.bytes, nullptr);
-            ArenaRef arena;
-            memcpy(&arena, dep.data, sizeof arena);
-            return value_in_arena(*core_, arena, frame.lost);
+            return value_in_arena(*core_, dep.arena(), frame.lost);
         }
         const auto bytes = args.take<uint32_t>();
         return decode_value(args.skip(bytes), bytes, nullptr);

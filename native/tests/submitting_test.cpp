@@ -506,3 +506,42 @@ TEST(
         office.driver->drop(input);
     CHECK_EQ(owned(*office.driver), 0u);
 }
+
+TEST("who has a worker where its inputs are waits for that one, though the node is full") {
+    Office office(2);
+    constexpr uint32_t kThere = 4;
+    office.node.port.set_node_of_proxy(office.worker(1).self(), kThere);
+    const ProcessId owner = office.node.port.reserve_proxy();
+    const auto far_object = [&] {
+        const ArenaRef ref = office.node.port.import_object(2 << 20, owner);
+        office.node.port.set_node_of(ref.entry, ref.generation, kThere);
+        Entry* entry = pending(*office.driver);
+        std::lock_guard lock(office.driver->mutex());
+        office.driver->complete(entry, Where::arena, nullptr, 0, ref);
+        return entry;
+    };
+    Entry* quick = submit(*office.driver);
+    office.node.expect(Kind::LEASE_REQUEST);
+    office.lease(0);
+    reply(office.worker(0), next_task(office.worker(0)), {"quick"});
+    CHECK_EQ(office.result(quick), "quick");
+
+    Entry* inputs[] = {far_object(), far_object()};
+    Entry* results[] = {submit(*office.driver, {.deps = {inputs[0]}}),
+                        submit(*office.driver, {.deps = {inputs[1]}})};
+    office.node.expect(Kind::LEASE_REQUEST);
+    office.lease(1);
+    const Task_ first = next_task(office.worker(1));
+    Buffer answer;
+    for (const uint32_t part : {0u, kThere, 0u})  // shape, node, not for good
+        answer.add(part);
+    office.node.port.send(office.driver->self(), Kind::NOT_NEAR, answer.data(), answer.size());
+    settle(*office.driver);
+    reply(office.worker(1), first, {"there"});
+    reply(office.worker(1), next_task(office.worker(1)), {"there"});
+    for (int i = 0; i < 2; ++i) {
+        CHECK_EQ(office.result(results[i]), "there");
+        office.driver->drop(inputs[i]);
+    }
+    CHECK_EQ(owned(*office.driver), 0u);
+}
