@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import Aiming, Masked, Matching, Remembering, TwoMatching
+from worlds import Aiming, Bad, Masked, Matching, Remembering, TwoMatching
 
-from weft.rl import get_algorithm
+from weft.rl import EnvironmentFailed, get_algorithm
 from weft.rl.algorithms.dqn import project
 from weft.rl.algorithms.recurrent_ppo import unroll
 from weft.rl.config import AlgorithmConfig
@@ -95,6 +96,27 @@ def test_a_resumed_run_has_the_curve_of_one_that_went_on(name: str, tmp_path: Pa
     assert len(set(went_on)) == 2
 
 
+@pytest.mark.parametrize("name", ["A2C", "DQN", "SAC", "RecurrentPPO"])
+def test_an_interrupt_while_it_learns_comes_when_the_learner_is_whole(name: str, tmp_path: Path) -> None:
+    env, _, settings = CASES[name]
+    with get_algorithm(name)(settings, env=env, seed=1) as algorithm:
+        while not algorithm.version:
+            algorithm.train()
+        update = algorithm._update
+
+        def interrupted(*arguments: Any) -> Any:
+            result = update(*arguments)
+            signal.raise_signal(signal.SIGINT)
+            return result
+
+        algorithm._update = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            algorithm.train()
+        algorithm._update = update
+        algorithm.save(tmp_path / "checkpoint")
+        algorithm.train()
+
+
 def test_evolution_keeps_to_what_is_allowed() -> None:
     with get_algorithm("ES")(env=Masked, seed=1, hidden=(8,), directions=16, learning_rate=0.1) as algorithm:
         rewards = [algorithm.train()["episode_reward_mean"] for _ in range(12)]
@@ -108,6 +130,46 @@ def test_a_tree_of_aggregators_moves_the_weights_as_one_process_does(weft_sessio
             algorithm.train()
             moved.append(algorithm.weights())
     np.testing.assert_allclose(moved[0], moved[1], atol=1e-5)
+
+
+def test_a_killed_aggregator_is_made_anew_and_asked_again(weft_session: ModuleType) -> None:
+    moved = []
+    for kills in (False, True):
+        settings = {"env": Matching, "seed": 1, "directions": 6, "hidden": (4,), "workers": 2, "aggregators": 2}
+        with get_algorithm("ES")(settings) as algorithm:
+            algorithm.train()
+            if kills:
+                weft_session.kill(algorithm._evaluators._actors[0], no_restart=False)
+            algorithm.train()
+            moved.append(algorithm.weights())
+    np.testing.assert_array_equal(moved[0], moved[1])
+
+
+@pytest.mark.parametrize("name", ["ES", "ARS"])
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("NaN reward", "Bad in worker 0: at step 4 the reward is nan"),
+        ("NaN observation", "Bad in worker 0: at step 5 the observation is not finite"),
+        ("crash in step", "step 4 of environment 0 of Bad in worker 0 failed"),
+    ],
+)
+def test_evolution_learns_nothing_from_a_bad_environment(name: str, how: str, message: str) -> None:
+    with get_algorithm(name)(env=Bad, env_config={"how": how}, seed=1, directions=2, hidden=(4,)) as algorithm:
+        before = algorithm.weights()
+        with pytest.raises(EnvironmentFailed, match=message):
+            algorithm.train()
+        np.testing.assert_array_equal(algorithm.weights(), before)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_evolution_restarts_the_worker_of_a_bad_environment_where_told_to(
+    workers: int, tmp_path: Path, weft_session: ModuleType
+) -> None:
+    once = {"how": "NaN reward", "flag": str(tmp_path / "flag")}
+    settings = {"env": Bad, "env_config": once, "seed": 1, "directions": 2, "hidden": (4,), "workers": workers}
+    with get_algorithm("ES")(settings, on_environment_error="restart") as algorithm:
+        assert algorithm.train()["workers_restarted"] == 1
 
 
 @pytest.mark.parametrize(

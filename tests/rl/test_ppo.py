@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -139,6 +140,53 @@ def test_a_checkpoint_is_tensors_and_json(tmp_path: Path) -> None:
         narrow.restore(folder)
 
 
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with PPO(QUICK, env=Matching) as algorithm:
+        folder = algorithm.save(tmp_path / "here")
+        state = (folder / "state.json").read_bytes()
+        algorithm.train()
+        monkeypatch.setattr("weft.rl.checkpoint.save_file", full)
+        with pytest.raises(OSError, match="No space left"):
+            algorithm.save(folder)
+        assert (folder / "state.json").read_bytes() == state
+        assert [path.name for path in tmp_path.iterdir()] == ["here"], "half a checkpoint is left behind"
+        monkeypatch.undo()
+        algorithm.save(folder)
+        assert (folder / "state.json").read_bytes() != state
+        assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def test_a_folder_that_is_no_checkpoint_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with (
+        PPO(QUICK, env=Matching) as algorithm,
+        pytest.raises(CheckpointError, match="is no checkpoint, so it is not replaced"),
+    ):
+        algorithm.save(tmp_path)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("damaged", ["state.json", "policy.safetensors", "learner.safetensors", "workers.safetensors"])
+def test_a_damaged_checkpoint_says_so(damaged: str, tmp_path: Path) -> None:
+    with PPO(QUICK, env=Matching) as algorithm:
+        folder = algorithm.save(tmp_path / "here")
+        whole = (folder / damaged).read_bytes()
+        before = algorithm.weights()
+        for content in (whole[: len(whole) // 2], b"", b"{}"):
+            (folder / damaged).write_bytes(content)
+            with pytest.raises(CheckpointError, match=r"here (cannot be read|has format None)"):
+                algorithm.restore(folder)
+        (folder / damaged).unlink()
+        with pytest.raises(CheckpointError, match=r"here (cannot be read|is no checkpoint)"):
+            algorithm.restore(folder)
+        np.testing.assert_array_equal(algorithm.weights(), before)
+
+
 def test_evaluation_leaves_training_as_it_was() -> None:
     curves = []
     for evaluates in (True, False):
@@ -151,6 +199,23 @@ def test_evaluation_leaves_training_as_it_was() -> None:
     assert curves[0] == curves[1]
 
 
+def test_a_worker_that_is_killed_between_iterations_is_replaced_by_whatever_is_asked_next(
+    tmp_path: Path, weft_session: ModuleType
+) -> None:
+    with PPO(QUICK, env=Matching, workers=2) as algorithm:
+        algorithm.train()
+        asked = (
+            lambda: algorithm.evaluate(3)["episode_len_mean"] == 8,
+            lambda: (algorithm.save(tmp_path / "checkpoint") / "state.json").exists(),
+            lambda: len(list(algorithm.record(tmp_path / "episodes", 3).iterdir())) > 0,
+            lambda: algorithm.restore(tmp_path / "checkpoint") is None,
+        )
+        for number, is_answered in enumerate(asked):
+            os.kill(algorithm.workers.statistics()[number % 2]["pid"], signal.SIGKILL)
+            assert is_answered()
+        assert algorithm.train()["timesteps_total"] == 2 * 2 * 32 * 8
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -160,6 +225,7 @@ def test_evaluation_leaves_training_as_it_was() -> None:
         ("reward of text", r"step 4 of environment 0 .* the reward must be a number, but got 'much'"),
         ("reward of two", r"step 4 of environment 0 .* the reward must be a number, but got \[1.0, 2.0\]"),
         ("no reward", r"environment 0 of Bad in worker 0: at its step 4 the reward is not finite"),
+        ("ended by text", r"step 4 of environment 0 .* terminated must be True or False, but got 'yes'"),
         ("step of old", r"step 4 of environment 0 .* must return \(observation, .* but returned 4 values"),
         ("reset of old", r"reset 0 of environment 0 .* must return \(observation, info\), but returned a ndarray"),
         ("NaN reward", r"environment 0 of Bad in worker 0: at its step 4 the reward is not finite: nan"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.rl import PPOConfig, SettingError
+from weft.rl import PPOConfig, SettingError, get_algorithm
 from weft.rl.settings import documentation
 
 
@@ -12,6 +12,10 @@ from weft.rl.settings import documentation
     ("given", "message"),
     [
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
+        ({"n_envs": 4}, "did you mean 'envs_per_worker'"),
+        ({"clip_range": 0.1}, "did you mean 'clip'"),
+        ({"convolutions": ((16, 4),)}, "convolutions must be"),
+        ({"sample_timeout_s": float("inf")}, "sample_timeout_s must be at most"),
         ({"workers": -1}, "workers must be at least 0, but got -1"),
         ({"workers": 1.5}, "workers must be int, but got 1.5 of type float"),
         ({"workers": True}, "workers must be int, but got True of type bool"),
@@ -28,6 +32,13 @@ from weft.rl.settings import documentation
 def test_a_wrong_setting_is_refused_with_the_remedy(given: dict[str, object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         PPOConfig.of(None, given) if len(given) == 1 else PPOConfig.of(given, {})
+
+
+@pytest.mark.parametrize("name", ["RecurrentPPO", "MultiAgentPPO"])
+def test_what_a_memory_makes_no_use_of_is_refused_and_not_ignored(name: str) -> None:
+    for given in ({"target_kl": 0.01}, {"initial_log_std": -1.0}):
+        with pytest.raises(SettingError, match=r"with a memory (target_kl|initial_log_std) must be .*, its default"):
+            get_algorithm(name).config_class.of(given, {"memory": "gru"})
 
 
 def test_names_of_the_classic_library_are_understood() -> None:

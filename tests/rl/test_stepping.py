@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from worlds import BadVector
 
-from weft.rl.stepping import open_environments
+from weft.rl.stepping import EnvironmentFailed, open_environments
 
 
 class Counting(gymnasium.Env[Any, Any]):
@@ -149,3 +150,32 @@ def test_a_restored_episode_is_cut_off_where_it_would_have_been() -> None:
         first.step(np.array([time % 2, 1 - time % 2]))
     second.restore(first.state())
     assert follow(first) == follow(second)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        (
+            "reset",
+            np.zeros((2, 4), np.float32),
+            r"reset 0 .* must return \(observation, info\), but returned a ndarray",
+        ),
+        ("reset", (np.zeros((3, 4), np.float32), {}), "reset 0 .* observations must be those of 2 .*, but are 3"),
+        ("step", (1, 2, 3, 4), "step 4 .* must return .*, but returned 4 values"),
+        ("observation", np.zeros((1, 4), np.float32), "step 4 .* observations must be those of 2 .*, but are 1"),
+        ("observation", np.zeros((2, 5), np.float32), r"step 4 .* must have shape \(4,\) .* from its environment 0"),
+        ("reward", np.ones(3), r"step 4 .* reward must be numbers of shape \(2,\), but got float64 of shape \(3,\)"),
+        ("reward", np.array([1.0, None]), "step 4 .* reward must be numbers .* but got object"),
+        ("terminated", True, r"step 4 .* terminated must be numbers of shape \(2,\), but got bool of shape \(\)"),
+    ],
+)
+def test_a_vector_environment_that_lies_is_named_with_its_step_and_field(field: str, value: Any, message: str) -> None:
+    environments = open_environments(lambda: BadVector(field, value), 2, np.random.default_rng(0), "BadVector")
+
+    def play() -> None:
+        environments.reset()
+        for _ in range(5):
+            environments.step(np.zeros(2, np.int64))
+
+    with pytest.raises(EnvironmentFailed, match=message):
+        play()

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
 
 
 class Matching(gymnasium.Env[Any, Any]):
@@ -159,6 +161,8 @@ class Bad(Matching):
             "no reward": None,
         }
         bad_reward = bad_rewards.get(self._how, reward)
+        if self._how == "ended by text":
+            terminated = "yes"  # type: ignore[assignment]
         return bad_observation, bad_reward, terminated, truncated, info
 
     def _misbehaves(self) -> bool:
@@ -168,6 +172,37 @@ class Bad(Matching):
             return False
         open(self._flag, "w").close()
         return True
+
+
+class BadVector(VectorEnv[Any, Any, Any]):
+    """Two environments at once, of which one field is wrong in the fifth step, or in the reset."""
+
+    num_envs = 2
+
+    def __init__(self, field: str, value: Any) -> None:
+        self.single_observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
+        self.single_action_space = spaces.Discrete(4)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._field, self._value, self._time = field, value, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self._value if self._field == "reset" else (np.zeros((2, 4), np.float32), {})
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        self._time += 1
+        answer = {
+            "observation": np.zeros((2, 4), np.float32),
+            "reward": np.ones(2),
+            "terminated": np.zeros(2, np.bool_),
+            "truncated": np.zeros(2, np.bool_),
+            "info": {},
+        }
+        if self._time == 5:
+            if self._field == "step":
+                return self._value  # type: ignore[no-any-return]
+            answer[self._field] = self._value
+        return tuple(answer.values())
 
 
 class TwoMatching:

@@ -8,9 +8,10 @@ it that workers act with.
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -26,6 +27,7 @@ from weft.rl.checkpoint import Checkpoint, CheckpointError, arrays_to_tree, tree
 from weft.rl.config import AlgorithmConfig
 from weft.rl.evaluation import EvaluationWorkers
 from weft.rl.events import EventLog
+from weft.rl.interrupts import interrupts_held
 from weft.rl.metrics import Metrics, summary
 from weft.rl.multi_agent import common_spaces, is_multi_agent
 from weft.rl.networks import WeightLayout
@@ -123,9 +125,8 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
             raise SpaceMismatch("episodes of agents whose spaces differ cannot be recorded in one folder")
         exploration = getattr(self, "exploration", lambda: 0.0)() if explore else None
         with EpisodeWriter(folder, self.encoder.space, self.decoder.space) as writer:
-            for part in self.workers.record(self.weights(), episodes, self._evaluation_seed(), exploration):
-                for episode in part:
-                    writer.add_encoded(episode)
+            for episode in self.workers.record(self.weights(), episodes, self._evaluation_seed(), exploration):
+                writer.add_encoded(episode)
         return Path(folder)
 
     def record_video(
@@ -221,6 +222,12 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         for fragment in fragments:
             self.metrics.count(fragment.steps, fragment.episodes)
         return fragments
+
+    @contextlib.contextmanager
+    def learning(self) -> Iterator[None]:
+        """Around a step of the learner: its time is counted, and Ctrl-C waits until it has ended."""
+        with self.metrics.span("learn"), interrupts_held():
+            yield
 
     def _evaluated(self) -> dict[str, float] | None:
         """What there is to say of evaluations after an iteration: its own, or the one that ended beside training."""

@@ -5,7 +5,8 @@
     workers.safetensors   each running episode's seed and actions
     state.json            format, algorithm, config, counters, generators
 
-The folder is written beside its place and renamed, so that a reader sees all of it or nothing.
+The folder is written beside its place and renamed, so that a reader sees all of it or nothing, and one that cannot be
+written (a full disk) leaves the one before as it was.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 FORMAT = 1
+STATE = "state.json"
 
 
 class CheckpointError(ValueError):
@@ -40,34 +43,51 @@ class Checkpoint:
     workers: list[dict[str, Any]]
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
-        """Write it to a folder, which is replaced if it is there."""
+        """Write it to a folder; a checkpoint that is there is replaced, anything else is not."""
         target = Path(folder).absolute()
+        if target.exists() and not _may_be_replaced(target):
+            raise CheckpointError(f"{target} is there and is no checkpoint, so it is not replaced; name a new folder")
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            self._write_files(beside)
+            os.chmod(beside, 0o755)
+            _put_in_place(beside, target)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+        return target
+
+    def _write_files(self, folder: Path) -> None:
         episodes: dict[str, NDArray[Any]] = {}
         generators = []
         for index, worker in enumerate(self.workers):
             for name, array in (worker["environments"] or {}).items():
                 episodes[f"{index}.{name}"] = np.asarray(array, order="C")
             generators.append({key: value for key, value in worker.items() if key != "environments"})
-        save_file(_contiguous(self.policy), beside / "policy.safetensors")
-        save_file(_contiguous(self.learner), beside / "learner.safetensors")
-        save_file(episodes, beside / "workers.safetensors")
+        save_file(_contiguous(self.policy), folder / "policy.safetensors")
+        save_file(_contiguous(self.learner), folder / "learner.safetensors")
+        save_file(episodes, folder / "workers.safetensors")
         state = {"format": FORMAT, **self.state, "workers": generators}
-        (beside / "state.json").write_text(json.dumps(state, indent=1, default=_plain))
-        os.chmod(beside, 0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        os.rename(beside, target)
-        return target
+        (folder / STATE).write_text(json.dumps(state, indent=1, default=_plain))
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Checkpoint:
         source = Path(folder)
+        if not (source / STATE).exists():
+            raise CheckpointError(f"{source} is no checkpoint: it has no {STATE}")
         try:
-            state = json.loads((source / "state.json").read_text())
-        except FileNotFoundError:
-            raise CheckpointError(f"{source} is no checkpoint: it has no state.json") from None
+            return cls._read_files(source)
+        except CheckpointError:
+            raise
+        except (SafetensorError, OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"{source} cannot be read, and is damaged or not whole: {type(error).__name__}: {error}"
+            ) from error
+
+    @classmethod
+    def _read_files(cls, source: Path) -> Checkpoint:
+        state = json.loads((source / STATE).read_text())
         if state.get("format") != FORMAT:
             raise CheckpointError(f"{source} has format {state.get('format')}, but this version reads {FORMAT}")
         workers = state.pop("workers")
@@ -77,6 +97,26 @@ class Checkpoint:
         for worker in workers:
             worker.setdefault("environments", None)
         return cls(state, load_file(source / "policy.safetensors"), load_file(source / "learner.safetensors"), workers)
+
+
+def _put_in_place(made: Path, target: Path) -> None:
+    """Rename a folder to its place. What is there is deleted when the new one has taken it, and not before."""
+    if not target.exists():
+        os.rename(made, target)
+        return
+    before = made.with_name(f"{made.name}-before")
+    os.rename(target, before)
+    try:
+        os.rename(made, target)
+    except BaseException:
+        os.rename(before, target)
+        raise
+    shutil.rmtree(before)
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    """Whether it is a checkpoint, or empty: nobody's work shall be lost to a folder's name."""
+    return folder.is_dir() and ((folder / STATE).exists() or not any(folder.iterdir()))
 
 
 def tree_to_arrays(tree: Any) -> dict[str, NDArray[Any]]:

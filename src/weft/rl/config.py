@@ -62,7 +62,9 @@ class AlgorithmConfig:
     make_loss: Any = setting(None, "your own loss, in the place of the function `make_loss` of the algorithm's file")
     gamma: float = setting(0.99, "discount of a step", at_least=0, at_most=1)
     learning_rate: float = setting(3e-4, "of the optimiser", above=0)
-    sample_timeout_s: float = setting(300.0, "how long a fragment may take before its worker counts as hung", above=0)
+    sample_timeout_s: float = setting(
+        300.0, "how long a fragment may take before its worker counts as hung", above=0, at_most=1e8
+    )
     on_environment_error: str = setting(
         "raise", "what an error of an environment does: end the run, or restart its worker", one_of=("raise", "restart")
     )
@@ -77,6 +79,12 @@ class AlgorithmConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        for layer in self.convolutions:
+            if len(layer) != 3 or min(layer) < 1:
+                raise SettingError(
+                    f"{type(self).__name__}: convolutions must be (filters, size, stride) each, of 1 or more, "
+                    f"but got {layer!r}"
+                )
         self.check()
 
     def check_devices(self, devices: int, environments: int, minibatch: int | None = None) -> None:

@@ -5,31 +5,31 @@ it that every process reads in place. An aggregator owns some workers, shares a 
 up the weighted perturbations of its part, so that the driver gets one vector from each aggregator instead of one from
 each worker. With no aggregators there is one in the driver. Everything here is NumPy.
 
-EVOLVE-1  A worker that dies costs the evaluations it had not given back; another does them again.
+EVOLVE-1  A worker or an aggregator that dies costs the evaluations it had not given back; another does them again.
+EVOLVE-2  What is not a number is no evaluation: it raises EnvironmentFailed, or restarts the worker where told so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import weft
-from weft.exceptions import ActorDiedError
+from weft.exceptions import ActorDiedError, GetTimeoutError
 from weft.rl import environments
 from weft.rl.behaviours import Behaviour, Forgetful
 from weft.rl.models import ActorCritic
 from weft.rl.networks import Params
 from weft.rl.rollout import Blueprint
-from weft.rl.stepping import EnvironmentList, Episode, open_environments
+from weft.rl.stepping import EnvironmentFailed, EnvironmentList, Episode, open_environments
 from weft.rl.watchdog import time_limit
-from weft.rl.workers import WORKER_ENVIRONMENT
-
-MOST_DEATHS_IN_A_ROW = 5
+from weft.rl.workers import GRACE_S, MOST_FAILURES_IN_A_ROW, WORKER_ENVIRONMENT
 
 
 @dataclasses.dataclass
@@ -95,6 +95,15 @@ class Evaluations:
     lengths: NDArray[np.int64]
     sums: ObservationSums
 
+    @classmethod
+    def joined(cls, parts: list[Evaluations]) -> Evaluations:
+        """Those of several workers, in their order."""
+        sums = ObservationSums.zeros(len(parts[0].sums.sum))
+        for part in parts:
+            sums.add(part.sums)
+        rewards = np.concatenate([part.rewards for part in parts])
+        return cls(rewards, np.concatenate([part.lengths for part in parts]), sums)
+
 
 class EvolutionWorker:
     """Plays whole episodes with perturbed weights."""
@@ -135,26 +144,45 @@ class EvolutionWorker:
         behaviour, envs = self._blueprint.behaviour, self._environments
         envs.episodes = []
         seen = []
-        with time_limit(self._blueprint.timeout_s, lambda: TimeoutError(f"{envs.where()} did not come back")):
+        with time_limit(self._blueprint.timeout_s, lambda: EnvironmentFailed(f"{envs.where()} did not come back")):
             observations = envs.begin(0, seed)
             while not envs.episodes:
                 seen.append(observations)
-                observations = envs.step(behaviour.best(params, observations)).observations
-        if sums is not None:
-            rows = np.concatenate(seen).reshape(len(seen), -1)[:, : len(sums.sum)].astype(np.float64)
-            sums.add(ObservationSums(len(rows), rows.sum(axis=0), (rows**2).sum(axis=0)))
+                step = envs.step(behaviour.best(params, observations))
+                if not np.isfinite(step.rewards).all():
+                    raise EnvironmentFailed(f"{self._label}: at step {len(seen) - 1} the reward is {step.rewards[0]}")
+                observations = step.observations
+        self._see(np.concatenate(seen), sums)
         return envs.episodes[0]
+
+    def _see(self, seen: NDArray[Any], sums: ObservationSums | None) -> None:
+        """Add what an episode showed to the sums; nothing that is not a number."""
+        rows = seen.reshape(len(seen), -1)
+        finite = np.isfinite(rows).all(axis=1)
+        if not finite.all():
+            step = int(np.argmin(finite))
+            raise EnvironmentFailed(f"{self._label}: at step {step} the observation is not finite: {rows[step]}")
+        if sums is not None:
+            rows = rows[:, : len(sums.sum)].astype(np.float64)
+            sums.add(ObservationSums(len(rows), rows.sum(axis=0), (rows**2).sum(axis=0)))
 
 
 class Aggregator:
     """Shares evaluations out among its workers, and adds up weighted perturbations."""
 
     def __init__(
-        self, blueprint: Blueprint, indices: list[int], noise: NDArray[np.float32], noise_ref: list[Any], size: int
+        self,
+        blueprint: Blueprint,
+        indices: list[int],
+        noise: NDArray[np.float32],
+        noise_ref: list[Any],
+        size: int,
+        restarts_failures: bool,
     ) -> None:
         """`noise_ref` is in a list so that an aggregator that is an actor gets the ref itself, to pass on."""
         self._blueprint, self._noise, self._noise_ref, self._size = blueprint, noise, noise_ref, size
         self._indices = indices
+        self._restarts_failures = restarts_failures
         self.restarted = 0
         self._local = None if indices else EvolutionWorker(blueprint, 0, noise, size)
         self._actors = [self._start(index) for index in indices]
@@ -163,7 +191,7 @@ class Aggregator:
         self, weights: NDArray[np.float32], offsets: NDArray[np.int64], sigma: float, seeds: NDArray[np.int64]
     ) -> Evaluations:
         if self._local is not None:
-            return self._local.evaluate(weights, offsets, sigma, seeds)
+            return self._evaluated_here(weights, offsets, sigma, seeds)
         shared = weft.put(weights)
         parts = np.array_split(np.arange(len(offsets)), len(self._actors))
 
@@ -172,12 +200,8 @@ class Aggregator:
             return self._actors[place].evaluate.remote(shared, offsets[part], sigma, seeds[part])
 
         refs = [ask(place) for place in range(len(self._actors))]
-        found = [self._result(place, ref, ask) for place, ref in enumerate(refs)]
-        sums = found[0].sums
-        for part in found[1:]:
-            sums.add(part.sums)
-        rewards = np.concatenate([part.rewards for part in found])
-        return Evaluations(rewards, np.concatenate([part.lengths for part in found]), sums)
+        limit_s = 2 * self._blueprint.timeout_s * max(map(len, parts)) + GRACE_S
+        return Evaluations.joined([self._result(place, ref, ask, limit_s) for place, ref in enumerate(refs)])
 
     def combine(self, offsets: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float32]:
         """The sum of weight × perturbation."""
@@ -196,36 +220,68 @@ class Aggregator:
         options = actor_class.options(num_cpus=0, runtime_env=WORKER_ENVIRONMENT)
         return options.remote(self._blueprint, index, self._noise_ref[0], self._size)
 
-    def _result(self, place: int, ref: Any, ask: Any) -> Evaluations:
-        for attempt in range(MOST_DEATHS_IN_A_ROW):
+    def _evaluated_here(self, *arguments: Any) -> Evaluations:
+        for attempt in itertools.count(1):
+            assert self._local is not None
             try:
-                return weft.get(ref)
-            except ActorDiedError:
-                if attempt + 1 == MOST_DEATHS_IN_A_ROW:
-                    raise
-                self.restarted += 1
-                self._actors[place] = self._start(self._indices[place])
-                ref = ask(place)
+                return self._local.evaluate(*arguments)
+            except EnvironmentFailed as error:
+                self._count_failure(error, attempt)
+                self._local = EvolutionWorker(self._blueprint, 0, self._noise, self._size)
         raise AssertionError("unreachable")
+
+    def _result(self, place: int, ref: Any, ask: Callable[[int], Any], limit_s: float) -> Evaluations:
+        for attempt in itertools.count(1):
+            try:
+                return weft.get(ref, timeout=limit_s)
+            except (ActorDiedError, EnvironmentFailed) as error:
+                self._count_failure(error, attempt)
+            except GetTimeoutError:
+                hung = f"worker {self._indices[place]} did not answer within {limit_s:g} s"
+                self._count_failure(EnvironmentFailed(hung), attempt)
+            with contextlib.suppress(ActorDiedError):
+                weft.kill(self._actors[place])
+            self._actors[place] = self._start(self._indices[place])
+            ref = ask(place)
+        raise AssertionError("unreachable")
+
+    def _count_failure(self, error: Exception, attempt: int) -> None:
+        cause = error.__cause__ if isinstance(error.__cause__, EnvironmentFailed) else error
+        is_final = isinstance(error, EnvironmentFailed) and not self._restarts_failures
+        if is_final or attempt == MOST_FAILURES_IN_A_ROW:
+            raise cause
+        self.restarted += 1
 
 
 class Evaluators:
     """The tree: some aggregators with their workers, or one aggregator in this process."""
 
     def __init__(
-        self, blueprint: Blueprint, workers: int, aggregators: int, noise: NDArray[np.float32], size: int
+        self,
+        blueprint: Blueprint,
+        workers: int,
+        aggregators: int,
+        noise: NDArray[np.float32],
+        size: int,
+        restarts_failures: bool = False,
     ) -> None:
-        self._size = size
         noise_ref = weft.put(noise) if workers else None
         groups = [list(range(workers))[start :: max(aggregators, 1)] for start in range(max(aggregators, 1))]
         self._local: Aggregator | None = None
         self._actors: list[Any] = []
         if aggregators and workers:
             actor_class: Any = weft.remote(Aggregator)
-            options = actor_class.options(num_cpus=0, runtime_env=WORKER_ENVIRONMENT)
-            self._actors = [options.remote(blueprint, group, noise_ref, [noise_ref], size) for group in groups if group]
+            # What an aggregator is asked depends on nothing that it holds, so another can begin it anew.
+            options = actor_class.options(
+                num_cpus=0, max_restarts=-1, max_task_retries=-1, runtime_env=WORKER_ENVIRONMENT
+            )
+            self._actors = [
+                options.remote(blueprint, group, noise_ref, [noise_ref], size, restarts_failures)
+                for group in groups
+                if group
+            ]
         else:
-            self._local = Aggregator(blueprint, list(range(workers)), noise, [noise_ref], size)
+            self._local = Aggregator(blueprint, list(range(workers)), noise, [noise_ref], size, restarts_failures)
 
     @property
     def restarted(self) -> int:
@@ -244,11 +300,7 @@ class Evaluators:
                 for actor, part in zip(self._actors, parts, strict=True)
             ]
         )
-        sums = found[0].sums
-        for part in found[1:]:
-            sums.add(part.sums)
-        rewards = np.concatenate([part.rewards for part in found])
-        return Evaluations(rewards, np.concatenate([part.lengths for part in found]), sums)
+        return Evaluations.joined(found)
 
     def combine(self, offsets: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float32]:
         if self._local is not None:

@@ -198,12 +198,13 @@ class Graph:
 
         for name, traced in outputs.items():
             self._nodes.append(self.helper.make_node("Identity", [traced.name], [name]))
+        used = {name for node in self._nodes for name in node.input}  # a critic's weights are not
         graph = self.helper.make_graph(
             self._nodes,
             "policy",
             [self._described(traced.name, traced) for traced in self._inputs],
             [self._described(name, traced) for name, traced in outputs.items()],
-            self._constants,
+            [constant for constant in self._constants if constant.name in used],
         )
         made = self.helper.make_model(graph, opset_imports=[self.helper.make_opsetid("", OPSET)], ir_version=8)
         onnx.checker.check_model(made, full_check=True)

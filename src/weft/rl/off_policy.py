@@ -116,7 +116,7 @@ class OffPolicy(Algorithm[ConfigT]):
                 self._collect()
                 if len(self.replay) < config.learning_starts:
                     continue
-            with self.metrics.span("learn"):
+            with self.learning():
                 shape = (config.updates_in_round, config.batch)
                 places, batches = self.replay.sample(self.rng, shape, config.priority_beta_after(self._updates))
                 said, errors = self.learn(batches)

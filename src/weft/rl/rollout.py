@@ -123,6 +123,9 @@ class RolloutWorker:
                 step = trial.step(behaviour.best(params, observations))
                 behaviour.ended([*step.finals, *np.flatnonzero(~step.valid).tolist()])
                 observations = step.observations
+        for episode in trial.episodes:
+            if not np.isfinite(episode.reward):
+                raise EnvironmentFailed(f"{self._label}, evaluating: the reward of an episode is {episode.reward}")
         return trial.episodes[:episodes]
 
     def record(

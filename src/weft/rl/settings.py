@@ -43,7 +43,7 @@ def current_names(settings: type, given: Mapping[str, Any], old_names: Mapping[s
     for given_name, value in given.items():
         name = given_name if given_name in known else old_names.get(given_name, given_name)
         if name not in known:
-            raise SettingError(_unknown(given_name, known | set(old_names), settings.__name__))
+            raise SettingError(_unknown(given_name, known, old_names, settings.__name__))
         if name in current:
             raise SettingError(f"{settings.__name__}: {name} is given twice, once by its older name")
         current[name] = value
@@ -131,7 +131,8 @@ def _spelled(expected: Any) -> str:
     return getattr(expected, "__name__", str(expected))
 
 
-def _unknown(name: str, known: set[str], owner: str) -> str:
-    close = difflib.get_close_matches(name, known, 1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; the settings are {', '.join(sorted(known))}"
-    return f"{owner} has no setting {name!r}{hint}"
+def _unknown(name: str, known: set[str], old_names: Mapping[str, str], owner: str) -> str:
+    close = difflib.get_close_matches(name, known | set(old_names), 1, cutoff=0.5)
+    if not close:
+        return f"{owner} has no setting {name!r}; the settings are {', '.join(sorted(known))}"
+    return f"{owner} has no setting {name!r}; did you mean {old_names.get(close[0], close[0])!r}?"

@@ -149,6 +149,7 @@ class EnvironmentList:
                 observation, reward, has_terminated, has_truncated, info = answer
                 rewards.append(reward)
                 if has_terminated or has_truncated:
+                    _check_flags(has_terminated, has_truncated)
                     ended[len(seen)] = bool(has_terminated)
                 if self._is_outside and ACTION_TAKEN in info:
                     taken = chosen.copy() if taken is None else taken
@@ -308,6 +309,13 @@ def _misshapen(answer: Any, fields: tuple[str, ...]) -> SpaceMismatch | None:
     )
 
 
+def _check_flags(terminated: Any, truncated: Any) -> None:
+    """Anything can be true or false in Python: a text, or what is not a number."""
+    for field, flag in (("terminated", terminated), ("truncated", truncated)):
+        if flag not in (False, True):
+            raise SpaceMismatch(f"{field} must be True or False, but got {flag!r}")
+
+
 def _step_and_limit(env: Any) -> tuple[Callable[[Any], Any], float]:
     """What steps an environment, and after how many steps an episode must be cut off where that does not do it itself.
 
@@ -339,18 +347,19 @@ class VectorEnvironments:
 
     def reset(self) -> NDArray[Any]:
         self._doing = "reset"
-        observations, _ = self._guarded(lambda: self._env.reset(seed=int(self._rng.integers(SEED_BOUND))))
+        answer = self._guarded(lambda: self._env.reset(seed=int(self._rng.integers(SEED_BOUND))))
         self._rewards[:], self._lengths[:], self._resetting[:] = 0, 0, False
-        return self._encode_all(observations)
+        return self._encode_all(self._fields(answer, RESET_ANSWER)[0])
 
     def step(self, chosen: NDArray[Any]) -> Step:
         self._doing = "step"
         actions = np.asarray(self.decoder.decode(chosen))
-        raw, rewards, terminated, truncated, info = self._guarded(lambda: self._env.step(actions))
+        answer = self._guarded(lambda: self._env.step(actions))
+        raw, rewards, terminated, truncated, info = self._fields(answer, STEP_ANSWER)
         valid = ~self._resetting
-        rewards = np.where(valid, rewards, 0.0)
-        terminated = np.asarray(terminated, np.bool_) & valid
-        truncated = np.asarray(truncated, np.bool_) & valid & ~terminated
+        rewards = np.where(valid, self._column("reward", rewards, np.float64), 0.0)
+        terminated = self._column("terminated", terminated, np.bool_) & valid
+        truncated = self._column("truncated", truncated, np.bool_) & valid & ~terminated
         done = terminated | truncated
         observations = self._encode_all(raw, None if self._mode is AutoresetMode.SAME_STEP else done)
         finals = self._finals(done, observations, info)
@@ -382,8 +391,8 @@ class VectorEnvironments:
         return {index: self.encoder.encode(_final_of(info["final_obs"], index), True) for index in indices}
 
     def _reset_where(self, done: NDArray[np.bool_]) -> NDArray[Any]:
-        observations, _ = self._guarded(lambda: self._env.reset(options={"reset_mask": done}))
-        return self._encode_all(observations)
+        answer = self._guarded(lambda: self._env.reset(options={"reset_mask": done}))
+        return self._encode_all(self._fields(answer, RESET_ANSWER)[0])
 
     def _count_episodes(self, valid: NDArray[np.bool_], rewards: NDArray[Any], done: NDArray[np.bool_]) -> None:
         self._rewards += rewards
@@ -396,17 +405,40 @@ class VectorEnvironments:
         encoded = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
 
         def fill() -> None:
-            for index, observation in enumerate(iterate(self._env.observation_space, observations)):
-                encoded[index] = self.encoder.encode(observation, are_last is not None and bool(are_last[index]))
+            shown = list(iterate(self._env.observation_space, observations))
+            if len(shown) != self.count:
+                raise SpaceMismatch(f"observations must be those of {self.count} environments, but are {len(shown)}")
+            for index, observation in enumerate(shown):
+                try:
+                    encoded[index] = self.encoder.encode(observation, are_last is not None and bool(are_last[index]))
+                except SpaceMismatch as error:
+                    raise SpaceMismatch(f"{error}, from its environment {index}") from error
 
         self._guarded(fill)
         return encoded
+
+    def _column(self, field: str, values: Any, dtype: type[np.generic]) -> NDArray[Any]:
+        """One value of each environment."""
+        column = np.asarray(values)
+        if column.shape != (self.count,) or column.dtype.kind not in "buif":
+            got = f"{column.dtype} of shape {column.shape}"
+            self._fail(SpaceMismatch(f"{field} must be numbers of shape ({self.count},), but got {got}"))
+        return column.astype(dtype)
+
+    def _fields(self, answer: Any, fields: tuple[str, ...]) -> Any:
+        fault = _misshapen(answer, fields)
+        if fault is not None:
+            self._fail(fault)
+        return answer
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except Exception as error:
-            raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> NoReturn:
+        raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
 
 
 def _final_of(finals: Any, index: int) -> Any:

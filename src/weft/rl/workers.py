@@ -8,7 +8,7 @@ WORKERS-2  A worker that fails again and again without one fragment between ends
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from weft.rl.rollout import Blueprint, Fragment, RolloutWorker
 from weft.rl.stepping import EnvironmentFailed, Episode
 
 MOST_FAILURES_IN_A_ROW = 5
+REPLACED: Any = object()  # in the place of an answer
 GRACE_S = 10.0  # how long after the worker's own time limit the driver waits before it kills it
 
 # BLAS threads would fight over the cores that the other workers use; an accelerator is the learner's.
@@ -72,19 +73,11 @@ class RolloutWorkers:
         if self._local is not None:
             return [self._sample_here(weights, version, exploration, steps)]
         shared = weft.put(weights)
-        pending = {
-            index: actor.sample.remote(shared, version, exploration, steps) for index, actor in enumerate(self._actors)
-        }
-        fragments: dict[int, Fragment] = {}
-        while pending:
-            for index, ref in list(pending.items()):
-                fragment = self._result(index, ref)
-                if fragment is None:
-                    pending[index] = self._actors[index].sample.remote(shared, version, exploration, steps)
-                else:
-                    fragments[index] = fragment
-                    del pending[index]
-        return [fragments[index] for index in range(self.count)]
+        return self._of_each(
+            lambda actor, _: actor.sample.remote(shared, version, exploration, steps),
+            range(self.count),
+            self._limit_s(),
+        )
 
     def share(self, weights: NDArray[np.float32]) -> Any:
         """A ref of the weights, for any number of requests."""
@@ -110,8 +103,8 @@ class RolloutWorkers:
         """
         if not self._in_flight:
             return
-        limit = self._blueprint.timeout_s + GRACE_S if timeout_s is None else timeout_s
-        ready, _ = weft.wait(list(self._in_flight), num_returns=1, timeout=limit)
+        limit_s = self._limit_s() if timeout_s is None else timeout_s
+        ready, _ = weft.wait(list(self._in_flight), num_returns=1, timeout=limit_s)
         if ready:
             ready, _ = weft.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)
         elif timeout_s is None:
@@ -119,53 +112,44 @@ class RolloutWorkers:
         for ref in ready:
             index = self._in_flight.pop(ref, None)
             if index is not None:  # else it was lost with its worker meanwhile
-                yield index, self._result(index, ref)
+                fragment = self._result(index, ref, self._limit_s())
+                yield index, None if fragment is REPLACED else fragment
 
     def evaluate(self, weights: NDArray[np.float32], episodes: int, seed: int) -> list[Episode]:
         """Whole episodes without exploration, shared out among the workers."""
         if self._local is not None:
             return self._local.evaluate(weights, episodes, seed)
-        shares = [len(range(index, episodes, self.count)) for index in range(self.count)]
-        refs = [
-            self._actors[index].evaluate.remote(weights, share, seed + index)
-            for index, share in enumerate(shares)
-            if share
-        ]
-        return [episode for result in weft.get(refs) for episode in result]
+        played = self._play(lambda actor, share, seed: actor.evaluate.remote(weights, share, seed), episodes, seed)
+        return [episode for part in played for episode in part]
 
     def record(
         self, weights: NDArray[np.float32], episodes: int, seed: int, exploration: float | None
-    ) -> Iterator[list[RecordedEpisode]]:
+    ) -> list[RecordedEpisode]:
         """Whole episodes to learn from later, shared out among the workers."""
         if self._local is not None:
-            yield self._local.record(weights, episodes, seed, exploration)
-            return
-        shares = [len(range(index, episodes, self.count)) for index in range(self.count)]
-        refs = [
-            self._actors[index].record.remote(weights, share, seed + index, exploration)
-            for index, share in enumerate(shares)
-            if share
-        ]
-        for ref in refs:
-            yield weft.get(ref)
+            return self._local.record(weights, episodes, seed, exploration)
+        recorded = self._play(
+            lambda actor, share, seed: actor.record.remote(weights, share, seed, exploration), episodes, seed
+        )
+        return [episode for part in recorded for episode in part]
 
     def state(self) -> list[dict[str, Any]]:
         if self._local is not None:
             return [self._local.state()]
-        return list(weft.get([actor.state.remote() for actor in self._actors]))
+        return self._of_each(lambda actor, _: actor.state.remote(), range(self.count))
 
     def restore(self, saved: list[dict[str, Any]]) -> None:
         """Continue where the saved workers were; another number of workers begins new episodes."""
         if self._local is not None and len(saved) == 1:
             self._local.restore(saved[0])
         elif len(saved) == self.count:
-            weft.get([actor.restore.remote(state) for actor, state in zip(self._actors, saved, strict=True)])
+            self._of_each(lambda actor, index: actor.restore.remote(saved[index]), range(self.count))
 
     def statistics(self) -> list[dict[str, Any]]:
         """What each worker's process is and holds."""
         if self._local is not None:
             return [self._local.statistics()]
-        return list(weft.get([actor.statistics.remote() for actor in self._actors]))
+        return self._of_each(lambda actor, _: actor.statistics.remote(), range(self.count))
 
     def close(self) -> None:
         if self._local is not None:
@@ -195,22 +179,51 @@ class RolloutWorkers:
                 self._failures_in_a_row = 0
                 return fragment
 
-    def _result(self, index: int, ref: Any) -> Fragment | None:
-        """The fragment, or None after the worker was replaced."""
+    def _limit_s(self) -> float:
+        """How long the driver waits for what a worker does within its own time limit."""
+        return self._blueprint.timeout_s + GRACE_S
+
+    def _play(self, ask: Callable[[Any, int, int], Any], episodes: int, seed: int) -> list[Any]:
+        """Share whole episodes out; each worker first ends the fragments that it was asked for before."""
+        shares = [len(range(index, episodes, self.count)) for index in range(self.count)]
+        return self._of_each(
+            lambda actor, index: ask(actor, shares[index], seed + index),
+            [index for index, share in enumerate(shares) if share],
+            self._limit_s() * (1 + self.asked),
+        )
+
+    def _of_each(
+        self, ask: Callable[[Any, int], Any], indices: Iterable[int], limit_s: float | None = None
+    ) -> list[Any]:
+        """What these workers answer, in this order; one that is replaced meanwhile is asked again."""
+        pending = {index: ask(self._actors[index], index) for index in indices}
+        answers = dict.fromkeys(pending)
+        while pending:
+            for index, ref in list(pending.items()):
+                answer = self._result(index, ref, limit_s)
+                if answer is REPLACED:
+                    pending[index] = ask(self._actors[index], index)
+                else:
+                    answers[index] = answer
+                    del pending[index]
+        return list(answers.values())
+
+    def _result(self, index: int, ref: Any, limit_s: float | None) -> Any:
+        """What the worker answers, or REPLACED after another has taken its place."""
         try:
-            fragment: Fragment = weft.get(ref, timeout=self._blueprint.timeout_s + GRACE_S)
+            answer = weft.get(ref, timeout=limit_s)
         except EnvironmentFailed as error:
             self._count_failure(error, self._restarts_failures)
         except GetTimeoutError:
-            hung = EnvironmentFailed(f"worker {index} did not answer within {self._blueprint.timeout_s + GRACE_S:g} s")
+            hung = EnvironmentFailed(f"worker {index} did not answer within {limit_s:g} s")
             self._count_failure(hung, self._restarts_failures)
         except ActorDiedError as error:
             self._count_failure(self._cause(index, error), True)
         else:
             self._failures_in_a_row = 0
-            return fragment
+            return answer
         self._replace(index)
-        return None
+        return REPLACED
 
     def _cause(self, index: int, error: ActorDiedError) -> Exception:
         """What its constructor raised, if that is why the actor died; else whose worker it was."""

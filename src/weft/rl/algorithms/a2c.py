@@ -72,7 +72,7 @@ class A2C(Algorithm[A2CConfig]):
         said: Mapping[str, Any] = {}
         for _ in range(self.config.updates_per_iteration):
             batch = stack(self.sample())
-            with self.metrics.span("learn"):
+            with self.learning():
                 self.learner, said = self._update(self.learner, batch)
             self.version += 1
         return jax.device_get(said)

@@ -22,7 +22,7 @@ from weft.rl.algorithms.a2c import A2CConfig, make_loss, make_optimizer
 from weft.rl.behaviours import Stochastic
 from weft.rl.models import ActorCritic
 from weft.rl.rollout import Blueprint, Fragment, RolloutWorker
-from weft.rl.settings import SettingError, setting
+from weft.rl.settings import setting
 from weft.rl.workers import RolloutWorkers
 
 
@@ -32,10 +32,6 @@ class A3CConfig(A2CConfig):
 
     workers: int = setting(2, "processes that sample and compute gradients", at_least=1)
     updates_per_iteration: int = setting(20, "gradients applied in one train()", at_least=1)
-
-    def check(self) -> None:
-        if self.workers < 1:
-            raise SettingError(f"A3CConfig: workers must be at least 1, but got {self.workers}; A2C needs none")
 
 
 class GradientWorker(RolloutWorker):
@@ -79,7 +75,6 @@ class A3C(Algorithm[A3CConfig]):
         params = {name: jnp.asarray(value) for name, value in model.init(self.rng).items()}
         self.learner = {"params": params, "optimizer": optimizer.init(params)}
         self._apply = jax.jit(apply, donate_argnums=0)
-        self._begun = False
 
     def start_workers(self) -> RolloutWorkers:
         """Workers that compute gradients where the experience is."""
@@ -97,24 +92,25 @@ class A3C(Algorithm[A3CConfig]):
         return self.learner["params"]
 
     def iterate(self) -> Mapping[str, Any]:
-        if not self._begun:
-            self._begun = True
-            for index in range(self.workers.count):
-                self.workers.request(index, self.workers.share(self.weights()), self.version)
         said: dict[str, Any] = {}
         applied, lag = 0, 0
         while applied < self.config.updates_per_iteration:
+            self._ask()
             with self.metrics.span("sample"):
-                arrived = list(self.workers.arrivals())
-            for index, fragment in arrived:
-                if fragment is not None:
-                    self.metrics.count(fragment.steps, fragment.episodes)
-                    said = {name: value for name, value in fragment.arrays.items() if value.ndim == 0}
-                    with self.metrics.span("learn"):
-                        gradients = self.layout.unpack(fragment.arrays["gradient"])
-                        self.learner = self._apply(self.learner, gradients)
-                    lag += self.version - fragment.version
-                    self.version += 1
-                    applied += 1
-                self.workers.request(index, self.workers.share(self.weights()), self.version)
+                arrived = [fragment for _, fragment in self.workers.arrivals() if fragment is not None]
+            for fragment in arrived:
+                self.metrics.count(fragment.steps, fragment.episodes)
+                said = {name: value for name, value in fragment.arrays.items() if value.ndim == 0}
+                with self.learning():
+                    gradients = self.layout.unpack(fragment.arrays["gradient"])
+                    self.learner = self._apply(self.learner, gradients)
+                lag += self.version - fragment.version
+                self.version += 1
+                applied += 1
         return {**said, "gradient_lag": lag / applied}
+
+    def _ask(self) -> None:
+        """Ask every worker that has nothing to do, new ones too, for the gradient of its next fragment."""
+        for index in range(self.workers.count):
+            if not self.workers.asked_of(index):
+                self.workers.request(index, self.workers.share(self.weights()), self.version)

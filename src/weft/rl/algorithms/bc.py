@@ -70,7 +70,7 @@ class BC(Algorithm[BCConfig]):
 
     def iterate(self) -> Mapping[str, Any]:
         config = self.config
-        with self.metrics.span("learn"):
+        with self.learning():
             rows = self.rng.integers(len(self._data["actions"]), size=(config.updates_per_iteration, config.batch))
             batches = {name: array[rows] for name, array in self._data.items()}
             self.learner, said = self._update(self.learner, batches)

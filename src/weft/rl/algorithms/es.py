@@ -105,7 +105,8 @@ class ES(Algorithm[ESConfig]):
         config = self.config
         noise = np.random.default_rng([self.seed, 2**22]).standard_normal(config.noise_table, np.float32)
         size = int(np.size(self.learner["vector"]))
-        self._evaluators = Evaluators(self.blueprint(), config.workers, config.aggregators, noise, size)
+        restarts = config.on_environment_error == "restart"
+        self._evaluators = Evaluators(self.blueprint(), config.workers, config.aggregators, noise, size, restarts)
         return RolloutWorkers(
             dataclasses.replace(self.blueprint(), envs=config.centre_episodes), 0, None, config.on_environment_error
         )
@@ -125,7 +126,7 @@ class ES(Algorithm[ESConfig]):
             centre = self.workers.evaluate(weights, config.centre_episodes, int(self.rng.integers(SEED_BOUND)))
         self.metrics.count(int(found.lengths.sum()) + sum(episode.length for episode in centre), centre)
         self.workers.restarted = self._evaluators.restarted
-        with self.metrics.span("learn"):
+        with self.learning():
             self._see(found)
             moved = self.step(found.rewards, offsets)
         self.version += 1

@@ -120,7 +120,7 @@ class Impala(Algorithm[ImpalaConfig]):
             if not self._has_batch():
                 with self.metrics.span("sample"):
                     idle_s += self._wait_for_batch()
-            with self.metrics.span("learn"):
+            with self.learning():
                 following, lag_of_batch = self._begin()
                 self._finish(self._running)  # the learner goes on with the one that follows
                 self._running = following

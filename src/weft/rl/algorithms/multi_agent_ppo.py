@@ -43,6 +43,8 @@ class MultiAgentPPOConfig(PPOConfig):
 
     def check(self) -> None:
         super().check()
+        if self.memory != "none":
+            recurrent_ppo.check_memory(self, ("target_kl", "initial_log_std"))
         if self.memory != "none" and self.devices > 1:
             raise SettingError(
                 f"MultiAgentPPOConfig: with a memory devices must be 1, but is {self.devices}: a fragment is not split"
@@ -114,7 +116,7 @@ class MultiAgentPPO(Algorithm[MultiAgentPPOConfig]):
         assert isinstance(self.behaviour, PerPolicy)
         batch = stack(self.sample())
         said: dict[str, Any] = {}
-        with self.metrics.span("learn"):
+        with self.learning():
             for policy in self.behaviour.policies:
                 own = self.behaviour.own(policy, batch)
                 orders = self._shuffles(own["valid"])

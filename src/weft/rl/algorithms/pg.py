@@ -52,7 +52,7 @@ class PG(Algorithm[PGConfig]):
 
     def iterate(self) -> Mapping[str, Any]:
         batch = stack(self.sample())
-        with self.metrics.span("learn"):
+        with self.learning():
             self.learner, said = self._update(self.learner, batch)
             said = jax.device_get(said)
         self.version += 1

@@ -98,7 +98,7 @@ class PPO(Algorithm[PPOConfig]):
 
     def iterate(self) -> Mapping[str, Any]:
         batch = stack(self.sample())
-        with self.metrics.span("learn"):
+        with self.learning():
             self.learner, said = self._update(self.learner, batch, self._shuffles(batch["rewards"].size))
             said = jax.device_get(said)
         self.version += 1

@@ -40,11 +40,20 @@ class RecurrentPPOConfig(PPOConfig):
     devices: int = setting(1, "devices of the learner", one_of=(1,))
 
     def check(self) -> None:
+        check_memory(self, ("target_kl", "initial_log_std", "anneal_timesteps"))
         environments = self.envs_per_worker * max(self.workers, 1)
         if environments % self.minibatch:
             raise SettingError(
                 f"RecurrentPPOConfig: minibatch must divide the {environments} environments, but is {self.minibatch}"
             )
+
+
+def check_memory(config: PPOConfig, unused: tuple[str, ...]) -> None:
+    """Raise SettingError where one of these is set, of which PPO with a memory makes no use."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name in unused:
+        if getattr(config, name) != defaults[name]:
+            raise SettingError(f"{type(config).__name__}: with a memory {name} must be {defaults[name]!r}, its default")
 
 
 class RecurrentPPO(Algorithm[RecurrentPPOConfig]):
@@ -68,7 +77,7 @@ class RecurrentPPO(Algorithm[RecurrentPPOConfig]):
 
     def iterate(self) -> Mapping[str, Any]:
         batch = stack(self.sample())
-        with self.metrics.span("learn"):
+        with self.learning():
             orders = column_shuffles(self.rng, batch["rewards"].shape[1], self.config.epochs, self.config.minibatch)
             self.learner, said = self._update(self.learner, batch, orders)
             said = jax.device_get(said)
