@@ -61,13 +61,6 @@ class TwoCartPoles:
         pass
 
 
-STEADY_DQN = {
-    "n_steps": 3,
-    "target_interval": 200,
-    "learning_rate": 3e-4,
-    "batch": 128,
-    "final_exploration": 0.01,
-}
 CLIMB = {
     "noise_correlation": 0.9,
     "fragment_steps": 64,
@@ -111,8 +104,8 @@ BARS = {
     "pg-cartpole": Bar("PG", "CartPole-v1", 400, 500_000, {}),
     "a3c-cartpole": Bar("A3C", "CartPole-v1", 450, 500_000, {"workers": 2}),
     "impala-cartpole": Bar("IMPALA", "CartPole-v1", 450, 1_000_000, {"workers": 2}),
-    "dqn-cartpole": Bar("DQN", "CartPole-v1", 475, 150_000, STEADY_DQN),
-    "dqn-acrobot": Bar("DQN", "Acrobot-v1", -100, 150_000, STEADY_DQN),
+    "dqn-cartpole": Bar("DQN", "CartPole-v1", 475, 150_000, {}),
+    "dqn-acrobot": Bar("DQN", "Acrobot-v1", -100, 150_000, {}),
     "rainbow-cartpole": Bar("Rainbow", "CartPole-v1", 475, 150_000, {}),
     "rainbow-acrobot": Bar(
         "Rainbow",

@@ -59,17 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
         "limit": 150_000,
         "window": 100,
         "at_least": {"sb3": 3.0},
-        "weft": (
-            "DQN",
-            {
-                "hidden": (256, 256),
-                "n_steps": 3,
-                "target_interval": 200,
-                "learning_rate": 5e-4,
-                "batch": 64,
-                "final_exploration": 0.01,
-            },
-        ),
+        "weft": ("DQN", {}),
         "sb3": (
             "DQN",
             1,

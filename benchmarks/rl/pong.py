@@ -4,8 +4,9 @@
     python benchmarks/rl/pong.py --size full --workers 14         # a GPU that learns, CPUs that play
 
 Needs `pip install ale-py`. The small form sees 40 × 40 pixels and learns on the CPU; the full one sees 80 × 80 with the
-network of Mnih et al. (2015) and learns where JAX finds a device. The curve goes to
-benchmarks/rl/curves/pong-<size>.json after each `--minutes`, or when the mean of 100 training episodes reaches the bar.
+network of Mnih et al. (2015) and learns where JAX finds a device. A run ends after `--minutes`, or when the mean of 100
+training episodes reaches the bar (a policy at random has -20.3), unless it is to go on `--to-the-end`. Its curve goes
+to benchmarks/rl/curves/pong-<size>.json, beside those of other seeds; `plot.py` and `pages.py` put it into the docs.
 With `--checkpoint FOLDER` a run goes on where the last one with the same folder ended.
 """
 
@@ -44,7 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 COMMON = {"fragment_steps": 128, "clip": 0.1, "entropy_weight": 0.01, "metrics_window": 100}
-BARS = {"small": 0.0, "full": 18.0}
+BARS = {"small": -18.0, "full": 18.0}
 FIELD = slice(34, 194)  # the rows between the score and the lower edge
 STACK, SKIP = 4, 4
 
@@ -100,6 +101,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int)
     parser.add_argument("--checkpoint", type=Path, help="a folder to go on from, and to write to at the end")
+    parser.add_argument("--to-the-end", action="store_true", help="go on after the bar, for a whole curve")
     parser.add_argument("--curve", type=Path, help="where the curve goes instead")
     parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="settings to try")
     options = parser.parse_args()
@@ -108,28 +110,47 @@ def main() -> None:
         settings["workers"] = options.workers
     path = options.curve or Path(__file__).parent / "curves" / f"pong-{options.size}.json"
     bar = {"algorithm": "PPO", "env": "Pong from pixels", "reward": BARS[options.size], "settings": settings}
-    curve: list[tuple[int, float | None]] = []
-    before_s = 0.0
+    bar = json.loads(json.dumps(bar))
     with PPO(settings, env=PongPixels, seed=options.seed) as algorithm:
+        run: dict[str, Any] = {
+            "seed": options.seed,
+            "reached_at": None,
+            "seconds_to_bar": None,
+            "seconds": 0,
+            "curve": [],
+        }
         if options.checkpoint and options.checkpoint.exists():
             algorithm.restore(options.checkpoint)
-            run = json.loads(path.read_text())["runs"][0]
-            curve, before_s = run["curve"], run["seconds"]
-        began = time.monotonic()
-        reward = float("nan")
-        while time.monotonic() - began < 60 * options.minutes and not reward >= BARS[options.size]:
-            result = algorithm.train()
-            reward = result["episode_reward_mean"]
-            curve.append((result["timesteps_total"], None if reward != reward else round(reward, 2)))
-            if result["training_iteration"] % 10 == 0:
-                seconds = time.monotonic() - began
-                shares = f"sampling {result['sample_time_s']:.2f} s, learning {result['learn_time_s']:.2f} s"
-                print(f"{seconds:6.0f} s {result['timesteps_total']:9,} steps {reward:6.2f}, {shares}", flush=True)
-        run = {"seed": options.seed, "seconds": round(before_s + time.monotonic() - began), "curve": curve}
-        path.write_text(json.dumps({"bar": bar, "runs": [run]}) + "\n")
+            run = next(one for one in runs_of(path, bar) if one["seed"] == options.seed)
+        play(algorithm, run, bar["reward"], 60 * options.minutes, options.to_the_end)
+        others = [one for one in runs_of(path, bar) if one["seed"] != options.seed]
+        runs = sorted([*others, run], key=lambda one: int(one["seed"]))
+        path.write_text(json.dumps({"bar": bar, "runs": runs}) + "\n")
         if options.checkpoint:
             algorithm.save(options.checkpoint)
-        print(f"{run['seconds']} s, {curve[-1][0]:,} steps: {curve[-1][1]}")
+    print(f"{run['seconds']} s, {run['curve'][-1][0]:,} steps: {run['curve'][-1][1]}; bar at {run['reached_at']}")
+
+
+def runs_of(path: Path, bar: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs in the file, if they were made with these settings."""
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    runs: list[dict[str, Any]] = kept["runs"] if kept.get("bar") == bar else []
+    return runs
+
+
+def play(algorithm: PPO, run: dict[str, Any], bar: float, limit_s: float, to_the_end: bool) -> None:
+    """Train for so long, or to the bar, and add to the run's curve."""
+    began, before_s = time.monotonic(), run["seconds"]
+    while time.monotonic() - began < limit_s and (to_the_end or run["reached_at"] is None):
+        result = algorithm.train()
+        steps, reward = result["timesteps_total"], result["episode_reward_mean"]
+        run["curve"].append((steps, None if reward != reward else round(reward, 2)))
+        run["seconds"] = round(before_s + time.monotonic() - began)
+        if run["reached_at"] is None and reward >= bar:
+            run["reached_at"], run["seconds_to_bar"] = steps, run["seconds"]
+        if result["training_iteration"] % 10 == 0:
+            shares = f"sampling {result['sample_time_s']:.2f} s, learning {result['learn_time_s']:.2f} s"
+            print(f"{run['seconds']:6} s {steps:9,} steps {reward:6.2f}, {shares}", flush=True)
 
 
 if __name__ == "__main__":

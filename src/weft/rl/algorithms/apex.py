@@ -36,8 +36,10 @@ class ApexDQNConfig(DQNConfig):
     shards: int = setting(2, "actors that hold the memory", at_least=1)
     prioritized: bool = setting(True, "draw transitions of large error more often", one_of=(True,))
     final_priority_beta: float = setting(0.4, "how much they do later; 1 corrects wholly", at_least=0, at_most=1)
+    learning_rate: float = setting(1e-3, "of the optimiser", above=0)
+    hidden: tuple[int, ...] = setting((128, 128), "units of the hidden layers", at_least=1)
+    target_interval: int = setting(100, "gradient steps between copies to the target network", at_least=1)
     dueling: bool = setting(True, "a value and advantages instead of Q values")
-    n_steps: int = setting(3, "rewards summed before a value is used", at_least=1)
     updates_per_round: int = setting(16, "gradient steps on one answer of a shard", at_least=1)
     rounds_per_iteration: int = setting(16, "answers of shards learnt from in one train()", at_least=1)
     most_exploration: float = setting(0.4, "chance of a random action of the boldest worker", above=0, at_most=1)
@@ -101,7 +103,7 @@ class Apex(OffPolicy[ConfigT]):
             if drawn is None:
                 continue
             shard, places, batches = drawn
-            with self.metrics.span("learn"):
+            with self.learning():
                 said, errors = self.learn(batches)
                 self._shards[shard].set_priorities.remote(places, np.asarray(errors))
             learnt += 1
