@@ -10,13 +10,12 @@ constexpr uint64_t kMany = 1000;
 /// More than a sweep leaves when next to nothing else is there.
 constexpr uint64_t kFew = 200;
 
-/// A driver with one leased worker.
+/// A driver with one worker, which is leased to it when it has a task: a lease that is idle for long goes
+/// back.
 struct Shop {
     FakeNode node;
     std::unique_ptr<Core> driver = node.driver();
     std::unique_ptr<Core> worker = node.worker();
-
-    Shop() { node.grant(*driver, *worker); }
 
     void export_function(uint64_t key) {
         std::lock_guard lock(driver->mutex());
@@ -37,20 +36,19 @@ struct Shop {
         std::lock_guard lock(driver->mutex());
         return driver->function(key) != nullptr;
     }
+    Task_ next() {
+        node.grant(*driver, *worker);
+        return next_task(*worker);
+    }
     std::string run(uint64_t key) {
         Entry* result = submit(*driver, {.function = key});
-        settle_once();
-        const Task_ task = next_task(*worker);
+        const Task_ task = next();
         CHECK_EQ(task.header.function, key);
         CHECK_EQ(code(*worker, key), "code");
         reply(*worker, task, {"done"});
         const std::string value = get(*driver, result);
         driver->drop(result);
         return value;
-    }
-    void settle_once() {
-        driver->poll();
-        worker->poll();
     }
     static std::string code(Core& core, uint64_t key) {
         std::lock_guard lock(core.mutex());
@@ -72,8 +70,7 @@ TEST("functions that nobody can call again are forgotten, here and by the worker
         shop.give_up(key);
     }
     CHECK(shop.driver->counters().functions < kFew);
-    settle(*shop.worker);
-    CHECK(shop.worker->counters().definitions < kFew);
+    EVENTUALLY(shop.worker->counters().definitions < kFew);
 }
 
 TEST("a worker that has loaded a function is told once that it may go") {
@@ -87,7 +84,7 @@ TEST("a worker that has loaded a function is told once that it may go") {
     }
     shop.give_up(7);
     shop.give_up_many();
-    settle(*shop.worker);
+    EVENTUALLY(shop.worker->counters().definitions == 0);
     std::lock_guard lock(shop.worker->mutex());
     CHECK(shop.worker->take_forgotten() == std::vector<uint64_t>{7});
     CHECK(shop.worker->take_forgotten().empty());
@@ -117,7 +114,7 @@ TEST("a function stays as long as a task waits for it, and another call of it is
         shop.driver->complete(later, Where::inlined, "later", 5, {});
     }
     shop.export_function(7);
-    const Task_ task = next_task(*shop.worker);
+    const Task_ task = shop.next();
     CHECK_EQ(Shop::code(*shop.worker, 7), "code");
     reply(*shop.worker, task, {"done"});
     CHECK_EQ(get(*shop.driver, result), "done");
@@ -136,6 +133,7 @@ TEST("a function that two have sent stays until one has given it up and the othe
     Puppet one(node), other(node);
     for (Puppet* sender : {&one, &other})
         tell_function(*sender, *worker, 7);
+    EVENTUALLY(Shop::code(*worker, 7) == "code");
     one.say(worker->self(), Kind::FORGET_FUNCTION, uint64_t(7));
     settle(*worker);
     CHECK_EQ(Shop::code(*worker, 7), "code");
@@ -144,9 +142,7 @@ TEST("a function that two have sent stays until one has given it up and the othe
     CHECK_EQ(Shop::code(*worker, 7), "code");
     node.port.mark_dead(other.id);
     node.tell_death(worker->self(), other.id);
-    settle(*worker);
-    CHECK_EQ(Shop::code(*worker, 7), "");
-    CHECK_EQ(worker->counters().definitions, 0u);
+    EVENTUALLY(worker->counters().definitions == 0);
 }
 
 TEST("a function whose sender dies while it is loaded goes as well") {
@@ -154,10 +150,10 @@ TEST("a function whose sender dies while it is loaded goes as well") {
     auto worker = node.worker();
     Puppet sender(node);
     tell_function(sender, *worker, 7);
-    settle(*worker);
+    EVENTUALLY(worker->counters().definitions == 1);
     node.port.mark_dead(sender.id);
     node.tell_death(worker->self(), sender.id);
-    settle(*worker);
+    EVENTUALLY(worker->counters().definitions == 0);
     std::lock_guard lock(worker->mutex());
     worker->loaded(7);
     CHECK(worker->take_forgotten() == std::vector<uint64_t>{7});
@@ -185,7 +181,7 @@ TEST("dead actors that nobody has a handle of are forgotten, and why the others 
         driver->drop(entry);
         settle(*driver);
     }
-    CHECK(driver->counters().actors < kFew);
+    EVENTUALLY(driver->counters().actors < kFew);
     Entry* result = call_actor(*driver, kept);
     CHECK_EQ(get(*driver, result), "!!first");
     driver->drop(result);
@@ -208,23 +204,22 @@ TEST("of a slot's dead, the last one that was settled is remembered") {
         borrower->lend_ref(entry, third);
         return entry->extra ? entry->extra->late_lends.size() : 0;
     };
-    const auto die = [&](ProcessId id, bool settled) {
-        node.port.mark_dead(id);
-        if (settled) node.settle_death(borrower->self(), id);
-        settle(*borrower);
-        node.port.release_slot(id);
+    const auto settled = [&](ProcessId id, const Entry* of_it) {
+        node.settle_death(borrower->self(), id);
+        EVENTUALLY(of_it->is_done());  // it is lost
     };
     const ProcessId first = node.port.reserve_slot();
     Entry* old = borrow(first);
-    die(first, false);
+    node.port.mark_dead(first);
     CHECK_EQ(late_lends(old), 1u);
-    node.settle_death(borrower->self(), first);
-    settle(*borrower);
+    settled(first, old);
     CHECK_EQ(late_lends(old), 1u);
+    CHECK(node.port.release_slot(first));
     const ProcessId second = node.port.reserve_slot();
     CHECK_EQ(second.slot, first.slot);
     Entry* young = borrow(second);
-    die(second, true);
+    node.port.mark_dead(second);
+    settled(second, young);
     CHECK_EQ(late_lends(young), 0u);
     borrower->drop(old);
     borrower->drop(young);
