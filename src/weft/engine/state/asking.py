@@ -72,7 +72,6 @@ class Asking:
         free = view.free()
         has_changed = False
         wanted: set[DemandKey] = set()
-        crowded: list[ev.NoRoomNear] = []
         waiting = sorted(self._waiting(), key=lambda demand: demand.rank_of_priority)
         unserved = {demand.job for demand in waiting}
         for demand in waiting:
@@ -80,9 +79,6 @@ class Asking:
             plan, is_local, away = self._plan_one(view, demand, free, unserved)
             has_changed |= (is_local, away) != (demand.is_local, demand.away)
             demand.is_local, demand.away = is_local, away
-            full = [node for node, count in demand.near.items() if count and not plan.get(node)]
-            if full and isinstance(demand.key, tuple):
-                crowded.append(ev.NoRoomNear(*demand.key, full))
             self._ask(demand, plan)
             if not is_local and not plan:
                 self._warn_of_no_node(view, demand)
@@ -90,8 +86,6 @@ class Asking:
             self._withdraw(key)
         for key in [key for key in self._granted if key not in wanted]:
             del self._granted[key]
-        for event in crowded:
-            self._feed(event)
         if has_changed:
             self._feed(ev.NodesChanged())
 

@@ -212,14 +212,6 @@ class ServedElsewhere(Event, frozen=True):
     shape: int
 
 
-class NoRoomNear(Event, frozen=True):
-    """The nodes that have inputs of what this process wants have no room for it now."""
-
-    process: Process
-    shape: int
-    nodes: list[int]
-
-
 class PlaceWanted(Event, frozen=True):
     """The node that keeps the actors wants a worker for one of them; `wanted` 0: no longer."""
 

@@ -101,7 +101,6 @@ class NodeState(Succession):
             ev.JobLearnt: self._job_learnt,
             ev.GuestJoined: self._guest_joined,
             ev.ServedElsewhere: self._served_elsewhere,
-            ev.NoRoomNear: self._no_room_near,
             ev.PlaceWanted: self._place_wanted,
             ev.ActorPlacedElsewhere: self._actor_placed_elsewhere,
             ev.NodesChanged: self._nodes_changed,
@@ -214,14 +213,6 @@ class NodeState(Succession):
                 out.append(SendRecord(event.process, kinds.NOT_NEAR, answer))
         if not demand.group and demand.strategy.get("kind") != "spread":
             demand.away = min(event.wanted, sum(demand.near.values()))  # until it is planned
-
-    def _no_room_near(self, event: ev.NoRoomNear, out: list[Instruction]) -> None:
-        if (demand := self.demands.by_key.get((event.process, event.shape))) is not None:
-            for node in event.nodes:
-                demand.near.pop(node, None)
-        for node in event.nodes:
-            answer = kinds.NOT_NEAR_BODY.pack(event.shape, node, False)
-            out.append(SendRecord(event.process, kinds.NOT_NEAR, answer))
 
     def _lease_returned(self, event: ev.LeaseReturned, out: list[Instruction]) -> None:
         lease = self.leases.by_id.get(event.lease)

@@ -83,7 +83,7 @@ DEPOSIT = 33
 WITHDRAW = 34
 """To the daemon: object id, then u32 numbers of the nodes that have a copy of its row. The object is gone."""
 NOT_NEAR = 35
-"""From the daemon: u32 shape, u32 node, u32 for_good. That node has inputs of what waits, but no room now, or never."""
+"""From the daemon: u32 shape, u32 node, u32 for_good. That node has inputs of what waits, and can not run it."""
 
 ROW_HEAD = struct.Struct("<16sQIIIIQII")
 """Id, function, shape, needs, the arena's entry and generation, bytes, whether it lies there, zero."""
