@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -168,6 +169,15 @@ def test_a_small_frame_without_cells_is_read_like_any_other(theirs: pandas.DataF
     assert_same(frame, theirs)
 
 
+@pytest.mark.usefixtures("weft_session")
+@pytest.mark.filterwarnings("ignore:.*defaulting to pandas")
+@pytest.mark.parametrize("limit", [LIMIT, None])
+def test_a_function_for_each_of_no_rows_is_left_to_pandas(limit: int | None) -> None:
+    theirs = made(10).head(0)
+    pd.set_small_rows(limit)
+    assert_same(pd.DataFrame(theirs).apply(str, axis=1), theirs.apply(str, axis=1))
+
+
 def test_errors_of_small_frames_are_those_of_pandas() -> None:
     frame = pd.DataFrame(made(10))
     with pytest.raises(KeyError, match="no such column"):
@@ -217,6 +227,50 @@ def test_a_small_frame_takes_what_is_pandas_own() -> None:
     assert_same(frame.price + theirs.price, theirs.price + theirs.price)
     assert_same(frame[theirs.price > 0], theirs[theirs.price > 0])
     assert_same(frame.merge(theirs, on="key"), theirs.merge(theirs, on="key"))
+
+
+def _by_label(frame: Any) -> None:
+    frame["b"] = frame["b"] * 2
+    frame["new"] = 1
+
+
+def _by_mask(frame: Any) -> None:
+    frame[frame["b"] > 4.0] = 0
+
+
+def _by_list(frame: Any) -> None:
+    frame[["a", "b"]] = frame[["b", "a"]].to_numpy()
+
+
+@pytest.mark.parametrize("change", [_by_label, _by_mask, _by_list])
+def test_what_is_assigned_to_a_small_frame_is_in_it_alone(change: Callable[[Any], None]) -> None:
+    theirs = pandas.DataFrame({"a": [1, 2, 3], "b": [4.0, 5.0, 6.0]})
+    frame = pd.DataFrame(theirs.copy())
+    copied, groups, sibling = frame.copy(), frame.groupby("a"), pd.DataFrame(frame)
+    before = theirs.copy()
+    change(frame)
+    change(theirs)
+    assert_same(frame, theirs)
+    assert_same(sibling, theirs)
+    assert_same(copied, before)
+    assert_same(groups.b.sum(), before.groupby("a").b.sum())
+    with pytest.raises(ValueError, match="Length of values"):
+        frame["b"] = [1]
+
+
+def test_columns_of_two_levels_are_assigned_to() -> None:
+    theirs = pandas.DataFrame([[1, 2, 3]], columns=pandas.MultiIndex.from_tuples([("a", "x"), ("b", "x"), ("b", "y")]))
+    frame = pd.DataFrame(theirs)
+    frame["b"] = frame["b"] * 2
+    theirs["b"] = theirs["b"] * 2
+    assert_same(frame, theirs)
+
+
+@pytest.mark.usefixtures("weft_session")
+def test_a_small_frame_that_grows_by_a_column_moves_to_weft() -> None:
+    frame = pd.DataFrame()
+    frame["a"] = np.arange(LIMIT + 1)
+    assert (frame.get_backend(), len(frame)) == ("Weft", LIMIT + 1)
 
 
 def test_columns_of_one_name_are_a_frame() -> None:

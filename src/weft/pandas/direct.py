@@ -60,6 +60,7 @@ def register() -> None:
     frame = found[modin.pandas.DataFrame]
     for name in ("__getitem__", "__getattr__"):
         frame.replace(name, direct_columns.by_label(getattr(modin.pandas.DataFrame, name)))
+    frame.replace("__setitem__", direct_columns.set_by_label(modin.pandas.DataFrame.__setitem__))
     frame.replace("apply", _applied(modin.pandas.DataFrame.apply))
     direct_extensions.watch(tuple(found), lambda ours, name: found[ours].give_back(name))
 
@@ -170,6 +171,8 @@ def _applied(modin_way: Callable[..., Any]) -> Callable[..., Any]:
         is_by_row = callable(func) and axis in (1, "columns") and type(compiler) is SmallQueryCompiler
         if is_by_row and not self._pinned and compiler.is_large_for_python():
             self = modin.pandas.DataFrame(query_compiler=on_weft(compiler))
+        elif _is_known_empty(self):
+            return self._default_to_pandas("apply", func, axis, *args, **kwargs)
         return modin_way(self, func, axis, *args, **kwargs)
 
     return apply

@@ -1,6 +1,7 @@
-"""`frame["b"]` and `frame.b` of a small frame, which programs call most of all.
+"""`frame["b"]`, `frame.b` and `frame["b"] = …` of a small frame, which programs call most of all.
 
-pandas keeps the columns that were asked for; they are given from there, with as little around them as can be.
+pandas keeps the columns that were asked for; they are given from there, with as little around them as can be. What is
+assigned goes into a copy of the frame, for others may hold the same one; a column needs no copy of the others.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import pandas
 from modin.pandas import Series
 
-from weft.pandas.direct_values import SmallQueryCompiler, attribute, new
+from weft.pandas.direct_values import SmallQueryCompiler, attribute, new, plain_arguments, wrapped
 
 
 def by_label(way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -32,6 +33,23 @@ def by_label(way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     get.__name__, get.__doc__ = way.__name__, way.__doc__
     return get
+
+
+def set_by_label(way: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """`__setitem__` of a frame."""
+
+    def assign(self: Any, key: Any, value: Any) -> None:
+        compiler = attribute(self, "_query_compiler")
+        is_small = type(compiler) is SmallQueryCompiler and not attribute(self, "_pinned")
+        given = plain_arguments((key, value), {}) if is_small else None
+        if given is None:
+            return way(self, key, value)
+        changed = compiler.as_frame().copy(deep=type(key) is not str)
+        changed[given[0][0]] = given[0][1]
+        self._update_inplace(wrapped(changed)._query_compiler)
+
+    assign.__name__, assign.__doc__ = way.__name__, way.__doc__
+    return assign
 
 
 def column_of(frame: Any, column: pandas.Series[Any]) -> Any:
