@@ -402,6 +402,8 @@ class Core {
 
     // -- execute.cpp --
     bool take_incoming(Incoming& out);
+    /// No task is taken any more; what has come and will come goes back to who sent it.
+    void retire();
     /// Before an idle worker sleeps: the daemon must not end one whose objects others refer to.
     void tell_lending();
     /// A task is about to run on the main thread: what waits behind it is handed back unless it is short.
@@ -652,6 +654,7 @@ class Core {
     // Worker's side.
     std::deque<Incoming> inbox_;
     std::atomic<uint32_t> incoming_{0};  ///< its length, for waiters
+    bool is_retired_ = false;
     std::unordered_map<uint64_t, Definition> definitions_;
     std::vector<uint64_t> forgotten_;  ///< keys that were in definitions_
     std::string binding_;

@@ -358,6 +358,7 @@ NB_MODULE(_native, m) {
         return stream != nullptr && stream->available.load(std::memory_order_acquire) != 0;
     });
     m.def("exit_worker", [] { need().request_exit(); });
+    m.def("retire_worker", [] { need().retire(); });
     m.def("limit_lineage", [](uint64_t memory_bytes, uint64_t disk_bytes) {
         Core& core = need();
         std::lock_guard lock(core.mutex());

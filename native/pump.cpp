@@ -611,11 +611,18 @@ bool Core::next_event(CoreEvent& event) {
 
 bool Core::take_incoming(Incoming& out) {
     std::lock_guard lock(mutex_);
+    if (is_retired_) hand_back_locked();
     if (inbox_.empty()) return false;
     out = std::move(inbox_.front());
     inbox_.pop_front();
     inbox_changed();
     return true;
+}
+
+void Core::retire() {
+    std::lock_guard lock(mutex_);
+    is_retired_ = true;
+    send(daemon_, Kind::RETIRES, nullptr, 0);
 }
 
 void Core::wake_waiters() {

@@ -50,6 +50,7 @@ enum class Kind : uint16_t {
     DEPOSIT = 33,
     WITHDRAW = 34,
     NOT_NEAR = 35,
+    RETIRES = 36,
     // Between drivers and workers only:
     REPLY = 64,            ///< ReplyHeader, then for each return a PackedValue
     HANDBACK = 65,         ///< u64 cookies of tasks that were not started

@@ -206,6 +206,30 @@ TEST("a worker busy with a task hands back what comes meanwhile, but an actor ke
     CHECK_EQ(reinterpret_cast<const TaskHeader*>(kept.bytes.data())->cookie, 22u);
 }
 
+TEST("a worker that retires tells the daemon, and hands back what has come and what comes") {
+    FakeNode node;
+    auto worker = node.worker();
+    Puppet driver(node);
+    TaskHeader task{};
+    Incoming taken;
+    const auto comes_back = [&] {
+        const std::string back = driver.hear(worker->self(), Kind::HANDBACK);
+        CHECK(memcmp(back.data(), &task.cookie, sizeof task.cookie) == 0);
+    };
+    task.cookie = 11;
+    driver.say(worker->self(), Kind::TASK, task);
+    EVENTUALLY((worker->poll(), worker->has_incoming()));
+    worker->retire();
+    node.expect(Kind::RETIRES);
+    CHECK(!worker->take_incoming(taken));
+    comes_back();
+    task.cookie = 12;
+    driver.say(worker->self(), Kind::TASK, task);
+    EVENTUALLY((worker->poll(), worker->has_incoming()));
+    CHECK(!worker->take_incoming(taken));
+    comes_back();
+}
+
 TEST("one who waits inside a task lends its CPU once, and takes it back") {
     FakeNode node;
     auto worker = node.worker();

@@ -334,6 +334,9 @@ def title_prefix(prefix: str) -> None:
 def exit_worker() -> None:
     """This worker ends once the current task is answered."""
 
+def retire_worker() -> None:
+    """This worker takes no further task: those that were sent to it go back, its lease too, and then it is ended."""
+
 def on_freed(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
     """Call back, in the core's own thread, when no ref to an object of this process is left anywhere. Nobody does when
     the process ends, or another takes the object over from it."""

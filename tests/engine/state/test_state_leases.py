@@ -9,7 +9,7 @@ from weft.engine.state import instructions as do
 from weft.engine.state.demands import PATIENCE_TICKS
 from weft.engine.state.workers import Place
 from weft.engine.wire import kinds
-from weft.engine.wire.messages import BindJob
+from weft.engine.wire.messages import BindJob, ExitProcess
 
 
 def revoked(instructions: list[do.Instruction]) -> list[int]:
@@ -37,6 +37,28 @@ def test_a_worker_is_bound_once_before_its_first_grant() -> None:
     again = rig.feed(ev.LeaseRequested(DRIVER, 1, 1))
     assert grants(again)[0][1] == worker
     assert not [one for one in again if isinstance(one, do.SendMessage)]
+
+
+def test_a_worker_that_retires_ends_when_its_lease_has_come_back() -> None:
+    rig = two_cpus()
+    ((lease, worker),) = rig.want(1)
+    assert revoked(rig.feed(ev.WorkerRetired(worker))) == [lease]
+    assert revoked(rig.feed(ev.WorkerRetired(worker))) == []
+    rig.want(2)
+    done = rig.give_back(lease)
+    (told,) = [one for one in done if isinstance(one, do.SendMessage) and isinstance(one.message, ExitProcess)]
+    assert told.process == worker and told.message.drain
+    assert worker not in [granted for _, granted in grants(done)]
+    rig.die(worker, 0)
+    assert worker not in [granted for _, granted in rig.want(2)]
+
+
+def test_a_worker_that_retires_and_dies_is_like_any_that_dies() -> None:
+    rig = two_cpus()
+    ((_, worker),) = rig.want(1)
+    rig.feed(ev.WorkerRetired(worker))
+    rig.die(worker)
+    assert rig.feed(ev.WorkerRetired(worker)) == []
 
 
 def test_the_newest_wanted_count_counts() -> None:

@@ -80,6 +80,11 @@ class NodeMachine(RuleBasedStateMachine):
             self.feed(ev.LeaseReturned(self.leases.pop(lease), lease))
 
     @rule(data=st.data())
+    def retire(self, data: st.DataObject) -> None:
+        if workers := [worker.process for worker in self.rig.state.workers if worker.place is Place.LEASED]:
+            self.feed(ev.WorkerRetired(data.draw(st.sampled_from(workers))))
+
+    @rule(data=st.data())
     def block_or_go_on(self, data: st.DataObject) -> None:
         if workers := [worker.process for worker in self.rig.state.workers if worker.place is not Place.REQUESTED]:
             worker = data.draw(st.sampled_from(workers))

@@ -89,6 +89,7 @@ _DECODERS: dict[int, Callable[[Process, bytes], ev.Event | Request | None]] = {
     kinds.LEASE_RETURN: _lease_return,
     kinds.BLOCKED: lambda process, _: ev.WorkerBlocked(process),
     kinds.UNBLOCKED: lambda process, _: ev.WorkerUnblocked(process),
+    kinds.RETIRES: lambda process, _: ev.WorkerRetired(process),
     kinds.LENDS_OBJECTS: lambda process, payload: ev.WorkerLent(process, _LENGTH.unpack(payload)[0] != 0),
     kinds.CREATE_ACTOR: _create_actor,
     kinds.ACTOR_WATCH: _actor_watch,

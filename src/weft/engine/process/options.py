@@ -188,7 +188,7 @@ def task_options(given: Mapping[str, Any]) -> TaskOptions:
         name=given.get("name") or "",
         num_returns=1 if returns is None else returns,
         max_retries=_or(given.get("max_retries"), DEFAULT_MAX_RETRIES),
-        max_calls=_or(given.get("max_calls"), 1 if held.get("GPU") else 0),
+        max_calls=_or(given.get("max_calls"), 0),
         retry_exceptions=bool(retry),
         retry_types=tuple(retry) if isinstance(retry, list | tuple) else (),
         backpressure=given.get("_generator_backpressure_num_objects"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from weft import _native
-from weft.engine.process import context_state, export, generator, options, serialize, session, tracing
+from weft.engine.process import call_limit, context_state, export, generator, options, serialize, session, tracing
 from weft.engine.process.options import TaskOptions
 from weft.engine.process.parameters import Parameters, check_for
 
@@ -48,6 +48,8 @@ class Submitter:
         function = self._function
         if tracing.is_on():
             function = tracing.TracedFunction(function)
+        if self._options.max_calls:
+            function = call_limit.LimitedCalls(function, self._options.max_calls)
         exported = export.export(export.pickle_definition(function, self._subject))
         call.bind(exported.key, export.define_shape(self._options, self._name))
         return None

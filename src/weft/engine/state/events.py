@@ -112,6 +112,12 @@ class WorkerUnblocked(Event, frozen=True):
     process: Process
 
 
+class WorkerRetired(Event, frozen=True):
+    """It has run as many calls of a function as it may: it takes no further task, and can be ended."""
+
+    process: Process
+
+
 class WorkerLent(Event, frozen=True):
     """Whether other processes refer to objects that this worker owns: it must not be ended then."""
 

@@ -74,6 +74,7 @@ class NodeState(Succession):
             ev.WorkerBlocked: self._worker_blocked,
             ev.WorkerUnblocked: self._worker_unblocked,
             ev.WorkerLent: self._worker_lent,
+            ev.WorkerRetired: self._worker_retired,
             ev.ShapeDefined: self._shape_defined,
             ev.NodeStarted: self._node_started,
             ev.DriverJoined: self._driver_joined,
@@ -223,6 +224,8 @@ class NodeState(Succession):
         if lease.worker.place in (Place.LEASED, Place.ACTOR):
             self._release(lease.worker)
             self.workers.give_back(lease.worker)
+            if lease.worker.is_retired:
+                self._let_go(lease.worker, "it has run as many calls as max_calls allows", out)
             if (binding := lease.worker.binding) is not None and not self.jobs[binding.job].is_driver_alive:
                 self._wind_up(binding.job, out)
             self._schedule(out)
@@ -239,6 +242,15 @@ class NodeState(Succession):
         if worker is not None and worker.holding is not None and worker.lent:
             worker.lent = False
             (worker.pool or self.resources).take_back_cpu(worker.holding)
+
+    def _worker_retired(self, event: ev.WorkerRetired, out: list[Instruction]) -> None:
+        worker = self.workers.by_process.get(event.process)
+        if worker is None or (lease := self.leases.of_worker(worker)) is None:
+            return
+        worker.is_retired = True
+        if not lease.is_asked_back:
+            lease.is_asked_back = True
+            out.append(SendRecord(lease.holder, kinds.LEASE_REVOKE, kinds.LEASE_BODY.pack(lease.id)))
 
     def _worker_lent(self, event: ev.WorkerLent, out: list[Instruction]) -> None:
         if (worker := self.workers.by_process.get(event.process)) is not None:

@@ -69,6 +69,7 @@ class Worker:
         "forked",
         "holding",
         "idle_ticks",
+        "is_retired",
         "lends",
         "lent",
         "limit_bytes",
@@ -93,6 +94,8 @@ class Worker:
         """Its task is blocked and others may use its CPU."""
         self.lends = False
         """It owns objects that other processes refer to."""
+        self.is_retired = False
+        """It takes no task any more, and ends when its lease comes back."""
         self.forked = False
         self.limit_bytes = 0
         """The memory that it is held to; 0 for nothing."""

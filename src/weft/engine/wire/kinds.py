@@ -84,6 +84,8 @@ WITHDRAW = 34
 """To the daemon: object id, then u32 numbers of the nodes that have a copy of its row. The object is gone."""
 NOT_NEAR = 35
 """From the daemon: u32 shape, u32 node, u32 for_good. That node has inputs of what waits, and can not run it."""
+RETIRES = 36
+"""To the daemon: this worker runs no task but the one that runs now, and hands all others back until it is ended."""
 
 ROW_HEAD = struct.Struct("<16sQIIIIQII")
 """Id, function, shape, needs, the arena's entry and generation, bytes, whether it lies there, zero."""
