@@ -59,6 +59,15 @@ def test_what_only_the_decorator_takes_is_refused_in_options() -> None:
         options.validate({"concurrency_groups": {}}, "actors", in_options=True)
 
 
+def test_what_would_be_ignored_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match=r"no fallback_strategy; name all .*in\(a, b\)"):
+        options.validate({"fallback_strategy": [{"label_selector": {"zone": "b"}}]}, "tasks")
+    with pytest.raises(NotImplementedError, match="no tensor_transport; leave it out"):
+        options.validate({"tensor_transport": "nccl"}, "methods")
+    options.validate({"fallback_strategy": None}, "tasks")
+    options.validate({"tensor_transport": "object_store"}, "methods")
+
+
 def test_a_task_needs_one_cpu_unless_it_says_otherwise() -> None:
     assert options.task_options({}).resources == {"CPU": 1.0}
     assert options.task_options({"num_cpus": 0}).resources == {}
