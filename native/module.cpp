@@ -294,6 +294,7 @@ PyMethodDef hot_functions[] = {
 }  // namespace
 
 NB_MODULE(_native, m) {
+    nb::set_leak_warnings(false);  // what a program still refers to at its end is no leak to tell of
     if (!init_values() || !add_ref_types(m.ptr()) || !add_call_types(m.ptr()) || !add_worker_types(m.ptr()) ||
         PyModule_AddFunctions(m.ptr(), hot_functions) != 0)
         throw nb::python_error();

@@ -13,7 +13,7 @@ import pytest
 from clusters import THERE, TwoNodes
 
 import weft
-from waiting import comes_true
+from waiting import comes_true, wait_until
 from weft.engine.cluster.client import Client
 
 pytestmark = pytest.mark.timeout(60)
@@ -56,11 +56,18 @@ def test_what_waits_is_told_with_what_is_missing_where(shared_two_nodes: TwoNode
         work.options(resources={"nowhere": 1}).remote(),
         Holder.options(resources={"there": 7}).remote(),
     ]
-    assert comes_true(lambda: len(ask(shared_two_nodes, "demand")["demands"]) == 3)
-    rows = ask(shared_two_nodes, "demand")["demands"]
-    later, never = (next(row for row in rows if name in row["resources"]) for name in ("there", "nowhere"))
-    there = next(node for node in later["nodes"] if node["node_id"] == shared_two_nodes.other.node_id)
-    assert (later["fits"], there["fits"], there["missing"]) == ("later", "later", {"there": 2.0})
+    other = shared_two_nodes.other.node_id
+
+    def demands() -> tuple[list[Any], Any, Any]:
+        rows = ask(shared_two_nodes, "demand")["demands"]
+        row = next((row for row in rows if "there" in row["resources"] and row["kind"] == "task"), {"nodes": []})
+        return rows, row, next((node for node in row["nodes"] if node["node_id"] == other), {})
+
+    # What a node has free reaches the head a moment after what waits.
+    wait_until(lambda: len(demands()[0]) == 3 and demands()[2].get("missing") == {"there": 2.0})
+    rows, later, there = demands()
+    never = next(row for row in rows if "nowhere" in row["resources"])
+    assert (later["fits"], there["fits"]) == ("later", "later")
     assert there["why"] == "it has 4 there free, and 6 are wanted"
     assert never["fits"] == "never"
     assert sorted(row["kind"] for row in rows) == ["actor", "task", "task"]
