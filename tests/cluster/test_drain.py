@@ -58,7 +58,7 @@ def nodes() -> Iterator[Drained]:
         weft.shutdown()
         logs = [node.log() for node in nodes.cluster.list_all_nodes()]
         nodes.cluster.shutdown()
-    assert not any(logs), logs
+    assert not any(logs), "".join(logs)
 
 
 @weft.remote

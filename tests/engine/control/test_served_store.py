@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import select
 
 import pytest
 
 from weft.engine.cluster.store import ServedStore
 from weft.engine.control import launch
+from weft.engine.control.server import ServerConfig
 from weft.engine.node.loop import Loop
 from weft.engine.state.chain_rows import Put
 
@@ -41,3 +43,10 @@ def test_a_server_that_can_not_be_started_is_tried_again(
         loop.close()
     assert written == [""] and len(tried) == 2
     assert "the control store's server of this node ended (1)" in capsys.readouterr().err
+
+
+def test_a_server_whose_node_ends_before_it_has_heard_that_it_is_up_ends_in_peace() -> None:
+    server = launch.RunningServer(ServerConfig(launch.new_name()), secrets.token_bytes(32))
+    assert select.select([server], [], [], 60)[0]
+    server.end()
+    assert server.process.returncode == 0

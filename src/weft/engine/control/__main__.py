@@ -44,9 +44,19 @@ def main() -> None:
 
 
 def _serve(loop: Loop, shell: ServerShell, launcher: socket.socket) -> None:
+    def hear() -> None:
+        try:
+            said = launcher.recv(LARGEST)
+        except ConnectionResetError:  # it ended before it had read that we are up
+            said = b""
+        if said == RESIGN:
+            shell.resign()
+        else:
+            loop.stop()
+
     loop.on_signal(signal.SIGTERM, loop.stop)
-    loop.watch(launcher.fileno(), lambda: shell.resign() if launcher.recv(LARGEST) == RESIGN else loop.stop())
-    with contextlib.suppress(BrokenPipeError):  # who started it has ended meanwhile, and so does the loop
+    loop.watch(launcher.fileno(), hear)
+    with contextlib.suppress(ConnectionError):  # who started it has ended meanwhile, and so does the loop
         launcher.send(msgspec.json.encode(ServerUp(shell.name, shell.address, os.getpid())))
     gc.freeze()
     loop.run()
