@@ -194,6 +194,26 @@ def test_what_is_begun_while_there_is_no_head_waits_for_the_next(nodes: HeadAndO
     assert weft.get(call, timeout=30) == 1
 
 
+def test_a_node_that_came_just_before_the_head_died_follows_the_next() -> None:
+    """It has no server of the store, and nobody has told it yet who has one."""
+    nodes = HeadAndOthers(others=4)
+    try:
+        stopped = [psutil.Process(other.pid) for other in nodes.others]
+        for process in stopped:
+            process.suspend()
+        last = nodes.cluster.add_node(num_cpus=1, resources={"last": 1})
+        port = int(nodes.cluster.address.rpartition(":")[2])
+        nodes.kill_head()
+        lines = psutil.Process(last.pid).net_connections
+        wait_until(lambda: not any(line.raddr and line.raddr.port == port for line in lines()))
+        for process in stopped:
+            process.resume()
+        counter = Counter.options(resources={"last": 1}).remote()
+        assert weft.get(counter.node_id.remote(), timeout=60) == last.node_id
+    finally:
+        nodes.close()
+
+
 def test_the_next_head_can_be_lost_too() -> None:
     nodes = HeadAndOthers(4)
     try:

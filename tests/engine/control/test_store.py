@@ -34,6 +34,7 @@ def store() -> Iterator[Store]:
 
 def test_rows_are_written_read_scanned_and_told_to_subscribers(store: Store) -> None:
     client, other = store.client(), store.client()
+    store.wait_whole(client, 3)  # a tail that has just joined tells the outcome again
     heard: list[tuple[bytes, bytes | None]] = []
     leave = other.subscribe("kv", b"a", lambda *change: heard.append(change))
     assert client.write([Put("kv", b"a%d" % index, b"%d" % index) for index in range(20)])

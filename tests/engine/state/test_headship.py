@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from weft.engine.state import headship as do
-from weft.engine.state.headship import BEAT_S, HEADLESS_S, LEASE_S, Headship, Role
+from weft.engine.state.headship import BEAT_S, HEADLESS_S, HOPELESS_S, LEASE_S, Headship, Role
 from weft.engine.state.membership import CUT_OFF_S
 
 
@@ -228,3 +228,14 @@ def test_a_winner_that_does_not_wait_for_the_lease_before_is_found(monkeypatch: 
     monkeypatch.setattr(do, "DRIFT", 0.0)
     with pytest.raises(AssertionError, match="HED-2"):
         list(map(run_with_faults, range(200)))
+
+
+def test_a_node_that_has_just_joined_waits_to_hear_who_has_the_store() -> None:
+    """The head may die before the others have said what they have."""
+    node = Headship()
+    node.head_lost(True, 10.0)
+    assert not node.has_no_hope(False, 10.0)
+    assert not node.has_no_hope(False, 10.0 + HOPELESS_S)
+    assert not node.has_no_hope(True, 10.1 + HOPELESS_S)
+    assert not node.has_no_hope(False, 10.2 + HOPELESS_S)
+    assert node.has_no_hope(False, 10.3 + 2 * HOPELESS_S)

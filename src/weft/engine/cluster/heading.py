@@ -7,7 +7,6 @@ the head before, and go on. What comes for the head meanwhile is held back.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +36,6 @@ STORES = 5
 """So many nodes have a server of the control store, where there are as many; more where there are more shards."""
 FOUND_S = 0.3
 """After the first other node has come the control store is begun."""
-HOPELESS_S = 3.0
-"""Longer than a lease of the store."""
 ANSWERED_S = 0.1
 RESIGN_S = 2.0
 """A head that hands over waits no longer for its last rows to be safe; what they say is told again."""
@@ -62,7 +59,6 @@ class Heading:
         self._old: int | None = None
         """The head that was lost."""
         self._loss = ""
-        self._hopeless_since = math.inf
         self._rows: Rows | None = None
         self._awaited: set[int] = set()
         """Nodes that have not registered yet."""
@@ -204,16 +200,10 @@ class Heading:
         self._timer = self._loop.call_later(RENEW_S if is_calm else BEAT_S, self._beat)
 
     def _has_no_hope(self) -> bool:
-        """Whether for a while neither this node nor one that it reaches could become the head."""
         assert self.store is not None
-        if self.state.role in (Role.HEADLESS, Role.CLAIMING):
-            if not (self.has_store or any(self._shell.reporting.has_store.values())):
-                return True
-            if self.store.is_lost:  # unless the last of its servers finds that it can go on alone
-                self._hopeless_since = min(self._hopeless_since, self._loop.now())
-                return self._loop.now() - self._hopeless_since > HOPELESS_S
-        self._hopeless_since = math.inf
-        return False
+        is_known = self.has_store or any(self._shell.reporting.has_store.values())
+        # A store that is lost may find that the last of its servers can go on alone; another's may yet be told of.
+        return self.state.has_no_hope(is_known and not self.store.is_lost, self._loop.now())
 
     def _carry(self, instructions: list[do.Instruction]) -> None:
         for one in instructions:

@@ -40,6 +40,8 @@ STAGGER_S = 0.15
 WINNER_S = 3.0 + LEASE_S * DRIFT
 """A winner that is not heard of for so long has died, too."""
 HEADLESS_S = 30.0
+HOPELESS_S = 3.0
+"""Longer than a lease of the store, and than it takes a node to say that it has a server of it."""
 ANSWER_S = 1.5
 """A store that has its majority on this side answers within so long after the head was lost."""
 
@@ -99,6 +101,7 @@ class Headship:
         self._is_certain = False
         self._acts_at = 0.0
         self._lease_until = -math.inf
+        self._hopeless_since = math.inf
         self._renews_at = 0.0
         self._is_reading = False
 
@@ -212,6 +215,14 @@ class Headship:
         ):
             return self._renew(now)
         return []
+
+    def has_no_hope(self, is_store_left: bool, now: float) -> bool:
+        """Whether for a while neither this node nor one that it reaches could become the head: the store is gone."""
+        if is_store_left or self.role not in (Role.HEADLESS, Role.CLAIMING):
+            self._hopeless_since = math.inf
+        else:
+            self._hopeless_since = min(self._hopeless_since, now)
+        return now - self._hopeless_since > HOPELESS_S
 
     def _is_without_store(self, now: float) -> bool:
         """Whether it has no head, and nothing says that the store's majority is on this side."""
