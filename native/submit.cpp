@@ -257,9 +257,9 @@ uint32_t Core::node_of(const Lease* lease) const {
     return segment_->slot(lease->worker.slot).node.load(std::memory_order_relaxed);
 }
 
-/// The node that has the inputs can not run them, or not now: they take any worker, those that are leased
-/// already before all. Else an idle lease on the one node that can run them is left idle until it is
-/// returned. A node that is full because a worker of it is leased here can: that one is waited for.
+/// The node that has the inputs can not run them, or is not known to the daemon: they take any worker, those
+/// that are leased already before all. Else an idle lease on the one node that can run them is left idle
+/// until it is returned. Who has a worker on that node knows better.
 void Core::on_not_near(Cursor cursor) {
     Shape* told = shape(cursor.take<uint32_t>());
     const uint32_t node = cursor.take<uint32_t>() + 1;

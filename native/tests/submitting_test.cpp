@@ -459,20 +459,33 @@ TEST("a task can be cancelled wherever it is") {
     CHECK_EQ(office.driver->counters().pending, 0u);
 }
 
+namespace {
+
+constexpr uint32_t kThere = 4;  ///< another node's number
+
+/// A large value whose bytes are there.
+Entry* far_object(Office& office) {
+    const ArenaRef ref = office.node.port.import_object(2 << 20, office.node.port.reserve_proxy());
+    office.node.port.set_node_of(ref.entry, ref.generation, kThere);
+    Entry* entry = pending(*office.driver);
+    std::lock_guard lock(office.driver->mutex());
+    office.driver->complete(entry, Where::arena, nullptr, 0, ref);
+    return entry;
+}
+
+void say_not_near(Office& office, bool for_good) {
+    Buffer answer;
+    for (const uint32_t part : {0u, kThere, uint32_t(for_good)})  // the first is the shape
+        answer.add(part);
+    office.node.port.send(office.driver->self(), Kind::NOT_NEAR, answer.data(), answer.size());
+}
+
+}  // namespace
+
 TEST(
     "where the node that has a task's inputs can not run it, the worker that is leased does, and nobody is "
     "asked again") {
     Office office(1);
-    constexpr uint32_t kThere = 4;
-    const ProcessId owner = office.node.port.reserve_proxy();
-    const auto far_object = [&] {
-        const ArenaRef ref = office.node.port.import_object(2 << 20, owner);
-        office.node.port.set_node_of(ref.entry, ref.generation, kThere);
-        Entry* entry = pending(*office.driver);
-        std::lock_guard lock(office.driver->mutex());
-        office.driver->complete(entry, Where::arena, nullptr, 0, ref);
-        return entry;
-    };
     Entry* quick = submit(*office.driver);  // its worker's queue may hold more from now on
     office.node.expect(Kind::LEASE_REQUEST);
     office.lease();
@@ -481,15 +494,12 @@ TEST(
     Entry* running = submit(*office.driver);  // so that the lease is not returned for being idle
     const Task_ task = next_task(office.worker());
 
-    Entry* inputs[] = {far_object(), far_object()};
+    Entry* inputs[] = {far_object(office), far_object(office)};
     Entry* first = submit(*office.driver, {.deps = {inputs[0]}});
     const Received asked = office.node.expect(Kind::LEASE_REQUEST);
     CHECK_EQ(word(asked.payload, 1), 1u);
     CHECK_EQ(word(asked.payload, 2), kThere);
-    Buffer answer;
-    for (const uint32_t part : {0u, kThere, 1u})  // shape, node, for good
-        answer.add(part);
-    office.node.port.send(office.driver->self(), Kind::NOT_NEAR, answer.data(), answer.size());
+    say_not_near(office, true);
     const Received withdrawn = office.node.expect(Kind::LEASE_REQUEST);
     CHECK_EQ(word(withdrawn.payload, 1), 0u);
 
@@ -509,33 +519,20 @@ TEST(
 
 TEST("who has a worker where its inputs are waits for that one, though the node is full") {
     Office office(2);
-    constexpr uint32_t kThere = 4;
     office.node.port.set_node_of_proxy(office.worker(1).self(), kThere);
-    const ProcessId owner = office.node.port.reserve_proxy();
-    const auto far_object = [&] {
-        const ArenaRef ref = office.node.port.import_object(2 << 20, owner);
-        office.node.port.set_node_of(ref.entry, ref.generation, kThere);
-        Entry* entry = pending(*office.driver);
-        std::lock_guard lock(office.driver->mutex());
-        office.driver->complete(entry, Where::arena, nullptr, 0, ref);
-        return entry;
-    };
     Entry* quick = submit(*office.driver);
     office.node.expect(Kind::LEASE_REQUEST);
     office.lease(0);
     reply(office.worker(0), next_task(office.worker(0)), {"quick"});
     CHECK_EQ(office.result(quick), "quick");
 
-    Entry* inputs[] = {far_object(), far_object()};
+    Entry* inputs[] = {far_object(office), far_object(office)};
     Entry* results[] = {submit(*office.driver, {.deps = {inputs[0]}}),
                         submit(*office.driver, {.deps = {inputs[1]}})};
     office.node.expect(Kind::LEASE_REQUEST);
     office.lease(1);
     const Task_ first = next_task(office.worker(1));
-    Buffer answer;
-    for (const uint32_t part : {0u, kThere, 0u})  // shape, node, not for good
-        answer.add(part);
-    office.node.port.send(office.driver->self(), Kind::NOT_NEAR, answer.data(), answer.size());
+    say_not_near(office, false);
     settle(*office.driver);
     reply(office.worker(1), first, {"there"});
     reply(office.worker(1), next_task(office.worker(1)), {"there"});
