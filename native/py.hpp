@@ -1,36 +1,12 @@
 /// What the Python-facing files share. Everything here needs the GIL unless it says otherwise.
 #pragma once
 
-#ifndef PY_SSIZE_T_CLEAN
-#define PY_SSIZE_T_CLEAN
-#endif
-#include <Python.h>
-#include <structmember.h>
-
 #include <memory>
 
 #include "core.hpp"
+#include "owned.hpp"
 
 namespace weft {
-
-/// An owned reference.
-class Owned {
-  public:
-    Owned() = default;
-    explicit Owned(PyObject* object) : object_(object) {}
-    Owned(Owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-    Owned& operator=(Owned&& other) noexcept {
-        std::swap(object_, other.object_);
-        return *this;
-    }
-    ~Owned() { Py_XDECREF(object_); }
-    PyObject* get() const { return object_; }
-    PyObject* release() { return std::exchange(object_, nullptr); }
-    explicit operator bool() const { return object_ != nullptr; }
-
-  private:
-    PyObject* object_ = nullptr;
-};
 
 /// The process's attachment; null core when there is none.
 struct Session {

@@ -5,6 +5,7 @@ as frames), which costs a hundred times what `frame["b"]` costs in pandas. Here 
 given another beginning: where the object is a small frame and the arguments are plain values or small frames, pandas is
 called with what they hold, and what comes back is wrapped. Everything else, calls that write in place and frames that
 are pinned to a backend go Modin's way, as before; a method for which somebody registers an extension is Modin's again.
+The callables are native (`native/pandas`): functions of Python around a call of pandas cost a tenth of it and more.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import pandas
 from modin.core.storage_formats.pandas.query_compiler_caster import EXTENSION_NO_LOOKUP
 from modin.pandas.base import _DEFAULT_BEHAVIOUR
 
-from weft.pandas import direct_columns, direct_extensions, direct_groups, direct_indexing
-from weft.pandas.direct_values import SmallQueryCompiler, attribute, plain_arguments, wrapped
+from weft.pandas import _direct, direct_columns, direct_extensions, direct_groups
+from weft.pandas.direct_values import SmallQueryCompiler
 from weft.pandas.small import on_weft
 
 _BOTH = """
@@ -34,7 +35,8 @@ _BOTH = """
 """.split()
 _FRAME = "__getitem__ merge join set_index melt pivot pivot_table stack corr cov assign select_dtypes".split()
 _SERIES = "__getitem__ between unique to_list tolist mode".split()
-_READ = "shape size empty values".split()
+_READ = "size empty values".split()
+_INDEXERS = "loc iloc at iat".split()
 
 
 def register() -> None:
@@ -49,17 +51,21 @@ def register() -> None:
         is_series = theirs is pandas.Series
         for name in names:
             if hasattr(ours, name) and hasattr(theirs, name):
-                attributes.replace(name, _direct(ours, theirs, name))
+                attributes.replace(name, _direct_method(ours, theirs, name))
+        attributes.replace("shape", _property(ours.shape, _direct.shape(None, ours.shape.fget, is_series)))
         for name in _READ:
-            attributes.replace(name, _read_direct(name, getattr(ours, name), is_series))
-        for name in direct_indexing.NAMES:
-            attributes.replace(name, direct_indexing.read_by_pandas(name, getattr(ours, name), is_series))
-        attributes.replace("__len__", _length(ours.__len__))
+            found_by = getattr(ours, name)
+            attributes.replace(name, _property(found_by, _direct.read(name, found_by.fget, is_series)))
+        for name in _INDEXERS:
+            found_by = getattr(ours, name)
+            attributes.replace(name, _property(found_by, _direct.indexer(name, found_by.__get__, is_series)))
+        attributes.replace("__len__", _named(_direct.length(None, ours.__len__, is_series), ours.__len__))
         attributes.replace("groupby", direct_groups.grouped_by_pandas(ours))
-        ours.__getattribute__ = attributes.looked_up(ours.__getattribute__)
+        ours.__getattribute__ = attributes.looked_up(ours.__getattribute__, is_series)
     frame = found[modin.pandas.DataFrame]
     for name in ("__getitem__", "__getattr__"):
-        frame.replace(name, direct_columns.by_label(getattr(modin.pandas.DataFrame, name)))
+        way = getattr(modin.pandas.DataFrame, name)
+        frame.replace(name, _named(_direct.column(None, direct_columns.by_label(way), False), way))
     frame.replace("__setitem__", direct_columns.set_by_label(modin.pandas.DataFrame.__setitem__))
     frame.replace("apply", _applied(modin.pandas.DataFrame.apply))
     direct_extensions.watch(tuple(found), lambda ours, name: found[ours].give_back(name))
@@ -86,81 +92,36 @@ class _Attributes:
         if name in self._modins:
             setattr(self._ours, name, self._modins.pop(name))
 
-    def looked_up(self, modin_way: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-        """An attribute of a small frame that has cells is what its class says, unless an extension has its name: Modin
-        looks for those, and whether the frame is empty, at each access of each attribute, through several calls, and
-        one operation asks for hundreds. What was replaced does with other frames what Modin does."""
-        as_class_says, extended = self._as_class_says, self._extended
-
-        def get(self: Any, item: str) -> Any:
-            if item in as_class_says:
-                return attribute(self, item)
-            compiler = attribute(self, "__dict__").get("_query_compiler")
-            if type(compiler) is not SmallQueryCompiler or item in extended or not compiler.has_cells():
-                return modin_way(self, item)
-            return attribute(self, item)
-
-        return get
+    def looked_up(self, modin_way: Callable[[Any, str], Any], is_series: bool) -> Any:
+        """What was replaced does with other frames what Modin does."""
+        return _direct.look_up(self._as_class_says, self._extended, modin_way, is_series)
 
 
-def _direct(ours: Any, theirs: type, name: str) -> Callable[..., Any]:
-    method, modin_way = getattr(theirs, name), getattr(ours, name)
-    is_series, is_item = theirs is pandas.Series, name == "__getitem__"
+def _direct_method(ours: Any, theirs: type, name: str) -> Any:
+    modin_way = getattr(ours, name)
 
-    @functools.wraps(modin_way)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        compiler = attribute(self, "_query_compiler")
-        if type(compiler) is not SmallQueryCompiler or attribute(self, "_pinned"):
-            return by_modin(self, args, kwargs)
-        source = compiler.as_series() if is_series else compiler.as_frame()
-        try:
-            if args or kwargs:
-                given = plain_arguments(args, kwargs)
-                if given is None or kwargs.get("inplace"):
-                    return by_modin(self, args, kwargs)
-                made = method(source, *given[0], **given[1])
-            else:
-                made = method(source)
-        except (TypeError, ValueError):
-            # Modin's own code calls these methods too, some with arguments that pandas does not know.
-            return by_modin(self, args, kwargs)
-        if made is NotImplemented or made is source:
-            return by_modin(self, args, kwargs)
-        if is_item and not is_series and type(made) is pandas.Series:
-            return direct_columns.column_of(self, made)
-        return wrapped(made)
-
-    def by_modin(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def by_modin(self: Any, *args: Any, **kwargs: Any) -> Any:
         """As Modin looks methods up: those of a frame without cells are pandas'."""
         if name.startswith("__") or not _is_known_empty(self):
             return modin_way(self, *args, **kwargs)
         return self._default_to_pandas(name, *args, **kwargs)
 
-    return call
+    is_series = theirs is pandas.Series
+    kind = _direct.item if name == "__getitem__" and not is_series else _direct.method
+    return _named(kind(getattr(theirs, name), by_modin, is_series), modin_way)
+
+
+def _named(made: Any, modin_way: Any) -> Any:
+    """With the name, the signature and the documentation of Modin's."""
+    return functools.update_wrapper(made, modin_way)
+
+
+def _property(modins: Any, getter: Any) -> property:
+    return property(getter, modins.fset, modins.fdel, modins.__doc__)
 
 
 def _is_known_empty(data: Any) -> bool:
     return not data._query_compiler.lazy_shape and data.empty
-
-
-def _length(modin_way: Callable[[Any], int]) -> Callable[[Any], int]:
-    def length(self: Any) -> int:
-        compiler = attribute(self, "_query_compiler")
-        return compiler.row_count() if type(compiler) is SmallQueryCompiler else modin_way(self)
-
-    return length
-
-
-def _read_direct(name: str, modin_way: property, is_series: bool) -> property:
-    read = modin_way.fget
-
-    def get(self: Any) -> Any:
-        compiler = attribute(self, "_query_compiler")
-        if type(compiler) is not SmallQueryCompiler:
-            return read(self)  # type: ignore[misc]
-        return getattr(compiler.as_series() if is_series else compiler.as_frame(), name)
-
-    return property(get, modin_way.fset, modin_way.fdel, modin_way.__doc__)
 
 
 def _applied(modin_way: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """`frame["b"]`, `frame.b` and `frame["b"] = …` of a small frame, which programs call most of all.
 
-pandas keeps the columns that were asked for; they are given from there, with as little around them as can be. What is
-assigned goes into a copy of the frame, for others may hold the same one; a column needs no copy of the others.
+pandas keeps the columns that were asked for, and they are given from there. What is assigned goes into the frame of
+pandas itself where nobody else holds it, otherwise into a copy; a column needs no copy of the others.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas
-from modin.pandas import Series
 
-from weft.pandas.direct_values import SmallQueryCompiler, attribute, new, plain_arguments, wrapped
+from weft.pandas._direct import column_of, sole_frame, wrapped
+from weft.pandas.direct_values import SmallQueryCompiler, attribute, plain_arguments
 
 
 def by_label(way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -24,11 +24,10 @@ def by_label(way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         compiler = own.get("_query_compiler")
         if type(key) is str and type(compiler) is SmallQueryCompiler and not own.get("_pinned"):
             frame = compiler.as_frame()
-            column = frame._item_cache.get(key)
-            if column is None and key in frame.columns:
+            if key in frame.columns:
                 column = frame[key]
-            if type(column) is pandas.Series:
-                return column_of(self, column)
+                if type(column) is pandas.Series:
+                    return column_of(self, column)
         return way(self, key)
 
     get.__name__, get.__doc__ = way.__name__, way.__doc__
@@ -44,22 +43,15 @@ def set_by_label(way: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, An
         given = plain_arguments((key, value), {}) if is_small else None
         if given is None:
             return way(self, key, value)
-        changed = compiler.as_frame().copy(deep=type(key) is not str)
+        is_column = type(key) is str
+        del compiler
+        sole = sole_frame(self) if is_column else None
+        if sole is not None and len(sole):
+            sole[key] = given[0][1]
+            return None
+        changed = attribute(self, "_query_compiler").as_frame().copy(deep=not is_column)
         changed[given[0][0]] = given[0][1]
         self._update_inplace(wrapped(changed)._query_compiler)
 
     assign.__name__, assign.__doc__ = way.__name__, way.__doc__
     return assign
-
-
-def column_of(frame: Any, column: pandas.Series[Any]) -> Any:
-    """Modin's series of a column. Modin writes what is assigned to a part of it into the frame that it is of."""
-    compiler, result = new(SmallQueryCompiler), new(Series)
-    compiler._series = column
-    compiler._shape_hint = "column"
-    own = attribute(result, "__dict__")
-    own["_siblings"] = []
-    own["_query_compiler"] = compiler
-    own["_parent"] = frame
-    own["_parent_axis"] = 1
-    return result

@@ -10,7 +10,8 @@ import modin.pandas
 import pandas
 from modin.pandas.groupby import DataFrameGroupBy, SeriesGroupBy
 
-from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, around, attribute, plain, plain_arguments, wrapped
+from weft.pandas._direct import wrapped
+from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, around, attribute, plain, plain_arguments
 
 _METHODS = frozenset(
     """

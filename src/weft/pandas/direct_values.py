@@ -9,24 +9,13 @@ import pandas
 from modin.pandas import DataFrame, Series
 from pandas._libs.lib import no_default
 
+from weft.pandas import _direct
 from weft.pandas.small import Limit, SmallQueryCompiler, on_weft
 
-__all__ = [
-    "MODIN_WAY",
-    "SmallQueryCompiler",
-    "around",
-    "attribute",
-    "new",
-    "plain",
-    "plain_arguments",
-    "wrapped",
-]
+__all__ = ["MODIN_WAY", "SmallQueryCompiler", "around", "attribute", "plain", "plain_arguments"]
 
 attribute = object.__getattribute__
 """Of a frame or series, as Python looks it up. Modin's classes look for extensions first, at every access."""
-
-new = object.__new__
-"""Of a frame, series or compiler, without what its constructor does with arguments."""
 
 _PLAIN = frozenset(
     {int, float, complex, bool, str, bytes, slice, type, type(None), type(no_default), type(pandas.NaT)}
@@ -87,32 +76,15 @@ def plain_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[An
     return given, named
 
 
-def wrapped(made: Any) -> Any:
-    """A frame or series of Modin around one of pandas, on Weft where it has grown; anything else as it is. In one
-    piece: after an operation of pandas each further function is one that the processor's caches do not hold."""
-    kind = type(made)
-    if kind is pandas.DataFrame:
-        compiler, result = new(SmallQueryCompiler), new(DataFrame)
-        compiler._frame = made
-    elif kind is pandas.Series:
-        compiler, result = new(SmallQueryCompiler), new(Series)
-        compiler._series = made
-        compiler._shape_hint = "column"
-    else:
-        return made
-    if made._is_copy is not None:
-        object.__setattr__(made, "_is_copy", None)
-    own = attribute(result, "__dict__")
-    own["_siblings"] = []
-    own["_query_compiler"] = compiler
-    limit = Limit.rows
-    return result if limit is None or len(made.index) <= limit else type(result)(query_compiler=on_weft(compiler))
-
-
 def around(compiler: SmallQueryCompiler, ours: type) -> Any:
     """What the constructor makes of a query compiler, without its casting of arguments."""
-    result: Any = new(ours)
+    result: Any = object.__new__(ours)
     own = attribute(result, "__dict__")
     own["_siblings"] = []
     own["_query_compiler"] = compiler
     return result
+
+
+_direct.know(
+    SmallQueryCompiler, DataFrame, Series, pandas.DataFrame, pandas.Series, _PLAIN, plain, _UNKNOWN, Limit, on_weft
+)

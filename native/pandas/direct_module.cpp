@@ -1,0 +1,440 @@
+/// The module `weft.pandas._direct`: calls of small frames that go straight to pandas, past Modin's layers.
+///
+/// What pandas does with a small frame takes some microseconds, so what is around it may take tenths of one:
+/// too few for functions of Python. Each callable here is the attribute of one of Modin's classes, and knows
+/// the way that it goes where the object is no small frame, or the arguments are not plain.
+#include <array>
+
+#include "small_frames.hpp"
+
+namespace weft {
+namespace {
+
+constexpr Py_ssize_t kMostArguments = 24;  ///< of a call; one with more goes Modin's way
+
+/// A callable that is an attribute of one of Modin's classes.
+struct Direct {
+    PyObject_HEAD vectorcallfunc call;
+    PyObject* function;   ///< of pandas; or what else the kind of callable needs
+    PyObject* otherwise;  ///< Modin's way
+    PyObject* extended;   ///< look_up only: names of which there are extensions
+    bool is_series;
+    PyObject* attributes;  ///< __name__, __doc__, __wrapped__
+};
+PyTypeObject* direct_type;
+PyTypeObject* indexer_type;
+
+Direct& direct_of(PyObject* self) {
+    return *reinterpret_cast<Direct*>(self);
+}
+
+/// What is held by the small frame that a callable was given first; none, with no error, where it goes
+/// Modin's way.
+Owned source_of(const Direct& direct, PyObject* const* args, Py_ssize_t count, Owned& compiler) {
+    if (count < 1) return {};
+    compiler = unpinned_compiler(args[0]);
+    return compiler ? held_by(compiler.get(), direct.is_series) : Owned();
+}
+
+/// The call as it came, for Modin; not where an error is set already.
+PyObject* by_modin(const Direct& direct, PyObject* const* args, Py_ssize_t count, PyObject* named) {
+    return PyErr_Occurred() ? nullptr : PyObject_Vectorcall(direct.otherwise, args, size_t(count), named);
+}
+
+/// Whether what pandas raised may have another meaning in Modin, whose own code calls these methods too, some
+/// with arguments that pandas does not know. Such an error is forgotten.
+bool was_misunderstood() {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)) return false;
+    PyErr_Clear();
+    return true;
+}
+
+/// The arguments of a call of pandas, in the place of those of a call of Modin.
+class Arguments {
+  public:
+    /// The frame is the first of `args`; `source` stands for it.
+    Given fill(PyObject* source, PyObject* const* args, Py_ssize_t count, PyObject* names_of_named) {
+        const Py_ssize_t named = names_of_named == nullptr ? 0 : PyTuple_GET_SIZE(names_of_named);
+        if (count + named > kMostArguments) return Given::by_modin;
+        given_[1] = source;
+        for (Py_ssize_t place = 1; place < count + named; ++place) {
+            PyObject* const value = args[place];
+            if (place >= count) {
+                const int inplace = is_inplace(PyTuple_GET_ITEM(names_of_named, place - count), value);
+                if (inplace != 0) return inplace < 0 ? Given::failed : Given::by_modin;
+            }
+            const Given given = plain_argument(value, others_[size_t(place)]);
+            if (given == Given::by_modin || given == Given::failed) return given;
+            given_[size_t(place) + 1] = given == Given::changed ? others_[size_t(place)].get() : value;
+        }
+        return Given::as_it_is;
+    }
+    PyObject* call(PyObject* function, Py_ssize_t count, PyObject* names_of_named) {
+        return PyObject_Vectorcall(function, &given_[1], size_t(count) | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                   names_of_named);
+    }
+
+  private:
+    static int is_inplace(PyObject* name, PyObject* value) {
+        const bool is_named = name == names.inplace || PyUnicode_Compare(name, names.inplace) == 0;
+        return is_named ? PyObject_IsTrue(value) : 0;
+    }
+
+    std::array<PyObject*, kMostArguments + 1> given_;  ///< the first is for who is called to use
+    std::array<Owned, kMostArguments> others_;
+};
+
+// ---- the kinds of callables ------------------------------------------------------------------------
+
+/// A method of pandas; with `gives_columns` a frame's `__getitem__`.
+template <bool gives_columns>
+PyObject* call_method(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    Owned compiler;
+    const Owned source = source_of(direct, args, count, compiler);
+    if (!source) return by_modin(direct, args, count, named);
+    Arguments arguments;
+    const Given given = arguments.fill(source.get(), args, count, named);
+    if (given != Given::as_it_is) return by_modin(direct, args, count, named);
+    const Owned made(arguments.call(direct.function, count, named));
+    if (!made) return was_misunderstood() ? by_modin(direct, args, count, named) : nullptr;
+    if (made.get() == Py_NotImplemented || made.get() == source.get())
+        return by_modin(direct, args, count, named);
+    if (gives_columns && Py_TYPE(made.get()) == known.series) return column_of(args[0], made.get());
+    return wrap(made.get());
+}
+
+/// A frame's `__getitem__` or `__getattr__`, of a column that was asked for before: pandas keeps those.
+PyObject* call_column(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    if (count == 2 && named == nullptr && PyUnicode_CheckExact(args[1])) {
+        Owned compiler;
+        const Owned source = source_of(direct, args, count, compiler);
+        const Owned cache(source ? PyObject_GenericGetAttr(source.get(), names.item_cache) : nullptr);
+        PyObject* const column = cache ? PyDict_GetItemWithError(cache.get(), args[1]) : nullptr;
+        if (column != nullptr && Py_TYPE(column) == known.series)
+            return column_of(args[0], Owned(Py_NewRef(column)).get());
+    }
+    return by_modin(direct, args, count, named);
+}
+
+/// `__len__`.
+PyObject* call_length(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    Owned compiler;
+    const Owned source = source_of(direct, args, count, compiler);
+    if (!source) return by_modin(direct, args, count, named);
+    const Py_ssize_t rows = rows_of(source.get());
+    return rows < 0 ? nullptr : PyLong_FromSsize_t(rows);
+}
+
+/// The getter of `shape`.
+PyObject* call_shape(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    Owned compiler;
+    const Owned source = source_of(direct, args, count, compiler);
+    if (!source) return by_modin(direct, args, count, named);
+    const Owned axes = axes_of(source.get());
+    if (!axes) return nullptr;
+    const Py_ssize_t number = PyList_GET_SIZE(axes.get());
+    Owned shape(PyTuple_New(number));
+    for (Py_ssize_t place = 0; shape && place < number; ++place) {
+        const Py_ssize_t length = PyObject_Size(PyList_GET_ITEM(axes.get(), number - 1 - place));
+        PyObject* const item = length < 0 ? nullptr : PyLong_FromSsize_t(length);
+        if (item == nullptr) return nullptr;
+        PyTuple_SET_ITEM(shape.get(), place, item);
+    }
+    return shape.release();
+}
+
+/// The getter of an attribute of pandas; `function` is its name.
+PyObject* call_read(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    Owned compiler;
+    const Owned source = source_of(direct, args, count, compiler);
+    if (!source) return by_modin(direct, args, count, named);
+    return PyObject_GetAttr(source.get(), direct.function);
+}
+
+/// `__getattribute__`. An attribute of a small frame that has cells is what its class says, unless an
+/// extension has its name: Modin looks for those, and whether the frame is empty, at each access of each
+/// attribute.
+PyObject* call_look_up(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    if (count == 2 && named == nullptr) {
+        int is_plain = PySet_Contains(direct.function, args[1]);
+        if (is_plain == 0) {
+            const Owned compiler = small_compiler(args[0]);
+            const int is_extended = compiler ? PySet_Contains(direct.extended, args[1]) : 1;
+            if (is_extended < 0) return nullptr;
+            if (is_extended == 0) {
+                const Owned source = held_by(compiler.get(), direct.is_series);
+                const Owned axes = source ? axes_of(source.get()) : Owned();
+                if (!axes) return nullptr;
+                is_plain = 1;
+                for (Py_ssize_t place = 0; is_plain == 1 && place < PyList_GET_SIZE(axes.get()); ++place) {
+                    const Py_ssize_t length = PyObject_Size(PyList_GET_ITEM(axes.get(), place));
+                    is_plain = length < 0 ? -1 : length > 0;
+                }
+            }
+        }
+        if (is_plain < 0) return nullptr;
+        if (is_plain == 1) return PyObject_GenericGetAttr(args[0], args[1]);
+    }
+    return by_modin(direct, args, count, named);
+}
+
+// ---- loc, iloc, at and iat -------------------------------------------------------------------------
+
+/// What a frame's `loc` and the like give; anything but reading by plain keys is left to Modin's own.
+struct Indexer {
+    PyObject_HEAD PyObject* data;  ///< a frame or series of Modin's
+    PyObject* direct;              ///< the getter that made this one
+};
+
+Indexer& indexer_of(PyObject* self) {
+    return *reinterpret_cast<Indexer*>(self);
+}
+
+/// The getter; `function` is the name of the attribute.
+PyObject* call_indexer(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    if (count < 1 || !unpinned_compiler(args[0])) return by_modin(direct_of(self), args, count, named);
+    PyObject* const made = indexer_type->tp_alloc(indexer_type, 0);
+    if (made == nullptr) return nullptr;
+    indexer_of(made) = {indexer_of(made).ob_base, Py_NewRef(args[0]), Py_NewRef(self)};
+    return made;
+}
+
+Owned modins_indexer(PyObject* self) {
+    return Owned(PyObject_CallOneArg(direct_of(indexer_of(self).direct).otherwise, indexer_of(self).data));
+}
+
+PyObject* indexer_get(PyObject* self, PyObject* key) {
+    const Direct& direct = direct_of(indexer_of(self).direct);
+    Owned compiler, other;
+    const Owned source = source_of(direct, &indexer_of(self).data, 1, compiler);
+    if (!source && PyErr_Occurred()) return nullptr;
+    const Given given = source ? plain_argument(key, other) : Given::by_modin;
+    if (given == Given::failed) return nullptr;
+    if (given != Given::by_modin) {
+        const Owned theirs(PyObject_GetAttr(source.get(), direct.function));
+        const Owned made(theirs ? PyObject_GetItem(theirs.get(), given == Given::changed ? other.get() : key)
+                                : nullptr);
+        if (!made) return nullptr;
+        if (made.get() != source.get()) return wrap(made.get());
+    }
+    const Owned modins = modins_indexer(self);
+    return modins ? PyObject_GetItem(modins.get(), key) : nullptr;
+}
+
+int indexer_set(PyObject* self, PyObject* key, PyObject* value) {
+    const Owned modins = modins_indexer(self);
+    if (!modins) return -1;
+    return value == nullptr ? PyObject_DelItem(modins.get(), key)
+                            : PyObject_SetItem(modins.get(), key, value);
+}
+
+PyObject* indexer_call(PyObject* self, PyObject* args, PyObject* keywords) {
+    const Owned modins = modins_indexer(self);
+    return modins ? PyObject_Call(modins.get(), args, keywords) : nullptr;
+}
+
+PyObject* indexer_attribute(PyObject* self, PyObject* name) {
+    const Owned modins = modins_indexer(self);
+    return modins ? PyObject_GetAttr(modins.get(), name) : nullptr;
+}
+
+int indexer_traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(indexer_of(self).data);
+    Py_VISIT(indexer_of(self).direct);
+    return 0;
+}
+
+void indexer_dealloc(PyObject* self) {
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF(indexer_of(self).data);
+    Py_XDECREF(indexer_of(self).direct);
+    PyTypeObject* const type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyType_Slot indexer_slots[] = {
+    {Py_mp_subscript, reinterpret_cast<void*>(indexer_get)},
+    {Py_mp_ass_subscript, reinterpret_cast<void*>(indexer_set)},
+    {Py_tp_call, reinterpret_cast<void*>(indexer_call)},
+    {Py_tp_getattro, reinterpret_cast<void*>(indexer_attribute)},
+    {Py_tp_traverse, reinterpret_cast<void*>(indexer_traverse)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(indexer_dealloc)},
+    {Py_tp_doc, const_cast<char*>("What loc, iloc, at or iat of a small frame gives.")},
+    {0, nullptr},
+};
+PyType_Spec indexer_spec = {"weft.pandas._direct.Indexer", sizeof(Indexer), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                            indexer_slots};
+
+// ---- the type of all callables ---------------------------------------------------------------------
+
+PyObject* direct_get(PyObject* self, PyObject* instance, PyObject*) {
+    return instance == nullptr || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
+}
+
+int direct_traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(direct_of(self).function);
+    Py_VISIT(direct_of(self).otherwise);
+    Py_VISIT(direct_of(self).extended);
+    Py_VISIT(direct_of(self).attributes);
+    return 0;
+}
+
+int direct_clear(PyObject* self) {
+    Py_CLEAR(direct_of(self).function);
+    Py_CLEAR(direct_of(self).otherwise);
+    Py_CLEAR(direct_of(self).extended);
+    Py_CLEAR(direct_of(self).attributes);
+    return 0;
+}
+
+void direct_dealloc(PyObject* self) {
+    PyObject_GC_UnTrack(self);
+    direct_clear(self);
+    PyTypeObject* const type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyMemberDef direct_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Direct, call), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Direct, attributes), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyGetSetDef direct_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+PyType_Slot direct_slots[] = {
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(direct_get)},
+    {Py_tp_traverse, reinterpret_cast<void*>(direct_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(direct_clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(direct_dealloc)},
+    {Py_tp_members, direct_members},
+    {Py_tp_getset, direct_attributes},
+    {0, nullptr},
+};
+PyType_Spec direct_spec = {"weft.pandas._direct.Direct", sizeof(Direct), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                               Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                           direct_slots};
+
+PyObject* new_direct(vectorcallfunc call, PyObject* function, PyObject* otherwise, int is_series,
+                     PyObject* extended = nullptr) {
+    PyObject* const made = direct_type->tp_alloc(direct_type, 0);
+    if (made == nullptr) return nullptr;
+    Direct& direct = direct_of(made);
+    direct.call = call;
+    direct.function = Py_NewRef(function);
+    direct.otherwise = Py_NewRef(otherwise);
+    direct.extended = Py_XNewRef(extended);
+    direct.is_series = is_series != 0;
+    return made;
+}
+
+// ---- the module ------------------------------------------------------------------------------------
+
+template <vectorcallfunc call>
+PyObject* py_new(PyObject*, PyObject* args) {
+    PyObject *function, *otherwise;
+    int is_series;
+    if (!PyArg_ParseTuple(args, "OOp", &function, &otherwise, &is_series)) return nullptr;
+    return new_direct(call, function, otherwise, is_series);
+}
+
+PyObject* py_look_up(PyObject*, PyObject* args) {
+    PyObject *as_class_says, *extended, *otherwise;
+    int is_series;
+    if (!PyArg_ParseTuple(args, "O!O!Op", &PySet_Type, &as_class_says, &PySet_Type, &extended, &otherwise,
+                          &is_series))
+        return nullptr;
+    return new_direct(call_look_up, as_class_says, otherwise, is_series, extended);
+}
+
+PyObject* py_wrapped(PyObject*, PyObject* made) {
+    return wrap(made);
+}
+
+PyObject* py_column_of(PyObject*, PyObject* args) {
+    PyObject *frame, *column;
+    if (!PyArg_ParseTuple(args, "OO", &frame, &column)) return nullptr;
+    return column_of(frame, column);
+}
+
+/// Counted before anything here holds it: a frame that only its compiler holds, and that only this frame of
+/// Modin's.
+PyObject* py_sole_frame(PyObject*, PyObject* data) {
+    PyObject* compiler = small_compiler(data).release();
+    if (compiler == nullptr) Py_RETURN_NONE;
+    const bool is_sole_compiler = Py_REFCNT(compiler) == 2;  // the attribute's, and this one
+    Owned held(compiler);
+    Owned series(PyObject_GenericGetAttr(compiler, names.held_series));
+    if (!series) return nullptr;
+    if (!is_sole_compiler || series.get() != Py_None) Py_RETURN_NONE;
+    Owned frame(PyObject_GenericGetAttr(compiler, names.held_frame));
+    if (!frame) return nullptr;
+    if (Py_REFCNT(frame.get()) != 2) Py_RETURN_NONE;
+    return frame.release();
+}
+
+PyObject* py_know(PyObject*, PyObject* args) {
+    Known told;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!OOOO", &PyType_Type, &told.compiler, &PyType_Type,
+                          &told.modin_frame, &PyType_Type, &told.modin_series, &PyType_Type, &told.frame,
+                          &PyType_Type, &told.series, &PyFrozenSet_Type, &told.plain_types, &told.plain,
+                          &told.unknown, &told.limit, &told.on_weft))
+        return nullptr;
+    for (PyObject* each :
+         {reinterpret_cast<PyObject*>(told.compiler), reinterpret_cast<PyObject*>(told.modin_frame),
+          reinterpret_cast<PyObject*>(told.modin_series), reinterpret_cast<PyObject*>(told.frame),
+          reinterpret_cast<PyObject*>(told.series), told.plain_types, told.plain, told.unknown, told.limit,
+          told.on_weft})
+        Py_INCREF(each);  // for good: a process has one Modin
+    known = told;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef functions[] = {
+    {"know", py_know, METH_VARARGS, nullptr},
+    {"method", py_new<call_method<false>>, METH_VARARGS, nullptr},
+    {"item", py_new<call_method<true>>, METH_VARARGS, nullptr},
+    {"column", py_new<call_column>, METH_VARARGS, nullptr},
+    {"length", py_new<call_length>, METH_VARARGS, nullptr},
+    {"shape", py_new<call_shape>, METH_VARARGS, nullptr},
+    {"read", py_new<call_read>, METH_VARARGS, nullptr},
+    {"indexer", py_new<call_indexer>, METH_VARARGS, nullptr},
+    {"look_up", py_look_up, METH_VARARGS, nullptr},
+    {"wrapped", py_wrapped, METH_O, nullptr},
+    {"column_of", py_column_of, METH_VARARGS, nullptr},
+    {"sole_frame", py_sole_frame, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_direct", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+}  // namespace weft
+
+PyMODINIT_FUNC PyInit__direct() {
+    using namespace weft;
+    direct_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&direct_spec));
+    indexer_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&indexer_spec));
+    return direct_type && indexer_type && make_names() ? PyModule_Create(&module) : nullptr;
+}

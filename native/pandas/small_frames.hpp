@@ -1,0 +1,53 @@
+/// Small frames: a frame of Modin's around one of pandas, in and out. Everything here needs the GIL.
+#pragma once
+
+#include "owned.hpp"
+
+namespace weft {
+
+/// Modin's and pandas' classes, and what Python does where this code does not know how. Told once.
+struct Known {
+    PyTypeObject* compiler = nullptr;  ///< SmallQueryCompiler
+    PyTypeObject* modin_frame = nullptr;
+    PyTypeObject* modin_series = nullptr;
+    PyTypeObject* frame = nullptr;
+    PyTypeObject* series = nullptr;
+    PyObject* plain_types = nullptr;  ///< a set: an argument of one of these is pandas' as it is
+    PyObject* plain = nullptr;        ///< plain(value): what pandas is given for it, or `unknown`
+    PyObject* unknown = nullptr;
+    PyObject* limit = nullptr;    ///< its attribute `rows`: up to how many a frame is small, or None
+    PyObject* on_weft = nullptr;  ///< on_weft(compiler): one on Weft
+};
+extern Known known;
+
+/// Names of attributes, interned.
+struct Names {
+    PyObject *query_compiler, *pinned, *held_frame, *held_series, *modin_frame, *as_series, *shape_hint,
+        *column, *siblings, *parent, *parent_axis, *manager, *axes, *is_copy, *item_cache, *rows, *inplace,
+        *query_compiler_key;
+};
+extern Names names;
+bool make_names();
+
+/// The compiler of a small frame or series of Modin's; none, with no error, of any other.
+Owned small_compiler(PyObject* data);
+/// The same, and none where the frame is pinned to a backend.
+Owned unpinned_compiler(PyObject* data);
+/// What a small compiler holds, as a series or as a frame of pandas. None with an error set.
+Owned held_by(PyObject* compiler, bool as_series);
+/// The labels of a frame or series of pandas: a list, of the rows last. None with an error set.
+Owned axes_of(PyObject* data);
+/// Rows of a frame or series of pandas; -1 with an error set.
+Py_ssize_t rows_of(PyObject* data);
+
+/// A frame or series of Modin's around one of pandas, on Weft where it has grown; anything else as it is.
+PyObject* wrap(PyObject* made);
+/// Modin's series of a column; Modin writes what is assigned to a part of it into the frame that it is of.
+PyObject* column_of(PyObject* frame, PyObject* column);
+
+enum class Given { as_it_is, changed, by_modin, failed };
+/// What pandas is given for an argument: `other` where it was changed; `by_modin`: pandas can not be given
+/// it.
+Given plain_argument(PyObject* value, Owned& other);
+
+}  // namespace weft

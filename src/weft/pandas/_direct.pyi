@@ -1,0 +1,64 @@
+"""Calls of small frames that go straight to pandas, past Modin's layers. `know` comes before anything else.
+
+What makes a callable takes what it needs of pandas, the way that it goes where the object is no small frame or the
+arguments are not plain, and whether its class is Modin's series.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas
+
+class Direct:
+    """A callable that is an attribute of one of Modin's classes."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def know(
+    compiler: type,
+    modin_frame: type,
+    modin_series: type,
+    frame: type,
+    series: type,
+    plain_types: frozenset[type],
+    plain: Callable[[Any], Any],
+    unknown: object,
+    limit: Any,
+    on_weft: Callable[[Any], Any],
+    /,
+) -> None:
+    """The classes of Modin and pandas, what `plain` gives for an argument that pandas can not be given (`unknown`), the
+    class whose attribute `rows` is the limit of small frames, and what moves a compiler to Weft."""
+
+def method(function: Callable[..., Any], otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """A method of pandas."""
+
+def item(function: Callable[..., Any], otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """A frame's `__getitem__`."""
+
+def column(function: None, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """A frame's `__getitem__` or `__getattr__`, of a column that was asked for before."""
+
+def length(function: None, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """`__len__`."""
+
+def shape(function: None, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """The getter of `shape`."""
+
+def read(name: str, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """The getter of an attribute of pandas."""
+
+def indexer(name: str, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """The getter of `loc`, `iloc`, `at` or `iat`: read by pandas, written by Modin."""
+
+def look_up(as_class_says: set[str], extended: set[str], otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """`__getattribute__`."""
+
+def wrapped(made: Any, /) -> Any:
+    """A frame or series of Modin around one of pandas, on Weft where it has grown; anything else as it is."""
+
+def column_of(frame: Any, column: pandas.Series[Any], /) -> Any:
+    """Modin's series of a column. Modin writes what is assigned to a part of it into the frame that it is of."""
+
+def sole_frame(frame: Any, /) -> pandas.DataFrame | None:
+    """The frame of pandas of a small one, where nobody else holds it."""
