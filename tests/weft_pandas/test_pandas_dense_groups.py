@@ -57,6 +57,16 @@ def test_keys_that_lie_apart_or_are_no_whole_numbers_are_looked_up(keys: Any) ->
     pandas.testing.assert_frame_equal(whole, frame.groupby("key").agg(FUNCTIONS), check_exact=True)
 
 
+@pytest.mark.parametrize("keys", [np.arange(3), np.array(["a", "b", "c"])], ids=["dense", "looked up"])
+def test_means_of_numbers_whose_sum_does_not_fit_are_those_of_pandas(keys: Any) -> None:
+    large = np.random.default_rng(6).integers(2**61, 2**62, ROWS)
+    frame = pandas.DataFrame({"key": np.resize(keys, ROWS), "large": large, "same": large})
+    functions = {"large": "mean", "same": "sum"}
+    blocks = [group_sums.of_block(block, ["key"], functions, True) for block in (frame[:1000], frame[1000:])]
+    whole = group_sums.together(pandas.concat(blocks), functions, True)
+    pandas.testing.assert_frame_equal(whole, frame.groupby("key").agg(functions))
+
+
 @pytest.mark.usefixtures("shared_weft_session")
 def test_blocks_with_other_ranges_of_keys_are_put_together() -> None:
     theirs = numbered(np.arange(50)).sort_values("key", ignore_index=True)[["key", "price", "number"]]

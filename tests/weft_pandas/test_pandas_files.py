@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas
 import pytest
-from frames import assert_same, made
+from frames import ROWS, assert_same, made
 
 import weft.pandas as pd
 
@@ -72,6 +72,34 @@ def test_csv_in_stretches_is_read_as_pandas_reads_it(name: str, line_end: str, t
     assert_same(ours, pandas.read_csv(tmp_path / "table.csv", low_memory=False, **options))
 
 
+NUMBERED = [f'{number},"{number}, quoted\nin two lines"' for number in range(900)]
+ODD_CSV: dict[str, tuple[str, dict[str, Any]]] = {
+    "lines that end with a carriage return": ("\r".join(["n,t", *(f"{n},x" for n in range(900))]), {}),
+    "a name of two lines": ("\n".join(['"n\nn",t', *NUMBERED]), {}),
+    "rows of two lines before the header": ("\n".join(["n,t", *NUMBERED]), {"header": 3}),
+    "names of two rows, one of two lines": ("\n".join(["n,t", *NUMBERED]), {"header": [0, 1]}),
+    "a comment before the header": ("\n".join(["# n, t", "n,t", *NUMBERED]), {"comment": "#"}),
+    "an empty line before the header": ("\n".join(["", "n,t", *NUMBERED]), {}),
+    "comments between rows that are counted": (
+        "\n".join(["n,t", *(f"{n},x\n# {n}" for n in range(900))]),
+        {"comment": "#", "nrows": 500},
+    ),
+    "no rows": ("\n".join(["n,t", *NUMBERED]), {"nrows": 0}),
+    "rows left out from the first on": ("\n".join(["n,t", *NUMBERED]), {"skiprows": [1, 2, 600]}),
+    "rows left out further down": ("\n".join(["n,t", *NUMBERED]), {"skiprows": [2, 3, 600]}),
+    "lines left out before the header": ("\n".join(["#", "#", "n,t", *NUMBERED]), {"skiprows": [0, 1]}),
+    "two bytes a character": ("\n".join(["n,t", *NUMBERED]), {"encoding": "utf-16"}),
+}
+
+
+@pytest.mark.parametrize("name", ODD_CSV)
+def test_an_odd_csv_file_is_read_as_pandas_reads_it(name: str, tmp_path: Path) -> None:
+    text, options = ODD_CSV[name]
+    (tmp_path / "odd.csv").write_bytes(text.encode(options.get("encoding", "utf-8")))
+    ours = pd.read_csv(tmp_path / "odd.csv", **options)
+    assert_same(ours, pandas.read_csv(tmp_path / "odd.csv", **options))
+
+
 def test_rows_with_quoted_line_ends_are_not_cut(tmp_path: Path) -> None:
     theirs = pandas.DataFrame({"n": range(2000), "text": ['several\nlines, "quoted"\n\n', "one"] * 1000})
     theirs.to_csv(tmp_path / "table.csv", index=False)
@@ -109,6 +137,33 @@ def test_parquet_is_written_in_parts_that_anybody_can_read(tmp_path: Path) -> No
     pd.DataFrame(theirs).to_parquet(tmp_path / "table")
     assert len(list((tmp_path / "table").iterdir())) == 3
     assert_same(pandas.read_parquet(tmp_path / "table"), theirs)
+
+
+@pytest.mark.parametrize("limit", [None, ROWS])
+def test_parquet_replaces_what_was_there(limit: int | None, tmp_path: Path) -> None:
+    """Parts, or the single file of a frame that was small."""
+    pd.set_small_rows(limit)
+    pd.DataFrame(simple()).to_parquet(tmp_path / "table")
+    assert (tmp_path / "table").is_file() == (limit is not None)
+    pd.set_small_rows(None)
+    pd.DataFrame(simple().head(20)).to_parquet(tmp_path / "table")
+    assert_same(pandas.read_parquet(tmp_path / "table"), simple().head(20))
+
+
+def test_parquet_is_written_where_it_was_read_from(tmp_path: Path) -> None:
+    theirs = simple()
+    pd.DataFrame(theirs).to_parquet(tmp_path / "table")
+    (tmp_path / "table" / "_notes.txt").write_text("kept")
+    frame = pd.read_parquet(tmp_path / "table")
+    frame[frame.key > 20].to_parquet(tmp_path / "table")
+    assert_same(pandas.read_parquet(tmp_path / "table"), theirs[theirs.key > 20])
+    assert (tmp_path / "table" / "_notes.txt").read_text() == "kept"
+
+
+def test_some_rows_of_lines_of_json_are_read(tmp_path: Path) -> None:
+    simple().to_json(tmp_path / "table.json", orient="records", lines=True)
+    ours, theirs = (m.read_json(tmp_path / "table.json", orient="records", lines=True, nrows=50) for m in (pd, pandas))
+    assert_same(ours, theirs)
 
 
 def test_a_table_of_a_database_is_read_in_pieces(tmp_path: Path) -> None:

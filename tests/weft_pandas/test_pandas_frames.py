@@ -37,6 +37,12 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "plain sums of groups with holes": lambda _, f: (
         f.assign(gap=f.word.where(f.key > 3)).groupby("gap", dropna=False).agg({"key": "count", "price": "sum"})
     ),
+    "plain sums of groups by a function": lambda _, f: f.groupby(lambda row: row % 4).agg(
+        {"price": "sum", "key": "mean"}
+    ),
+    "plain sums of groups by levels": lambda _, f: (
+        f.set_index(["key", "word"]).groupby(["key", "word"]).agg({"price": "sum"})
+    ),
     "grouped sizes": lambda _, f: f.groupby("word").size(),
     "a grouped count by a category": lambda _, f: f.groupby("kind", observed=True).price.count(),
     "groups by an index that has a column's name": lambda _, f: f.set_index("word").groupby("key").price.max(),

@@ -18,6 +18,7 @@ COLUMNS: dict[str, Callable[[], list[object]]] = {
     "a word a row": lambda: [f"word {number}" for number in range(ROWS)],
     "a word a row and None": lambda: [f"word {number}" if number % 7 else None for number in range(ROWS)],
     "a word a row and nan": lambda: [f"word {number}" if number % 7 else np.nan for number in range(ROWS)],
+    "a word a row and bytes": lambda: [f"word {number}" if number % 7 != 3 else b"bytes" for number in range(ROWS)],
     "words that are no Unicode": lambda: [f"\ud800{number}" for number in range(ROWS)],
     "numbers of any size": lambda: [10**30 + number for number in range(ROWS)],
     "lists": lambda: [[number] for number in range(ROWS)],

@@ -51,6 +51,11 @@ def test_a_small_frame_is_written_without_the_engine(tmp_path: Path) -> None:
     frame = made(10)[["key", "word"]]
     pd.DataFrame(frame).to_csv(tmp_path / "small.csv", index=False)
     assert (tmp_path / "small.csv").read_text() == frame.to_csv(index=False)
+    pd.DataFrame(frame).to_parquet(tmp_path / "small.parquet", index=False)
+    assert_same(pandas.read_parquet(tmp_path / "small.parquet"), frame)
+    base = f"sqlite:///{tmp_path / 'small.db'}"
+    pd.DataFrame(frame).to_sql("small", base, index=False)
+    assert_same(pandas.read_sql("select * from small", base), frame)
     assert not weft.is_initialized()
 
 

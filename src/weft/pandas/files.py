@@ -21,6 +21,8 @@ from pandas.io.common import get_handle, stringify_path
 
 from weft.pandas.frame import WeftFrame
 from weft.pandas.journal import journal
+from weft.pandas.json_lines import LinesDispatcher
+from weft.pandas.parquet_parts import PartsDispatcher
 from weft.pandas.partition import WeftPartition
 from weft.pandas.query_compiler import WeftQueryCompiler
 from weft.pandas.sheets import SheetDispatcher
@@ -57,11 +59,23 @@ def _read_small(dispatcher: Any, read_in_pandas: Any, path_name: str, work: int 
     return read
 
 
+def _write_small(write: Any, write_in_pandas: str) -> Any:
+    """Modin's writer, and the method of pandas for small frames."""
+
+    @functools.wraps(write)
+    def run(qc: Any, **kwargs: Any) -> Any:
+        if isinstance(qc, SmallQueryCompiler):
+            return getattr(qc.to_pandas(), write_in_pandas)(**kwargs)
+        return write(qc, **kwargs)
+
+    return run
+
+
 def _glob(parser: type, base_write: Any) -> Any:
     return _dispatcher(parser, glob_readers.ExperimentalGlobDispatcher, base_write=base_write)
 
 
-_parquet = _dispatcher(parsers.PandasParquetParser, readers.ParquetDispatcher)
+_parquet = _dispatcher(parsers.PandasParquetParser, PartsDispatcher)
 _sql = _dispatcher(parsers.PandasSQLParser, readers.SQLDispatcher)
 _parquet_glob = _glob(glob_parsers.ExperimentalPandasParquetParser, readers.BaseIO.to_parquet)
 _json_glob = _glob(glob_parsers.ExperimentalPandasJsonParser, readers.BaseIO.to_json)
@@ -76,15 +90,15 @@ class WeftIO(readers.BaseIO):
 
     read_csv = _read_small(_dispatcher(StretchParser, StretchDispatcher), pandas.read_csv, "filepath_or_buffer")
     read_fwf = _dispatcher(parsers.PandasFWFParser, readers.FWFDispatcher).read
-    read_json = _dispatcher(parsers.PandasJSONParser, readers.JSONDispatcher).read
+    read_json = _dispatcher(parsers.PandasJSONParser, LinesDispatcher).read
     read_parquet = _parquet.read
-    to_parquet = _parquet.write
+    to_parquet = _write_small(_parquet.write, "to_parquet")
     read_feather = _dispatcher(parsers.PandasFeatherParser, readers.FeatherDispatcher).read
     read_excel = _read_small(
         _dispatcher(parsers.PandasExcelParser, SheetDispatcher), pandas.read_excel, "io", work=PYTHON_SHARE
     )
     read_sql = _sql.read
-    to_sql = _sql.write
+    to_sql = _write_small(_sql.write, "to_sql")
 
     read_csv_glob = _dispatcher(
         glob_parsers.ExperimentalPandasCSVGlobParser, glob_readers.ExperimentalCSVGlobDispatcher

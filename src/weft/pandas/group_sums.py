@@ -18,6 +18,8 @@ from weft.pandas.dense_groups import dense_groups
 PARTIALS = {"sum": ("sum",), "mean": ("sum", "count"), "count": ("count",), "min": ("min",), "max": ("max",)}
 _TOGETHER = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
 _NUMBERS = frozenset(map(np.dtype, ("int64", "float64")))
+_LARGEST_SUM = 1 << 53
+"""Of the whole numbers of a block; it is far from the largest of all, because blocks are many."""
 _KEYS = frozenset(map(np.dtype, ("int64", "int32", "O", "M8[ns]")))
 
 
@@ -36,6 +38,7 @@ def is_possible(functions: Any, dtypes: pandas.Series[Any], labels: list[Any], g
 
 def of_block(block: pandas.DataFrame, labels: list[Any], functions: dict[Any, str], dropna: bool) -> pandas.DataFrame:
     """In a worker: a row for each group of the block, a column for each partial result."""
+    block = _that_can_be_summed(block, [column for column, name in functions.items() if name == "mean"], labels)
     dense = dense_groups(block[labels[0]]) if len(labels) == 1 else None
     if dense is not None:
         partials = {
@@ -46,6 +49,19 @@ def of_block(block: pandas.DataFrame, labels: list[Any], functions: dict[Any, st
     groups = block.groupby(labels if len(labels) > 1 else labels[0], sort=False, dropna=dropna)
     made = {_name(kind, place): getattr(groups[column], kind)() for column, kind, place in _wanted(functions)}
     return pandas.DataFrame(made)
+
+
+def _that_can_be_summed(block: pandas.DataFrame, averaged: list[Any], labels: list[Any]) -> pandas.DataFrame:
+    """With floats for the whole numbers whose sum, on the way to their mean, might not fit."""
+    large = [column for column in averaged if column not in labels and not _fits(block[column].to_numpy())]
+    return block.astype(dict.fromkeys(large, np.float64)) if large else block
+
+
+def _fits(numbers: np.ndarray[Any, Any]) -> bool:
+    """Whether a sum of so many numbers of this size does, in all blocks of a frame together."""
+    if numbers.dtype.kind != "i" or len(numbers) == 0:
+        return True
+    return max(abs(int(numbers.min())), abs(int(numbers.max()))) * len(numbers) < _LARGEST_SUM
 
 
 def together(partials: pandas.DataFrame, functions: dict[Any, str], dropna: bool) -> pandas.DataFrame:

@@ -3,7 +3,7 @@
 pickle writes such a column one object after another, and makes them again one after another in every reader. Where a
 column repeats the same objects (a joined name, a category, None), what travels is a buffer of codes, out of band, and
 each object once; identity within a block is kept, as pickle keeps it. Columns of strings that hardly repeat travel as
-an Arrow array. Everything else is left to pickle.
+an Arrow array, of which a string of a subclass comes back as a plain one. Everything else is left to pickle.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ def _as_text(flat: np.ndarray[Any, Any], values: Any) -> Any:
     if type(flat[0]) is not str:
         return values
     try:
-        return _Text(pa.array(flat, type=pa.large_string(), from_pandas=False), values.shape)
+        text = pa.array(flat, from_pandas=False)  # told to make strings, Arrow would take bytes for them
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError):
         return values
+    return _Text(text, values.shape) if isinstance(text, pa.Array) and text.type == pa.string() else values

@@ -12,6 +12,7 @@ from modin.core.storage_formats.base.query_compiler import BaseQueryCompiler, QC
 from modin.core.storage_formats.pandas.query_compiler import PandasQueryCompiler
 from modin.utils import try_cast_to_pandas
 from pandas._libs.lib import no_default
+from pandas.api.types import is_hashable
 
 from weft.pandas import column_means, group_sums
 from weft.pandas.axis_partition import sharing_columns
@@ -123,7 +124,9 @@ class WeftQueryCompiler(PandasQueryCompiler):
         if by is None or isinstance(by, PandasQueryCompiler) or not self.frame_has_materialized_dtypes:
             return False
         labels = _as_list(by)
-        is_own = all(label in self.columns for label in labels) and self._modin_frame._partitions.shape[1] == 1
+        is_own = self._modin_frame._partitions.shape[1] == 1 and all(
+            is_hashable(label) and label in self.columns for label in labels
+        )
         return is_own and group_sums.is_possible(functions, self.dtypes, labels, grouping)
 
     def _summed_groups(self, labels: list[Any], functions: dict[Any, str], dropna: bool) -> WeftQueryCompiler:

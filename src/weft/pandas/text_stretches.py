@@ -3,10 +3,14 @@ parsed.
 
 Modin's own way reads each stretch whole, twice over in the worker and once in the driver, which counts its quotes.
 Files that are compressed, not of this file system or in another encoding still go that way.
+
+Modin counts the rows of a header as lines of the file, and knows two ends of a line. Where that is wrong it would lose
+rows without a word, so such files are read by pandas, in this process.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import warnings
@@ -14,7 +18,9 @@ from typing import Any
 
 import pandas
 from modin.core import io as readers
+from modin.core.io.file_dispatcher import OpenFile
 from modin.core.storage_formats.pandas import parsers
+from pandas.api.types import is_list_like
 from pandas.io.common import infer_compression
 
 _PIECE_BYTES = 1 << 20
@@ -66,6 +72,27 @@ class StretchParser(parsers.PandasCSVParser):
 
 class StretchDispatcher(readers.CSVDispatcher):
     @classmethod
+    def check_parameters_support(
+        cls, filepath_or_buffer: Any, read_kwargs: dict[str, Any], skiprows_md: Any, header_size: int
+    ) -> tuple[bool, str | None]:
+        is_supported, reason = super().check_parameters_support(
+            filepath_or_buffer, read_kwargs, skiprows_md, header_size
+        )
+        if is_supported:
+            has_gaps = is_list_like(skiprows_md)
+            reason = _why_not_cut(read_kwargs, header_size, has_gaps) or _why_not_counted(
+                cls._head(filepath_or_buffer, read_kwargs), read_kwargs, header_size
+            )
+        return reason is None, reason
+
+    @classmethod
+    def _head(cls, name: Any, keywords: dict[str, Any]) -> bytes:
+        compression = cls.infer_compression(name, keywords["compression"])
+        with OpenFile(name, "rb", compression, **(keywords.get("storage_options") or {})) as file:
+            head: bytes = file.read(_PIECE_BYTES)
+        return head
+
+    @classmethod
     def offset(
         cls,
         f: Any,
@@ -92,6 +119,43 @@ class StretchDispatcher(readers.CSVDispatcher):
             newline=newline,
         )
         return bool(is_outside)
+
+
+def _why_not_cut(keywords: dict[str, Any], header_lines: int, skips_with_gaps: bool) -> str | None:
+    """What of the keywords is not for parts of a file; None where all are."""
+    if keywords.get("nrows") == 0:
+        return "no rows are asked for (nrows=0)"
+    if keywords.get("nrows") is not None and keywords.get("comment") is not None:
+        return "rows are counted (nrows) among comments"
+    if skips_with_gaps and min(keywords["skiprows"]) <= header_lines:
+        return "rows beside the header are left out (skiprows)"
+    encoding = keywords.get("encoding") or "utf-8"
+    if len("\n\n".encode(encoding)) - len("\n".encode(encoding)) != 1:
+        return f"a line's end is more than one byte (encoding={encoding})"
+    return None
+
+
+def _why_not_counted(head: bytes, keywords: dict[str, Any], header_lines: int) -> str | None:
+    """What keeps a row of the header from being a line; None where it is one."""
+    if b"\r" in head and b"\n" not in head:
+        return "lines end with a carriage return alone"
+    first = _first_line(keywords.get("skiprows"))
+    quote, comment = (keywords.get(name) or "" for name in ("quotechar", "comment"))
+    for line in head.split(b"\n", first + header_lines)[first : first + header_lines]:
+        if not line.strip():
+            return "a line of the header is empty"
+        if comment and comment.encode() in line:
+            return "there is a comment in the header"
+        if quote and keywords.get("quoting") != csv.QUOTE_NONE and line.count(quote.encode()) % 2:
+            return "a quoted name or value of the header goes on in the next line"
+    return None
+
+
+def _first_line(skipped: Any) -> int:
+    """Of the header: rows may be left out before it, or behind it."""
+    if isinstance(skipped, int):
+        return skipped
+    return len(skipped) if is_list_like(skipped) and 0 in skipped else 0
 
 
 def _is_plain_file(name: Any, keywords: dict[str, Any]) -> bool:
