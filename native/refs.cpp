@@ -202,7 +202,8 @@ Entry* entry_of(PyObject* self) {
     if (ref->session == session().number && ref->session != 0) return ref->entry;
     if (attached() == nullptr) return nullptr;
     PyErr_SetString(PyExc_RuntimeError,
-                    "this reference belongs to an earlier weft.init(); its value went with that session");
+                    "this reference, or a frame of weft.pandas that is made of such, belongs to an earlier weft.init(): "
+                    "its value went with that session. Make it again, or take its value before weft.shutdown().");
     return nullptr;
 }
 

@@ -196,6 +196,26 @@ def test_a_frame_can_be_pickled_and_sent_to_a_task() -> None:
     assert weft.get(total.remote(frame)) == pytest.approx(theirs.price.sum())
 
 
+@pytest.mark.parametrize("name", ["price", None, 7])
+def test_a_series_that_is_sent_to_a_task_is_a_series_there(name: Any) -> None:
+    theirs = made().price.rename(name)
+    ours = pd.DataFrame(made()).price.rename(name)
+    assert_same(pickle.loads(pickle.dumps(ours)), theirs)
+
+    @weft.remote
+    def returned(sent: Any) -> Any:
+        return sent
+
+    back = weft.get(returned.remote(ours))
+    assert type(back) is pandas.Series
+    assert_same(back, theirs)
+
+
+def test_a_function_for_each_element_may_look_into_a_series() -> None:
+    lookup = pd.Series(np.arange(1_000.0), name="value")
+    assert_same(pd.DataFrame(made()).key.map(lambda key: lookup[key]), made().key.map(float))
+
+
 def test_a_large_frame_in_a_function_travels_through_object_memory() -> None:
     from weft.pandas.calls import SentFunction, send_function
 

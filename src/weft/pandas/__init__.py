@@ -37,8 +37,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 _MODULES = frozenset(
     "autoload axis_partition calls column_means dense_groups direct direct_columns direct_extensions direct_groups "
     "direct_indexing direct_values exchange files frame frame_source group_sums grouping journal json_lines "
-    "late_blocks modin_costs packing parquet_parts partition partitions query_compiler registration sheets small "
-    "text_stretches wrapper".split()
+    "late_blocks modin_costs packing parquet_parts partition partitions query_compiler registration sent_series "
+    "sheets small text_stretches wrapper".split()
 )
 
 

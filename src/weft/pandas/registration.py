@@ -60,9 +60,11 @@ def add_factory() -> None:
     from modin.core.execution.dispatching.factories import factories
 
     def prepare(cls: Any) -> None:
+        from weft.pandas import sent_series
         from weft.pandas.files import WeftIO
 
         cls.io_cls = WeftIO
+        sent_series.register()
         modin_costs.keep_classes()
         _cut_for_cluster()
 
