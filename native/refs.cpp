@@ -201,9 +201,10 @@ Entry* entry_of(PyObject* self) {
     RefObject* ref = as_ref(self);
     if (ref->session == session().number && ref->session != 0) return ref->entry;
     if (attached() == nullptr) return nullptr;
-    PyErr_SetString(PyExc_RuntimeError,
-                    "this reference, or a frame of weft.pandas that is made of such, belongs to an earlier weft.init(): "
-                    "its value went with that session. Make it again, or take its value before weft.shutdown().");
+    PyErr_SetString(
+        PyExc_RuntimeError,
+        "this reference, or a frame of weft.pandas that is made of such, belongs to an earlier weft.init(): "
+        "its value went with that session. Make it again, or take its value before weft.shutdown().");
     return nullptr;
 }
 
