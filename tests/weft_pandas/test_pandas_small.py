@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import warnings
@@ -17,6 +18,7 @@ from frames import assert_same, made
 import weft
 import weft.pandas as pd
 from weft.pandas.journal import journal
+from weft.pandas.small import set_default_limit
 
 LIMIT = 1_000
 
@@ -44,6 +46,27 @@ def test_a_small_file_is_read_without_the_engine(tmp_path: Path) -> None:
     frame = pd.read_csv(tmp_path / "small.csv", usecols=["key"])
     assert frame.get_backend() == "Pandas"
     assert frame.shape == (10, 1)
+    assert not weft.is_initialized()
+
+
+READERS: dict[str, tuple[Callable[[pandas.DataFrame, Path], Any], Callable[[Any, Path], Any]]] = {
+    "parquet": (lambda f, path: f.to_parquet(path), lambda m, path: m.read_parquet(path, columns=["word"])),
+    "feather": (lambda f, path: f.to_feather(path), lambda m, path: m.read_feather(path)),
+    "json": (lambda f, path: f.to_json(path), lambda m, path: m.read_json(path)),
+    "fixed width": (lambda f, path: path.write_text(f.to_string(index=False)), lambda m, path: m.read_fwf(path)),
+    "a buffer": (lambda f, path: f.to_csv(path), lambda m, path: m.read_csv(io.StringIO(path.read_text()))),
+    "pieces": (lambda f, path: f.to_csv(path), lambda m, path: m.concat(m.read_csv(path, chunksize=3))),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_small_files_of_all_kinds_are_read_without_the_engine(name: str, tmp_path: Path) -> None:
+    write, read = READERS[name]
+    write(made(10)[["key", "word"]], tmp_path / "small")
+    with pd.strict():
+        ours = read(pd, tmp_path / "small")
+    assert ours.get_backend() == "Pandas"
+    assert_same(ours, read(pandas, tmp_path / "small"))
     assert not weft.is_initialized()
 
 
@@ -89,6 +112,18 @@ def test_a_small_frame_moves_where_it_meets_a_large_one() -> None:
     assert_same(ours, large.merge(small.drop_duplicates("key"), on="key"))
 
 
+@pytest.mark.parametrize("limit", ["many", 2.5, True])
+def test_a_limit_that_is_no_number_of_rows_is_refused(limit: Any) -> None:
+    with pytest.raises(TypeError, match="must be a whole number or None"):
+        pd.set_small_rows(limit)
+
+
+def test_a_limit_in_the_environment_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_PANDAS_SMALL_ROWS", "many")
+    with pytest.raises(ValueError, match="WEFT_PANDAS_SMALL_ROWS must be a number of rows, but is 'many'"):
+        set_default_limit()
+
+
 def test_a_negative_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative, but got -1"):
         pd.set_small_rows(-1)
@@ -115,6 +150,24 @@ def test_strict_mode_refuses_to_fall_back() -> None:
         frame.to_json()
     assert raised.value.operation == "to_json"
     assert journal.strict is False
+
+
+@pytest.mark.usefixtures("weft_session")
+def test_what_a_reader_leaves_to_pandas_is_a_fall_back(tmp_path: Path) -> None:
+    made(10 * LIMIT).to_csv(tmp_path / "large.csv", index=False)
+    pieces = {"filepath_or_buffer": tmp_path / "large.csv", "skiprows": [1, 5]}
+    pd.set_small_rows(1)
+    with pytest.warns(UserWarning, match="rows beside the header"):
+        pd.read_csv(**pieces)
+    assert "in pandas: read_csv × 1" in pd.explain()
+    with pd.strict(), pytest.raises(pd.FallbackError, match=r"read_csv at .*test_pandas_small.*skiprows"):
+        pd.read_csv(**pieces)
+
+
+@pytest.mark.parametrize("other", [5, pandas.DataFrame({"a": [1]})], ids=["a number", "a frame of pandas"])
+def test_explain_says_what_it_takes(other: Any) -> None:
+    with pytest.raises(TypeError, match=r"a frame or series of weft\.pandas, but got a "):
+        pd.explain(other)
 
 
 def test_explain_tells_of_a_small_frame() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,10 +15,12 @@ import numpy as np
 import pandas
 from modin.core import io as readers
 from modin.core.storage_formats.pandas import parsers
+from modin.error_message import ErrorMessage
 from modin.experimental.core import io as glob_readers
 from modin.experimental.core.storage_formats.pandas import parsers as glob_parsers
 from pandas._libs.lib import no_default
 from pandas.io.common import get_handle, stringify_path
+from pandas.io.parsers import TextFileReader
 
 from weft.pandas.frame import WeftFrame
 from weft.pandas.journal import journal
@@ -38,8 +41,41 @@ _PARTS = {
 }
 
 
-def _dispatcher(*bases: type, **attributes: Any) -> Any:
-    return type(f"Weft{bases[-1].__name__}", (WeftWrapper, *bases), {**_PARTS, **attributes})
+COLUMNAR_WORK = 8
+"""A byte of a file with columns, coded and compressed, holds as much as so many bytes of text."""
+FIXED_WIDTH_WORK = 4
+"""pandas parses such lines in Python."""
+
+
+class _ReadByPandas:
+    """What a reader of Modin leaves to pandas is noted, unless it is small."""
+
+    operation: str
+
+    @classmethod
+    def single_worker_read(cls, fname: Any, *args: Any, reason: str, **kwargs: Any) -> Any:
+        with warnings.catch_warnings():  # Modin's parsers, made for workers, switch all warnings off
+            made = cls.parse(fname, *args, **kwargs)  # type: ignore[attr-defined]
+        is_frame = isinstance(made, pandas.DataFrame)
+        if not (is_frame and is_small(len(made))) and journal.note_fallback(cls.operation, reason):
+            ErrorMessage.default_to_pandas(f"`{cls.operation}`", reason=reason)
+        return _from_pandas(made)
+
+
+def _from_pandas(made: Any) -> Any:
+    """A frame, the sheets of a workbook, or frames one after another."""
+    if isinstance(made, dict):
+        return {name: WeftIO.from_pandas(frame) for name, frame in made.items()}
+    if isinstance(made, TextFileReader):
+        read = made.read
+        made.read = lambda *args, **kwargs: WeftIO.from_pandas(read(*args, **kwargs))
+        return made
+    return WeftIO.from_pandas(made)
+
+
+def _dispatcher(operation: str, *bases: type, **attributes: Any) -> Any:
+    attributes = {**_PARTS, "operation": operation, **attributes}
+    return type(f"Weft{bases[-1].__name__}", (_ReadByPandas, WeftWrapper, *bases), attributes)
 
 
 def _read_small(dispatcher: Any, read_in_pandas: Any, path_name: str, work: int = 1) -> Any:
@@ -50,10 +86,8 @@ def _read_small(dispatcher: Any, read_in_pandas: Any, path_name: str, work: int 
         path = args[0] if args else kwargs.get(path_name)
         if is_small_file(path, work):
             made = read_in_pandas(*args, **{name: value for name, value in kwargs.items() if value is not no_default})
-            if isinstance(made, pandas.DataFrame):
-                return WeftIO.from_pandas(made)
-            if isinstance(made, dict):  # the sheets of a workbook
-                return {name: WeftIO.from_pandas(frame) for name, frame in made.items()}
+            if isinstance(made, pandas.DataFrame | dict | TextFileReader):
+                return _from_pandas(made)
         return dispatcher.read(*args, **kwargs)
 
     return read
@@ -71,16 +105,21 @@ def _write_small(write: Any, write_in_pandas: str) -> Any:
     return run
 
 
-def _glob(parser: type, base_write: Any) -> Any:
-    return _dispatcher(parser, glob_readers.ExperimentalGlobDispatcher, base_write=base_write)
+def _glob(kind: str, parser: type, base_write: Any) -> Any:
+    return _dispatcher(f"read_{kind}_glob", parser, glob_readers.ExperimentalGlobDispatcher, base_write=base_write)
 
 
-_parquet = _dispatcher(parsers.PandasParquetParser, PartsDispatcher)
-_sql = _dispatcher(parsers.PandasSQLParser, readers.SQLDispatcher)
-_parquet_glob = _glob(glob_parsers.ExperimentalPandasParquetParser, readers.BaseIO.to_parquet)
-_json_glob = _glob(glob_parsers.ExperimentalPandasJsonParser, readers.BaseIO.to_json)
-_xml_glob = _glob(glob_parsers.ExperimentalPandasXmlParser, readers.BaseIO.to_xml)
-_pickle_glob = _glob(glob_parsers.ExperimentalPandasPickleParser, readers.BaseIO.to_pickle)
+_csv = _dispatcher("read_csv", StretchParser, StretchDispatcher)
+_fwf = _dispatcher("read_fwf", parsers.PandasFWFParser, readers.FWFDispatcher)
+_json = _dispatcher("read_json", parsers.PandasJSONParser, LinesDispatcher)
+_parquet = _dispatcher("read_parquet", parsers.PandasParquetParser, PartsDispatcher)
+_feather = _dispatcher("read_feather", parsers.PandasFeatherParser, readers.FeatherDispatcher)
+_excel = _dispatcher("read_excel", parsers.PandasExcelParser, SheetDispatcher)
+_sql = _dispatcher("read_sql", parsers.PandasSQLParser, readers.SQLDispatcher)
+_parquet_glob = _glob("parquet", glob_parsers.ExperimentalPandasParquetParser, readers.BaseIO.to_parquet)
+_json_glob = _glob("json", glob_parsers.ExperimentalPandasJsonParser, readers.BaseIO.to_json)
+_xml_glob = _glob("xml", glob_parsers.ExperimentalPandasXmlParser, readers.BaseIO.to_xml)
+_pickle_glob = _glob("pickle", glob_parsers.ExperimentalPandasPickleParser, readers.BaseIO.to_pickle)
 
 
 class WeftIO(readers.BaseIO):
@@ -88,25 +127,29 @@ class WeftIO(readers.BaseIO):
     frame_partition_cls = WeftPartition
     query_compiler_cls = WeftQueryCompiler
 
-    read_csv = _read_small(_dispatcher(StretchParser, StretchDispatcher), pandas.read_csv, "filepath_or_buffer")
-    read_fwf = _dispatcher(parsers.PandasFWFParser, readers.FWFDispatcher).read
-    read_json = _dispatcher(parsers.PandasJSONParser, LinesDispatcher).read
-    read_parquet = _parquet.read
+    read_csv = _read_small(_csv, pandas.read_csv, "filepath_or_buffer")
+    read_fwf = _read_small(_fwf, pandas.read_fwf, "filepath_or_buffer", work=FIXED_WIDTH_WORK)
+    read_json = _read_small(_json, pandas.read_json, "path_or_buf")
+    read_parquet = _read_small(_parquet, pandas.read_parquet, "path", work=COLUMNAR_WORK)
     to_parquet = _write_small(_parquet.write, "to_parquet")
-    read_feather = _dispatcher(parsers.PandasFeatherParser, readers.FeatherDispatcher).read
-    read_excel = _read_small(
-        _dispatcher(parsers.PandasExcelParser, SheetDispatcher), pandas.read_excel, "io", work=PYTHON_SHARE
-    )
+    read_feather = _read_small(_feather, pandas.read_feather, "path", work=COLUMNAR_WORK)
+    read_excel = _read_small(_excel, pandas.read_excel, "io", work=PYTHON_SHARE)
     read_sql = _sql.read
     to_sql = _write_small(_sql.write, "to_sql")
 
     read_csv_glob = _dispatcher(
-        glob_parsers.ExperimentalPandasCSVGlobParser, glob_readers.ExperimentalCSVGlobDispatcher
+        "read_csv_glob",
+        glob_parsers.ExperimentalPandasCSVGlobParser,
+        glob_readers.ExperimentalCSVGlobDispatcher,
     ).read
     read_custom_text = _dispatcher(
-        glob_parsers.ExperimentalCustomTextParser, glob_readers.ExperimentalCustomTextDispatcher
+        "read_custom_text",
+        glob_parsers.ExperimentalCustomTextParser,
+        glob_readers.ExperimentalCustomTextDispatcher,
     ).read
-    read_sql_distributed = _dispatcher(glob_readers.ExperimentalSQLDispatcher, base_read=_sql.read).read
+    read_sql_distributed = _dispatcher(
+        "read_sql_distributed", glob_readers.ExperimentalSQLDispatcher, base_read=_sql.read
+    ).read
     read_parquet_glob, to_parquet_glob = _parquet_glob.read, _parquet_glob.write
     read_json_glob, to_json_glob = _json_glob.read, _json_glob.write
     read_xml_glob, to_xml_glob = _xml_glob.read, _xml_glob.write

@@ -5,6 +5,7 @@ One journal a process. `explain` reads it; strict mode makes a fall-back an erro
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from typing import Any
 __all__ = ["FallbackError", "explain", "strict"]
 
 _NO_PARALLEL_FORM = "Modin has no parallel form of it: the whole frame is brought into this process and given to pandas"
+_FUNCTION = re.compile(r"^<function (.+)>$")
+"""As Modin names some methods."""
 _OWN_PACKAGES = ("modin", "weft.pandas", "pandas")
 
 
@@ -54,7 +57,7 @@ class Journal:
 
     def note_fallback(self, message: str, reason: str) -> bool:
         """Whether the user is to be warned. FallbackError in strict mode."""
-        operation = message.strip("` ") or "an operation"
+        operation = _FUNCTION.sub(r"\1", message.strip("` ")) or "an operation"
         place = _place()
         if self.strict:
             raise FallbackError(operation, reason or _NO_PARALLEL_FORM, place)
@@ -115,7 +118,9 @@ def explain(frame: Any = None) -> str:
 
 
 def _describe(frame: Any) -> list[str]:
-    compiler = frame._query_compiler
+    compiler = getattr(frame, "_query_compiler", None)
+    if compiler is None:
+        raise TypeError(f"explain takes a frame or series of weft.pandas, but got a {_full_name(type(frame))}")
     kind = type(frame).__name__
     if frame.get_backend() != "Weft":
         rows, columns = compiler._max_shape()
@@ -124,3 +129,7 @@ def _describe(frame: Any) -> list[str]:
     queued = sum(len(block.call_queue) for block in blocks.flatten())
     line = f"{kind} on Weft, cut into {blocks.shape[0]} × {blocks.shape[1]} blocks in object memory"
     return [f"{line}, {queued} calls queued" if queued else line]
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

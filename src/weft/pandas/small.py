@@ -45,6 +45,8 @@ def set_small_rows(rows: int | None) -> None:
     >>> pd.DataFrame({"n": range(10)}).get_backend()
     'Pandas'
     """
+    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool)):
+        raise TypeError(f"rows must be a whole number or None, but got {rows!r}")
     if rows is not None and rows < 0:
         raise ValueError(f"rows must not be negative, but got {rows}")
     Limit.rows = rows
@@ -52,7 +54,10 @@ def set_small_rows(rows: int | None) -> None:
 
 def set_default_limit() -> None:
     """DEFAULT_ROWS, or the number in WEFT_PANDAS_SMALL_ROWS."""
-    set_small_rows(int(os.environ.get("WEFT_PANDAS_SMALL_ROWS", DEFAULT_ROWS)))
+    given = os.environ.get("WEFT_PANDAS_SMALL_ROWS", str(DEFAULT_ROWS))
+    if not given.isdecimal():
+        raise ValueError(f"the variable WEFT_PANDAS_SMALL_ROWS must be a number of rows, but is {given!r}")
+    set_small_rows(int(given))
 
 
 def is_small(rows: int) -> bool:
@@ -65,7 +70,7 @@ def is_small_file(path: Any, work: int = 1) -> bool:
     if Limit.rows is None or not isinstance(path, str | os.PathLike):
         return False
     try:
-        return os.path.getsize(path) * work <= Limit.rows * BYTES_PER_ROW
+        return os.path.isfile(path) and os.path.getsize(path) * work <= Limit.rows * BYTES_PER_ROW
     except (OSError, ValueError):
         return False
 
