@@ -10,9 +10,8 @@ rounds.
 from __future__ import annotations
 
 import argparse
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,11 @@ def finish(result: Any) -> Any:
 
 
 def cpu_seconds() -> dict[int, float]:
-    """Of this process and each of its descendants, all threads."""
+    """Of each descendant of this process, all threads."""
     import psutil
 
-    process, seconds = psutil.Process(), {}
-    for pid in (process.pid, *(child.pid for child in process.children(recursive=True))):
+    seconds = {}
+    for pid in (child.pid for child in psutil.Process().children(recursive=True)):
         try:
             threads = list(Path(f"/proc/{pid}/task").iterdir())
             seconds[pid] = sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
@@ -66,13 +65,13 @@ def cpu_seconds() -> dict[int, float]:
 
 def measure(run: Callable[[], Any]) -> tuple[float, float]:
     """Seconds by the clock, and of CPU one after another: this process, then the busiest other."""
-    before, start = cpu_seconds(), time.perf_counter()
+    before, own_before, start = cpu_seconds(), time.process_time(), time.perf_counter()
     result = finish(run())
-    clock, after = time.perf_counter() - start, cpu_seconds()
+    clock, own = time.perf_counter() - start, time.process_time() - own_before
+    after = cpu_seconds()
     del result
-    spent = {pid: seconds - before.get(pid, 0.0) for pid, seconds in after.items()}
-    own = spent.pop(os.getpid())
-    return clock, own + max(spent.values(), default=0.0)
+    spent = (seconds - before.get(pid, 0.0) for pid, seconds in after.items())
+    return clock, own + max(spent, default=0.0)
 
 
 def main() -> None:
@@ -90,14 +89,19 @@ def main() -> None:
     print("| case | clock, ms: pandas | weft.pandas | × | CPU, ms: pandas | weft.pandas | × |")
     print("|---" * 7 + "|")
     for case in options.cases:
-        for library in libraries:
-            measure(library[case])
-        taken = [[measure(library[case]) for library in libraries] for _ in range(options.rounds)]
-        cells = []
-        for kind in (0, 1):
-            theirs, ours = (min(turn[place][kind] for turn in taken) * 1e3 for place in (0, 1))
-            cells += [f"{theirs:.0f}", f"{ours:.0f}", f"{theirs / ours:.2f}"]
-        print(f"| {case} | {' | '.join(cells)} |", flush=True)
+        print(line_of(case, libraries, options.rounds), flush=True)
+
+
+def line_of(case: str, libraries: Sequence[dict[str, Callable[[], Any]]], rounds: int) -> str:
+    """Of the table: the case once for nothing in each library, then in turns."""
+    for library in libraries:
+        measure(library[case])
+    taken = [[measure(library[case]) for library in libraries] for _ in range(rounds)]
+    cells = []
+    for kind in (0, 1):
+        theirs, ours = (min(turn[place][kind] for turn in taken) * 1e3 for place in (0, 1))
+        cells += [f"{theirs:.1f}", f"{ours:.1f}", f"{theirs / ours:.2f}"]
+    return f"| {case} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

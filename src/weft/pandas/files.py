@@ -57,7 +57,7 @@ class _ReadByPandas:
         with warnings.catch_warnings():  # Modin's parsers, made for workers, switch all warnings off
             made = cls.parse(fname, *args, **kwargs)  # type: ignore[attr-defined]
         is_frame = isinstance(made, pandas.DataFrame)
-        if not (is_frame and is_small(len(made))) and journal.note_fallback(cls.operation, reason):
+        if not (is_frame and is_small(made)) and journal.note_fallback(cls.operation, reason):
             ErrorMessage.default_to_pandas(f"`{cls.operation}`", reason=reason)
         return _from_pandas(made)
 
@@ -163,7 +163,7 @@ class WeftIO(readers.BaseIO):
     @classmethod
     def from_pandas(cls, df: Any) -> Any:
         """Small frames stay as they are."""
-        return SmallQueryCompiler(df) if is_small(len(df)) else super().from_pandas(df)
+        return SmallQueryCompiler(df) if is_small(df) else super().from_pandas(df)
 
     @classmethod
     def to_csv(cls, qc: Any, **kwargs: Any) -> Any:

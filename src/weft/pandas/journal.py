@@ -54,6 +54,8 @@ class Journal:
     """Modin warns each time; programs that import weft.pandas are told once, and the rest is in `explain`."""
     fallbacks: dict[str, Fallback] = field(default_factory=dict)
     tasks: Counter[str] = field(default_factory=Counter)
+    near: Counter[str] = field(default_factory=Counter)
+    """What pandas did on a copy of a frame of Weft because it is quicker there, not for want of another way."""
 
     def note_fallback(self, message: str, reason: str) -> bool:
         """Whether the user is to be warned. FallbackError in strict mode."""
@@ -67,6 +69,9 @@ class Journal:
 
     def note_tasks(self, kind: str) -> None:
         self.tasks[kind] += 1
+
+    def note_near(self, operation: str) -> None:
+        self.near[operation] += 1
 
 
 journal = Journal()
@@ -110,6 +115,9 @@ def explain(frame: Any = None) -> str:
     if journal.tasks:
         kinds = ", ".join(f"{kind} × {count}" for kind, count in sorted(journal.tasks.items()))
         lines.append(f"on Weft: {kinds}")
+    if journal.near:
+        kinds = ", ".join(f"{kind} × {count}" for kind, count in sorted(journal.near.items()))
+        lines.append(f"in this process, where that is quicker: {kinds}")
     if not journal.fallbacks:
         lines.append("nothing fell back to pandas")
     for entry in sorted(journal.fallbacks.values(), key=lambda entry: -entry.count):

@@ -9,6 +9,9 @@ an Arrow array, of which a string of a subclass comes back as a plain one. Every
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ FEWEST_ROWS = 1_000
 SAMPLED = 10_000
 REPEATS = 4
 """Codes are worth it where each object comes at least so often."""
+
+_wanted: ContextVar[int | None] = ContextVar("_wanted", default=None)
 
 
 class PackedFrame:
@@ -46,11 +51,28 @@ def packed(value: Any) -> Any:
 def frame_of_blocks(blocks: list[tuple[Any, Any]], axes: list[pandas.Index]) -> pandas.DataFrame:
     """Of the values of each block and the numbers of its columns; the axes are the columns, then the rows."""
     made = tuple(
-        _unpickle_block(values.decoded() if isinstance(values, _Coded | _Text) else values, places, 2)
+        _unpickle_block(_decoded(values, places) if isinstance(values, _Coded | _Text) else values, places, 2)
         for values, places in blocks
     )
     manager = BlockManager(made, axes, verify_integrity=False)
     return pandas.DataFrame._from_mgr(manager, manager.axes)
+
+
+@contextmanager
+def only_column(wanted: int) -> Iterator[None]:
+    """Of frames loaded meanwhile in this thread, other columns of objects than this are not made: None is in them."""
+    token = _wanted.set(wanted)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def _decoded(values: _Coded | _Text, places: Any) -> np.ndarray[Any, Any]:
+    wanted = _wanted.get()
+    if wanted is None or wanted in np.r_[places]:
+        return values.decoded()
+    return np.broadcast_to(np.array(None, dtype=object), values.shape)
 
 
 def _has_objects(array: Any) -> bool:

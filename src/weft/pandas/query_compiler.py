@@ -26,6 +26,10 @@ _PLAIN_RESULTS = frozenset((float, int, bool, str, type(None), np.float64, np.in
 
 class WeftQueryCompiler(PandasQueryCompiler):
     _MAX_SIZE_THIS_ENGINE_CAN_HANDLE = 1 << 62
+    near: pandas.DataFrame | None = None
+    """A copy of the data in this process, where one was made (`near.py`)."""
+    taken_from: tuple[WeftQueryCompiler, int] | None = None
+    """The frame that this is a column of, and its place there."""
 
     def get_backend(self) -> str:
         return NAME

@@ -49,8 +49,9 @@ def use() -> None:
             ShowBackendSwitchProgress.disable()
         set_default_limit()
         journal.warns_once = True
-        from weft.pandas import direct
+        from weft.pandas import direct, near
 
+        near.register()  # first: small frames go a way around it
         direct.register()
         modin_costs.switch_metrics_off()
 

@@ -9,9 +9,10 @@ data; here nothing is asked where nothing can grow.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas
 from modin.core.storage_formats.base.query_compiler import QCCoercionCost
 from modin.core.storage_formats.pandas.native_query_compiler import NativeQueryCompiler
@@ -21,6 +22,10 @@ from modin.utils import MODIN_UNNAMED_SERIES_LABEL
 __all__ = ["SmallQueryCompiler", "set_small_rows"]
 
 DEFAULT_ROWS = 500_000
+DEFAULT_CELLS = 10_000_000
+NEAR_CELLS = 64_000_000
+OBJECT_CELLS = 8
+"""A Python object costs an operation about as much as so many numbers."""
 PYTHON_SHARE = 50
 """A function of Python called for each row costs about as much as this many rows of compiled work."""
 BYTES_PER_ROW = 100
@@ -28,17 +33,25 @@ BYTES_PER_ROW = 100
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+_OBJECT = np.dtype("O")
 _MAY_GROW = "concat merge join explode reindex melt stack unstack repeat".split()
 
 
 class Limit:
-    """Rows up to which a frame is small; None: no frame is, all go to Weft."""
+    """A frame is small that has few rows, or that is narrow and has few cells."""
 
+    few_rows = 0
+    """Small, however wide the frame is."""
+    cells = 0
+    """Small, however many rows they are; 0 where the user said how many rows are."""
+    near_cells = 0
+    """Of a frame on Weft that pandas may be given a copy of (`near.py`)."""
     rows: int | None = None
+    """No small frame has more; None: no frame is small, all go to Weft."""
 
 
 def set_small_rows(rows: int | None) -> None:
-    """Frames with at most so many rows stay in plain pandas; None sends every frame to Weft.
+    """Frames with at most so many rows stay in plain pandas, no others; None sends every frame to Weft.
 
     >>> import weft.pandas as pd
     >>> pd.set_small_rows(1000)
@@ -49,19 +62,33 @@ def set_small_rows(rows: int | None) -> None:
         raise TypeError(f"rows must be a whole number or None, but got {rows!r}")
     if rows is not None and rows < 0:
         raise ValueError(f"rows must not be negative, but got {rows}")
-    Limit.rows = rows
+    Limit.rows, Limit.few_rows, Limit.cells, Limit.near_cells = rows, rows or 0, 0, 0
 
 
 def set_default_limit() -> None:
-    """DEFAULT_ROWS, or the number in WEFT_PANDAS_SMALL_ROWS."""
-    given = os.environ.get("WEFT_PANDAS_SMALL_ROWS", str(DEFAULT_ROWS))
+    """DEFAULT_ROWS or DEFAULT_CELLS, or the number of rows in WEFT_PANDAS_SMALL_ROWS."""
+    given = os.environ.get("WEFT_PANDAS_SMALL_ROWS")
+    if given is None:
+        Limit.rows, Limit.few_rows = DEFAULT_CELLS, DEFAULT_ROWS
+        Limit.cells, Limit.near_cells = DEFAULT_CELLS, NEAR_CELLS
+        return
     if not given.isdecimal():
         raise ValueError(f"the variable WEFT_PANDAS_SMALL_ROWS must be a number of rows, but is {given!r}")
     set_small_rows(int(given))
 
 
-def is_small(rows: int) -> bool:
-    return Limit.rows is not None and rows <= Limit.rows
+def is_small(frame: pandas.DataFrame | pandas.Series[Any]) -> bool:
+    if Limit.rows is None:
+        return False
+    rows = len(frame)
+    if rows <= Limit.few_rows or rows > Limit.rows:
+        return rows <= Limit.few_rows
+    return cells(rows, [frame.dtype] if isinstance(frame, pandas.Series) else frame.dtypes) <= Limit.cells
+
+
+def cells(rows: int, dtypes: Iterable[Any]) -> int:
+    """So many numbers cost as much as these rows."""
+    return rows * sum(OBJECT_CELLS if dtype == _OBJECT else 1 for dtype in dtypes)
 
 
 def is_small_file(path: Any, work: int = 1) -> bool:
@@ -70,7 +97,7 @@ def is_small_file(path: Any, work: int = 1) -> bool:
     if Limit.rows is None or not isinstance(path, str | os.PathLike):
         return False
     try:
-        return os.path.isfile(path) and os.path.getsize(path) * work <= Limit.rows * BYTES_PER_ROW
+        return os.path.isfile(path) and os.path.getsize(path) * work <= Limit.few_rows * BYTES_PER_ROW
     except (OSError, ValueError):
         return False
 
@@ -133,7 +160,7 @@ class SmallQueryCompiler(NativeQueryCompiler):
 
     @_unlogged
     def is_large_for_python(self) -> bool:
-        return Limit.rows is not None and not is_small(self.row_count() * PYTHON_SHARE)
+        return Limit.rows is not None and self.row_count() * PYTHON_SHARE > Limit.few_rows
 
     def move_to_cost(
         self, other_qc_type: type, api_cls_name: str | None, operation: str, arguments: Mapping[str, Any]
@@ -150,8 +177,7 @@ def on_weft(compiler: NativeQueryCompiler) -> Any:
 
 def moved_when_grown(compiler: SmallQueryCompiler) -> Any:
     """It, or one on Weft where it has too many rows by now."""
-    limit = Limit.rows
-    return compiler if limit is None or compiler.row_count() <= limit else on_weft(compiler)
+    return compiler if Limit.rows is None or is_small(compiler.as_frame()) else on_weft(compiler)
 
 
 def _that_may_grow(method: Callable[..., Any]) -> Callable[..., Any]:
