@@ -1,4 +1,4 @@
-"""Frames on Weft that are not very large: pandas does in this process what it does faster, and the results are pandas'."""
+"""Frames on Weft that are not very large: pandas does what it does faster, and the results are those of pandas."""
 
 from __future__ import annotations
 

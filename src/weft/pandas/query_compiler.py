@@ -14,7 +14,7 @@ from modin.utils import try_cast_to_pandas
 from pandas._libs.lib import no_default
 from pandas.api.types import is_hashable
 
-from weft.pandas import column_means, group_sums
+from weft.pandas import column_means, group_sums, joining
 from weft.pandas.axis_partition import sharing_columns
 from weft.pandas.grouping import REDUCTIONS, Labels, by_own_labels, own_labels
 from weft.pandas.journal import journal
@@ -99,8 +99,12 @@ class WeftQueryCompiler(PandasQueryCompiler):
         return made
 
     def merge(self, right: Any, **kwargs: Any) -> WeftQueryCompiler:
-        """As Modin does it, by rows of blocks, but pandas shares the columns of a block with the result instead of
-        copying them twice: the result is stored at once."""
+        """By columns of its own as `joining.py` does it, else as Modin does it, by rows of blocks; either way pandas
+        shares the columns of a block with the result."""
+        on = joining.keys(self, right, kwargs)
+        if on is not None:
+            frame = joining.merged(self._modin_frame, right._modin_frame, kwargs["how"], on)
+            return type(self)(frame).reset_index(drop=True)
         with sharing_columns():
             merged: WeftQueryCompiler = super().merge(right, **kwargs)
         return merged
