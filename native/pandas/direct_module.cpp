@@ -36,6 +36,12 @@ Owned source_of(const Direct& direct, PyObject* const* args, Py_ssize_t count, O
     return compiler ? held_by(compiler.get(), direct.is_series) : Owned();
 }
 
+/// The same, for who only looks at its labels.
+Owned glance(const Direct& direct, PyObject* const* args, Py_ssize_t count) {
+    const Owned compiler = count < 1 ? Owned() : unpinned_compiler(args[0]);
+    return compiler ? glanced_at(compiler.get(), direct.is_series) : Owned();
+}
+
 /// The call as it came, for Modin; not where an error is set already.
 PyObject* by_modin(const Direct& direct, PyObject* const* args, Py_ssize_t count, PyObject* named) {
     return PyErr_Occurred() ? nullptr : PyObject_Vectorcall(direct.otherwise, args, size_t(count), named);
@@ -86,13 +92,17 @@ class Arguments {
 
 // ---- the kinds of callables ------------------------------------------------------------------------
 
-/// A method of pandas; with `gives_columns` a frame's `__getitem__`.
+/// A method of pandas, which frames of pandas may be given to too, as functions of the user's are; with
+/// `gives_columns` a frame's `__getitem__`.
 template <bool gives_columns>
 PyObject* call_method(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
     const Direct& direct = direct_of(self);
     const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
     Owned compiler;
     const Owned source = source_of(direct, args, count, compiler);
+    const bool is_pandas =
+        !source && count > 0 && (Py_TYPE(args[0]) == known.frame || Py_TYPE(args[0]) == known.series);
+    if (is_pandas) return PyObject_Vectorcall(direct.function, args, size_t(count), named);
     if (!source) return by_modin(direct, args, count, named);
     Arguments arguments;
     const Given given = arguments.fill(source.get(), args, count, named);
@@ -124,8 +134,7 @@ PyObject* call_column(PyObject* self, PyObject* const* args, size_t flagged_coun
 PyObject* call_length(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
     const Direct& direct = direct_of(self);
     const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
-    Owned compiler;
-    const Owned source = source_of(direct, args, count, compiler);
+    const Owned source = glance(direct, args, count);
     if (!source) return by_modin(direct, args, count, named);
     const Py_ssize_t rows = rows_of(source.get());
     return rows < 0 ? nullptr : PyLong_FromSsize_t(rows);
@@ -135,8 +144,7 @@ PyObject* call_length(PyObject* self, PyObject* const* args, size_t flagged_coun
 PyObject* call_shape(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
     const Direct& direct = direct_of(self);
     const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
-    Owned compiler;
-    const Owned source = source_of(direct, args, count, compiler);
+    const Owned source = glance(direct, args, count);
     if (!source) return by_modin(direct, args, count, named);
     const Owned axes = axes_of(source.get());
     if (!axes) return nullptr;
@@ -174,7 +182,7 @@ PyObject* call_look_up(PyObject* self, PyObject* const* args, size_t flagged_cou
             const int is_extended = compiler ? PySet_Contains(direct.extended, args[1]) : 1;
             if (is_extended < 0) return nullptr;
             if (is_extended == 0) {
-                const Owned source = held_by(compiler.get(), direct.is_series);
+                const Owned source = glanced_at(compiler.get(), direct.is_series);
                 const Owned axes = source ? axes_of(source.get()) : Owned();
                 if (!axes) return nullptr;
                 is_plain = 1;
@@ -188,6 +196,15 @@ PyObject* call_look_up(PyObject* self, PyObject* const* args, size_t flagged_cou
         if (is_plain == 1) return PyObject_GenericGetAttr(args[0], args[1]);
     }
     return by_modin(direct, args, count, named);
+}
+
+/// A function of the user's that pandas calls: a frame of Modin's that it gives is pandas' again.
+PyObject* call_unwrapping(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    Owned made(PyObject_Vectorcall(direct_of(self).function, args, flagged_count, named)), other;
+    if (!made || (Py_TYPE(made.get()) != known.modin_frame && Py_TYPE(made.get()) != known.modin_series))
+        return made.release();
+    const Given given = plain_argument(made.get(), other);
+    return given == Given::changed ? other.release() : given == Given::failed ? nullptr : made.release();
 }
 
 // ---- loc, iloc, at and iat -------------------------------------------------------------------------
@@ -218,23 +235,46 @@ Owned modins_indexer(PyObject* self) {
 
 PyObject* indexer_get(PyObject* self, PyObject* key) {
     const Direct& direct = direct_of(indexer_of(self).direct);
-    Owned compiler, other;
-    const Owned source = source_of(direct, &indexer_of(self).data, 1, compiler);
-    if (!source && PyErr_Occurred()) return nullptr;
+    PyObject* const data = indexer_of(self).data;
+    const bool is_function = PyFunction_Check(key);
+    const Owned called(is_function ? PyObject_CallOneArg(key, data) : nullptr);
+    if (is_function && !called) return nullptr;
+    if (is_function) key = called.get();
+    const Owned own = own_of(data);  // stays its own where only a number is read
+    const Owned compiler = unpinned_compiler(data);
+    Owned other;
+    const Owned source = !compiler ? Owned()
+                         : own     ? Owned(Py_NewRef(own.get()))
+                                   : held_by(compiler.get(), direct.is_series);
     const Given given = source ? plain_argument(key, other) : Given::by_modin;
-    if (given == Given::failed) return nullptr;
-    if (given != Given::by_modin) {
+    if (given == Given::as_it_is || given == Given::changed) {
         const Owned theirs(PyObject_GetAttr(source.get(), direct.function));
         const Owned made(theirs ? PyObject_GetItem(theirs.get(), given == Given::changed ? other.get() : key)
                                 : nullptr);
         if (!made) return nullptr;
+        if (own && !is_scalar(made.get()) && !Owned(PyObject_CallMethodNoArgs(compiler.get(), names.show)))
+            return nullptr;
         if (made.get() != source.get()) return wrap(made.get());
     }
+    if (PyErr_Occurred()) return nullptr;
     const Owned modins = modins_indexer(self);
     return modins ? PyObject_GetItem(modins.get(), key) : nullptr;
 }
 
 int indexer_set(PyObject* self, PyObject* key, PyObject* value) {
+    const Indexer& indexer = indexer_of(self);
+    const Direct& direct = direct_of(indexer.direct);
+    if (value != nullptr) {
+        const Owned own = direct.is_series ? Owned() : own_of(indexer.data);
+        if (own && is_plain(key) && is_plain(value)) {
+            const Owned theirs(PyObject_GetAttr(own.get(), direct.function));
+            return theirs ? PyObject_SetItem(theirs.get(), key, value) : -1;
+        }
+        PyObject* const args[] = {indexer.data, direct.function, key, value};
+        const Owned written(PyObject_Vectorcall(known.write, args, 4, nullptr));
+        if (!written) return -1;
+        if (written.get() == Py_True) return 0;
+    }
     const Owned modins = modins_indexer(self);
     if (!modins) return -1;
     return value == nullptr ? PyObject_DelItem(modins.get(), key)
@@ -247,6 +287,9 @@ PyObject* indexer_call(PyObject* self, PyObject* args, PyObject* keywords) {
 }
 
 PyObject* indexer_attribute(PyObject* self, PyObject* name) {
+    PyObject* const found = PyObject_GenericGetAttr(self, name);
+    if (found != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+    PyErr_Clear();
     const Owned modins = modins_indexer(self);
     return modins ? PyObject_GetAttr(modins.get(), name) : nullptr;
 }
@@ -378,34 +421,43 @@ PyObject* py_column_of(PyObject*, PyObject* args) {
     return column_of(frame, column);
 }
 
-/// Counted before anything here holds it: a frame that only its compiler holds, and that only this frame of
-/// Modin's.
+PyObject* py_adopt(PyObject*, PyObject* args) {
+    PyObject *data, *made;
+    if (!PyArg_ParseTuple(args, "OO", &data, &made)) return nullptr;
+    return adopt(data, made) ? Py_NewRef(Py_None) : nullptr;
+}
+
+PyObject* or_none(Owned found) {
+    if (found || PyErr_Occurred()) return found.release();
+    Py_RETURN_NONE;
+}
+
+PyObject* py_own(PyObject*, PyObject* data) {
+    return or_none(own_of(data));
+}
+
 PyObject* py_sole_frame(PyObject*, PyObject* data) {
-    PyObject* compiler = small_compiler(data).release();
-    if (compiler == nullptr) Py_RETURN_NONE;
-    const bool is_sole_compiler = Py_REFCNT(compiler) == 2;  // the attribute's, and this one
-    Owned held(compiler);
-    Owned series(PyObject_GenericGetAttr(compiler, names.held_series));
-    if (!series) return nullptr;
-    if (!is_sole_compiler || series.get() != Py_None) Py_RETURN_NONE;
-    Owned frame(PyObject_GenericGetAttr(compiler, names.held_frame));
-    if (!frame) return nullptr;
-    if (Py_REFCNT(frame.get()) != 2) Py_RETURN_NONE;
-    return frame.release();
+    return or_none(sole_frame_of(data));
+}
+
+/// Pickled and inspected as the function itself would be; what it gives is pandas' where it was Modin's.
+PyObject* py_unwrapping(PyObject*, PyObject* function) {
+    return new_direct(call_unwrapping, function, Py_None, 0);
 }
 
 PyObject* py_know(PyObject*, PyObject* args) {
     Known told;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!OOOO", &PyType_Type, &told.compiler, &PyType_Type,
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O!OOOOO", &PyType_Type, &told.compiler, &PyType_Type,
                           &told.modin_frame, &PyType_Type, &told.modin_series, &PyType_Type, &told.frame,
-                          &PyType_Type, &told.series, &PyFrozenSet_Type, &told.plain_types, &told.plain,
-                          &told.unknown, &told.limit, &told.on_weft))
+                          &PyType_Type, &told.series, &PyFrozenSet_Type, &told.scalar_types,
+                          &PyFrozenSet_Type, &told.plain_types, &told.plain, &told.unknown, &told.limit,
+                          &told.on_weft, &told.write))
         return nullptr;
     for (PyObject* each :
          {reinterpret_cast<PyObject*>(told.compiler), reinterpret_cast<PyObject*>(told.modin_frame),
           reinterpret_cast<PyObject*>(told.modin_series), reinterpret_cast<PyObject*>(told.frame),
-          reinterpret_cast<PyObject*>(told.series), told.plain_types, told.plain, told.unknown, told.limit,
-          told.on_weft})
+          reinterpret_cast<PyObject*>(told.series), told.scalar_types, told.plain_types, told.plain,
+          told.unknown, told.limit, told.on_weft})
         Py_INCREF(each);  // for good: a process has one Modin
     known = told;
     Py_RETURN_NONE;
@@ -423,6 +475,9 @@ PyMethodDef functions[] = {
     {"look_up", py_look_up, METH_VARARGS, nullptr},
     {"wrapped", py_wrapped, METH_O, nullptr},
     {"column_of", py_column_of, METH_VARARGS, nullptr},
+    {"adopt", py_adopt, METH_VARARGS, nullptr},
+    {"unwrapping", py_unwrapping, METH_O, nullptr},
+    {"own", py_own, METH_O, nullptr},
     {"sole_frame", py_sole_frame, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

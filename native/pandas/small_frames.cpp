@@ -1,5 +1,7 @@
 #include "small_frames.hpp"
 
+#include <algorithm>
+
 namespace weft {
 
 Known known;
@@ -13,6 +15,8 @@ bool make_names() {
         {&names.held_series, "_series"},
         {&names.modin_frame, "_modin_frame"},
         {&names.as_series, "as_series"},
+        {&names.own, "_own"},
+        {&names.show, "show"},
         {&names.shape_hint, "_shape_hint"},
         {&names.column, "column"},
         {&names.siblings, "_siblings"},
@@ -24,7 +28,6 @@ bool make_names() {
         {&names.item_cache, "_item_cache"},
         {&names.rows, "rows"},
         {&names.inplace, "inplace"},
-        {&names.query_compiler_key, "query_compiler"},
     };
     for (const auto& [name, text] : all)
         if ((*name = PyUnicode_InternFromString(text)) == nullptr) return false;
@@ -40,15 +43,15 @@ Owned made_bare(PyTypeObject* type) {
 }
 
 /// As Python sets an attribute. Modin's and pandas' classes look at the name first.
-bool set(const Owned& object, PyObject* name, PyObject* value) {
-    return PyObject_GenericSetAttr(object.get(), name, value) == 0;
+bool set(PyObject* object, PyObject* name, PyObject* value) {
+    return PyObject_GenericSetAttr(object, name, value) == 0;
 }
 
 /// A frame or series of Modin's around a compiler.
 Owned around(PyTypeObject* type, PyObject* compiler) {
     Owned result = made_bare(type), siblings(PyList_New(0));
-    if (!result || !siblings || !set(result, names.siblings, siblings.get()) ||
-        !set(result, names.query_compiler, compiler))
+    if (!result || !siblings || !set(result.get(), names.siblings, siblings.get()) ||
+        !set(result.get(), names.query_compiler, compiler))
         return {};
     return result;
 }
@@ -56,15 +59,15 @@ Owned around(PyTypeObject* type, PyObject* compiler) {
 /// A compiler that holds a series of pandas.
 Owned compiler_of_series(PyObject* series) {
     Owned compiler = made_bare(known.compiler);
-    if (!compiler || !set(compiler, names.held_series, series) ||
-        !set(compiler, names.shape_hint, names.column))
+    if (!compiler || !set(compiler.get(), names.held_series, series) ||
+        !set(compiler.get(), names.shape_hint, names.column))
         return {};
     return compiler;
 }
 
 Owned compiler_of_frame(PyObject* frame) {
     Owned compiler = made_bare(known.compiler);
-    if (!compiler || !set(compiler, names.held_frame, frame)) return {};
+    if (!compiler || !set(compiler.get(), names.held_frame, frame)) return {};
     return compiler;
 }
 
@@ -85,11 +88,12 @@ int has_grown(PyObject* made) {
     return rows < 0 ? -1 : rows > most;
 }
 
-bool are_plain(PyObject* const* entries, Py_ssize_t count) {
-    for (Py_ssize_t place = 0; place < count; ++place)
-        if (PySet_Contains(known.plain_types, reinterpret_cast<PyObject*>(Py_TYPE(entries[place]))) != 1)
-            return false;
-    return true;
+bool is_of(PyObject* types, PyObject* value) {
+    return PySet_Contains(types, reinterpret_cast<PyObject*>(Py_TYPE(value))) == 1;
+}
+
+bool has_plain_type(PyObject* value) {
+    return is_of(known.plain_types, value);
 }
 
 }  // namespace
@@ -111,10 +115,43 @@ Owned unpinned_compiler(PyObject* data) {
 Owned held_by(PyObject* compiler, bool as_series) {
     Owned series(PyObject_GenericGetAttr(compiler, names.held_series));
     if (!series) return {};
-    const bool holds_series = series.get() != Py_None;
-    if (as_series)
-        return holds_series ? std::move(series) : Owned(PyObject_CallMethodNoArgs(compiler, names.as_series));
-    return Owned(PyObject_GenericGetAttr(compiler, holds_series ? names.modin_frame : names.held_frame));
+    if (series.get() != Py_None)
+        return as_series ? std::move(series) : Owned(PyObject_GenericGetAttr(compiler, names.modin_frame));
+    if (as_series) return Owned(PyObject_CallMethodNoArgs(compiler, names.as_series));
+    Owned frame(PyObject_GenericGetAttr(compiler, names.held_frame));
+    if (frame.get() != Py_None) return frame;
+    return Owned(PyObject_GenericGetAttr(compiler, names.modin_frame));
+}
+
+Owned glanced_at(PyObject* compiler, bool as_series) {
+    Owned own(PyObject_GenericGetAttr(compiler, names.own));
+    if (!own) return {};
+    return own.get() != Py_None ? std::move(own) : held_by(compiler, as_series);
+}
+
+namespace {
+
+/// The compiler of a small frame that nobody else shares.
+Owned sole_compiler(PyObject* data) {
+    Owned compiler = unpinned_compiler(data);
+    return compiler && Py_REFCNT(compiler.get()) == 2 ? std::move(compiler)
+                                                      : Owned();  // the attribute, and this
+}
+
+}  // namespace
+
+Owned own_of(PyObject* data) {
+    const Owned compiler = sole_compiler(data);
+    Owned own(compiler ? PyObject_GenericGetAttr(compiler.get(), names.own) : nullptr);
+    return own.get() != Py_None ? std::move(own) : Owned();
+}
+
+Owned sole_frame_of(PyObject* data) {
+    const Owned compiler = sole_compiler(data);
+    Owned own(compiler ? PyObject_GenericGetAttr(compiler.get(), names.own) : nullptr);
+    if (own && own.get() != Py_None) return own;
+    Owned frame(compiler ? PyObject_GenericGetAttr(compiler.get(), names.held_frame) : nullptr);
+    return frame && frame.get() != Py_None && Py_REFCNT(frame.get()) == 2 ? std::move(frame) : Owned();
 }
 
 Owned axes_of(PyObject* data) {
@@ -132,20 +169,30 @@ Py_ssize_t rows_of(PyObject* data) {
     return axes ? PyObject_Size(PyList_GET_ITEM(axes.get(), PyList_GET_SIZE(axes.get()) - 1)) : -1;
 }
 
+namespace {
+
+/// A compiler of what pandas made, on Weft where it has grown.
+Owned compiler_of(PyObject* made) {
+    Owned compiler = Py_TYPE(made) == known.frame ? compiler_of_frame(made) : compiler_of_series(made);
+    const int grown = compiler && forget_origin(made) ? has_grown(made) : -1;
+    if (grown < 0) return {};
+    return grown == 0 ? std::move(compiler) : Owned(PyObject_CallOneArg(known.on_weft, compiler.get()));
+}
+
+}  // namespace
+
 PyObject* wrap(PyObject* made) {
     const bool is_frame = Py_TYPE(made) == known.frame;
     if (!is_frame && Py_TYPE(made) != known.series) return Py_NewRef(made);
-    PyTypeObject* const type = is_frame ? known.modin_frame : known.modin_series;
-    Owned compiler = is_frame ? compiler_of_frame(made) : compiler_of_series(made);
-    if (!compiler || !forget_origin(made)) return nullptr;
-    const int grown = has_grown(made);
-    if (grown < 0) return nullptr;
-    if (grown == 0) return around(type, compiler.get()).release();
-    Owned moved(PyObject_CallOneArg(known.on_weft, compiler.get()));
-    if (!moved) return nullptr;
-    static PyObject* const keywords = PyTuple_Pack(1, names.query_compiler_key);
-    PyObject* const value = moved.get();
-    return PyObject_Vectorcall(reinterpret_cast<PyObject*>(type), &value, 0, keywords);
+    const Owned compiler = compiler_of(made);
+    if (!compiler) return nullptr;
+    return around(is_frame ? known.modin_frame : known.modin_series, compiler.get()).release();
+}
+
+bool adopt(PyObject* data, PyObject* made) {
+    const Owned compiler = compiler_of(made), siblings(PyList_New(0));
+    return compiler && siblings && set(data, names.siblings, siblings.get()) &&
+           set(data, names.query_compiler, compiler.get());
 }
 
 PyObject* column_of(PyObject* frame, PyObject* column) {
@@ -153,22 +200,31 @@ PyObject* column_of(PyObject* frame, PyObject* column) {
     if (!compiler) return nullptr;
     Owned result = around(known.modin_series, compiler.get());
     static PyObject* const axis = PyLong_FromLong(1);
-    if (!result || !set(result, names.parent, frame) || !set(result, names.parent_axis, axis)) return nullptr;
+    if (!result || !set(result.get(), names.parent, frame) || !set(result.get(), names.parent_axis, axis))
+        return nullptr;
     return result.release();
 }
 
+bool is_scalar(PyObject* made) {
+    return is_of(known.scalar_types, made);
+}
+
+bool is_plain(PyObject* value) {
+    if (has_plain_type(value)) return true;
+    if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value)) return false;
+    PyObject* const* const entries = PySequence_Fast_ITEMS(value);
+    return std::all_of(entries, entries + PySequence_Fast_GET_SIZE(value), has_plain_type);
+}
+
 Given plain_argument(PyObject* value, Owned& other) {
-    if (are_plain(&value, 1)) return Given::as_it_is;
+    if (is_plain(value)) return Given::as_it_is;
     PyTypeObject* const type = Py_TYPE(value);
     if (type == known.modin_series || type == known.modin_frame) {
-        Owned compiler = unpinned_compiler(value);
+        const Owned compiler = unpinned_compiler(value);
         if (!compiler) return Given::by_modin;
         other = held_by(compiler.get(), type == known.modin_series);
         return other ? Given::changed : Given::failed;
     }
-    const bool is_sequence = type == &PyTuple_Type || type == &PyList_Type;
-    if (is_sequence && are_plain(PySequence_Fast_ITEMS(value), PySequence_Fast_GET_SIZE(value)))
-        return Given::as_it_is;
     other = Owned(PyObject_CallOneArg(known.plain, value));
     if (!other) return Given::failed;
     return other.get() == known.unknown ? Given::by_modin : Given::changed;

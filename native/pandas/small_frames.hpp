@@ -12,19 +12,21 @@ struct Known {
     PyTypeObject* modin_series = nullptr;
     PyTypeObject* frame = nullptr;
     PyTypeObject* series = nullptr;
-    PyObject* plain_types = nullptr;  ///< a set: an argument of one of these is pandas' as it is
-    PyObject* plain = nullptr;        ///< plain(value): what pandas is given for it, or `unknown`
+    PyObject* scalar_types = nullptr;  ///< a set: what is of one of these shares no memory with a frame
+    PyObject* plain_types = nullptr;   ///< a set: an argument of one of these is pandas' as it is
+    PyObject* plain = nullptr;         ///< plain(value): what pandas is given for it, or `unknown`
     PyObject* unknown = nullptr;
     PyObject* limit = nullptr;    ///< its attribute `rows`: up to how many a frame is small, or None
     PyObject* on_weft = nullptr;  ///< on_weft(compiler): one on Weft
+    PyObject* write = nullptr;    ///< write(data, indexer, key, value): whether it was written
 };
 extern Known known;
 
 /// Names of attributes, interned.
 struct Names {
-    PyObject *query_compiler, *pinned, *held_frame, *held_series, *modin_frame, *as_series, *shape_hint,
-        *column, *siblings, *parent, *parent_axis, *manager, *axes, *is_copy, *item_cache, *rows, *inplace,
-        *query_compiler_key;
+    PyObject *query_compiler, *pinned, *held_frame, *held_series, *modin_frame, *as_series, *own, *show,
+        *shape_hint, *column, *siblings, *parent, *parent_axis, *manager, *axes, *is_copy, *item_cache, *rows,
+        *inplace;
 };
 extern Names names;
 bool make_names();
@@ -35,6 +37,13 @@ Owned small_compiler(PyObject* data);
 Owned unpinned_compiler(PyObject* data);
 /// What a small compiler holds, as a series or as a frame of pandas. None with an error set.
 Owned held_by(PyObject* compiler, bool as_series);
+/// The same, for who only looks at its labels.
+Owned glanced_at(PyObject* compiler, bool as_series);
+/// What a frame or series of Modin's may write into: what its compiler has as its own. None, with no error,
+/// where it has none.
+Owned own_of(PyObject* data);
+/// The same, or the frame that nobody else holds: its columns may be exchanged, but others may share values.
+Owned sole_frame_of(PyObject* data);
 /// The labels of a frame or series of pandas: a list, of the rows last. None with an error set.
 Owned axes_of(PyObject* data);
 /// Rows of a frame or series of pandas; -1 with an error set.
@@ -42,8 +51,15 @@ Py_ssize_t rows_of(PyObject* data);
 
 /// A frame or series of Modin's around one of pandas, on Weft where it has grown; anything else as it is.
 PyObject* wrap(PyObject* made);
+/// Makes a bare frame or series of Modin's one around what pandas made. False with an error set.
+bool adopt(PyObject* data, PyObject* made);
 /// Modin's series of a column; Modin writes what is assigned to a part of it into the frame that it is of.
 PyObject* column_of(PyObject* frame, PyObject* column);
+
+/// Whether what was read can not share memory with what it was read from.
+bool is_scalar(PyObject* made);
+/// Whether pandas is given an argument as it is.
+bool is_plain(PyObject* value);
 
 enum class Given { as_it_is, changed, by_modin, failed };
 /// What pandas is given for an argument: `other` where it was changed; `by_modin`: pandas can not be given

@@ -13,6 +13,8 @@ plain `import modin.pandas` finds the engine too. The first name that is used lo
 
 from __future__ import annotations
 
+from typing import Any
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -35,14 +37,26 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _MODULES = frozenset(
-    "autoload axis_partition calls column_means dense_groups direct direct_columns direct_extensions direct_groups "
-    "direct_indexing direct_values exchange files frame frame_source group_sums grouping journal json_lines "
-    "late_blocks modin_costs packing parquet_parts partition partitions query_compiler registration sent_series "
-    "sheets small text_stretches wrapper".split()
+    "autoload axis_partition calls column_means dense_groups direct direct_columns direct_extensions "
+    "direct_functions direct_general direct_groups direct_values direct_views direct_writes exchange files "
+    "frame frame_source group_sums grouping journal json_lines late_blocks modin_costs packing parquet_parts "
+    "partition partitions query_compiler registration sent_series sheets small text_stretches wrapper".split()
 )
 
 
+_modin_pandas: Any = None
+"""The module, once it is in use."""
+
+
 def __getattr__(name: str) -> object:
+    # Only the classes are kept in globals(): Modin's functions may be replaced by extensions of the backend in use.
+    if _modin_pandas is not None and name not in _MODULES and name not in _HOME_OF:
+        return getattr(_modin_pandas, name)
+    return _found(name)
+
+
+def _found(name: str) -> object:
+    global _modin_pandas
     import importlib
 
     if name.startswith("__") and name != "__version__":
@@ -55,8 +69,9 @@ def __getattr__(name: str) -> object:
         use()
         if name in _HOME_OF:
             return getattr(importlib.import_module(f"weft.pandas.{_HOME_OF[name]}"), name)
-        # Not kept in globals(): Modin's own names may be replaced by extensions of the backend in use.
-        return getattr(importlib.import_module("modin.pandas"), name)
+        _modin_pandas = importlib.import_module("modin.pandas")
+        globals().update(DataFrame=_modin_pandas.DataFrame, Series=_modin_pandas.Series)
+        return getattr(_modin_pandas, name)
     except ModuleNotFoundError as error:
         if error.name in ("modin", "pandas"):
             raise ModuleNotFoundError(

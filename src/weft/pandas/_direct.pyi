@@ -20,15 +20,19 @@ def know(
     modin_series: type,
     frame: type,
     series: type,
+    scalar_types: frozenset[type],
     plain_types: frozenset[type],
     plain: Callable[[Any], Any],
     unknown: object,
     limit: Any,
     on_weft: Callable[[Any], Any],
+    write: Callable[[Any, str, Any, Any], bool],
     /,
 ) -> None:
-    """The classes of Modin and pandas, what `plain` gives for an argument that pandas can not be given (`unknown`), the
-    class whose attribute `rows` is the limit of small frames, and what moves a compiler to Weft."""
+    """The classes of Modin and pandas, types of what shares no memory with a frame, types of arguments that pandas is
+    given as they are, what `plain` gives for an argument that pandas can not be given (`unknown`), the
+    class whose attribute `rows` is the limit of small frames, what moves a compiler to Weft, and what writes by `loc`
+    and the like and tells whether it has."""
 
 def method(function: Callable[..., Any], otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
     """A method of pandas."""
@@ -60,5 +64,14 @@ def wrapped(made: Any, /) -> Any:
 def column_of(frame: Any, column: pandas.Series[Any], /) -> Any:
     """Modin's series of a column. Modin writes what is assigned to a part of it into the frame that it is of."""
 
+def adopt(data: Any, made: Any, /) -> None:
+    """Make a bare frame or series of Modin's one around what pandas made, on Weft where it is large."""
+
+def unwrapping(function: Callable[..., Any], /) -> Direct:
+    """The function, with pandas' objects in the place of Modin's that it gives."""
+
+def own(data: Any, /) -> Any:
+    """What a small frame or series may write values into, in place: what it wrote just now and gave to nobody since."""
+
 def sole_frame(frame: Any, /) -> pandas.DataFrame | None:
-    """The frame of pandas of a small one, where nobody else holds it."""
+    """The frame of pandas of a small one where nobody else holds it; others may share its values."""

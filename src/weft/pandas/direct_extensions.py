@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import modin.pandas
 from modin.pandas.api.extensions import extensions
 from modin.pandas.base import BasePandasDataset
 
 
-def watch(classes: tuple[Any, ...], told: Callable[[Any, str], None]) -> None:
-    """`told` is called with the class and the name of each extension of one of them that is registered from now on, and
-    of those that there are already. Modin keeps its own methods in the same table, for all backends, as functions."""
-    for owner in (*classes, BasePandasDataset):
-        tables = owner._extensions.items()
+def watch(owners: tuple[Any, ...], told: Callable[[Any, str], None]) -> None:
+    """`told` is called with the owner, a class or `modin.pandas`, and the name of each extension of one of them that is
+    registered from now on, and of those that there are already. Modin keeps its own methods in the same table, for all
+    backends, as functions."""
+    for owner in (*owners, BasePandasDataset):
+        tables = getattr(owner, "_extensions", extensions._GENERAL_EXTENSIONS).items()
         names = [
             name
             for backend, table in tables
@@ -24,7 +26,7 @@ def watch(classes: tuple[Any, ...], told: Callable[[Any, str], None]) -> None:
             if backend is not None or not callable(extension)
         ]
         for name in names:
-            _tell(classes, told, owner, name)
+            _tell(owners, told, owner, name)
     set_attribute = extensions._set_attribute_on_obj
 
     def watched(name: str, extensions: Any, backend: str | None, obj: Any, **keywords: Any) -> Callable[[Any], Any]:
@@ -32,7 +34,7 @@ def watch(classes: tuple[Any, ...], told: Callable[[Any, str], None]) -> None:
 
         def decorator(extension: Any) -> Any:
             registered = register(extension)
-            _tell(classes, told, obj, name)
+            _tell(owners, told, obj, name)
             return registered
 
         return decorator
@@ -40,7 +42,7 @@ def watch(classes: tuple[Any, ...], told: Callable[[Any, str], None]) -> None:
     extensions._set_attribute_on_obj = watched
 
 
-def _tell(classes: tuple[Any, ...], told: Callable[[Any, str], None], owner: Any, name: str) -> None:
-    for ours in classes:
-        if owner is ours or owner is BasePandasDataset:
+def _tell(owners: tuple[Any, ...], told: Callable[[Any, str], None], owner: Any, name: str) -> None:
+    for ours in owners:
+        if owner is ours or (owner is BasePandasDataset and ours is not modin.pandas):
             told(ours, name)

@@ -12,68 +12,42 @@ from modin.pandas.groupby import DataFrameGroupBy, SeriesGroupBy
 
 from weft.pandas._direct import wrapped
 from weft.pandas.direct_values import MODIN_WAY, SmallQueryCompiler, around, attribute, plain, plain_arguments
-
-_METHODS = frozenset(
-    """
-    sum mean min max count size std var median prod first last nunique any all quantile describe agg aggregate sem skew
-    cumsum cumprod cummax cummin cumcount ngroup rank shift diff ffill bfill head tail idxmin idxmax value_counts
-    """.split()
-)
-_READ = frozenset(("ngroups", "groups", "indices", "ndim"))
+from weft.pandas.direct_views import SmallView
 
 
-class SmallGroups:
-    """The groups of a small frame. Methods of `_METHODS` are pandas'; for anything else Modin's object is made."""
-
-    __slots__ = ("_groups", "_made", "_make")
-
-    def __init__(self, groups: Any, make: Callable[[], Any]) -> None:
-        self._groups = groups
-        self._make = make
-        self._made: Any = None
+class SmallGroups(SmallView):
+    __slots__ = ()
+    _METHODS = frozenset(
+        """
+        sum mean min max count size std var median prod first last nunique any all quantile describe sem skew nth
+        agg aggregate apply transform filter get_group value_counts sample
+        cumsum cumprod cummax cummin cumcount ngroup rank shift diff pct_change ffill bfill fillna head tail
+        idxmin idxmax
+        """.split()
+    )
+    _READ = frozenset(("ngroups", "groups", "indices", "ndim"))
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """For isinstance: to programs it is Modin's."""
-        return SeriesGroupBy if isinstance(self._groups, pandas.core.groupby.SeriesGroupBy) else DataFrameGroupBy
-
-    def _modin_way(self) -> Any:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        return SeriesGroupBy if isinstance(self._theirs, pandas.core.groupby.SeriesGroupBy) else DataFrameGroupBy
 
     def __getattr__(self, name: str) -> Any:
-        if name in _METHODS:
-            return functools.partial(self._call, name)
-        if name in _READ:
-            return getattr(self._groups, name)
-        columns = getattr(self._groups.obj, "columns", ())
-        if not name.startswith("_") and name in columns and not hasattr(type(self._groups), name):
+        is_known = name.startswith("_") or name in self._METHODS or hasattr(type(self._theirs), name)
+        if not is_known and name in getattr(self._theirs.obj, "columns", ()):
             return self[name]
-        return getattr(self._modin_way(), name)
-
-    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        given = plain_arguments(args, kwargs)
-        if given is None:
-            return getattr(self._modin_way(), name)(*args, **kwargs)
-        try:
-            return wrapped(getattr(self._groups, name)(*given[0], **given[1]))
-        except (TypeError, ValueError):
-            return getattr(self._modin_way(), name)(*args, **kwargs)
+        return super().__getattr__(name)
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(self._groups, pandas.core.groupby.SeriesGroupBy) or id(plain(key)) == MODIN_WAY:
+        if isinstance(self._theirs, pandas.core.groupby.SeriesGroupBy) or id(plain(key)) == MODIN_WAY:
             return self._modin_way()[key]
-        return SmallGroups(self._groups[key], lambda: self._modin_way()[key])
+        return SmallGroups(self._theirs[key], lambda: self._modin_way()[key])
 
     def __iter__(self) -> Iterator[Any]:
-        return ((name, wrapped(group)) for name, group in self._groups)
+        return ((name, wrapped(group)) for name, group in self._theirs)
 
     def __len__(self) -> int:
-        return len(self._groups)
-
-    def __repr__(self) -> str:
-        return repr(self._modin_way())
+        return len(self._theirs)
 
 
 def grouped_by_pandas(ours: Any) -> Callable[..., Any]:

@@ -1,7 +1,14 @@
-"""Arguments and results of what small frames do in pandas directly: out of Modin's objects, and back into them."""
+"""Arguments of what small frames do in pandas directly: out of Modin's objects."""
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import functools
+import io
+import pathlib
+import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,16 +19,37 @@ from pandas._libs.lib import no_default
 from weft.pandas import _direct
 from weft.pandas.small import Limit, SmallQueryCompiler, on_weft
 
-__all__ = ["MODIN_WAY", "SmallQueryCompiler", "around", "attribute", "plain", "plain_arguments"]
+__all__ = [
+    "MODIN_WAY",
+    "PLAIN",
+    "SCALARS",
+    "SmallQueryCompiler",
+    "around",
+    "attribute",
+    "is_known_empty",
+    "plain",
+    "plain_arguments",
+    "small_source",
+]
 
 attribute = object.__getattribute__
 """Of a frame or series, as Python looks it up. Modin's classes look for extensions first, at every access."""
 
-_PLAIN = frozenset(
-    {int, float, complex, bool, str, bytes, slice, type, type(None), type(no_default), type(pandas.NaT)}
-    | {type(pandas.NA), type(Ellipsis), np.ndarray, np.float64, np.float32, np.int64, np.int32, np.bool_, np.datetime64}
-    | {pandas.Timestamp, pandas.Timedelta, pandas.RangeIndex, pandas.Index, pandas.DatetimeIndex, pandas.MultiIndex}
-    | {pandas.DataFrame, pandas.Series}
+SCALARS = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), type(pandas.NaT), type(pandas.NA), decimal.Decimal}
+    | {np.float64, np.float32, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8}
+    | {np.bool_, np.str_, np.datetime64, np.timedelta64}
+    | {datetime.datetime, datetime.date, datetime.time, datetime.timedelta}
+    | {pandas.Timestamp, pandas.Timedelta, pandas.Period, pandas.Interval}
+)
+"""What shares no memory with the frame that it is of."""
+
+PLAIN = (
+    SCALARS
+    | {slice, range, type, type(no_default), type(Ellipsis), np.ndarray, pandas.Categorical, pandas.CategoricalDtype}
+    | {pandas.RangeIndex, pandas.Index, pandas.DatetimeIndex, pandas.TimedeltaIndex, pandas.MultiIndex}
+    | {pandas.CategoricalIndex, pandas.DataFrame, pandas.Series}
+    | {pathlib.PosixPath, io.StringIO, io.BytesIO, io.TextIOWrapper, io.BufferedWriter}
     | {type(np.dtype(kind)) for kind in ("f8", "f4", "i8", "i4", "u1", "?", "O", "M8[ns]", "m8[ns]")}
 )
 _UNKNOWN = object()
@@ -29,36 +57,38 @@ MODIN_WAY = id(_UNKNOWN)
 """Of what `plain` gives for an argument that pandas can not be given. By identity: arguments may compare as arrays."""
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, takes_functions: bool = False) -> Any:
     """What pandas is given for an argument."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return value
     if kind is Series or kind is DataFrame:
-        compiler = attribute(value, "_query_compiler")
-        if type(compiler) is not SmallQueryCompiler or attribute(value, "_pinned"):
-            return _UNKNOWN
-        return compiler.as_series() if kind is Series else compiler.as_frame()
+        source = small_source(value)
+        return _UNKNOWN if source is None else source
     if kind is list or kind is tuple:
         for entry in value:
-            if type(entry) not in _PLAIN:
+            if type(entry) not in PLAIN:
                 break
         else:
             return value
-        made = [plain(entry) for entry in value]
+        made = [plain(entry, takes_functions) for entry in value]
         return _UNKNOWN if MODIN_WAY in map(id, made) else kind(made)
     if kind is dict:
-        made = [plain(entry) for entry in value.values()]
+        made = [plain(entry, takes_functions) for entry in value.values()]
         return _UNKNOWN if MODIN_WAY in map(id, made) else dict(zip(value, made, strict=True))
+    if takes_functions and callable(value):
+        return functools.update_wrapper(_direct.unwrapping(value), value) if kind is types.FunctionType else value
     return _UNKNOWN
 
 
-def plain_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+def plain_arguments(
+    args: tuple[Any, ...], keywords: dict[str, Any], takes_functions: bool = False
+) -> tuple[Any, dict[str, Any]] | None:
     """What pandas is given for the arguments of a call; None where it can not be given one of them."""
     given: Any = args
     for place, value in enumerate(args):
-        if type(value) not in _PLAIN:
-            found = plain(value)
+        if type(value) not in PLAIN:
+            found = plain(value, takes_functions)
             if found is _UNKNOWN:
                 return None
             if given is args:
@@ -66,14 +96,27 @@ def plain_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[An
             given[place] = found
     named = keywords
     for name, value in keywords.items():
-        if type(value) not in _PLAIN:
-            found = plain(value)
+        if type(value) not in PLAIN:
+            found = plain(value, takes_functions)
             if found is _UNKNOWN:
                 return None
             if named is keywords:
                 named = dict(keywords)
             named[name] = found
     return given, named
+
+
+def small_source(data: Any) -> Any:
+    """The frame or series of pandas of a small one that is not pinned to a backend, otherwise None. Not a copy."""
+    compiler = attribute(data, "_query_compiler")
+    if type(compiler) is not SmallQueryCompiler or attribute(data, "_pinned"):
+        return None
+    return compiler.as_series() if isinstance(data, Series) else compiler.as_frame()
+
+
+def is_known_empty(data: Any) -> bool:
+    """Modin has pandas do what a frame without cells is asked for."""
+    return not data._query_compiler.lazy_shape and data.empty
 
 
 def around(compiler: SmallQueryCompiler, ours: type) -> Any:
@@ -85,6 +128,7 @@ def around(compiler: SmallQueryCompiler, ours: type) -> Any:
     return result
 
 
-_direct.know(
-    SmallQueryCompiler, DataFrame, Series, pandas.DataFrame, pandas.Series, _PLAIN, plain, _UNKNOWN, Limit, on_weft
-)
+def make_known(write: Callable[[Any, str, Any, Any], bool]) -> None:
+    """Tell the native callables all of this, and what writes by `loc` and the like."""
+    theirs, limit = (pandas.DataFrame, pandas.Series), (Limit, on_weft)
+    _direct.know(SmallQueryCompiler, DataFrame, Series, *theirs, SCALARS, PLAIN, plain, _UNKNOWN, *limit, write)

@@ -111,34 +111,50 @@ def _unlogged(method: Method) -> Method:
 class SmallQueryCompiler(NativeQueryCompiler):
     """A frame or series of pandas. A series becomes a frame of one column, Modin's form of it, when Modin asks."""
 
-    _frame: pandas.DataFrame
+    _frame: pandas.DataFrame | None = None
     _series: pandas.Series[Any] | None = None
+    _own: pandas.DataFrame | pandas.Series[Any] | None = None
+    """In the place of the others: what was written just now, and was given to nobody since. Until then it may be
+    written in place again (`direct_writes.py`)."""
+
+    @_unlogged
+    def show(self) -> None:
+        """What it holds is given to others now."""
+        own, self._own = self._own, None
+        if isinstance(own, pandas.Series):
+            self._series = own
+        elif own is not None:
+            self._frame = own
 
     @_unlogged
     def as_series(self) -> pandas.Series[Any]:
         """Of a compiler of one column; not a copy."""
+        self.show()
         if self._series is not None:
             return self._series
-        name = self._frame.columns[0]
-        column = self._frame.iloc[:, 0]
+        frame = self._modin_frame
+        name = frame.columns[0]
+        column = frame.iloc[:, 0]
         return column.rename(None) if name == MODIN_UNNAMED_SERIES_LABEL else column
 
     @_unlogged
     def as_frame(self) -> pandas.DataFrame:
         """Not a copy."""
-        return self._frame if self._series is None else self._modin_frame
+        return self._modin_frame
 
     @property
     def _modin_frame(self) -> pandas.DataFrame:
+        self.show()
         if self._series is not None:
             name = self._series.name
             self._frame = self._series.to_frame(MODIN_UNNAMED_SERIES_LABEL if name is None else name)
             self._series = None
+        assert self._frame is not None
         return self._frame
 
     @_modin_frame.setter
     def _modin_frame(self, frame: pandas.DataFrame) -> None:
-        self._frame, self._series = frame, None
+        self._frame, self._series, self._own = frame, None, None
 
     @_unlogged
     def get_backend(self) -> str:
@@ -152,11 +168,13 @@ class SmallQueryCompiler(NativeQueryCompiler):
 
     @_unlogged
     def row_count(self) -> int:
-        return len((self._frame if self._series is None else self._series)._mgr.axes[-1])
+        return len(self._axes()[-1])
 
     @_unlogged
-    def has_cells(self) -> bool:
-        return all(map(len, (self._frame if self._series is None else self._series)._mgr.axes))
+    def _axes(self) -> list[Any]:
+        held = self._own if self._own is not None else self._frame if self._series is None else self._series
+        axes: list[Any] = held._mgr.axes  # type: ignore[union-attr]
+        return axes
 
     @_unlogged
     def is_large_for_python(self) -> bool:

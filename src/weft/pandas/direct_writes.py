@@ -1,0 +1,168 @@
+"""What is written into a small frame: by pandas, into memory that nobody else sees.
+
+Small frames share memory: a cut of one is pandas' view of it, and a frame may be held by several of Modin's. So the
+values of a frame are copied before one of them is written; the copy is the frame's own, and is written in place until
+somebody is given a part of it (`SmallQueryCompiler._own`). Columns and labels are exchanged without a copy of values.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pandas
+from modin.pandas import Series
+
+from weft.pandas import _direct
+from weft.pandas.direct_values import (
+    MODIN_WAY,
+    PLAIN,
+    SmallQueryCompiler,
+    attribute,
+    plain,
+    plain_arguments,
+    small_source,
+)
+from weft.pandas.small import Limit, moved_when_grown
+
+Change = Callable[[Any], None]
+"""Of a frame or series of pandas, in place."""
+
+
+def change_values(data: Any, change: Change) -> None:
+    """Of a small frame or series."""
+    own = _direct.own(data)
+    if own is None:
+        own = small_source(data).copy()
+        change(own)
+    else:
+        change(own)
+        is_of_frame = type(data) is Series and attribute(data, "_parent") is not None
+        if not is_of_frame and (Limit.rows is None or len(own.index) <= Limit.rows):
+            return
+    compiler = object.__new__(SmallQueryCompiler)
+    compiler._own = own
+    if type(own) is pandas.Series:
+        compiler._shape_hint = "column"
+    data._update_inplace(moved_when_grown(compiler))
+
+
+def change_columns(data: Any, change: Change) -> None:
+    """Of a small frame: which columns it has, and its labels."""
+    frame = _direct.sole_frame(data)
+    if frame is not None and len(frame.index):
+        change(frame)
+        return
+    changed = small_source(data).copy(deep=False)
+    change(changed)
+    data._update_inplace(_direct.wrapped(changed)._query_compiler)
+
+
+def write_at(data: Any, indexer: str, key: Any, value: Any) -> bool:
+    """`frame.loc[key] = value` and the like; False where this is Modin's to do."""
+    if callable(key) and not isinstance(key, type):
+        key = key(data)
+    given = plain_arguments((key, value), {}) if _is_small(data) else None
+    if given is None:
+        return False
+    change_values(data, lambda theirs: getattr(theirs, indexer).__setitem__(*given[0]))
+    return True
+
+
+def _is_small(data: Any) -> bool:
+    return type(attribute(data, "_query_compiler")) is SmallQueryCompiler and not attribute(data, "_pinned")
+
+
+# ---- methods ---------------------------------------------------------------------------------------
+
+
+def set_by_label(way: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """`__setitem__` of a frame or series."""
+
+    @functools.wraps(way)
+    def assign(self: Any, key: Any, value: Any) -> None:
+        if type(key) is str and type(value) in PLAIN and type(self) is not Series:
+            sole = _direct.sole_frame(self)
+            if sole is not None and len(sole.index):
+                sole[key] = value
+                return None
+        given = plain_arguments((key, value), {}) if _is_small(self) else None
+        if given is None:
+            return way(self, key, value)
+        change = change_columns if type(key) is str and type(self) is not Series else change_values
+        change(self, lambda theirs: theirs.__setitem__(*given[0]))
+
+    return assign
+
+
+def changed_by_pandas(way: Callable[..., Any], name: str, change: Callable[[Any, Change], None]) -> Callable[..., Any]:
+    """A method that changes its frame in place, and gives nothing."""
+
+    @functools.wraps(way)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = plain_arguments(args, kwargs) if _is_small(self) else None
+        if given is None:
+            return way(self, *args, **kwargs)
+        change(self, lambda theirs: getattr(theirs, name)(*given[0], **given[1]))
+
+    return call
+
+
+def popped(way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`pop` of a frame."""
+
+    @functools.wraps(way)
+    def pop(self: Any, item: Any) -> Any:
+        if not _is_small(self) or id(plain(item)) == MODIN_WAY:
+            return way(self, item)
+        column = small_source(self)[item]
+        change_columns(self, lambda theirs: theirs.__delitem__(item))
+        return _direct.wrapped(column)
+
+    return pop
+
+
+def relabelled(modins: property, name: str) -> Callable[[Any, Any], None]:
+    """The setter of `columns` or `index` of a frame."""
+    set_by_modin: Any = modins.fset
+
+    def set_labels(self: Any, labels: Any) -> None:
+        given = plain(labels) if _is_small(self) else None
+        if given is None or id(given) == MODIN_WAY:
+            set_by_modin(self, labels)
+        else:
+            change_columns(self, lambda theirs: setattr(theirs, name, given))
+
+    return set_labels
+
+
+_SET_PLAINLY = frozenset(("_query_compiler", "_siblings", "columns", "index"))
+
+
+def set_attribute(way: Callable[[Any, str, Any], None]) -> Callable[[Any, str, Any], None]:
+    """`__setattr__` of a frame. Modin looks for a column of the name first, also of names that are none."""
+
+    @functools.wraps(way)
+    def set_it(self: Any, key: str, value: Any) -> None:
+        if key in _SET_PLAINLY:
+            object.__setattr__(self, key, value)
+        else:
+            way(self, key, value)
+
+    return set_it
+
+
+def assigned(way: Callable[..., Any]) -> Callable[..., Any]:
+    """`assign` of a frame; functions among the values are called with the frame as it is by then, which is Modin's."""
+
+    @functools.wraps(way)
+    def assign(self: Any, **values: Any) -> Any:
+        if not _is_small(self) or not any(map(callable, values.values())):
+            return way(self, **values)
+        made = self.copy()
+        for name, value in values.items():
+            made[name] = value(made) if callable(value) else value
+        return made
+
+    return assign
