@@ -334,6 +334,16 @@ def test_a_frame_that_is_written_again_and_again_is_copied_once(monkeypatch: pyt
     assert column.tolist() == [row * 2.0 for row in range(10)]
 
 
+def test_a_write_into_many_rows_copies_its_columns_alone() -> None:
+    frame = pd.DataFrame({"a": np.arange(10), "b": np.zeros(10), "c": np.zeros(10)})
+    before, values = frame["b"], frame["c"].to_numpy()
+    frame.loc[frame["a"] > 4, "b"] = 1.0
+    assert (before.sum(), frame["b"].sum()) == (0.0, 5.0)
+    assert np.shares_memory(frame["c"].to_numpy(), values)
+    frame.loc[frame["a"] > 4, ["b", "c"]] = 2.0
+    assert (values.sum(), frame["b"].sum(), frame["c"].sum()) == (0.0, 10.0, 10.0)
+
+
 def test_what_is_written_into_a_column_is_in_its_frame() -> None:
     frame = pd.DataFrame({"a": [1, 2, 3], "b": [4.0, 5.0, 6.0]})
     column = frame["b"]

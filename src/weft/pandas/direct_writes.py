@@ -18,6 +18,7 @@ from weft.pandas import _direct
 from weft.pandas.direct_values import (
     MODIN_WAY,
     PLAIN,
+    SCALARS,
     SmallQueryCompiler,
     attribute,
     plain,
@@ -66,8 +67,30 @@ def write_at(data: Any, indexer: str, key: Any, value: Any) -> bool:
     given = plain_arguments((key, value), {}) if _is_small(data) else None
     if given is None:
         return False
-    change_values(data, lambda theirs: getattr(theirs, indexer).__setitem__(*given[0]))
+    names = _columns_of_many_rows(data, indexer, given[0][0])
+    if names is None:
+        change_values(data, lambda theirs: getattr(theirs, indexer).__setitem__(*given[0]))
+    else:
+        changed = small_source(data).copy(deep=False)
+        for name in names:
+            changed[name] = changed[name]  # pandas takes a copy
+        changed.loc[given[0][0]] = given[0][1]
+        data._update_inplace(_direct.wrapped(changed)._query_compiler)
     return True
+
+
+def _columns_of_many_rows(data: Any, indexer: str, key: Any) -> list[str] | None:
+    """The columns that are written where they are told by name and many rows are: only those have to be copied. None
+    where the frame has values of its own, or one row is written: more such writes may follow, and one copy does for
+    all."""
+    if indexer != "loc" or type(key) is not tuple or len(key) != 2 or type(key[0]) in SCALARS:
+        return None
+    names = [key[1]] if type(key[1]) is str else key[1]
+    if type(data) is Series or type(names) is not list or _direct.own(data) is not None:
+        return None
+    columns = small_source(data).columns
+    are_known = columns.is_unique and all(type(name) is str and name in columns for name in names)
+    return names if are_known else None
 
 
 def _is_small(data: Any) -> bool:
