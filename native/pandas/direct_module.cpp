@@ -447,17 +447,17 @@ PyObject* py_unwrapping(PyObject*, PyObject* function) {
 
 PyObject* py_know(PyObject*, PyObject* args) {
     Known told;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O!OOOOO", &PyType_Type, &told.compiler, &PyType_Type,
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O!OOOOOO", &PyType_Type, &told.compiler, &PyType_Type,
                           &told.modin_frame, &PyType_Type, &told.modin_series, &PyType_Type, &told.frame,
                           &PyType_Type, &told.series, &PyFrozenSet_Type, &told.scalar_types,
                           &PyFrozenSet_Type, &told.plain_types, &told.plain, &told.unknown, &told.limit,
-                          &told.on_weft, &told.write))
+                          &told.has_grown, &told.on_weft, &told.write))
         return nullptr;
     for (PyObject* each :
          {reinterpret_cast<PyObject*>(told.compiler), reinterpret_cast<PyObject*>(told.modin_frame),
           reinterpret_cast<PyObject*>(told.modin_series), reinterpret_cast<PyObject*>(told.frame),
           reinterpret_cast<PyObject*>(told.series), told.scalar_types, told.plain_types, told.plain,
-          told.unknown, told.limit, told.on_weft})
+          told.unknown, told.limit, told.has_grown, told.on_weft})
         Py_INCREF(each);  // for good: a process has one Modin
     known = told;
     Py_RETURN_NONE;

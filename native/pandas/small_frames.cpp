@@ -26,7 +26,7 @@ bool make_names() {
         {&names.axes, "axes"},
         {&names.is_copy, "_is_copy"},
         {&names.item_cache, "_item_cache"},
-        {&names.rows, "rows"},
+        {&names.few_rows, "few_rows"},
         {&names.inplace, "inplace"},
     };
     for (const auto& [name, text] : all)
@@ -80,12 +80,13 @@ bool forget_origin(PyObject* made) {
 
 /// 1, 0, or -1 with an error set.
 int has_grown(PyObject* made) {
-    Owned limit(PyObject_GetAttr(known.limit, names.rows));
-    if (!limit) return -1;
-    if (limit.get() == Py_None) return 0;
-    const Py_ssize_t most = PyLong_AsSsize_t(limit.get());
-    const Py_ssize_t rows = most == -1 && PyErr_Occurred() ? -1 : rows_of(made);
-    return rows < 0 ? -1 : rows > most;
+    const Owned limit(PyObject_GetAttr(known.limit, names.few_rows));
+    const Py_ssize_t few = limit ? PyLong_AsSsize_t(limit.get()) : -1;
+    const Py_ssize_t rows = few == -1 && PyErr_Occurred() ? -1 : rows_of(made);
+    if (rows < 0) return -1;
+    if (rows <= few) return 0;
+    const Owned grown(PyObject_CallOneArg(known.has_grown, made));
+    return grown ? PyObject_IsTrue(grown.get()) : -1;
 }
 
 bool is_of(PyObject* types, PyObject* value) {

@@ -16,17 +16,18 @@ struct Known {
     PyObject* plain_types = nullptr;   ///< a set: an argument of one of these is pandas' as it is
     PyObject* plain = nullptr;         ///< plain(value): what pandas is given for it, or `unknown`
     PyObject* unknown = nullptr;
-    PyObject* limit = nullptr;    ///< its attribute `rows`: up to how many a frame is small, or None
-    PyObject* on_weft = nullptr;  ///< on_weft(compiler): one on Weft
-    PyObject* write = nullptr;    ///< write(data, indexer, key, value): whether it was written
+    PyObject* limit = nullptr;      ///< its attribute `few_rows`: up to how many a frame is small in any case
+    PyObject* has_grown = nullptr;  ///< has_grown(data): whether one with more is not small
+    PyObject* on_weft = nullptr;    ///< on_weft(compiler): one on Weft
+    PyObject* write = nullptr;      ///< write(data, indexer, key, value): whether it was written
 };
 extern Known known;
 
 /// Names of attributes, interned.
 struct Names {
     PyObject *query_compiler, *pinned, *held_frame, *held_series, *modin_frame, *as_series, *own, *show,
-        *shape_hint, *column, *siblings, *parent, *parent_axis, *manager, *axes, *is_copy, *item_cache, *rows,
-        *inplace;
+        *shape_hint, *column, *siblings, *parent, *parent_axis, *manager, *axes, *is_copy, *item_cache,
+        *few_rows, *inplace;
 };
 extern Names names;
 bool make_names();

@@ -25,14 +25,15 @@ def know(
     plain: Callable[[Any], Any],
     unknown: object,
     limit: Any,
+    has_grown: Callable[[Any], bool],
     on_weft: Callable[[Any], Any],
     write: Callable[[Any, str, Any, Any], bool],
     /,
 ) -> None:
-    """The classes of Modin and pandas, types of what shares no memory with a frame, types of arguments that pandas is
-    given as they are, what `plain` gives for an argument that pandas can not be given (`unknown`), the
-    class whose attribute `rows` is the limit of small frames, what moves a compiler to Weft, and what writes by `loc`
-    and the like and tells whether it has."""
+    """The classes of Modin and pandas; types of what shares no memory with a frame, and of arguments that pandas is
+    given as they are; `plain`, which gives `unknown` for one that pandas can not be given; the class whose attribute
+    `few_rows` says how many are small in any case, and what says it of more; what moves a compiler to Weft; what
+    writes by `loc` and the like, and tells whether it has."""
 
 def method(function: Callable[..., Any], otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
     """A method of pandas."""

@@ -46,7 +46,7 @@ _BOTH = """
     to_dict to_numpy to_csv to_json to_string to_html to_markdown to_parquet to_feather memory_usage
     __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__
     __rmod__ __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__
-    __invert__ __neg__ __abs__ __matmul__ __contains__ __array__ __repr__ _repr_html_
+    __invert__ __neg__ __abs__ __matmul__ __contains__ __iter__ __array__ __repr__ _repr_html_
 """.split()
 _FRAME = """
     __getitem__ get merge join set_index melt pivot pivot_table stack corr corrwith cov assign select_dtypes query eval
@@ -54,7 +54,7 @@ _FRAME = """
 """.split()
 _SERIES = """
     __getitem__ get between unique to_list tolist mode to_frame argsort argmin argmax searchsorted repeat factorize
-    autocorr corr cov item
+    autocorr corr cov item items
 """.split()
 _READ_BOTH = "index ndim size empty values axes dtypes".split()
 _READ_FRAME = ["columns"]
@@ -94,8 +94,6 @@ def _replace_both(of: _Attributes, theirs: Any, methods: list[str], read: list[s
     for name in direct_views.WINDOWS:
         of.replace(name, direct_views.viewed_by_pandas(direct_views.SmallWindow, name, getattr(ours, name)))
     of.replace("resample", direct_views.viewed_by_pandas(direct_views.SmallResampler, "resample", ours.resample))
-    for name, iterate in direct_views.iterated(ours).items():
-        of.replace(name, iterate)
     of.replace("groupby", direct_groups.grouped_by_pandas(ours))
     of.replace("pipe", functools.wraps(ours.pipe)(common.pipe))
     of.replace("__len__", _named(_direct.length(None, ours.__len__, is_series), ours.__len__))
@@ -111,6 +109,8 @@ def _replace_of_frame(of: _Attributes) -> None:
     for name in ("__getitem__", "__getattr__", "get"):
         way = getattr(ours, name)
         of.replace(name, _named(_direct.column(None, direct_columns.by_label(way), False), way))
+    for name, iterate in direct_views.iterated(ours).items():
+        of.replace(name, iterate)
     for name in ("insert", "__delitem__"):
         of.replace(name, direct_writes.changed_by_pandas(getattr(ours, name), name, direct_writes.change_columns))
     of.replace("pop", direct_writes.popped(ours.pop))

@@ -17,7 +17,7 @@ from modin.pandas import DataFrame, Series
 from pandas._libs.lib import no_default
 
 from weft.pandas import _direct
-from weft.pandas.small import Limit, SmallQueryCompiler, on_weft
+from weft.pandas.small import Limit, SmallQueryCompiler, has_grown, on_weft
 
 __all__ = [
     "MODIN_WAY",
@@ -130,5 +130,5 @@ def around(compiler: SmallQueryCompiler, ours: type) -> Any:
 
 def make_known(write: Callable[[Any, str, Any, Any], bool]) -> None:
     """Tell the native callables all of this, and what writes by `loc` and the like."""
-    theirs, limit = (pandas.DataFrame, pandas.Series), (Limit, on_weft)
-    _direct.know(SmallQueryCompiler, DataFrame, Series, *theirs, SCALARS, PLAIN, plain, _UNKNOWN, *limit, write)
+    modins, theirs = (SmallQueryCompiler, DataFrame, Series), (pandas.DataFrame, pandas.Series)
+    _direct.know(*modins, *theirs, SCALARS, PLAIN, plain, _UNKNOWN, Limit, has_grown, on_weft, write)

@@ -7,8 +7,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import modin.pandas
-
 from weft.pandas._direct import wrapped
 from weft.pandas.direct_values import plain_arguments, small_source
 
@@ -125,14 +123,13 @@ class Accessor:
         return SmallAccessor(getattr(source, self._name), lambda: self._modin_way.__get__(series, owner))
 
 
-def iterated(ours: Any) -> dict[str, Callable[..., Any]]:
-    """Iteration over a small frame or series."""
-    if ours is modin.pandas.Series:
-        return {"__iter__": _iterate(ours.__iter__, iter), "items": _iterate(ours.items, lambda source: source.items())}
+def iterated(frame: Any) -> dict[str, Callable[..., Any]]:
+    """Iteration over the columns and rows of Modin's frame."""
     return {
-        "__iter__": _iterate(ours.__iter__, iter),
-        "items": _iterate(ours.items, lambda source: ((name, wrapped(column)) for name, column in source.items())),
-        "iterrows": _iterate(ours.iterrows, lambda source: ((label, wrapped(row)) for label, row in source.iterrows())),
+        "items": _iterate(frame.items, lambda source: ((name, wrapped(column)) for name, column in source.items())),
+        "iterrows": _iterate(
+            frame.iterrows, lambda source: ((label, wrapped(row)) for label, row in source.iterrows())
+        ),
     }
 
 

@@ -25,7 +25,7 @@ from weft.pandas.direct_values import (
     plain_arguments,
     small_source,
 )
-from weft.pandas.small import Limit, moved_when_grown
+from weft.pandas.small import has_grown, moved_when_grown
 
 Change = Callable[[Any], None]
 """Of a frame or series of pandas, in place."""
@@ -40,7 +40,7 @@ def change_values(data: Any, change: Change) -> None:
     else:
         change(own)
         is_of_frame = type(data) is Series and attribute(data, "_parent") is not None
-        if not is_of_frame and (Limit.rows is None or len(own.index) <= Limit.rows):
+        if not is_of_frame and not has_grown(own):
             return
     compiler = object.__new__(SmallQueryCompiler)
     compiler._own = own
@@ -105,10 +105,11 @@ def set_by_label(way: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, An
 
     @functools.wraps(way)
     def assign(self: Any, key: Any, value: Any) -> None:
-        if type(key) is str and type(value) in PLAIN and type(self) is not Series:
-            sole = _direct.sole_frame(self)
+        if type(key) is str and type(self) is not Series:
+            found = value if type(value) in PLAIN else plain(value)
+            sole = None if id(found) == MODIN_WAY else _direct.sole_frame(self)
             if sole is not None and len(sole.index):
-                sole[key] = value
+                sole[key] = found
                 return None
         given = plain_arguments((key, value), {}) if _is_small(self) else None
         if given is None:

@@ -168,13 +168,14 @@ class SmallQueryCompiler(NativeQueryCompiler):
 
     @_unlogged
     def row_count(self) -> int:
-        return len(self._axes()[-1])
+        return len(self.held().index)
 
     @_unlogged
-    def _axes(self) -> list[Any]:
-        held = self._own if self._own is not None else self._frame if self._series is None else self._series
-        axes: list[Any] = held._mgr.axes  # type: ignore[union-attr]
-        return axes
+    def held(self) -> Any:
+        """For who only looks at its labels and types."""
+        if self._own is not None:
+            return self._own
+        return self._frame if self._series is None else self._series
 
     @_unlogged
     def is_large_for_python(self) -> bool:
@@ -195,7 +196,12 @@ def on_weft(compiler: NativeQueryCompiler) -> Any:
 
 def moved_when_grown(compiler: SmallQueryCompiler) -> Any:
     """It, or one on Weft where it has too many rows by now."""
-    return compiler if Limit.rows is None or is_small(compiler.as_frame()) else on_weft(compiler)
+    return on_weft(compiler) if has_grown(compiler.held()) else compiler
+
+
+def has_grown(data: pandas.DataFrame | pandas.Series[Any]) -> bool:
+    """What small frames were made into; where no frame is small by its size, those that are stay so."""
+    return Limit.rows is not None and not is_small(data)
 
 
 def _that_may_grow(method: Callable[..., Any]) -> Callable[..., Any]:
