@@ -87,3 +87,11 @@ def test_set_execution_and_the_backend_name_it() -> None:
         "print(modin.config.Backend.get(), modin.utils.get_current_execution())"
     )
     assert run(program).split() == ["Python_Test", "Weft", "PandasOnWeft"]
+
+
+def test_every_public_name_of_pandas_is_there() -> None:
+    program = (
+        "import pandas, weft.pandas as pd\n"
+        "print([name for name in dir(pandas) if name[0] != '_' and not hasattr(pd, name)], pd.offsets.MonthEnd(2))"
+    )
+    assert run(program) == "['pandas'] <2 * MonthEnds>"

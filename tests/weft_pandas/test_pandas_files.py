@@ -100,6 +100,29 @@ def test_an_odd_csv_file_is_read_as_pandas_reads_it(name: str, tmp_path: Path) -
     assert_same(ours, pandas.read_csv(tmp_path / "odd.csv", **options))
 
 
+JANUARY = [f"{number // 33 + 1:02d}/01/2026" for number in range(900)]
+DATES: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "as ISO says": ([f"2026-01-{number % 28 + 1:02d}" for number in range(900)], {"parse_dates": ["day"]}),
+    "with the day first": (JANUARY, {"parse_dates": ["day"], "dayfirst": True}),
+    "with the day first, unsaid": (JANUARY, {"parse_dates": [1]}),
+    "with a format": (JANUARY, {"parse_dates": ["day"], "date_format": "%d/%m/%Y"}),
+    "as an index": (JANUARY, {"parse_dates": True, "index_col": "day", "dayfirst": True}),
+    "with text at the end": ([*JANUARY[:890], *["soon"] * 10], {"parse_dates": ["day"], "dayfirst": True}),
+    "with holes at the beginning": ([*[""] * 400, *JANUARY[400:]], {"parse_dates": ["day"], "dayfirst": True}),
+    "with times at the end": (["2026-01-01"] * 800 + ["2026-01-01 05:00"] * 100, {"parse_dates": ["day"]}),
+    "in some columns": (JANUARY, {"parse_dates": ["day"], "dayfirst": True, "usecols": ["day"]}),
+}
+
+
+@pytest.mark.parametrize("name", DATES)
+@pytest.mark.filterwarnings("ignore:Parsing dates", "ignore:Could not infer format")
+def test_dates_in_stretches_are_read_as_pandas_reads_them(name: str, tmp_path: Path) -> None:
+    dates, options = DATES[name]
+    lines = (f"{number},{date}" for number, date in enumerate(dates))
+    (tmp_path / "dates.csv").write_text("\n".join(["n,day", *lines]))
+    assert_same(*(module.read_csv(tmp_path / "dates.csv", **options) for module in (pd, pandas)))
+
+
 def test_rows_with_quoted_line_ends_are_not_cut(tmp_path: Path) -> None:
     theirs = pandas.DataFrame({"n": range(2000), "text": ['several\nlines, "quoted"\n\n', "one"] * 1000})
     theirs.to_csv(tmp_path / "table.csv", index=False)

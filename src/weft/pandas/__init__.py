@@ -35,13 +35,17 @@ _HOMES = {
     "journal": "FallbackError explain strict",
     "small": "set_small_rows",
 }
+_OF_PANDAS = frozenset(("compat", "core", "offsets", "tseries", "util"))
+"""Modules that Modin does not hand on; programs write `pd.offsets.MonthEnd()`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _MODULES = frozenset(
     "autoload axis_partition calls column_means dense_groups direct direct_columns direct_extensions "
     "direct_functions direct_general direct_groups direct_values direct_views direct_writes exchange files "
     "frame frame_source group_sums grouping journal json_lines late_blocks modin_costs packing parquet_parts "
-    "partition partitions query_compiler registration sent_series sheets small text_stretches wrapper".split()
+    "partition partitions query_compiler registration sent_series sheets small text_dates "
+    "text_stretches wrapper".split()
 )
+_NOT_OF_MODIN = _MODULES | _OF_PANDAS | _HOME_OF.keys()
 
 
 _modin_pandas: Any = None
@@ -50,7 +54,7 @@ _modin_pandas: Any = None
 
 def __getattr__(name: str) -> object:
     # Only the classes are kept in globals(): Modin's functions may be replaced by extensions of the backend in use.
-    if _modin_pandas is not None and name not in _MODULES and name not in _HOME_OF:
+    if _modin_pandas is not None and name not in _NOT_OF_MODIN:
         return getattr(_modin_pandas, name)
     return _found(name)
 
@@ -69,6 +73,8 @@ def _found(name: str) -> object:
         use()
         if name in _HOME_OF:
             return getattr(importlib.import_module(f"weft.pandas.{_HOME_OF[name]}"), name)
+        if name in _OF_PANDAS:
+            return getattr(importlib.import_module("pandas"), name)
         _modin_pandas = importlib.import_module("modin.pandas")
         globals().update(DataFrame=_modin_pandas.DataFrame, Series=_modin_pandas.Series)
         return getattr(_modin_pandas, name)
@@ -83,4 +89,4 @@ def _found(name: str) -> object:
 def __dir__() -> list[str]:
     import importlib
 
-    return sorted({*_HOME_OF, *dir(importlib.import_module("modin.pandas"))})
+    return sorted({*_HOME_OF, *_OF_PANDAS, *dir(importlib.import_module("modin.pandas"))})

@@ -20,8 +20,11 @@ import pandas
 from modin.core import io as readers
 from modin.core.io.file_dispatcher import OpenFile
 from modin.core.storage_formats.pandas import parsers
+from modin.utils import ModinAssumptionError
 from pandas.api.types import is_list_like
 from pandas.io.common import infer_compression
+
+from weft.pandas.text_dates import guessed_formats, have_one_type
 
 _PIECE_BYTES = 1 << 20
 
@@ -72,6 +75,19 @@ class StretchParser(parsers.PandasCSVParser):
 
 class StretchDispatcher(readers.CSVDispatcher):
     @classmethod
+    def _read(cls, filepath_or_buffer: Any, **kwargs: Any) -> Any:
+        try:
+            return super()._read(filepath_or_buffer, **kwargs)
+        except ModinAssumptionError as error:
+            return cls.single_worker_read(filepath_or_buffer, kwargs, reason=str(error))
+
+    @classmethod
+    def _get_new_qc(cls, *, dtypes_ids: list[Any], **kwargs: Any) -> Any:
+        if kwargs.get("parse_dates") and not have_one_type(cls.materialize(dtypes_ids)):
+            raise ModinAssumptionError("not all dates of a column have the format of the first")
+        return super()._get_new_qc(dtypes_ids=dtypes_ids, **kwargs)
+
+    @classmethod
     def check_parameters_support(
         cls, filepath_or_buffer: Any, read_kwargs: dict[str, Any], skiprows_md: Any, header_size: int
     ) -> tuple[bool, str | None]:
@@ -83,6 +99,11 @@ class StretchDispatcher(readers.CSVDispatcher):
             reason = _why_not_cut(read_kwargs, header_size, has_gaps) or _why_not_counted(
                 cls._head(filepath_or_buffer, read_kwargs), read_kwargs, header_size
             )
+        if reason is None:
+            formats = guessed_formats(
+                read_kwargs, lambda **others: cls.read_callback(filepath_or_buffer, **{**read_kwargs, **others})
+            )
+            read_kwargs.update({} if formats is None else {"date_format": formats})
         return reason is None, reason
 
     @classmethod
