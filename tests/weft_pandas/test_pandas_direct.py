@@ -364,6 +364,18 @@ def test_a_frame_that_grows_by_a_row_moves_to_weft() -> None:
     assert (frame.get_backend(), len(frame)) == ("Weft", LIMIT + 1)
 
 
+@pytest.mark.usefixtures("weft_session")
+@pytest.mark.parametrize("limit", [LIMIT, None])
+def test_a_frame_is_resampled(limit: int | None) -> None:
+    pd.set_small_rows(limit)
+    theirs = made(500)[["day", "price"]]
+    frame = pd.DataFrame(theirs)
+    assert_same(frame.resample("7D", on="day").mean(), theirs.resample("7D", on="day").mean())
+    days, their_days = frame.groupby("day").sum(), theirs.groupby("day").sum()
+    assert_same(days.price.resample("7D").max(), their_days.price.resample("7D").max())
+    assert_same(days.resample("7D").agg({"price": "sum"}), their_days.resample("7D").agg({"price": "sum"}))
+
+
 _REGISTERED_LATER = """
 import weft.pandas as pd
 from modin.pandas.api.extensions import register_pd_accessor

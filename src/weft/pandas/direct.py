@@ -93,7 +93,8 @@ def _replace_both(of: _Attributes, theirs: Any, methods: list[str], read: list[s
         of.replace(name, direct_functions.called_by_pandas(ours, theirs, name))
     for name in direct_views.WINDOWS:
         of.replace(name, direct_views.viewed_by_pandas(direct_views.SmallWindow, name, getattr(ours, name)))
-    of.replace("resample", direct_views.viewed_by_pandas(direct_views.SmallResampler, "resample", ours.resample))
+    resample = direct_views.resampled(ours.resample)
+    of.replace("resample", direct_views.viewed_by_pandas(direct_views.SmallResampler, "resample", resample))
     of.replace("groupby", direct_groups.grouped_by_pandas(ours))
     of.replace("pipe", functools.wraps(ours.pipe)(common.pipe))
     of.replace("__len__", _named(_direct.length(None, ours.__len__, is_series), ours.__len__))
