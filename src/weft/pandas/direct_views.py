@@ -111,8 +111,8 @@ def viewed_by_pandas(kind: type[SmallView], name: str, modin_way: Callable[..., 
 
 
 def resampled(modin_way: Callable[..., Any]) -> Callable[..., Any]:
-    """Modin's `resample`, with two things mended: its default of one argument is none that pandas 2.3 knows, and what it
-    gives has no `agg`."""
+    """Modin's `resample`, with two things mended: its default of one argument is none that pandas 2.3 knows, and what
+    it gives has no `agg`."""
     if not hasattr(Resampler, "agg"):
         Resampler.agg = Resampler.aggregate
 
