@@ -192,8 +192,9 @@ bench-rl: build  ## does each algorithm of weft.rl reach its bar? hours; RL_CASE
 	@$(python) benchmarks/rl/pages.py
 
 .PHONY: sanitize
-sanitize: $(venv)/.tools  ## the native tests under ASan and UBSan, then under TSan
+sanitize: build  ## the native tests under ASan and UBSan, then under TSan
 	@$(call run_native_tests,build/sanitize-address,address$(comma)undefined,)
+	@$(python) tests/weft_pandas/sanitized.py
 	@$(call run_native_tests,build/sanitize-thread,thread,$(unrandomised))
 
 comma := ,
