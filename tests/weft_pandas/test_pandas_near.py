@@ -103,6 +103,18 @@ def test_cheap_calls_do_not_make_a_copy_but_use_one(theirs: pandas.DataFrame) ->
     assert "in this process, where that is quicker: __mul__ × 1" in pd.explain(numbers)
 
 
+def test_what_gains_by_rows_and_what_writes_in_place_stays_on_weft(theirs: pandas.DataFrame) -> None:
+    ours, wanted = pd.DataFrame(theirs), theirs.copy()
+    numbers = pd.concat([ours[["key", "price"]]] * 2)
+    assert numbers.std(axis=1).get_backend() == "Weft"
+    assert_same(numbers.std(axis=1), pandas.concat([theirs[["key", "price"]]] * 2).std(axis=1))
+    for frame in (ours, wanted):
+        frame.sort_values("price", inplace=True)
+        frame.dropna(inplace=True)
+    assert_same(ours, wanted)
+    assert not journal.near
+
+
 def test_what_is_written_into_a_result_is_not_in_the_frame(theirs: pandas.DataFrame) -> None:
     ours = pd.DataFrame(theirs)
     for _ in range(2):  # without a copy, and with one

@@ -41,6 +41,8 @@ _CHEAP = """
 """By pandas where the copy is there already."""
 _VIEWS = frozenset(("head", "tail"))
 """They give a part of the copy itself."""
+_BY_ROW = frozenset("std var sem skew kurt median nunique mode quantile rank".split())
+"""With axis=1 they gain from two cores."""
 _GROUPS_ON_WEFT = frozenset(("agg", "aggregate", "apply", "pipe"))
 _GIVEN = (modin.pandas.DataFrame, modin.pandas.Series)
 
@@ -64,7 +66,8 @@ def register() -> None:
 def _by_pandas(name: str, modin_way: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(modin_way)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        near = None if kwargs.get("inplace") else _near(self, must_be_there=name in _CHEAP)
+        stays = kwargs.get("inplace") or (name in _BY_ROW and kwargs.get("axis") in (1, "columns"))
+        near = None if stays else _near(self, must_be_there=name in _CHEAP)
         if near is None:
             return modin_way(self, *args, **kwargs)
         journal.note_near(name)
