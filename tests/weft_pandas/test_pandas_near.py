@@ -88,6 +88,13 @@ def test_narrow_frames_are_small_and_what_is_taken_off_a_wide_one_is_too(theirs:
     assert_same(ours["word"], theirs["word"])
 
 
+def test_what_pandas_made_of_a_medium_frame_stays_in_pandas_until_it_is_large(theirs: pandas.DataFrame) -> None:
+    made = pd.DataFrame(theirs).sort_values("key")
+    assert made.astype({"key": float}).get_backend() == pd.concat([made, made]).get_backend() == "Pandas"
+    Limit.near_cells = 3 * ROWS
+    assert made.astype({"key": float}).get_backend() == pd.concat([made, made]).get_backend() == "Weft"
+
+
 def test_cheap_calls_do_not_make_a_copy_but_use_one(theirs: pandas.DataFrame) -> None:
     numbers, wanted = pd.DataFrame(theirs)[["key", "price"]], theirs[["key", "price"]]
     numbers = pd.concat([numbers] * 2)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import modin.pandas
 import numpy as np
@@ -22,9 +22,10 @@ from modin.pandas.groupby import DataFrameGroupBy, SeriesGroupBy
 
 from weft.pandas.journal import journal
 from weft.pandas.packing import only_column
-from weft.pandas.partitions import WeftPartitions
-from weft.pandas.query_compiler import WeftQueryCompiler
-from weft.pandas.small import Limit, SmallQueryCompiler, cells
+from weft.pandas.small import Limit, SmallQueryCompiler, cells, is_small, on_weft
+
+if TYPE_CHECKING:
+    from weft.pandas.query_compiler import WeftQueryCompiler
 
 _COSTLY = """
     sort_values sort_index drop_duplicates duplicated nunique describe corr cov quantile median rank value_counts mode
@@ -63,6 +64,29 @@ def register() -> None:
     modin.pandas.Series.map = _mapped(modin.pandas.Series.map)
 
 
+def move_new_frames() -> None:
+    """What a program makes of its data is on Weft where it is not small. After small frames were given their ways: they
+    keep what has grown for longer."""
+    for ours in _GIVEN:
+        ours.__init__ = _made(ours.__init__)
+
+
+def _made(make: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        if not Limit.near_cells or "query_compiler" in kwargs:
+            return
+        compiler = self._query_compiler
+        is_shared = isinstance(args[0] if args else kwargs.get("data"), _GIVEN)
+        if type(compiler) is SmallQueryCompiler and not is_shared and not is_small(compiler.held()):
+            moved = on_weft(compiler)
+            moved._shape_hint = compiler._shape_hint
+            self._query_compiler = moved
+
+    return __init__
+
+
 def _by_pandas(name: str, modin_way: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(modin_way)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +104,7 @@ def _by_pandas(name: str, modin_way: Callable[..., Any]) -> Callable[..., Any]:
 def _item(modin_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     @functools.wraps(modin_way)
     def __getitem__(self: Any, key: Any) -> Any:
-        if type(self._query_compiler) is not WeftQueryCompiler:
+        if not _is_on_weft(self._query_compiler):
             return modin_way(self, key)
         if type(key) is str:
             column = _column(self, key)
@@ -97,9 +121,10 @@ def _item(modin_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 def _remembered(data: Any, label: str, column: Any) -> Any:
     """A column on Weft of a frame that has no two of this name knows where it came from."""
-    compiler, of = data._query_compiler, getattr(column, "_query_compiler", None)
-    if type(of) is WeftQueryCompiler and isinstance(column, modin.pandas.Series) and compiler.columns.is_unique:
-        of.taken_from = (compiler, compiler.columns.get_loc(label))
+    compiler = data._query_compiler
+    is_column = isinstance(column, modin.pandas.Series) and compiler.columns.is_unique
+    if is_column and _is_on_weft(column._query_compiler):
+        column._query_compiler.taken_from = (compiler, compiler.columns.get_loc(label))
     return column
 
 
@@ -136,7 +161,7 @@ def _indexed(name: str, modin_way: property) -> property:
     def get(self: Any) -> Any:
         found = modin_way.__get__(self)
         compiler = self._query_compiler
-        is_there = type(compiler) is WeftQueryCompiler and compiler.near is not None
+        is_there = _is_on_weft(compiler) and compiler.near is not None
         return _Indexer(self, name, found) if is_there else found
 
     return property(get, doc=modin_way.__doc__)
@@ -145,7 +170,7 @@ def _indexed(name: str, modin_way: property) -> property:
 def _attribute(modin_way: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     @functools.wraps(modin_way)
     def __getattr__(self: Any, key: str) -> Any:
-        has_columns = not key.startswith("_") and type(self.__dict__.get("_query_compiler")) is WeftQueryCompiler
+        has_columns = not key.startswith("_") and _is_on_weft(self.__dict__.get("_query_compiler"))
         column = _column(self, key) if has_columns else None
         return modin_way(self, key) if column is None else column
 
@@ -182,7 +207,7 @@ def _mapped(modin_way: Callable[..., Any]) -> Callable[..., Any]:
 def _near(data: Any, must_be_there: bool = False) -> Any:
     """A small frame or series with the same data; None where its data is to stay on Weft."""
     compiler = data._query_compiler
-    if type(compiler) is not WeftQueryCompiler or not _is_asked_for(data):
+    if not _is_on_weft(compiler) or not _is_asked_for(data):
         return None
     if compiler.near is None and (must_be_there or not _is_near(compiler)):
         return None
@@ -215,12 +240,19 @@ def _arrays(compiler: WeftQueryCompiler) -> Iterator[Any]:
 
 
 def _loaded(blocks: Any) -> list[pandas.DataFrame]:
+    from weft.pandas.partitions import WeftPartitions
+
     found: list[pandas.DataFrame] = WeftPartitions.get_objects_from_partitions(list(blocks))
     return found
 
 
 def _is_plain(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "biufmMO"
+
+
+def _is_on_weft(compiler: Any) -> bool:
+    """By its name: a worker that is sent a frame registers this module while it loads the compiler's."""
+    return type(compiler).__name__ == "WeftQueryCompiler"
 
 
 def _is_asked_for(data: Any) -> bool:
@@ -329,7 +361,7 @@ def _grouped(modin_way: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(modin_way)
     def groupby(self: Any, *args: Any, **kwargs: Any) -> Any:
         compiler = self._query_compiler
-        is_weft = type(compiler) is WeftQueryCompiler and _is_asked_for(self)
+        is_weft = _is_on_weft(compiler) and _is_asked_for(self)
         is_there = is_weft and compiler.near is not None
         if not is_there and not (is_weft and _is_near(compiler)):
             return modin_way(self, *args, **kwargs)

@@ -83,7 +83,11 @@ def is_small(frame: pandas.DataFrame | pandas.Series[Any]) -> bool:
     rows = len(frame)
     if rows <= Limit.few_rows or rows > Limit.rows:
         return rows <= Limit.few_rows
-    return cells(rows, [frame.dtype] if isinstance(frame, pandas.Series) else frame.dtypes) <= Limit.cells
+    return _cells_of(frame) <= Limit.cells
+
+
+def _cells_of(data: pandas.DataFrame | pandas.Series[Any]) -> int:
+    return cells(len(data), [data.dtype] if isinstance(data, pandas.Series) else data.dtypes)
 
 
 def cells(rows: int, dtypes: Iterable[Any]) -> int:
@@ -200,8 +204,9 @@ def moved_when_grown(compiler: SmallQueryCompiler) -> Any:
 
 
 def has_grown(data: pandas.DataFrame | pandas.Series[Any]) -> bool:
-    """What small frames were made into; where no frame is small by its size, those that are stay so."""
-    return Limit.rows is not None and not is_small(data)
+    """What small frames were made into; where no frame is small by its size, those that are stay so. Later than a frame
+    that is made is large: to move costs more than most operations, of which pandas does many faster (`near.py`)."""
+    return Limit.rows is not None and not is_small(data) and not 0 < _cells_of(data) <= Limit.near_cells
 
 
 def _that_may_grow(method: Callable[..., Any]) -> Callable[..., Any]:
