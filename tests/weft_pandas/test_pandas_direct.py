@@ -76,6 +76,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "groups transformed by a function": lambda f: f.groupby("key").price.transform(
         lambda column: column - column.mean()
     ),
+    "groups by weeks": lambda f: f.groupby(_module(f).Grouper(key="day", freq="W")).price.sum(),
     "groups applied": lambda f: f.groupby("key").price.apply(len),
     "groups filtered": lambda f: f.groupby("key").filter(lambda group: len(group) > 5),
     "one group": lambda f: f.groupby("word").get_group("weft"),
@@ -374,6 +375,18 @@ def test_a_frame_is_resampled(limit: int | None) -> None:
     days, their_days = frame.groupby("day").sum(), theirs.groupby("day").sum()
     assert_same(days.price.resample("7D").max(), their_days.price.resample("7D").max())
     assert_same(days.resample("7D").agg({"price": "sum"}), their_days.resample("7D").agg({"price": "sum"}))
+
+
+@pytest.mark.usefixtures("weft_session")
+@pytest.mark.filterwarnings("ignore:.*defaulting to pandas")
+@pytest.mark.parametrize("limit", [LIMIT, None])
+def test_a_frame_without_cells_is_written(limit: int | None) -> None:
+    pd.set_small_rows(limit)
+    frame, theirs = pd.DataFrame(), pandas.DataFrame()
+    for each in (frame, theirs):
+        each["new"] = range(0)
+    assert_same(frame, theirs)
+    assert (frame.to_csv(), frame.rolling(2).sum().shape) == (theirs.to_csv(), (0, 1))
 
 
 _REGISTERED_LATER = """

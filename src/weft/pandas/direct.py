@@ -31,7 +31,7 @@ from weft.pandas import (
     direct_views,
     direct_writes,
 )
-from weft.pandas.direct_values import is_known_empty, plain_arguments, small_source
+from weft.pandas.direct_values import looked_up, plain_arguments, small_source
 
 _BOTH = """
     abs round clip fillna ffill bfill isna isnull notna notnull astype replace where mask isin shift diff pct_change
@@ -154,16 +154,13 @@ class _Attributes:
 
 
 def _direct_method(ours: Any, theirs: type, name: str) -> Any:
-    modin_way, is_series = getattr(ours, name), theirs is pandas.Series
+    modin_way, is_series = looked_up(getattr(ours, name), name), theirs is pandas.Series
 
     def by_modin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """As Modin looks methods up: those of a frame without cells are pandas'."""
         if kwargs.get("inplace") is True and small_source(self) is not None:
             made = direct(self, *args, **{**kwargs, "inplace": False})
             return self._update_inplace(made._query_compiler)
-        if name.startswith("__") or not is_known_empty(self):
-            return modin_way(self, *args, **kwargs)
-        return self._default_to_pandas(name, *args, **kwargs)
+        return modin_way(self, *args, **kwargs)
 
     kind = _direct.item if name in _GIVE_COLUMNS and not is_series else _direct.method
     direct = _named(kind(getattr(theirs, name), by_modin, is_series), modin_way)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from weft.pandas._direct import wrapped
-from weft.pandas.direct_values import attribute, is_known_empty, plain_arguments, small_source
+from weft.pandas.direct_values import attribute, looked_up, plain_arguments, small_source
 from weft.pandas.small import on_weft
 
 FRAME = "apply map applymap transform agg aggregate".split()
@@ -21,14 +21,12 @@ _BY_ELEMENT = frozenset(("map", "applymap"))
 def called_by_pandas(ours: Any, theirs: Any, name: str) -> Callable[..., Any]:
     """The method of that name of one of Modin's classes. No error has Modin try again: the function may have been the
     one that raised it, and would be called twice."""
-    modin_way, method = getattr(ours, name), getattr(theirs, name)
+    modin_way, method = looked_up(getattr(ours, name), name), getattr(theirs, name)
     is_by_element = name in _BY_ELEMENT or (theirs is pandas.Series and name == "apply")
 
     @functools.wraps(modin_way)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         source = small_source(self)
-        if source is None and is_known_empty(self):
-            return self._default_to_pandas(name, *args, **kwargs)
         if source is None:
             return modin_way(self, *args, **kwargs)
         function = args[0] if args else kwargs.get("func", kwargs.get("arg"))

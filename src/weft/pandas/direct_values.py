@@ -15,6 +15,7 @@ import numpy as np
 import pandas
 from modin.pandas import DataFrame, Series
 from pandas._libs.lib import no_default
+from pandas.core.resample import TimeGrouper
 
 from weft.pandas import _direct
 from weft.pandas.small import Limit, SmallQueryCompiler, has_grown, on_weft
@@ -26,7 +27,7 @@ __all__ = [
     "SmallQueryCompiler",
     "around",
     "attribute",
-    "is_known_empty",
+    "looked_up",
     "plain",
     "plain_arguments",
     "small_source",
@@ -48,7 +49,7 @@ PLAIN = (
     SCALARS
     | {slice, range, type, type(no_default), type(Ellipsis), np.ndarray, pandas.Categorical, pandas.CategoricalDtype}
     | {pandas.RangeIndex, pandas.Index, pandas.DatetimeIndex, pandas.TimedeltaIndex, pandas.MultiIndex}
-    | {pandas.CategoricalIndex, pandas.DataFrame, pandas.Series}
+    | {pandas.CategoricalIndex, pandas.DataFrame, pandas.Series, pandas.Grouper, TimeGrouper}
     | {pathlib.PosixPath, io.StringIO, io.BytesIO, io.TextIOWrapper, io.BufferedWriter}
     | {type(np.dtype(kind)) for kind in ("f8", "f4", "i8", "i4", "u1", "?", "O", "M8[ns]", "m8[ns]")}
 )
@@ -114,9 +115,18 @@ def small_source(data: Any) -> Any:
     return compiler.as_series() if isinstance(data, Series) else compiler.as_frame()
 
 
-def is_known_empty(data: Any) -> bool:
-    """Modin has pandas do what a frame without cells is asked for."""
-    return not data._query_compiler.lazy_shape and data.empty
+def looked_up(modin_way: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A method of Modin's, as Modin looks it up: what a frame without cells is asked for, pandas has to do."""
+    if name.startswith("__"):
+        return modin_way
+
+    @functools.wraps(modin_way)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._query_compiler.lazy_shape and self.empty:
+            return self._default_to_pandas(name, *args, **kwargs)
+        return modin_way(self, *args, **kwargs)
+
+    return call
 
 
 def around(compiler: SmallQueryCompiler, ours: type) -> Any:

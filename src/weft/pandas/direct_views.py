@@ -10,7 +10,7 @@ from typing import Any
 from modin.pandas.resample import Resampler
 
 from weft.pandas._direct import wrapped
-from weft.pandas.direct_values import plain_arguments, small_source
+from weft.pandas.direct_values import looked_up, plain_arguments, small_source
 
 WINDOWS = "rolling expanding ewm".split()
 ACCESSORS = "str dt cat".split()
@@ -98,6 +98,7 @@ class SmallAccessor(SmallView):
 
 def viewed_by_pandas(kind: type[SmallView], name: str, modin_way: Callable[..., Any]) -> Callable[..., Any]:
     """The method of that name of one of Modin's classes."""
+    modin_way = looked_up(modin_way, name)
 
     @functools.wraps(modin_way)
     def view(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -21,6 +21,7 @@ from weft.pandas.direct_values import (
     SCALARS,
     SmallQueryCompiler,
     attribute,
+    looked_up,
     plain,
     plain_arguments,
     small_source,
@@ -122,6 +123,7 @@ def set_by_label(way: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, An
 
 def changed_by_pandas(way: Callable[..., Any], name: str, change: Callable[[Any, Change], None]) -> Callable[..., Any]:
     """A method that changes its frame in place, and gives nothing."""
+    way = looked_up(way, name)
 
     @functools.wraps(way)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -135,6 +137,7 @@ def changed_by_pandas(way: Callable[..., Any], name: str, change: Callable[[Any,
 
 def popped(way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """`pop` of a frame."""
+    way = looked_up(way, "pop")
 
     @functools.wraps(way)
     def pop(self: Any, item: Any) -> Any:
