@@ -191,7 +191,8 @@ PyObject* wrap(PyObject* made) {
 }
 
 bool adopt(PyObject* data, PyObject* made) {
-    const Owned compiler = compiler_of(made), siblings(PyList_New(0));
+    const Owned compiler = Py_TYPE(made) == known.frame ? compiler_of_frame(made) : compiler_of_series(made);
+    const Owned siblings(PyList_New(0));
     return compiler && siblings && set(data, names.siblings, siblings.get()) &&
            set(data, names.query_compiler, compiler.get());
 }

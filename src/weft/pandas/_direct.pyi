@@ -66,7 +66,7 @@ def column_of(frame: Any, column: pandas.Series[Any], /) -> Any:
     """Modin's series of a column. Modin writes what is assigned to a part of it into the frame that it is of."""
 
 def adopt(data: Any, made: Any, /) -> None:
-    """Make a bare frame or series of Modin's one around what pandas made, on Weft where it is large."""
+    """Make a bare frame or series of Modin's one around what pandas made, however large that is."""
 
 def unwrapping(function: Callable[..., Any], /) -> Direct:
     """The function, with pandas' objects in the place of Modin's that it gives."""

@@ -13,7 +13,7 @@ from modin.config import Backend
 from weft.pandas._direct import adopt, wrapped
 from weft.pandas.direct_values import plain_arguments
 from weft.pandas.registration import NAME
-from weft.pandas.small import Limit
+from weft.pandas.small import Limit, is_small, on_weft
 
 _FUNCTIONS = """
     concat merge melt pivot pivot_table crosstab cut qcut get_dummies isna isnull notna notnull to_datetime to_numeric
@@ -69,6 +69,11 @@ def made_by_pandas(ours: Any, theirs: Any) -> Callable[..., None]:
         if given is None:
             modin_way(self, *args, **kwargs)
             return
-        adopt(self, theirs(*given[0], **given[1]))
+        made = theirs(*given[0], **given[1])
+        adopt(self, made)
+        if len(made.index) > Limit.few_rows and not is_small(made):
+            compiler = self._query_compiler
+            self._query_compiler = on_weft(compiler)
+            self._query_compiler._shape_hint = compiler._shape_hint
 
     return make

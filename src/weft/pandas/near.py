@@ -22,7 +22,7 @@ from modin.pandas.groupby import DataFrameGroupBy, SeriesGroupBy
 
 from weft.pandas.journal import journal
 from weft.pandas.packing import only_column
-from weft.pandas.small import Limit, SmallQueryCompiler, cells, is_small, on_weft
+from weft.pandas.small import Limit, SmallQueryCompiler, are_near, cells
 
 if TYPE_CHECKING:
     from weft.pandas.query_compiler import WeftQueryCompiler
@@ -62,29 +62,6 @@ def register() -> None:
         setattr(frame, name, _indexed(name, getattr(frame, name)))
     frame.merge = _merged(frame.merge)
     modin.pandas.Series.map = _mapped(modin.pandas.Series.map)
-
-
-def move_new_frames() -> None:
-    """What a program makes of its data is on Weft where it is not small. After small frames were given their ways: they
-    keep what has grown for longer."""
-    for ours in _GIVEN:
-        ours.__init__ = _made(ours.__init__)
-
-
-def _made(make: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(make)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        if not Limit.near_cells or "query_compiler" in kwargs:
-            return
-        compiler = self._query_compiler
-        is_shared = isinstance(args[0] if args else kwargs.get("data"), _GIVEN)
-        if type(compiler) is SmallQueryCompiler and not is_shared and not is_small(compiler.held()):
-            moved = on_weft(compiler)
-            moved._shape_hint = compiler._shape_hint
-            self._query_compiler = moved
-
-    return __init__
 
 
 def _by_pandas(name: str, modin_way: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,7 +244,7 @@ def _is_asked_for(data: Any) -> bool:
 
 def _is_near(compiler: WeftQueryCompiler) -> bool:
     dtypes = compiler.dtypes if compiler.frame_has_materialized_dtypes else [None] * compiler.get_axis_len(1)
-    return 0 < cells(compiler.get_axis_len(0), dtypes) <= Limit.near_cells
+    return are_near(cells(compiler.get_axis_len(0), dtypes))
 
 
 def _given(value: Any) -> Any:

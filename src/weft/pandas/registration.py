@@ -53,7 +53,6 @@ def use() -> None:
 
         near.register()  # first: small frames go a way around it
         direct.register()
-        near.move_new_frames()
         modin_costs.keep_classes()
         modin_costs.switch_metrics_off()
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pandas
+from modin.config import NPartitions
 from modin.core.storage_formats.base.query_compiler import QCCoercionCost
 from modin.core.storage_formats.pandas.native_query_compiler import NativeQueryCompiler
 from modin.logging import disable_logging
@@ -24,6 +25,8 @@ __all__ = ["SmallQueryCompiler", "set_small_rows"]
 DEFAULT_ROWS = 500_000
 DEFAULT_CELLS = 10_000_000
 NEAR_CELLS = 64_000_000
+MEASURED_ON = 2
+"""Cores that the number before is for."""
 OBJECT_CELLS = 8
 """A Python object costs an operation about as much as so many numbers."""
 PYTHON_SHARE = 50
@@ -93,6 +96,13 @@ def _cells_of(data: pandas.DataFrame | pandas.Series[Any]) -> int:
 def cells(rows: int, dtypes: Iterable[Any]) -> int:
     """So many numbers cost as much as these rows."""
     return rows * sum(OBJECT_CELLS if dtype == _OBJECT else 1 for dtype in dtypes)
+
+
+def are_near(cells: int) -> bool:
+    """Of a frame on Weft: whether so many may be brought here, and of one that is here, whether they may stay. On more
+    cores tasks pay off sooner."""
+    cores: int = max(NPartitions.get(), MEASURED_ON)
+    return 0 < cells * cores <= Limit.near_cells * MEASURED_ON
 
 
 def is_small_file(path: Any, work: int = 1) -> bool:
@@ -206,7 +216,7 @@ def moved_when_grown(compiler: SmallQueryCompiler) -> Any:
 def has_grown(data: pandas.DataFrame | pandas.Series[Any]) -> bool:
     """What small frames were made into; where no frame is small by its size, those that are stay so. Later than a frame
     that is made is large: to move costs more than most operations, of which pandas does many faster (`near.py`)."""
-    return Limit.rows is not None and not is_small(data) and not 0 < _cells_of(data) <= Limit.near_cells
+    return Limit.rows is not None and not is_small(data) and not are_near(_cells_of(data))
 
 
 def _that_may_grow(method: Callable[..., Any]) -> Callable[..., Any]:
