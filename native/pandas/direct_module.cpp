@@ -80,13 +80,19 @@ class Arguments {
                                    names_of_named);
     }
 
+    /// Without the first one.
+    PyObject* call_behind(PyObject* function, Py_ssize_t count, PyObject* names_of_named) {
+        return PyObject_Vectorcall(function, &given_[2], size_t(count - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                   names_of_named);
+    }
+
   private:
     static int is_inplace(PyObject* name, PyObject* value) {
         const bool is_named = name == names.inplace || PyUnicode_Compare(name, names.inplace) == 0;
         return is_named ? PyObject_IsTrue(value) : 0;
     }
 
-    std::array<PyObject*, kMostArguments + 1> given_;  ///< the first is for who is called to use
+    std::array<PyObject*, kMostArguments + 2> given_;  ///< the first is for who is called to use
     std::array<Owned, kMostArguments> others_;
 };
 
@@ -167,6 +173,47 @@ PyObject* call_read(PyObject* self, PyObject* const* args, size_t flagged_count,
     const Owned source = source_of(direct, args, count, compiler);
     if (!source) return by_modin(direct, args, count, named);
     return PyObject_GetAttr(source.get(), direct.function);
+}
+
+/// A frame's `__setitem__`, of a column into a frame of pandas that nobody else holds: others may share its
+/// values, but a column is exchanged and not written.
+PyObject* call_set_column(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    Owned other;
+    const bool is_column = count == 3 && named == nullptr && PyUnicode_CheckExact(args[1]);
+    const Given given = is_column ? plain_argument(args[2], other) : Given::by_modin;
+    if (given == Given::as_it_is || given == Given::changed) {
+        const Owned sole = sole_frame_of(args[0]);
+        const Py_ssize_t rows = sole ? rows_of(sole.get()) : 0;
+        if (rows < 0) return nullptr;
+        if (rows > 0) {
+            PyObject* const value = given == Given::changed ? other.get() : args[2];
+            return PyObject_SetItem(sole.get(), args[1], value) == 0 ? Py_NewRef(Py_None) : nullptr;
+        }
+    }
+    return by_modin(direct, args, count, named);
+}
+
+/// `__init__`, of what pandas makes of plain arguments; `function` is pandas' class. Where it is not told to
+/// make small frames, is given a compiler, or a frame to share, and where it is of another class, it goes
+/// Modin's way.
+PyObject* call_make(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    PyTypeObject* const ours = direct.is_series ? known.modin_series : known.modin_frame;
+    const Owned makes_small(PyObject_GetAttr(known.limit, names.makes_small));
+    if (!makes_small) return nullptr;
+    const bool is_new = makes_small.get() == Py_True && count > 0 && Py_TYPE(args[0]) == ours &&
+                        (count == 1 || !PyObject_TypeCheck(args[1], ours));
+    Arguments arguments;
+    const Given given = is_new ? arguments.fill(nullptr, args, count, named) : Given::by_modin;
+    if (given != Given::as_it_is) return by_modin(direct, args, count, named);
+    const Owned made(arguments.call_behind(direct.function, count, named));
+    if (!made || !adopt(args[0], made.get())) return nullptr;
+    const int is_large = has_more_than_few_rows(made.get());
+    if (is_large < 0) return nullptr;
+    return is_large ? PyObject_CallOneArg(known.move_large, args[0]) : Py_NewRef(Py_None);
 }
 
 /// `__getattribute__`. An attribute of a small frame that has cells is what its class says, unless an
@@ -421,12 +468,6 @@ PyObject* py_column_of(PyObject*, PyObject* args) {
     return column_of(frame, column);
 }
 
-PyObject* py_adopt(PyObject*, PyObject* args) {
-    PyObject *data, *made;
-    if (!PyArg_ParseTuple(args, "OO", &data, &made)) return nullptr;
-    return adopt(data, made) ? Py_NewRef(Py_None) : nullptr;
-}
-
 PyObject* or_none(Owned found) {
     if (found || PyErr_Occurred()) return found.release();
     Py_RETURN_NONE;
@@ -447,17 +488,17 @@ PyObject* py_unwrapping(PyObject*, PyObject* function) {
 
 PyObject* py_know(PyObject*, PyObject* args) {
     Known told;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O!OOOOOO", &PyType_Type, &told.compiler, &PyType_Type,
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O!OOOOOOO", &PyType_Type, &told.compiler, &PyType_Type,
                           &told.modin_frame, &PyType_Type, &told.modin_series, &PyType_Type, &told.frame,
                           &PyType_Type, &told.series, &PyFrozenSet_Type, &told.scalar_types,
                           &PyFrozenSet_Type, &told.plain_types, &told.plain, &told.unknown, &told.limit,
-                          &told.has_grown, &told.on_weft, &told.write))
+                          &told.has_grown, &told.on_weft, &told.move_large, &told.write))
         return nullptr;
     for (PyObject* each :
          {reinterpret_cast<PyObject*>(told.compiler), reinterpret_cast<PyObject*>(told.modin_frame),
           reinterpret_cast<PyObject*>(told.modin_series), reinterpret_cast<PyObject*>(told.frame),
           reinterpret_cast<PyObject*>(told.series), told.scalar_types, told.plain_types, told.plain,
-          told.unknown, told.limit, told.has_grown, told.on_weft})
+          told.unknown, told.limit, told.has_grown, told.on_weft, told.move_large, told.write})
         Py_INCREF(each);  // for good: a process has one Modin
     known = told;
     Py_RETURN_NONE;
@@ -468,6 +509,8 @@ PyMethodDef functions[] = {
     {"method", py_new<call_method<false>>, METH_VARARGS, nullptr},
     {"item", py_new<call_method<true>>, METH_VARARGS, nullptr},
     {"column", py_new<call_column>, METH_VARARGS, nullptr},
+    {"set_column", py_new<call_set_column>, METH_VARARGS, nullptr},
+    {"make", py_new<call_make>, METH_VARARGS, nullptr},
     {"length", py_new<call_length>, METH_VARARGS, nullptr},
     {"shape", py_new<call_shape>, METH_VARARGS, nullptr},
     {"read", py_new<call_read>, METH_VARARGS, nullptr},
@@ -475,7 +518,6 @@ PyMethodDef functions[] = {
     {"look_up", py_look_up, METH_VARARGS, nullptr},
     {"wrapped", py_wrapped, METH_O, nullptr},
     {"column_of", py_column_of, METH_VARARGS, nullptr},
-    {"adopt", py_adopt, METH_VARARGS, nullptr},
     {"unwrapping", py_unwrapping, METH_O, nullptr},
     {"own", py_own, METH_O, nullptr},
     {"sole_frame", py_sole_frame, METH_O, nullptr},

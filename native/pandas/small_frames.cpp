@@ -27,6 +27,7 @@ bool make_names() {
         {&names.is_copy, "_is_copy"},
         {&names.item_cache, "_item_cache"},
         {&names.few_rows, "few_rows"},
+        {&names.makes_small, "makes_small"},
         {&names.inplace, "inplace"},
     };
     for (const auto& [name, text] : all)
@@ -80,11 +81,8 @@ bool forget_origin(PyObject* made) {
 
 /// 1, 0, or -1 with an error set.
 int has_grown(PyObject* made) {
-    const Owned limit(PyObject_GetAttr(known.limit, names.few_rows));
-    const Py_ssize_t few = limit ? PyLong_AsSsize_t(limit.get()) : -1;
-    const Py_ssize_t rows = few == -1 && PyErr_Occurred() ? -1 : rows_of(made);
-    if (rows < 0) return -1;
-    if (rows <= few) return 0;
+    const int has_more = has_more_than_few_rows(made);
+    if (has_more != 1) return has_more;
     const Owned grown(PyObject_CallOneArg(known.has_grown, made));
     return grown ? PyObject_IsTrue(grown.get()) : -1;
 }
@@ -163,6 +161,13 @@ Owned axes_of(PyObject* data) {
         return {};
     }
     return axes;
+}
+
+int has_more_than_few_rows(PyObject* data) {
+    const Owned limit(PyObject_GetAttr(known.limit, names.few_rows));
+    const Py_ssize_t few = limit ? PyLong_AsSsize_t(limit.get()) : -1;
+    const Py_ssize_t rows = few == -1 && PyErr_Occurred() ? -1 : rows_of(data);
+    return rows < 0 ? -1 : rows > few;
 }
 
 Py_ssize_t rows_of(PyObject* data) {

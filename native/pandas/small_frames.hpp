@@ -16,10 +16,12 @@ struct Known {
     PyObject* plain_types = nullptr;   ///< a set: an argument of one of these is pandas' as it is
     PyObject* plain = nullptr;         ///< plain(value): what pandas is given for it, or `unknown`
     PyObject* unknown = nullptr;
-    PyObject* limit = nullptr;      ///< its attribute `few_rows`: up to how many a frame is small in any case
-    PyObject* has_grown = nullptr;  ///< has_grown(data): whether one with more is not small
-    PyObject* on_weft = nullptr;    ///< on_weft(compiler): one on Weft
-    PyObject* write = nullptr;      ///< write(data, indexer, key, value): whether it was written
+    PyObject* limit = nullptr;  ///< its attributes `few_rows`: up to how many a frame is small in any case;
+                                ///< `makes_small`: whether new frames are
+    PyObject* has_grown = nullptr;   ///< has_grown(data): whether one with more is not small
+    PyObject* on_weft = nullptr;     ///< on_weft(compiler): one on Weft
+    PyObject* move_large = nullptr;  ///< move_large(data): to Weft, where a new frame is not small
+    PyObject* write = nullptr;       ///< write(data, indexer, key, value): whether it was written
 };
 extern Known known;
 
@@ -27,7 +29,7 @@ extern Known known;
 struct Names {
     PyObject *query_compiler, *pinned, *held_frame, *held_series, *modin_frame, *as_series, *own, *show,
         *shape_hint, *column, *siblings, *parent, *parent_axis, *manager, *axes, *is_copy, *item_cache,
-        *few_rows, *inplace;
+        *few_rows, *makes_small, *inplace;
 };
 extern Names names;
 bool make_names();
@@ -49,10 +51,13 @@ Owned sole_frame_of(PyObject* data);
 Owned axes_of(PyObject* data);
 /// Rows of a frame or series of pandas; -1 with an error set.
 Py_ssize_t rows_of(PyObject* data);
+/// Whether there are more than are small in any case: 1, 0, or -1 with an error set.
+int has_more_than_few_rows(PyObject* data);
 
 /// A frame or series of Modin's around one of pandas, on Weft where it has grown; anything else as it is.
 PyObject* wrap(PyObject* made);
-/// Makes a bare frame or series of Modin's one around what pandas made. False with an error set.
+/// Makes a bare frame or series of Modin's one around what pandas made, however large. False with an error
+/// set.
 bool adopt(PyObject* data, PyObject* made);
 /// Modin's series of a column; Modin writes what is assigned to a part of it into the frame that it is of.
 PyObject* column_of(PyObject* frame, PyObject* column);

@@ -27,13 +27,15 @@ def know(
     limit: Any,
     has_grown: Callable[[Any], bool],
     on_weft: Callable[[Any], Any],
+    move_large: Callable[[Any], None],
     write: Callable[[Any, str, Any, Any], bool],
     /,
 ) -> None:
     """The classes of Modin and pandas; types of what shares no memory with a frame, and of arguments that pandas is
-    given as they are; `plain`, which gives `unknown` for one that pandas can not be given; the class whose attribute
-    `few_rows` says how many are small in any case, and what says it of more; what moves a compiler to Weft; what
-    writes by `loc` and the like, and tells whether it has."""
+    given as they are; `plain`, which gives `unknown` for one that pandas can not be given; the class whose attributes
+    say how many rows are small in any case, `few_rows`, and whether new frames are, `makes_small`; what says it of
+    more; what moves a compiler to Weft, and a new frame that is not small; what writes by `loc` and the like, and
+    tells whether it has."""
 
 def method(function: Callable[..., Any], otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
     """A method of pandas."""
@@ -43,6 +45,12 @@ def item(function: Callable[..., Any], otherwise: Callable[..., Any], is_series:
 
 def column(function: None, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
     """A frame's `__getitem__` or `__getattr__`, of a column that was asked for before."""
+
+def set_column(function: None, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """A frame's `__setitem__`, of a column into a frame that nobody else holds."""
+
+def make(function: type, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """`__init__`: pandas' class makes what is small, and what is to be moved."""
 
 def length(function: None, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
     """`__len__`."""
@@ -64,9 +72,6 @@ def wrapped(made: Any, /) -> Any:
 
 def column_of(frame: Any, column: pandas.Series[Any], /) -> Any:
     """Modin's series of a column. Modin writes what is assigned to a part of it into the frame that it is of."""
-
-def adopt(data: Any, made: Any, /) -> None:
-    """Make a bare frame or series of Modin's one around what pandas made, however large that is."""
 
 def unwrapping(function: Callable[..., Any], /) -> Direct:
     """The function, with pandas' objects in the place of Modin's that it gives."""

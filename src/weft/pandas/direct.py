@@ -65,7 +65,7 @@ _GIVE_COLUMNS = frozenset(("__getitem__", "get"))
 
 def register() -> None:
     """Change Modin's classes in this process, once."""
-    direct_values.make_known(direct_writes.write_at)
+    direct_values.make_known(direct_general.move_large, direct_writes.write_at)
     frame, series = _Attributes(modin.pandas.DataFrame), _Attributes(modin.pandas.Series)
     _replace_both(frame, pandas.DataFrame, _BOTH + _FRAME, _READ_BOTH + _READ_FRAME, direct_functions.FRAME)
     _replace_both(series, pandas.Series, _BOTH + _SERIES, _READ_BOTH + _READ_SERIES, direct_functions.SERIES)
@@ -114,6 +114,8 @@ def _replace_of_frame(of: _Attributes) -> None:
         of.replace(name, iterate)
     for name in ("insert", "__delitem__"):
         of.replace(name, direct_writes.changed_by_pandas(getattr(ours, name), name, direct_writes.change_columns))
+    way = ours.__setitem__
+    of.replace("__setitem__", _named(_direct.set_column(None, way, False), way))
     of.replace("pop", direct_writes.popped(ours.pop))
     of.replace("assign", direct_writes.assigned(ours.assign))
     of.replace("__setattr__", direct_writes.set_attribute(ours.__setattr__))

@@ -10,10 +10,11 @@ import modin.pandas
 import pandas
 from modin.config import Backend
 
-from weft.pandas._direct import adopt, wrapped
+from weft.pandas import _direct
+from weft.pandas._direct import wrapped
 from weft.pandas.direct_values import plain_arguments
 from weft.pandas.registration import NAME
-from weft.pandas.small import Limit, is_small, on_weft
+from weft.pandas.small import Limit, is_small, on_weft, set_default_backend
 
 _FUNCTIONS = """
     concat merge melt pivot pivot_table crosstab cut qcut get_dummies isna isnull notna notnull to_datetime to_numeric
@@ -21,19 +22,9 @@ _FUNCTIONS = """
 """.split()
 
 
-class _Default:
-    """Whether new frames are Weft's, and small ones pandas'."""
-
-    is_weft = False
-
-
-def _is_in_use() -> bool:
-    return _Default.is_weft and Limit.rows is not None
-
-
 def register() -> None:
     """Change the functions of `modin.pandas` in this process, once."""
-    Backend.subscribe(lambda parameter: setattr(_Default, "is_weft", parameter.get() == NAME))
+    Backend.subscribe(lambda parameter: set_default_backend(parameter.get() == NAME))
     for name in _FUNCTIONS:
         setattr(modin.pandas, name, _by_pandas(getattr(pandas, name), getattr(modin.pandas, name)))
 
@@ -47,7 +38,7 @@ def give_back(name: str) -> None:
 def _by_pandas(theirs: Callable[..., Any], modin_way: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(modin_way)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = plain_arguments(args, kwargs) if _is_in_use() else None
+        given = plain_arguments(args, kwargs) if Limit.makes_small else None
         if given is None:
             return modin_way(*args, **kwargs)
         made = theirs(*given[0], **given[1])
@@ -56,24 +47,16 @@ def _by_pandas(theirs: Callable[..., Any], modin_way: Callable[..., Any]) -> Cal
     return call
 
 
-def made_by_pandas(ours: Any, theirs: Any) -> Callable[..., None]:
-    """`__init__` of one of Modin's classes: pandas makes what is small, and what Modin is to move. One that is made of
-    another is Modin's: what is written into one of both is in both."""
+def made_by_pandas(ours: Any, theirs: Any) -> Any:
+    """`__init__` of one of Modin's classes. One that is made of another is Modin's: what is written into one of both is
+    in both."""
     modin_way = ours.__init__
+    return functools.update_wrapper(_direct.make(theirs, modin_way, theirs is pandas.Series), modin_way)
 
-    @functools.wraps(modin_way)
-    def make(self: Any, *args: Any, **kwargs: Any) -> None:
-        data = args[0] if args else kwargs.get("data")
-        is_new = type(self) is ours and "query_compiler" not in kwargs and not isinstance(data, ours)
-        given = plain_arguments(args, kwargs) if is_new and _is_in_use() else None
-        if given is None:
-            modin_way(self, *args, **kwargs)
-            return
-        made = theirs(*given[0], **given[1])
-        adopt(self, made)
-        if len(made.index) > Limit.few_rows and not is_small(made):
-            compiler = self._query_compiler
-            self._query_compiler = on_weft(compiler)
-            self._query_compiler._shape_hint = compiler._shape_hint
 
-    return make
+def move_large(data: Any) -> None:
+    """A new frame or series, where it is not small."""
+    compiler = data._query_compiler
+    if not is_small(compiler.held()):
+        data._query_compiler = on_weft(compiler)
+        data._query_compiler._shape_hint = compiler._shape_hint

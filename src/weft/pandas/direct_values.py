@@ -138,7 +138,7 @@ def around(compiler: SmallQueryCompiler, ours: type) -> Any:
     return result
 
 
-def make_known(write: Callable[[Any, str, Any, Any], bool]) -> None:
-    """Tell the native callables all of this, and what writes by `loc` and the like."""
+def make_known(move_large: Callable[[Any], None], write: Callable[[Any, str, Any, Any], bool]) -> None:
+    """Tell the native callables all of this, what moves a new frame, and what writes by `loc` and the like."""
     modins, theirs = (SmallQueryCompiler, DataFrame, Series), (pandas.DataFrame, pandas.Series)
-    _direct.know(*modins, *theirs, SCALARS, PLAIN, plain, _UNKNOWN, Limit, has_grown, on_weft, write)
+    _direct.know(*modins, *theirs, SCALARS, PLAIN, plain, _UNKNOWN, Limit, has_grown, on_weft, move_large, write)

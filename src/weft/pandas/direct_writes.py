@@ -17,7 +17,6 @@ from modin.pandas import Series
 from weft.pandas import _direct
 from weft.pandas.direct_values import (
     MODIN_WAY,
-    PLAIN,
     SCALARS,
     SmallQueryCompiler,
     attribute,
@@ -106,12 +105,6 @@ def set_by_label(way: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, An
 
     @functools.wraps(way)
     def assign(self: Any, key: Any, value: Any) -> None:
-        if type(key) is str and type(self) is not Series:
-            found = value if type(value) in PLAIN else plain(value)
-            sole = None if id(found) == MODIN_WAY else _direct.sole_frame(self)
-            if sole is not None and len(sole.index):
-                sole[key] = found
-                return None
         given = plain_arguments((key, value), {}) if _is_small(self) else None
         if given is None:
             return way(self, key, value)

@@ -51,6 +51,10 @@ class Limit:
     """Of a frame on Weft that pandas may be given a copy of (`near.py`)."""
     rows: int | None = None
     """No small frame has more; None: no frame is small, all go to Weft."""
+    is_default = False
+    """Whether new frames are Weft's, and not another backend's."""
+    makes_small = False
+    """Whether new frames are small, where they are few rows or cells."""
 
 
 def set_small_rows(rows: int | None) -> None:
@@ -66,6 +70,13 @@ def set_small_rows(rows: int | None) -> None:
     if rows is not None and rows < 0:
         raise ValueError(f"rows must not be negative, but got {rows}")
     Limit.rows, Limit.few_rows, Limit.cells, Limit.near_cells = rows, rows or 0, 0, 0
+    Limit.makes_small = Limit.is_default and rows is not None
+
+
+def set_default_backend(is_weft: bool) -> None:
+    """Whether new frames are Weft's."""
+    Limit.is_default = is_weft
+    Limit.makes_small = is_weft and Limit.rows is not None
 
 
 def set_default_limit() -> None:
@@ -74,6 +85,7 @@ def set_default_limit() -> None:
     if given is None:
         Limit.rows, Limit.few_rows = DEFAULT_CELLS, DEFAULT_ROWS
         Limit.cells, Limit.near_cells = DEFAULT_CELLS, NEAR_CELLS
+        Limit.makes_small = Limit.is_default
         return
     if not given.isdecimal():
         raise ValueError(f"the variable WEFT_PANDAS_SMALL_ROWS must be a number of rows, but is {given!r}")
