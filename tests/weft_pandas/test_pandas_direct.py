@@ -389,6 +389,20 @@ def test_a_frame_without_cells_is_written(limit: int | None) -> None:
     assert (frame.to_csv(), frame.rolling(2).sum().shape) == (theirs.to_csv(), (0, 1))
 
 
+def test_the_arguments_of_a_reader_are_what_it_was_called_with() -> None:
+    """On Python 3.13 its frame would show what it has set since, too."""
+    import inspect
+
+    from weft.pandas.modin_repairs import arguments
+
+    def read(path: str, *, lines: bool = False, **others: Any) -> dict[str, Any]:
+        _, _, _, found = arguments(inspect.currentframe())
+        found.pop("lines")
+        return dict(found)
+
+    assert read("a", lines=True, rows=3) == {"path": "a", "others": {"rows": 3}}
+
+
 _REGISTERED_LATER = """
 import weft.pandas as pd
 from modin.pandas.api.extensions import register_pd_accessor

@@ -30,6 +30,7 @@ from weft.pandas import (
     direct_values,
     direct_views,
     direct_writes,
+    modin_repairs,
 )
 from weft.pandas.direct_values import looked_up, plain_arguments, small_source
 
@@ -93,7 +94,7 @@ def _replace_both(of: _Attributes, theirs: Any, methods: list[str], read: list[s
         of.replace(name, direct_functions.called_by_pandas(ours, theirs, name))
     for name in direct_views.WINDOWS:
         of.replace(name, direct_views.viewed_by_pandas(direct_views.SmallWindow, name, getattr(ours, name)))
-    resample = direct_views.resampled(ours.resample)
+    resample = modin_repairs.resampled(ours.resample)
     of.replace("resample", direct_views.viewed_by_pandas(direct_views.SmallResampler, "resample", resample))
     of.replace("groupby", direct_groups.grouped_by_pandas(ours))
     of.replace("pipe", functools.wraps(ours.pipe)(common.pipe))

@@ -7,8 +7,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from modin.pandas.resample import Resampler
-
 from weft.pandas._direct import wrapped
 from weft.pandas.direct_values import looked_up, plain_arguments, small_source
 
@@ -109,21 +107,6 @@ def viewed_by_pandas(kind: type[SmallView], name: str, modin_way: Callable[..., 
         return kind(getattr(source, name)(*given[0], **given[1]), lambda: modin_way(self, *args, **kwargs))
 
     return view
-
-
-def resampled(modin_way: Callable[..., Any]) -> Callable[..., Any]:
-    """Modin's `resample`, with two things mended: its default of one argument is none that pandas 2.3 knows, and what
-    it gives has no `agg`."""
-    if not hasattr(Resampler, "agg"):
-        Resampler.agg = Resampler.aggregate
-
-    @functools.wraps(modin_way)
-    def resample(self: Any, rule: Any, *args: Any, **kwargs: Any) -> Any:
-        place_of_convention = 3
-        is_given = len(args) > place_of_convention or "convention" in kwargs
-        return modin_way(self, rule, *args, **kwargs, **({} if is_given else {"convention": "start"}))
-
-    return resample
 
 
 class Accessor:

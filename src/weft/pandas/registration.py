@@ -49,10 +49,11 @@ def use() -> None:
             ShowBackendSwitchProgress.disable()
         set_default_limit()
         journal.warns_once = True
-        from weft.pandas import direct, near
+        from weft.pandas import direct, modin_repairs, near
 
         near.register()  # first: small frames go a way around it
         direct.register()
+        modin_repairs.mend_readers()
         modin_costs.keep_classes()
         modin_costs.switch_metrics_off()
 
