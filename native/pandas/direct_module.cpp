@@ -195,6 +195,22 @@ PyObject* call_set_column(PyObject* self, PyObject* const* args, size_t flagged_
     return by_modin(direct, args, count, named);
 }
 
+/// A frame's `__setattr__`, of labels into a frame of pandas that nobody else holds.
+PyObject* call_set_labels(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
+    const Direct& direct = direct_of(self);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    const bool are_labels =
+        count == 3 && named == nullptr && (args[1] == names.columns || args[1] == names.index);
+    if (are_labels && is_plain(args[2])) {
+        const Owned sole = sole_frame_of(args[0]);
+        const Py_ssize_t rows = sole ? rows_of(sole.get()) : 0;
+        if (rows < 0) return nullptr;
+        if (rows > 0)
+            return PyObject_SetAttr(sole.get(), args[1], args[2]) == 0 ? Py_NewRef(Py_None) : nullptr;
+    }
+    return by_modin(direct, args, count, named);
+}
+
 /// `__init__`, of what pandas makes of plain arguments; `function` is pandas' class. Where it is not told to
 /// make small frames, is given a compiler, or a frame to share, and where it is of another class, it goes
 /// Modin's way.
@@ -473,8 +489,8 @@ PyObject* or_none(Owned found) {
     Py_RETURN_NONE;
 }
 
-PyObject* py_own(PyObject*, PyObject* data) {
-    return or_none(own_of(data));
+PyObject* py_claim(PyObject*, PyObject* data) {
+    return or_none(claim(data));
 }
 
 PyObject* py_sole_frame(PyObject*, PyObject* data) {
@@ -488,17 +504,19 @@ PyObject* py_unwrapping(PyObject*, PyObject* function) {
 
 PyObject* py_know(PyObject*, PyObject* args) {
     Known told;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O!OOOOOOO", &PyType_Type, &told.compiler, &PyType_Type,
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O!O!OOOOOOO", &PyType_Type, &told.compiler, &PyType_Type,
                           &told.modin_frame, &PyType_Type, &told.modin_series, &PyType_Type, &told.frame,
-                          &PyType_Type, &told.series, &PyFrozenSet_Type, &told.scalar_types,
-                          &PyFrozenSet_Type, &told.plain_types, &told.plain, &told.unknown, &told.limit,
-                          &told.has_grown, &told.on_weft, &told.move_large, &told.write))
+                          &PyType_Type, &told.series, &PyType_Type, &told.array, &PyFrozenSet_Type,
+                          &told.scalar_types, &PyFrozenSet_Type, &told.plain_types, &told.plain,
+                          &told.unknown, &told.limit, &told.has_grown, &told.on_weft, &told.move_large,
+                          &told.write))
         return nullptr;
     for (PyObject* each :
          {reinterpret_cast<PyObject*>(told.compiler), reinterpret_cast<PyObject*>(told.modin_frame),
           reinterpret_cast<PyObject*>(told.modin_series), reinterpret_cast<PyObject*>(told.frame),
-          reinterpret_cast<PyObject*>(told.series), told.scalar_types, told.plain_types, told.plain,
-          told.unknown, told.limit, told.has_grown, told.on_weft, told.move_large, told.write})
+          reinterpret_cast<PyObject*>(told.series), reinterpret_cast<PyObject*>(told.array),
+          told.scalar_types, told.plain_types, told.plain, told.unknown, told.limit, told.has_grown,
+          told.on_weft, told.move_large, told.write})
         Py_INCREF(each);  // for good: a process has one Modin
     known = told;
     Py_RETURN_NONE;
@@ -510,6 +528,7 @@ PyMethodDef functions[] = {
     {"item", py_new<call_method<true>>, METH_VARARGS, nullptr},
     {"column", py_new<call_column>, METH_VARARGS, nullptr},
     {"set_column", py_new<call_set_column>, METH_VARARGS, nullptr},
+    {"set_labels", py_new<call_set_labels>, METH_VARARGS, nullptr},
     {"make", py_new<call_make>, METH_VARARGS, nullptr},
     {"length", py_new<call_length>, METH_VARARGS, nullptr},
     {"shape", py_new<call_shape>, METH_VARARGS, nullptr},
@@ -519,7 +538,7 @@ PyMethodDef functions[] = {
     {"wrapped", py_wrapped, METH_O, nullptr},
     {"column_of", py_column_of, METH_VARARGS, nullptr},
     {"unwrapping", py_unwrapping, METH_O, nullptr},
-    {"own", py_own, METH_O, nullptr},
+    {"claim", py_claim, METH_O, nullptr},
     {"sole_frame", py_sole_frame, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -26,6 +26,14 @@ bool make_names() {
         {&names.axes, "axes"},
         {&names.is_copy, "_is_copy"},
         {&names.item_cache, "_item_cache"},
+        {&names.columns, "columns"},
+        {&names.index, "index"},
+        {&names.blocks, "blocks"},
+        {&names.values, "values"},
+        {&names.ndarray, "_ndarray"},
+        {&names.base, "base"},
+        {&names.flags, "flags"},
+        {&names.writeable, "writeable"},
         {&names.few_rows, "few_rows"},
         {&names.makes_small, "makes_small"},
         {&names.inplace, "inplace"},
@@ -143,6 +151,63 @@ Owned own_of(PyObject* data) {
     const Owned compiler = sole_compiler(data);
     Owned own(compiler ? PyObject_GenericGetAttr(compiler.get(), names.own) : nullptr);
     return own.get() != Py_None ? std::move(own) : Owned();
+}
+
+namespace {
+
+/// Whether an object is held by what it was read from and by the reader alone.
+bool is_held_once(const Owned& object) {
+    return object && Py_REFCNT(object.get()) == 2;
+}
+
+/// Whether nobody else sees the memory of an array: a view of it holds it, or what it is itself a view of.
+bool is_unseen(const Owned& array) {
+    if (!is_held_once(array) || Py_TYPE(array.get()) != known.array) return false;
+    const Owned base(PyObject_GetAttr(array.get(), names.base));
+    const Owned flags(PyObject_GetAttr(array.get(), names.flags));
+    const Owned writeable(flags ? PyObject_GetAttr(flags.get(), names.writeable) : nullptr);
+    if (!base || writeable.get() != Py_True) return false;
+    return base.get() == Py_None || (Py_TYPE(base.get()) == known.array && is_held_once(base));
+}
+
+/// The same of all values of a frame or series of pandas. Times and categories have an array inside; what
+/// else is no array counts as seen.
+bool has_unseen_values(PyObject* held) {
+    const Owned manager(PyObject_GenericGetAttr(held, names.manager));
+    const Owned blocks(is_held_once(manager) ? PyObject_GetAttr(manager.get(), names.blocks) : nullptr);
+    if (!blocks || !PyTuple_CheckExact(blocks.get())) return false;
+    for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(blocks.get()); ++place) {
+        PyObject* const block = PyTuple_GET_ITEM(blocks.get(), place);
+        const Owned values(Py_REFCNT(block) == 1 ? PyObject_GetAttr(block, names.values) : nullptr);
+        if (!is_held_once(values)) return false;
+        const bool is_array = Py_TYPE(values.get()) == known.array;
+        if (is_array ? !is_unseen(values) : !is_unseen(Owned(PyObject_GetAttr(values.get(), names.ndarray))))
+            return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+Owned claim(PyObject* data) {
+    Owned own = own_of(data);
+    const Owned compiler = own || PyErr_Occurred() ? Owned() : sole_compiler(data);
+    if (!compiler) return own;
+    Owned held(PyObject_GenericGetAttr(compiler.get(), names.held_series));
+    const bool is_series = held && held.get() != Py_None;
+    if (!is_series) held = Owned(PyObject_GenericGetAttr(compiler.get(), names.held_frame));
+    if (!is_held_once(held) || held.get() == Py_None) return {};
+    if (!is_series) {
+        const Owned columns(
+            PyObject_GenericGetAttr(held.get(), names.item_cache));  // those that were asked for
+        if (columns) PyDict_Clear(columns.get());
+    }
+    const bool is_unseen = has_unseen_values(held.get());
+    PyErr_Clear();  // what has not the form that is known counts as seen
+    if (!is_unseen || !set(compiler.get(), names.own, held.get()) ||
+        !set(compiler.get(), is_series ? names.held_series : names.held_frame, Py_None))
+        return {};
+    return held;
 }
 
 Owned sole_frame_of(PyObject* data) {

@@ -12,6 +12,7 @@ struct Known {
     PyTypeObject* modin_series = nullptr;
     PyTypeObject* frame = nullptr;
     PyTypeObject* series = nullptr;
+    PyTypeObject* array = nullptr;     ///< NumPy's
     PyObject* scalar_types = nullptr;  ///< a set: what is of one of these shares no memory with a frame
     PyObject* plain_types = nullptr;   ///< a set: an argument of one of these is pandas' as it is
     PyObject* plain = nullptr;         ///< plain(value): what pandas is given for it, or `unknown`
@@ -29,7 +30,8 @@ extern Known known;
 struct Names {
     PyObject *query_compiler, *pinned, *held_frame, *held_series, *modin_frame, *as_series, *own, *show,
         *shape_hint, *column, *siblings, *parent, *parent_axis, *manager, *axes, *is_copy, *item_cache,
-        *few_rows, *makes_small, *inplace;
+        *columns, *index, *blocks, *values, *ndarray, *base, *flags, *writeable, *few_rows, *makes_small,
+        *inplace;
 };
 extern Names names;
 bool make_names();
@@ -45,6 +47,8 @@ Owned glanced_at(PyObject* compiler, bool as_series);
 /// What a frame or series of Modin's may write into: what its compiler has as its own. None, with no error,
 /// where it has none.
 Owned own_of(PyObject* data);
+/// The same; what it holds is its own from now on where nobody else sees its values.
+Owned claim(PyObject* data);
 /// The same, or the frame that nobody else holds: its columns may be exchanged, but others may share values.
 Owned sole_frame_of(PyObject* data);
 /// The labels of a frame or series of pandas: a list, of the rows last. None with an error set.

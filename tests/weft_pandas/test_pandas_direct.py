@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from frames import assert_same, made
+from frames import assert_same, made, plain
 
 import weft
 import weft.pandas as pd
@@ -130,7 +130,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_small_frame_does_what_pandas_does(call: Callable[[Any], Any]) -> None:
     theirs = made(200)
@@ -319,7 +319,7 @@ def test_what_is_written_is_in_no_other_frame(write: Callable[[Any], None]) -> N
     assert_same(frame, after.modin.to_pandas())
 
 
-def test_a_frame_that_is_written_again_and_again_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_nobody_else_sees_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = []
     copy = pandas.DataFrame.copy
     monkeypatch.setattr(pandas.DataFrame, "copy", lambda self, deep=True: copies.append(deep) or copy(self, deep))
@@ -327,17 +327,82 @@ def test_a_frame_that_is_written_again_and_again_is_copied_once(monkeypatch: pyt
     for row in range(10):
         frame.at[row, "b"] = frame.at[row, "a"] * 2.0
         assert frame.shape == (10, 2)
-    assert copies == [True]
+    frame.loc[frame["a"] < 0, "b"] = 1.0
+    assert copies == []
     column = frame["b"]
     frame.iloc[0, 1] = 100.0
     frame.iloc[1, 1] = 100.0
-    assert copies == [True, True]
+    assert copies == [True]
     assert column.tolist() == [row * 2.0 for row in range(10)]
+
+
+HOLDERS: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda f: f.iloc[:2],
+    "columns": lambda f: f[["a", "b"]],
+    "a column": lambda f: f["b"],
+    "a part of a column": lambda f: f["b"].iloc[1:],
+    "a shallow copy of a part": lambda f: f.iloc[:].copy(deep=False),
+    "transposed": lambda f: f[["a", "b"]].T,
+    "an array": lambda f: f[["a", "b"]].to_numpy(),
+    "an array of a column": lambda f: f["b"].to_numpy(),
+    "values of a column": lambda f: f["b"].values[1:],
+    "memory": lambda f: memoryview(f["b"].values),
+    "days": lambda f: f["day"].dt.day,
+    "an array of days": lambda f: f["day"].array if hasattr(f["day"], "array") else f["day"].values,
+    "categories": lambda f: f["kind"].cat.codes,
+    "groups": lambda f: f.groupby("kind", observed=True).b,
+    "windows": lambda f: f["b"].rolling(2, min_periods=1),
+    "an iterator": lambda f: f.iterrows(),
+    "a row": lambda f: f.iloc[0],
+}
+
+
+def _seen(held: Any) -> Any:
+    if type(held) in (pd.DataFrame, pd.Series):
+        return plain(held).to_dict()
+    if hasattr(held, "__next__"):
+        return [plain(row).to_dict() for _, row in held]
+    is_array = isinstance(held, np.ndarray | memoryview | pandas.api.extensions.ExtensionArray)
+    return np.asarray(held).tolist() if is_array else plain(held.sum()).to_dict()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
+def test_what_somebody_else_sees_is_not_written(hold: Callable[[Any], Any]) -> None:
+    def new() -> Any:
+        days = pandas.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"])
+        kinds = pandas.Categorical(["x", "y", "x"])
+        return pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0], "day": days, "kind": kinds})
+
+    expected = _seen(hold(new()))
+    frame = new()
+    held = hold(frame)
+    frame.iloc[:, 0] = 0.0
+    frame.loc[:, "b"] = 0.0
+    frame.at[1, "b"] = 7.0
+    frame.loc[frame["a"] == 0.0, "day"] = pandas.Timestamp("2030-01-01")
+    frame.loc[0, "kind"] = "y"
+    assert _seen(held) == expected
+    assert frame["b"].tolist() == [0.0, 7.0, 0.0]
+
+
+def test_arrays_that_a_frame_was_made_of_are_not_written() -> None:
+    values, theirs = np.zeros((3, 2)), pandas.DataFrame({"a": [1.0, 2.0, 3.0]})
+    frame, other = pd.DataFrame(values), pd.DataFrame(theirs)
+    frame.iloc[0, 0] = 1.0
+    other.at[0, "a"] = 9.0
+    other.loc[other["a"] > 1, "a"] = 9.0
+    assert (values.sum(), theirs["a"].tolist()) == (0.0, [1.0, 2.0, 3.0])
+    values.flags.writeable = False
+    again = pd.DataFrame(values)
+    del values
+    again.iloc[0, 0] = 1.0
+    assert again.to_numpy().sum() == 1.0
 
 
 def test_a_write_into_many_rows_copies_its_columns_alone() -> None:
     frame = pd.DataFrame({"a": np.arange(10), "b": np.zeros(10), "c": np.zeros(10)})
-    before, values = frame["b"], frame["c"].to_numpy()
+    before, values = frame["b"], frame["c"].to_numpy()  # both seen by others than the frame
     frame.loc[frame["a"] > 4, "b"] = 1.0
     assert (before.sum(), frame["b"].sum()) == (0.0, 5.0)
     assert np.shares_memory(frame["c"].to_numpy(), values)

@@ -20,6 +20,7 @@ def know(
     modin_series: type,
     frame: type,
     series: type,
+    array: type,
     scalar_types: frozenset[type],
     plain_types: frozenset[type],
     plain: Callable[[Any], Any],
@@ -31,10 +32,10 @@ def know(
     write: Callable[[Any, str, Any, Any], bool],
     /,
 ) -> None:
-    """The classes of Modin and pandas; types of what shares no memory with a frame, and of arguments that pandas is
-    given as they are; `plain`, which gives `unknown` for one that pandas can not be given; the class whose attributes
-    say how many rows are small in any case, `few_rows`, and whether new frames are, `makes_small`; what says it of
-    more; what moves a compiler to Weft, and a new frame that is not small; what writes by `loc` and the like, and
+    """The classes of Modin, pandas and NumPy; types of what shares no memory with a frame, and of arguments that pandas
+    is given as they are; `plain`, which gives `unknown` for one that pandas can not be given; the class whose
+    attributes say how many rows are small in any case, `few_rows`, and whether new frames are, `makes_small`; what says
+    it of more; what moves a compiler to Weft, and a new frame that is not small; what writes by `loc` and the like, and
     tells whether it has."""
 
 def method(function: Callable[..., Any], otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
@@ -48,6 +49,9 @@ def column(function: None, otherwise: Callable[..., Any], is_series: bool, /) ->
 
 def set_column(function: None, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
     """A frame's `__setitem__`, of a column into a frame that nobody else holds."""
+
+def set_labels(function: None, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
+    """A frame's `__setattr__`, of `columns` or `index` of a frame that nobody else holds."""
 
 def make(function: type, otherwise: Callable[..., Any], is_series: bool, /) -> Direct:
     """`__init__`: pandas' class makes what is small, and what is to be moved."""
@@ -76,8 +80,9 @@ def column_of(frame: Any, column: pandas.Series[Any], /) -> Any:
 def unwrapping(function: Callable[..., Any], /) -> Direct:
     """The function, with pandas' objects in the place of Modin's that it gives."""
 
-def own(data: Any, /) -> Any:
-    """What a small frame or series may write values into, in place: what it wrote just now and gave to nobody since."""
+def claim(data: Any, /) -> Any:
+    """What a small frame or series may write values into, in place: what it wrote before and gave to nobody since, or
+    what it holds and nobody else sees; that is its own from now on."""
 
 def sole_frame(frame: Any, /) -> pandas.DataFrame | None:
     """The frame of pandas of a small one where nobody else holds it; others may share its values."""

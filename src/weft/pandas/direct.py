@@ -119,7 +119,8 @@ def _replace_of_frame(of: _Attributes) -> None:
     of.replace("__setitem__", _named(_direct.set_column(None, way, False), way))
     of.replace("pop", direct_writes.popped(ours.pop))
     of.replace("assign", direct_writes.assigned(ours.assign))
-    of.replace("__setattr__", direct_writes.set_attribute(ours.__setattr__))
+    way = ours.__setattr__
+    of.replace("__setattr__", _named(_direct.set_labels(None, direct_writes.set_attribute(way), False), way))
     for name in ("columns", "index"):
         modins = getattr(ours, name)
         of.replace(name, property(modins.fget, direct_writes.relabelled(modins, name), modins.fdel, modins.__doc__))

@@ -140,5 +140,5 @@ def around(compiler: SmallQueryCompiler, ours: type) -> Any:
 
 def make_known(move_large: Callable[[Any], None], write: Callable[[Any, str, Any, Any], bool]) -> None:
     """Tell the native callables all of this, what moves a new frame, and what writes by `loc` and the like."""
-    modins, theirs = (SmallQueryCompiler, DataFrame, Series), (pandas.DataFrame, pandas.Series)
+    modins, theirs = (SmallQueryCompiler, DataFrame, Series), (pandas.DataFrame, pandas.Series, np.ndarray)
     _direct.know(*modins, *theirs, SCALARS, PLAIN, plain, _UNKNOWN, Limit, has_grown, on_weft, move_large, write)

@@ -1,7 +1,8 @@
 """What is written into a small frame: by pandas, into memory that nobody else sees.
 
-Small frames share memory: a cut of one is pandas' view of it, and a frame may be held by several of Modin's. So the
-values of a frame are copied before one of them is written; the copy is the frame's own, and is written in place until
+Small frames share memory: a cut of one is pandas' view of it, and a frame may be held by several of Modin's. So values
+that somebody else may see are copied before one of them is written. Who does is counted: a view of an array holds a
+reference to it. What was copied or counted is the frame's own, and is written in place without counting again until
 somebody is given a part of it (`SmallQueryCompiler._own`). Columns and labels are exchanged without a copy of values.
 """
 
@@ -33,7 +34,7 @@ Change = Callable[[Any], None]
 
 def change_values(data: Any, change: Change) -> None:
     """Of a small frame or series."""
-    own = _direct.own(data)
+    own = _direct.claim(data)
     if own is None:
         own = small_source(data).copy()
         change(own)
@@ -86,7 +87,7 @@ def _columns_of_many_rows(data: Any, indexer: str, key: Any) -> list[str] | None
     if indexer != "loc" or type(key) is not tuple or len(key) != 2 or type(key[0]) in SCALARS:
         return None
     names = [key[1]] if type(key[1]) is str else key[1]
-    if type(data) is Series or type(names) is not list or _direct.own(data) is not None:
+    if type(data) is Series or type(names) is not list or _direct.claim(data) is not None:
         return None
     columns = small_source(data).columns
     are_known = columns.is_unique and all(type(name) is str and name in columns for name in names)
