@@ -303,8 +303,8 @@ PyObject* indexer_get(PyObject* self, PyObject* key) {
     const Owned called(is_function ? PyObject_CallOneArg(key, data) : nullptr);
     if (is_function && !called) return nullptr;
     if (is_function) key = called.get();
-    const Owned own = own_of(data);  // stays its own where only a number is read
     const Owned compiler = unpinned_compiler(data);
+    const Owned own = compiler ? own_in(compiler.get(), direct.is_series) : Owned();  // stays so for a number
     Owned other;
     const Owned source = !compiler ? Owned()
                          : own     ? Owned(Py_NewRef(own.get()))

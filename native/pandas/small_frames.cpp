@@ -130,10 +130,14 @@ Owned held_by(PyObject* compiler, bool as_series) {
     return Owned(PyObject_GenericGetAttr(compiler, names.modin_frame));
 }
 
-Owned glanced_at(PyObject* compiler, bool as_series) {
+Owned own_in(PyObject* compiler, bool as_series) {
     Owned own(PyObject_GenericGetAttr(compiler, names.own));
-    if (!own) return {};
-    return own.get() != Py_None ? std::move(own) : held_by(compiler, as_series);
+    return own && Py_TYPE(own.get()) == (as_series ? known.series : known.frame) ? std::move(own) : Owned();
+}
+
+Owned glanced_at(PyObject* compiler, bool as_series) {
+    Owned own = own_in(compiler, as_series);
+    return own || PyErr_Occurred() ? std::move(own) : held_by(compiler, as_series);
 }
 
 namespace {

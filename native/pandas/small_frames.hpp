@@ -42,7 +42,9 @@ Owned small_compiler(PyObject* data);
 Owned unpinned_compiler(PyObject* data);
 /// What a small compiler holds, as a series or as a frame of pandas. None with an error set.
 Owned held_by(PyObject* compiler, bool as_series);
-/// The same, for who only looks at its labels.
+/// What it has as its own, as a series or as a frame; none, with no error, where it has not.
+Owned own_in(PyObject* compiler, bool as_series);
+/// What it holds, for who only looks at its labels.
 Owned glanced_at(PyObject* compiler, bool as_series);
 /// What a frame or series of Modin's may write into: what its compiler has as its own. None, with no error,
 /// where it has none.
