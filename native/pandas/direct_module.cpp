@@ -30,9 +30,8 @@ Direct& direct_of(PyObject* self) {
 
 /// What is held by the small frame that a callable was given first; none, with no error, where it goes
 /// Modin's way.
-Owned source_of(const Direct& direct, PyObject* const* args, Py_ssize_t count, Owned& compiler) {
-    if (count < 1) return {};
-    compiler = unpinned_compiler(args[0]);
+Owned source_of(const Direct& direct, PyObject* const* args, Py_ssize_t count) {
+    const Owned compiler = count < 1 ? Owned() : unpinned_compiler(args[0]);
     return compiler ? held_by(compiler.get(), direct.is_series) : Owned();
 }
 
@@ -104,8 +103,7 @@ template <bool gives_columns>
 PyObject* call_method(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
     const Direct& direct = direct_of(self);
     const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
-    Owned compiler;
-    const Owned source = source_of(direct, args, count, compiler);
+    const Owned source = source_of(direct, args, count);
     const bool is_pandas =
         !source && count > 0 && (Py_TYPE(args[0]) == known.frame || Py_TYPE(args[0]) == known.series);
     if (is_pandas) return PyObject_Vectorcall(direct.function, args, size_t(count), named);
@@ -126,8 +124,7 @@ PyObject* call_column(PyObject* self, PyObject* const* args, size_t flagged_coun
     const Direct& direct = direct_of(self);
     const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
     if (count == 2 && named == nullptr && PyUnicode_CheckExact(args[1])) {
-        Owned compiler;
-        const Owned source = source_of(direct, args, count, compiler);
+        const Owned source = source_of(direct, args, count);
         const Owned cache(source ? PyObject_GenericGetAttr(source.get(), names.item_cache) : nullptr);
         PyObject* const column = cache ? PyDict_GetItemWithError(cache.get(), args[1]) : nullptr;
         if (column != nullptr && Py_TYPE(column) == known.series)
@@ -169,8 +166,7 @@ PyObject* call_shape(PyObject* self, PyObject* const* args, size_t flagged_count
 PyObject* call_read(PyObject* self, PyObject* const* args, size_t flagged_count, PyObject* named) {
     const Direct& direct = direct_of(self);
     const Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
-    Owned compiler;
-    const Owned source = source_of(direct, args, count, compiler);
+    const Owned source = source_of(direct, args, count);
     if (!source) return by_modin(direct, args, count, named);
     return PyObject_GetAttr(source.get(), direct.function);
 }

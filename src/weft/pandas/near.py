@@ -20,6 +20,7 @@ import numpy as np
 import pandas
 from modin.pandas.groupby import DataFrameGroupBy, SeriesGroupBy
 
+from weft.pandas.direct_values import around
 from weft.pandas.journal import journal
 from weft.pandas.packing import only_column
 from weft.pandas.small import Limit, SmallQueryCompiler, are_near, cells
@@ -166,14 +167,12 @@ def _merged(modin_way: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mapped(modin_way: Callable[..., Any]) -> Callable[..., Any]:
+    by_pandas = _by_pandas("map", modin_way)
+
     @functools.wraps(modin_way)
     def map_(self: Any, arg: Any, na_action: Any = None) -> Any:
         """A table is looked up by pandas for all elements at once, which Modin does by one function call for each."""
-        small = self if type(self._query_compiler) is SmallQueryCompiler else _near(self)
-        if type(arg) is not dict or small is None or self._pinned:
-            return modin_way(self, arg, na_action)
-        made = small._query_compiler.as_series().map(arg, na_action)
-        return _around(made.to_frame(small._query_compiler.columns[0]), modin.pandas.Series)
+        return (by_pandas if type(arg) is dict else modin_way)(self, arg, na_action)
 
     return map_
 
@@ -259,7 +258,7 @@ def _around(frame: pandas.DataFrame, ours: Any) -> Any:
     compiler = SmallQueryCompiler(frame)
     if ours is modin.pandas.Series:
         compiler._shape_hint = "column"
-    return ours(query_compiler=compiler)
+    return around(compiler, ours)
 
 
 # ---- columns ---------------------------------------------------------------------------------------
