@@ -123,6 +123,80 @@ def test_drift_of_the_schema_is_named_or_filled(tmp_path: Path, kind: str) -> No
     assert rows == [{"x": 1, "y": "a"}, {"x": 2, "y": None}, {"x": 3, "y": "c"}]
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_a_union_of_schemas_has_the_columns_of_all_files(tmp_path: Path, kind: str) -> None:
+    files = ({"x": [1], "y": ["a"]}, {"x": [2.5], "z": [1]}, {"z": [2], "y": ["c"], "x": [3]})
+    for name, columns in zip("abc", files, strict=True):
+        getattr(data.from_arrow(pa.table(columns), parallelism=1), f"write_{kind}")(str(tmp_path / name))
+    ds = getattr(data, f"read_{kind}")([str(tmp_path / name) for name in "abc"], schema_drift="union")
+    assert ds.columns() == ["x", "y", "z"]
+    assert ds.take_all() == [
+        {"x": 1.0, "y": "a", "z": None},
+        {"x": 2.5, "y": None, "z": 1},
+        {"x": 3.0, "y": "c", "z": 2},
+    ]
+    assert ds.filter(data.col("z") > 1).select("y").take_all() == [{"y": "c"}]
+
+
+LATE = '{"x": 1}\n' * 150
+JSON_DRIFT = {
+    "a field of an object": ('{"m": {"a": 1}}\n', '{"m": {"b": 2}}\n', "m.b", {"m": {"a": None, "b": 2}}),
+    "a field within a list": ('{"m": [{"a": 1}]}\n', '{"m": [{"b": 2}]}\n', "m.b", {"m": [{"a": None, "b": 2}]}),
+    "a column": ('{"x": 1}\n', '{"x": 2, "y": 3}\n', "y", {"x": 2, "y": 3}),
+    "a late column": (LATE, LATE + '{"x": 2, "y": 3}\n', "y", {"x": 2, "y": 3}),
+    "a late field": (
+        '{"m": {"a": 1}}\n',
+        '{"m": {"a": 1}}\n' * 150 + '{"m": {"b": 2}}\n',
+        "m.b",
+        {"m": {"a": None, "b": 2}},
+    ),
+    "what was null": ('{"x": null, "y": 1}\n', '{"x": {"a": 1}, "y": 2}\n', "x", {"x": {"a": 1}, "y": 2}),
+    "a column that is missing": ('{"x": 1, "y": 2}\n', '{"y": 3}\n', "x", {"x": None, "y": 3}),
+    "an array": ('{"x": 1}\n', '[{"x": 1}, {"x": 2, "y": 3}]', "y", {"x": 2, "y": 3}),
+}
+
+
+@pytest.mark.parametrize("which", JSON_DRIFT)
+def test_no_field_of_json_is_lost_in_silence(tmp_path: Path, which: str) -> None:
+    first, second, column, expected = JSON_DRIFT[which]
+    path = write(tmp_path, a_json=first, b_json=second)
+    with pytest.raises(data.SchemaError, match="schema_drift='union'") as caught:
+        data.read_json(path).take_all()
+    assert (caught.value.path, caught.value.column) == (f"{path}/b.json", column)
+    assert data.read_json(path, schema_drift="union").take_all()[-1] == expected
+    if which != "what was null":  # which no value can be cast to
+        names = data.read_json(f"{path}/a.json").columns()
+        assert data.read_json(path, schema_drift="fill").to_arrow().column_names == names
+
+
+def test_rows_of_json_with_fields_that_the_dataset_has_not_are_skipped_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path, a_json='{"m": {"a": 1}}\n', b_json='{"m": {"a": 2}}\n{"m": {"b": 3}}\n{"m": null}\n')
+    ds = data.read_json(path, on_error="skip")
+    assert ds.take_all() == [{"m": {"a": 1}}, {"m": {"a": 2}}, {"m": None}]
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 1}
+
+
+def test_fields_that_come_late_in_the_only_file_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, a_json=LATE + '{"x": 2, "y": {"z": 3}}\n')
+    assert data.read_json(path).take_all()[-1] == {"x": 2, "y": {"z": 3}}
+    array = write(tmp_path, b_json="[" + ",".join(['{"x": 1}'] * 150) + ', {"x": 2, "y": 3}]')
+    assert data.read_json(f"{array}/b.json").take_all()[-1] == {"x": 2, "y": 3}
+
+
+def test_a_map_column_is_written_to_json_and_read_back_whole(tmp_path: Path) -> None:
+    maps = pa.array([[("a", 1)], [("b", 2)], [], [("a", 3), ("c", 4)]], pa.map_(pa.string(), pa.int64()))
+    data.from_arrow(pa.table({"m": maps}), parallelism=4).write_json(str(tmp_path))
+    rows = data.read_json(str(tmp_path), schema_drift="union").take_all()
+    assert [{key: value for key, value in row["m"].items() if value is not None} for row in rows] == [
+        {"a": 1},
+        {"b": 2},
+        {},
+        {"a": 3, "c": 4},
+    ]
+    with pytest.raises(data.SchemaError, match="schema_drift"):
+        data.read_json(str(tmp_path)).take_all()
+
+
 def test_empty_files_are_no_rows(tmp_path: Path) -> None:
     path = write(tmp_path, a_csv="", b_csv="x\n1\n", c_csv="")
     ds = data.read_csv(path)
@@ -161,11 +235,47 @@ def test_a_missing_column_is_named() -> None:
     with pytest.raises(data.RowError) as caught:
         data.range(10, blocks=1).map(lambda row: {"y": row["nope"]}).take_all()
     assert (caught.value.row, caught.value.column) == (0, "nope")
-    ds = data.range(10)
-    for wrong in (ds.filter(data.col("nope") > 1), ds.select("nope"), ds.sort("nope"), ds.groupby("nope").count()):
-        with pytest.raises(data.RowError) as caught:
-            wrong.take_all()
-        assert caught.value.column == "nope"
+
+
+def test_a_key_error_of_a_functions_own_is_no_missing_column() -> None:
+    with pytest.raises(data.RowError, match="KeyError: 'mine'") as caught:
+        data.range(10, blocks=1).map(lambda row: {"y": {}["mine"]}).take_all()
+    assert (caught.value.row, caught.value.column) == (0, None)
+
+
+WRONG_COLUMN: dict[str, Any] = {
+    "filter": lambda ds: ds.filter(data.col("prcie") > 1),
+    "select": lambda ds: ds.select("prcie"),
+    "with_column": lambda ds: ds.with_column("c", data.col("prcie") + 1),
+    "over all rows": lambda ds: ds.with_column("c", data.col("prcie").cum_sum()),
+    "sql": lambda ds: ds.filter("prcie > 3"),
+    "sort": lambda ds: ds.sort("name", "prcie"),
+    "drop": lambda ds: ds.drop("prcie"),
+    "rename": lambda ds: ds.rename({"prcie": "cost"}),
+    "groupby": lambda ds: ds.groupby("prcie").count(),
+    "agg": lambda ds: ds.groupby("name").sum("prcie"),
+    "map_groups": lambda ds: ds.groupby("prcie").map_groups(lambda group: group),
+    "join": lambda ds: ds.join(ds, on="prcie"),
+    "join, right": lambda ds: ds.join(ds, on="price", right_on="prcie"),
+    "unique": lambda ds: ds.unique("prcie"),
+    "sum": lambda ds: ds.sum("prcie"),
+}
+
+
+@pytest.mark.parametrize("step", WRONG_COLUMN)
+def test_a_misspelt_column_is_told_when_the_step_is_written_with_the_one_that_was_meant(step: str) -> None:
+    ds = data.from_items([{"price": 1, "name": "a", "other": 2}]).filter(data.col("other") > 1)
+    with pytest.raises(data.RowError, match=r"did you mean 'price'\? There are: price, name, other") as caught:
+        WRONG_COLUMN[step](ds)
+    assert caught.value.column == "prcie"
+
+
+@pytest.mark.parametrize("step", [name for name in WRONG_COLUMN if name not in ("drop",)])
+def test_a_misspelt_column_behind_a_function_is_told_when_it_runs(step: str) -> None:
+    ds = data.from_items([{"price": 1, "name": "a", "other": 2}]).map(lambda row: row)
+    with pytest.raises(data.RowError, match=r"did you mean 'price'\?") as caught:
+        list(WRONG_COLUMN[step](ds))
+    assert caught.value.column == "prcie"
 
 
 def test_a_function_that_exits_is_told_as_one_that_raises() -> None:

@@ -16,6 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from weft import data
+from weft.data import plan
+from weft.data.execute import Execution
+from weft.data.functions import Function, Placement
+from weft.data.optimize import optimize
+from weft.data.physical import Planner
+from weft.data.writers import SaveParquet, Writer
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
 
@@ -466,3 +472,16 @@ def test_tensors_come_out_for_torch() -> None:
     torch = pytest.importorskip("torch")
     batch = next(iter(data.range(10).iter_torch_batches(batch_size=4, dtypes=torch.float32)))
     assert batch["id"].dtype == torch.float32 and batch["id"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_task_with_a_gpu_does_nothing_but_its_functions(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1, 2, 3]}), tmp_path / "a.parquet")
+    on_device = {"num_gpus": 1, "num_cpus": 0}
+    ds = data.read_parquet(str(tmp_path)).filter(data.col("x") > 1).map_batches(lambda batch: batch, **on_device)
+    ds = ds.map_batches(lambda batch: batch, **on_device).filter(data.col("x") > 2)
+    stages = Planner(Execution(runs=False)).branches(optimize(ds._plan))[0].stages
+    assert [(stage.placement.num_gpus, len(stage.steps)) for stage in stages] == [(0, 1), (1, 2), (0, 1)]
+    mapped = plan.Map((ds._plan,), Function("map", lambda row: row, placement=Placement(num_gpus=1)))
+    written = plan.Write((mapped,), Writer(str(tmp_path), "parquet", SaveParquet()))
+    last = Planner(Execution(runs=False)).branches(written)[0].stages[-1]
+    assert last.placement.num_gpus == 0

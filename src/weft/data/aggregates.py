@@ -33,6 +33,11 @@ class Aggregate:
         """Whether it can be made of the blocks' own aggregates, without gathering the rows."""
         return self.kind in COMBINING
 
+    @property
+    def of_nothing(self) -> int | bool | None:
+        """What it is of no row at all."""
+        return {"sum": 0, "count": 0, "len": 0, "n_unique": 0, "any": False, "all": True}.get(self.kind)
+
     def whole(self) -> pl.Expr:
         """Over all rows of a group."""
         if self.kind == "len":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from weft.data.schemas import common_schema, fitting, schema_of
 from weft.data.sizing import BlockSizes
 
 if TYPE_CHECKING:
@@ -61,12 +62,14 @@ def _is_whole_in_itself(column: pa.ChunkedArray) -> bool:
     return not (pa.types.is_nested(column.type) or pa.types.is_binary_view(column.type))
 
 
-def gathered(pieces: Sequence[pa.Table]) -> pl.DataFrame:
-    """All rows of pieces of one schema; nulls take the type that another piece has."""
+def gathered(inputs: Sequence[pa.Table | pa.Schema]) -> pl.DataFrame:
+    """All rows of pieces; of one schema, which is the one among the inputs, or else what these have in common."""
+    pieces = [piece for piece in inputs if not isinstance(piece, pa.Schema)]
+    fit = next((piece for piece in inputs if isinstance(piece, pa.Schema)), None)
     filled = [piece for piece in pieces if piece.num_rows]
-    if filled and all(piece.schema.equals(filled[0].schema) for piece in filled):
+    if fit is None and filled and all(piece.schema.equals(filled[0].schema) for piece in filled):
         return frame_of(pa.concat_tables(filled))
-    return frame_of(concatenate([block_of(frame_of(piece)) for piece in pieces]))
+    return frame_of(concatenate([block_of(frame_of(piece)) for piece in pieces], fit))
 
 
 def compact(block: pa.Table) -> pa.Table:
@@ -82,12 +85,22 @@ def copied(block: pa.Table) -> pa.Table:
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
-def concatenate(blocks: Sequence[pa.Table]) -> pa.Table:
-    """All rows of blocks of one schema; nulls take the type that another block has."""
+def concatenate(blocks: Sequence[pa.Table], fit: pa.Schema | None = None) -> pa.Table:
+    """All rows of blocks, in the types and with the columns that these have in common, or as `fit` says."""
     filled = [block for block in blocks if block.num_rows]
     if not filled:  # an empty block may have lost its columns
-        return max(blocks, key=lambda block: block.num_columns, default=pa.table({}))
-    return pa.concat_tables(filled, promote_options="permissive")
+        filled = [max(blocks, key=lambda block: block.num_columns, default=pa.table({}))]
+    if fit is None and all(block.schema.equals(filled[0].schema) for block in filled):
+        return pa.concat_tables(filled)
+    schemas = [schema_of(block.schema) for block in filled]
+    wanted = common_schema(schemas, "putting blocks together") if fit is None else schema_of(fit)
+    return pa.concat_tables([refitted(block, wanted) for block in filled])
+
+
+def refitted(block: pa.Table, wanted: pl.Schema) -> pa.Table:
+    """The block with other types or columns."""
+    frame = frame_of(block)
+    return block_of(frame if frame.schema == wanted else frame.select(fitting(frame.schema, wanted)))
 
 
 def coalesced(blocks: Iterable[pa.Table], sizes: BlockSizes) -> Iterator[pa.Table]:

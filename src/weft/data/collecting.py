@@ -13,6 +13,7 @@ import pyarrow as pa
 from weft.data.block import frame_of
 from weft.data.errors import DataError, RowError
 from weft.data.running import Running
+from weft.data.schemas import missing_name, no_such_column
 
 Failures = (pl.exceptions.PolarsError, OSError)
 
@@ -64,10 +65,7 @@ class Query:
         except DataError:
             raise
         except pl.exceptions.ColumnNotFoundError as error:
-            said = str(error).partition("\n")[0]
-            named = re.search(r'"([^"]*)"', said)
-            column = named.group(1) if named else said.strip("'` ")
-            raise RowError(str(self), _where(running), None, column, f"there is no such column: {said}") from None
+            raise no_such_column(str(self), _where(running), missing_name(error), _names_of(self.value)) from None
         except Failures as error:
             raise self._explained(error, running) from None
 
@@ -106,6 +104,10 @@ class Query:
             middle = (low + high) // 2
             low, high = (low, middle) if fails(middle) else (middle, high)
         return low
+
+
+def _names_of(value: pl.LazyFrame | pa.Table) -> list[str]:
+    return value.column_names if isinstance(value, pa.Table) else value.collect_schema().names()
 
 
 def _names(steps: Sequence[Any]) -> str:

@@ -6,6 +6,7 @@ Runs where data is consumed: in the driver, or in any task or actor that iterate
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,15 +20,46 @@ from weft.data.functions import Function, Placement
 from weft.data.iteration import Consumable
 from weft.data.optimize import optimize
 from weft.data.physical import Planner
+from weft.data.projecting import extended, filtered, selected
+from weft.data.schemas import common_schema, no_such_column, schema_of
 from weft.data.sources.memory import BlockSource
 from weft.data.sources.parquet import ParquetSource
 from weft.data.statistics import Statistics
+from weft.util.html_table import html_table
 
 if TYPE_CHECKING:
     from weft.data.grouped import GroupedData
     from weft.data.splitting import DataIterator
     from weft.data.writers import Writer
 
+_ELSEWHERE = {
+    "add_column": 'with_column("name", data.col("x") * 2)',
+    "agg": "aggregate(...)",
+    "apply": "map(function), or map_batches(function)",
+    "assign": 'with_column("name", data.col("x") * 2)',
+    "cache": "materialize()",
+    "collect": "take_all(), to_arrow() or to_pandas()",
+    "compute": "take_all(), to_arrow() or to_pandas(); materialize() keeps the blocks",
+    "drop_columns": 'drop("a", "b")',
+    "group_by": "groupby(...)",
+    "groupBy": "groupby(...)",
+    "head": "take(rows)",
+    "merge": 'join(other, on="key")',
+    "order_by": "sort(...)",
+    "orderBy": "sort(...)",
+    "persist": "materialize()",
+    "query": "filter(data.col('x') > 0)",
+    "rename_columns": 'rename({"old": "new"})',
+    "select_columns": 'select("a", "b")',
+    "shape": "count() and columns()",
+    "sort_values": "sort(...)",
+    "to_list": "take_all()",
+    "train_test_split": "split(parts), or filter() by a column",
+    "where": "filter(data.col('x') > 0)",
+    "withColumn": 'with_column("name", data.col("x") * 2)',
+}
+"""What other libraries call it, and what to write."""
+_FEW_ROWS = 5
 JOINS = ("inner", "left", "right", "full", "semi", "anti")
 
 
@@ -48,8 +80,35 @@ class Dataset(Consumable):
     def __repr__(self) -> str:
         return f"Dataset({self._plan.label})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the columns, and the first rows where nothing need run for them."""
+        if isinstance(self._plan, plan.Read) and isinstance(self._plan.source, BlockSource):
+            kinds = self.schema()
+            rows = [[row.get(name) for name in kinds.names] for row in self.take(_FEW_ROWS)]
+            heads = [f"{entry.name}: {entry.type}" for entry in kinds]
+            return html_table(heads, rows, repr(self), f"{self.count():,} rows")
+        known = self._plan.columns
+        note = "It has not run: .show() runs what the first rows need, .materialize() all of it."
+        return html_table(known or [], [], repr(self), note)
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.iter_rows()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"a Dataset has no attribute {name!r}")
+            if name in _ELSEWHERE:
+                raise AttributeError(f"a Dataset has no {name}: write .{_ELSEWHERE[name]}")
+            meant = get_close_matches(name, [known for known in dir(self) if known[0] != "_"], n=1)
+            raise AttributeError(f"a Dataset has no {name!r}{f': did you mean .{meant[0]}()?' if meant else ''}")
+
+        def __getitem__(self, key: object) -> Any:
+            raise TypeError(
+                f"a Dataset is not indexed, but got {key!r}: .select({key!r}) is a column, .take(n) are the first "
+                "rows, .to_pandas() is a frame in this process"
+            )
 
     # ---- rows and batches through users' functions --------------------------------------------------
 
@@ -71,7 +130,7 @@ class Dataset(Consumable):
         """
         if callable(condition) and not isinstance(condition, Expr):
             return self._mapped("filter", condition, options)
-        return self._then(plan.Filter((self._plan,), expression(condition)))
+        return self._then(filtered(self._plan, expression(condition)))
 
     def map_batches(self, function: Callable[..., Any], **options: Any) -> Dataset:
         """`function` of each batch gives a batch, or yields several.
@@ -119,14 +178,18 @@ class Dataset(Consumable):
         """These columns, by name or as expressions."""
         if not columns:
             raise ValueError("select() expects at least one column")
-        return self._then(plan.Project((self._plan,), tuple(named(columns))))
+        return self._then(selected(self._plan, named(columns)))
 
     def with_column(self, name: str, value: Expr | str) -> Dataset:
         """With a column more, or in place of one, from an expression or SQL."""
-        return self._then(plan.Project((self._plan,), (expression(value).alias(name),), keep=True))
+        return self._then(extended(self._plan, expression(value).alias(name)))
 
     def drop(self, *names: str) -> Dataset:
         """Without these columns."""
+        known = self._plan.schema
+        missing = [name for name in names if known is not None and name not in known]
+        if missing:
+            raise no_such_column("drop", "the dataset", missing[0], known or ())
         return self._then(plan.Drop((self._plan,), names))
 
     def rename(self, mapping: dict[str, str]) -> Dataset:
@@ -171,7 +234,7 @@ class Dataset(Consumable):
     def unique(self, column: str) -> list[Any]:
         """The distinct values of a column, in no order."""
         made = self._then(plan.GroupBy((self._plan,), (column,), ()))
-        return [value for block in made._blocks() for value in block.column(0).to_pylist()]
+        return [value for block in made._blocks() if block.num_columns for value in block.column(0).to_pylist()]
 
     def join(
         self,
@@ -193,7 +256,9 @@ class Dataset(Consumable):
 
     def union(self, *others: Dataset) -> Dataset:
         """The rows of all, one dataset after the other."""
-        return self._then(plan.Union((self._plan, *(other._plan for other in others))))
+        node = plan.Union((self._plan, *(other._plan for other in others)))
+        node.check()
+        return self._then(node)
 
     def zip(self, other: Dataset) -> Dataset:
         """Side by side with another of as many rows; columns that both have get a number behind their name."""
@@ -210,7 +275,8 @@ class Dataset(Consumable):
         if known is not None:
             return known
         counted = self._then(plan.Count((node,)))
-        total = sum(row for block in counted._blocks() for row in block.column("rows").to_pylist())
+        counts = (block.column("rows") for block in counted._blocks() if block.num_columns)
+        total = sum(rows for column in counts for rows in column.to_pylist())
         self._statistics = counted._statistics
         return int(total)
 
@@ -271,13 +337,16 @@ class Dataset(Consumable):
     def materialize(self) -> Dataset:
         """Run now; the blocks stay in the arena for as long as the result is there."""
         bundles = list(self._bundles())
-        names: list[str] = next((bundle.report.schema.names for bundle in bundles if len(bundle.report.schema)), [])
+        schemas = [schema_of(bundle.report.schema) for bundle in bundles if len(bundle.report.schema)]
+        kinds = common_schema(schemas, "materialize")
         source = BlockSource(
             [bundle.ref for bundle in bundles],
             [bundle.report.rows for bundle in bundles],
             [bundle.report.size_bytes for bundle in bundles],
-            names,
+            list(kinds),
             "materialized",
+            kinds or None,
+            differ=any(schema != kinds for schema in schemas),
         )
         made = Dataset(plan.Read((), source))
         made._statistics = self._statistics
@@ -405,6 +474,7 @@ class Dataset(Consumable):
     # ---- running ------------------------------------------------------------------------------------
 
     def _then(self, node: plan.Node) -> Dataset:
+        node.schema  # noqa: B018  tells at once of a column that is not there
         return Dataset(node)
 
     def _bundles(self) -> Iterator[Bundle]:
@@ -422,7 +492,7 @@ class Dataset(Consumable):
         made = self._then(plan.GroupBy((self._plan,), (), aggregates))
         for row in made.take_all():
             return row
-        return {aggregate.name: None for aggregate in aggregates}
+        return {aggregate.name: aggregate.of_nothing for aggregate in aggregates}
 
     def _one(self, kind: str, column: str) -> Any:
         return self.aggregate(Aggregate(kind, column, column))[column]

@@ -24,7 +24,7 @@ class ReadError(DataError):
 
 
 class SchemaError(DataError):
-    """A file has other columns or types than the first one. `schema_drift="fill"` of the reader makes them fit."""
+    """A file has other columns or types than the first one. `schema_drift` of the reader makes them fit."""
 
     def __init__(self, path: str, column: str, reason: str) -> None:
         super().__init__(path, column, reason)
@@ -35,7 +35,8 @@ class SchemaError(DataError):
     def __str__(self) -> str:
         return (
             f"{place(self.path, None, self.column)} does not fit the dataset: {self.reason}. "
-            "With schema_drift='fill' missing columns become null, others are left out, and types are cast."
+            "With schema_drift='fill' missing columns become null, others are left out, and types are cast; with "
+            "schema_drift='union' the dataset has the columns of all files."
         )
 
 

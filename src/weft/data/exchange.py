@@ -6,6 +6,7 @@ An exchange has a map side, whose stages end in one of the `…Divide` steps, an
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,9 @@ import polars as pl
 import pyarrow as pa
 
 from weft.data.block import block_of, concatenate, frame_of, gathered
-from weft.data.errors import RowError
+from weft.data.plan import beside
 from weft.data.running import Running
+from weft.data.schemas import common_schema, missing_name, no_such_column
 
 _PART = "__weft_part"
 SAMPLE_EVERY_ROWS = 1_000
@@ -25,7 +27,7 @@ SAMPLE_LEAST, SAMPLE_MOST = 32, 4_000
 
 @dataclass(frozen=True)
 class HashDivide:
-    """Rows with equal keys go to the same part, whatever the width of their integers."""
+    """Rows with equal keys go to the same part, whatever their type in this block is."""
 
     keys: tuple[str, ...]
     parts: int
@@ -37,20 +39,26 @@ class HashDivide:
     def divide(self, frame: pl.DataFrame, running: Running) -> list[pl.DataFrame]:
         if self.parts == 1 or frame.height == 0:
             return [frame, *[frame.clear()] * (self.parts - 1)]
+        for name in self.keys:
+            if name not in frame.columns:
+                raise no_such_column(str(self), f"block {running.index}", name, frame.columns)
         keys = frame.select([_hashable(name, frame.schema[name]) for name in self.keys])
         return split_by(frame, keys.hash_rows(seed=self.seed) % self.parts, self.parts)
 
-    def finer(self, number: int, parts: int) -> HashDivide:
-        return HashDivide(self.keys, parts, self.seed + 1)
+    def finer(self, number: int, parts: int) -> HashDivide | None:
+        """None where all rows are of one group."""
+        return HashDivide(self.keys, parts, self.seed + 1) if self.keys else None
 
 
 def _hashable(name: str, kind: Any) -> pl.Expr:
+    """The same for values that are equal once they have a type in common. Large integers that a float does not tell
+    apart go to one part, which does no harm."""
     column = pl.col(name)
-    if kind.is_integer():
-        return column.cast(pl.Int64, strict=False)
-    if kind.is_float():
+    if kind.is_numeric() or kind in (pl.Boolean, pl.Null):
         return column.cast(pl.Float64)
-    return column.cast(pl.String) if kind == pl.Categorical else column
+    if kind in (pl.Date, pl.Datetime):
+        return column.dt.epoch("us")
+    return column.cast(pl.String) if kind in (pl.Categorical, pl.Enum) else column
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,8 @@ class RangeDivide:
         if self.parts == 1 or frame.height == 0:
             return [frame, *[frame.clear()] * (self.parts - 1)]
         bounds, values = pl.Series(self.boundaries), frame[self.key]
+        if values.dtype != bounds.dtype:
+            values = values.cast(bounds.dtype)
         place = bounds.search_sorted(values, side="left").cast(pl.Int32)
         if values.dtype.is_float():  # which a sort puts behind all numbers
             place = place.set(values.is_nan().fill_null(False), len(bounds))
@@ -121,6 +131,41 @@ class RangeDivide:
 
 
 @dataclass(frozen=True)
+class ColumnsDivide:
+    """Into the columns that are read by what looks at all rows, and the whole block."""
+
+    read: frozenset[str] | None
+    parts = 2
+
+    def __str__(self) -> str:
+        return "divide by columns"
+
+    def divide(self, frame: pl.DataFrame, running: Running) -> list[pl.DataFrame]:
+        if self.read is None:
+            return [frame, frame]
+        read = [name for name in frame.columns if name in self.read] or frame.columns[:1]  # one says how many rows
+        return [frame.select(read), frame]
+
+
+@dataclass(frozen=True)
+class SlicesDivide:
+    """Into so many rows each, in order."""
+
+    rows: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return "divide as before"
+
+    @property
+    def parts(self) -> int:
+        return len(self.rows)
+
+    def divide(self, frame: pl.DataFrame, running: Running) -> list[pl.DataFrame]:
+        starts = itertools.accumulate(self.rows, initial=0)
+        return [frame.slice(start, rows) for start, rows in zip(starts, self.rows, strict=False)]
+
+
+@dataclass(frozen=True)
 class Sample:
     """Leaves a sample of the key in the report, for a sort to choose its boundaries by; the rows stay, or they go."""
 
@@ -134,9 +179,7 @@ class Sample:
     def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]:
         rows = block.num_rows
         if self.key not in block.column_names:
-            raise RowError(
-                str(self), running.path or f"block {running.index}", None, self.key, "there is no such column"
-            )
+            raise no_such_column(str(self), running.path or f"block {running.index}", self.key, block.column_names)
         if rows:
             wanted = min(max(SAMPLE_LEAST, rows // SAMPLE_EVERY_ROWS), SAMPLE_MOST, rows)
             sample = frame_of(block.select([self.key])).sample(wanted, seed=running.index)
@@ -157,7 +200,9 @@ def sorted_sample(samples: Sequence[pa.Array]) -> pa.Array:
     filled = [sample for sample in samples if len(sample)]
     if not filled:
         return pa.array([])
-    values = pl.concat([pl.Series(sample) for sample in filled], how="vertical").drop_nulls().sort()
+    each = [pl.Series("key", sample) for sample in filled]
+    kind = common_schema((pl.Schema({"key": one.dtype}) for one in each), "sort")["key"]
+    values = pl.concat([one.cast(kind) for one in each], how="vertical").drop_nulls().sort()
     return (values.filter(values.is_not_nan()) if values.dtype.is_float() else values).to_arrow()
 
 
@@ -184,7 +229,14 @@ class Gather:
         whole = gathered(inputs)
         if whole.width == 0:
             return block_of(whole)
-        return whole.lazy() if self.transform is None else self.transform(whole.lazy())
+        if self.transform is None:
+            return whole.lazy()
+        try:
+            made = self.transform(whole.lazy())
+            made.collect_schema()
+            return made
+        except pl.exceptions.ColumnNotFoundError as error:
+            raise no_such_column(str(self), "its rows", missing_name(error), whole.columns) from None
 
 
 @dataclass(frozen=True)
@@ -219,25 +271,40 @@ class GatherPair:
         return self.combine(gathered(left).lazy(), gathered(right).lazy())
 
 
+def sliced(slices: tuple[Sequence[tuple[int, int]], pa.Schema | None], blocks: Sequence[pa.Table]) -> pa.Table:
+    """Rows [start, stop) of each block, one after the other; as the schema says, where the blocks differ."""
+    bounds, fit = slices
+    pairs = zip(bounds, blocks, strict=True)
+    return concatenate([block.slice(start, stop - start) for (start, stop), block in pairs], fit)
+
+
 @dataclass(frozen=True)
 class GatherSlices:
-    """The head of a repartition or zip side: rows [start, stop) of each of the inputs, one after the other.
-
-    The first input is the list of (start, stop).
-    """
+    """The head of a repartition. Inputs: what `sliced` takes, blocks."""
 
     def __str__(self) -> str:
         return "slices"
 
     def open(self, inputs: Sequence[Any], running: Running) -> pa.Table:
         running.rows_moved = True
-        pairs = zip(inputs[0], inputs[1:], strict=True)
-        return concatenate([block.slice(start, stop - start) for (start, stop), block in pairs])
+        return sliced(inputs[0], inputs[1:])
+
+
+@dataclass(frozen=True)
+class PutBeside:
+    """The head of a stage whose inputs are a block and columns for it, each new or in place of the one of that name."""
+
+    def __str__(self) -> str:
+        return "put beside"
+
+    def open(self, inputs: Sequence[Any], running: Running) -> pa.Table:
+        block, made = (gathered([piece]) for piece in inputs)
+        return block_of(block.with_columns(made.get_columns()) if block.width else block)
 
 
 @dataclass(frozen=True)
 class ZipSlices:
-    """Left block, then slices of right blocks side by side with it. Inputs: [(start, stop), …], left, right…"""
+    """Left block, then slices of right blocks side by side with it. Inputs: what `sliced` takes, left, right…"""
 
     def __str__(self) -> str:
         return "zip"
@@ -245,12 +312,7 @@ class ZipSlices:
     def open(self, inputs: Sequence[Any], running: Running) -> pa.Table:
         running.rows_moved = True
         left: pa.Table = inputs[1]
-        pairs = zip(inputs[0], inputs[2:], strict=True)
-        right = concatenate([block.slice(start, stop - start) for (start, stop), block in pairs])
-        for name in right.column_names:
-            unique, number = name, 0
-            while unique in left.column_names:
-                number += 1
-                unique = f"{name}_{number}"
+        right = sliced(inputs[0], inputs[2:])
+        for name, unique in zip(right.column_names, beside(left.column_names, right.column_names), strict=True):
             left = left.append_column(unique, right.column(name))
         return left

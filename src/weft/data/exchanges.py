@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -19,21 +21,26 @@ from weft.data.aggregates import combined_frame, partial_frame, whole_frame
 from weft.data.block import concatenate, frame_of
 from weft.data.collecting import FrameStep
 from weft.data.exchange import (
+    ColumnsDivide,
     Gather,
     GatherPair,
     GatherShuffled,
     GatherSlices,
     HashDivide,
+    PutBeside,
     RandomDivide,
     RangeDivide,
     Sample,
+    SlicesDivide,
     ZipSlices,
     boundaries,
     sorted_sample,
 )
 from weft.data.execute import Branch, Bundle, Execution, get
+from weft.data.expressions import all_roots, output
 from weft.data.groups import GroupsStep
-from weft.data.meeting import Side, meet
+from weft.data.joining import Joined
+from weft.data.meeting import Side, common, meet
 from weft.data.optimize import prune
 from weft.data.running import Report, Running
 from weft.data.sizing import BlockSizes
@@ -174,6 +181,43 @@ class Exchanges:
 
         return Branch(inputs, [Stage(Gather("top", first))])
 
+    def _allrows(self, node: plan.AllRows) -> list[Branch]:
+        branches, expressions = self.below(node.inputs[0]), list(node.expressions)
+        if node.keep:
+            return [self._beside(branches, node)]
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            refs = tuple(bundle.ref for bundle in self.execution.run(branches))
+            yield from [refs] if refs else []
+
+        head = Gather("select over all rows", lambda frame: frame.collect().lazy().select(expressions))
+        return [Branch(inputs, [Stage(head)])]
+
+    def _beside(self, branches: list[Branch], node: plan.AllRows) -> Branch:
+        """Of each block the columns that the expressions read go to one task, and what it makes comes back."""
+        expressions, names = list(node.expressions), [output(expr) for expr in node.expressions]
+        divide = ColumnsDivide(all_roots(expressions))
+
+        def computed(frame: pl.LazyFrame) -> pl.LazyFrame:
+            return frame.collect().lazy().with_columns(expressions).select(names)
+
+        def inputs() -> Iterator[tuple[Any, ...]]:
+            bundles = list(self.execution.run([branch.divided(divide) for branch in branches]))
+            if not bundles:
+                return
+            stage = Stage(
+                Gather("over all rows", computed),
+                divide=SlicesDivide(tuple(bundle.report.part_rows[1] for bundle in bundles)),
+            )
+            read = tuple(bundle.refs[0] for bundle in bundles)
+            (made,) = self.execution.run([Branch(partial(iter, [read]), [stage])])
+            pairs = deque((bundle.refs[1], ref) for bundle, ref in zip(bundles, made.refs, strict=True))
+            del bundles, made, read, stage
+            while pairs:
+                yield pairs.popleft()
+
+        return Branch(inputs, [Stage(PutBeside())])
+
     def _repartition(self, node: plan.Repartition) -> list[Branch]:
         branches, wanted = self.below(node.inputs[0]), node.blocks
 
@@ -181,9 +225,10 @@ class Exchanges:
             bundles = list(self.execution.run(branches))
             total = sum(bundle.report.rows for bundle in bundles)
             cuts = [total * number // wanted for number in range(wanted + 1)]
+            fit = common([bundle.report.schema for bundle in bundles], "repartition")
             for start, stop in itertools.pairwise(cuts):
                 slices, refs = _overlapping(bundles, start, stop)
-                yield (slices, *refs)
+                yield ((slices, fit), *refs)
 
         return [Branch(inputs, [Stage(GatherSlices(), sizes=UNCUT)])]
 
@@ -197,16 +242,18 @@ class Exchanges:
             counts = [sum(bundle.report.rows for bundle in side) for side in (left_bundles, right_bundles)]
             if counts[0] != counts[1]:
                 raise ValueError(f"zip needs as many rows on both sides, but got {counts[0]} and {counts[1]}")
+            fit = common([bundle.report.schema for bundle in right_bundles], "zip")
             at = 0
-            for bundle in left_bundles:
+            filled = [bundle for bundle in left_bundles if bundle.report.rows]  # an empty one may have lost its columns
+            for bundle in filled or _with_columns(left_bundles):
                 slices, refs = _overlapping(right_bundles, at, at + bundle.report.rows)
                 at += bundle.report.rows
-                yield (slices, bundle.ref, *refs)
+                yield ((slices, fit), bundle.ref, *refs)
 
         return [Branch(inputs, [Stage(ZipSlices())])]
 
     def _join(self, node: plan.Join) -> list[Branch]:
-        joined = Joined(node.left_on, node.right_on, node.how, node.suffix)
+        joined = node.joined
         sizes = [estimated_bytes(child, self.execution) for child in node.inputs]
         small = 1 if sizes[1] <= sizes[0] or node.how != "inner" else 0
         if self.execution.runs and _may_broadcast(node.how, small) and sizes[small] <= 8 * BROADCAST_BYTES:
@@ -222,11 +269,7 @@ class Exchanges:
     def _broadcast(self, node: plan.Join, joined: Joined, small: int, bundles: list[Bundle]) -> list[Branch]:
         """Each task of the large side joins with the whole small one."""
         table = concatenate(get([bundle.ref for bundle in bundles])) if bundles else pa.table({})
-        if table.num_columns == 0:  # nothing is known of that side but that it is empty
-            step = FrameStep(
-                "join with nothing", lambda frame: frame.head(0) if node.how in ("inner", "semi") else frame
-            )
-        elif small == 1:
+        if small == 1:
             step = FrameStep("join", lambda frame: joined(frame, frame_of(table).lazy()), moves_rows=True)
         else:
             step = FrameStep("join", lambda frame: joined(frame_of(table).lazy(), frame), moves_rows=True)
@@ -244,27 +287,6 @@ class Exchanges:
         return Branch(inputs, [Stage(GatherPair("join", joined))])
 
 
-@dataclass(frozen=True)
-class Joined:
-    """Two frames joined; a side without columns is one of which nothing came."""
-
-    left_on: tuple[str, ...]
-    right_on: tuple[str, ...]
-    how: str
-    suffix: str
-
-    def __call__(self, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
-        if not right.collect_schema():
-            return left.head(0) if self.how in ("inner", "semi", "right") else left
-        if not left.collect_schema():
-            return right if self.how in ("right", "full") else right.head(0)
-        how: Any = self.how
-        coalesce = True if how in ("full", "left", "right") else None
-        return left.join(
-            right, left_on=self.left_on, right_on=self.right_on, how=how, suffix=self.suffix, coalesce=coalesce
-        )
-
-
 def _may_broadcast(how: str, small: int) -> bool:
     return how in (("inner", "right") if small == 0 else ("inner", "left", "semi", "anti"))
 
@@ -273,6 +295,11 @@ def _taken(bundles: list[Bundle]) -> Iterator[tuple[Any, ...]]:
     """Each block, given up here when it is asked for."""
     while bundles:
         yield (bundles.pop(0).ref,)
+
+
+def _with_columns(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """One of them, if possible one that has kept its columns."""
+    return ([bundle for bundle in bundles if len(bundle.report.schema)] or list(bundles))[:1]
 
 
 def _overlapping(bundles: Sequence[Bundle], start: int, stop: int) -> tuple[list[tuple[int, int]], list[Any]]:
@@ -285,7 +312,7 @@ def _overlapping(bundles: Sequence[Bundle], start: int, stop: int) -> tuple[list
             refs.append(bundle.ref)
         at = end
     if not refs and bundles:
-        return [(0, 0)], [bundles[0].ref]
+        return [(0, 0)], [_with_columns(bundles)[0].ref]
     return slices, refs
 
 

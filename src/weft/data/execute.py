@@ -19,7 +19,7 @@ from weft.data.errors import DataError
 from weft.data.progress import Progress
 from weft.data.running import Report
 from weft.data.sizing import Sizing
-from weft.data.stage import Stage
+from weft.data.stage import Stage, TakeBlock
 from weft.data.statistics import Statistics
 from weft.data.tasks import pickle_stage, stage_actor, stage_task
 from weft.data.window import Window
@@ -48,6 +48,10 @@ class Branch:
     stages: list[Stage]
 
     def then(self, step: Any) -> Branch:
+        return self._off_gpus().then_there(step)
+
+    def then_there(self, step: Any) -> Branch:
+        """The same, on the device that the last stage may hold."""
         last = self.stages[-1]
         return self._with_last(replace(last, steps=(*last.steps, step)))
 
@@ -55,10 +59,16 @@ class Branch:
         return Branch(self.inputs, [*self.stages, stage])
 
     def divided(self, divide: Any) -> Branch:
-        return self._with_last(replace(self.stages[-1], divide=divide))
+        branch = self._off_gpus()
+        return branch._with_last(replace(branch.stages[-1], divide=divide))
 
     def ended(self, ending: Any) -> Branch:
-        return self._with_last(replace(self.stages[-1], ending=ending))
+        branch = self._off_gpus()
+        return branch._with_last(replace(branch.stages[-1], ending=ending))
+
+    def _off_gpus(self) -> Branch:
+        """What else is done does not hold a device."""
+        return self.then_stage(Stage(TakeBlock())) if self.stages[-1].placement.num_gpus else self
 
     def _with_last(self, stage: Stage) -> Branch:
         return Branch(self.inputs, [*self.stages[:-1], stage])

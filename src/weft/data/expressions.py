@@ -36,13 +36,25 @@ def named(given: Iterable[Any]) -> list[Expr]:
     return [col(item) if isinstance(item, str) else expression(item) for item in given]
 
 
-def roots(given: Expr) -> frozenset[str]:
-    """The columns that it reads."""
-    return frozenset(given.meta.root_names())
+def roots(given: Expr) -> frozenset[str] | None:
+    """The columns that it reads; None where that depends on which there are, as for `pl.all()`."""
+    return None if given.meta.has_multiple_outputs() else frozenset(given.meta.root_names())
+
+
+def all_roots(given: Iterable[Expr]) -> frozenset[str] | None:
+    """The columns that any of them reads; None for all."""
+    found = [roots(expr) for expr in given]
+    return None if None in found else frozenset().union(*(names for names in found if names is not None))
 
 
 def output(given: Expr) -> str:
     return str(given.meta.output_name())
+
+
+def outputs(given: Iterable[Expr]) -> list[str] | None:
+    """The names of what they make; None where that depends on the columns that there are."""
+    found = list(given)
+    return None if any(expr.meta.has_multiple_outputs() for expr in found) else [output(expr) for expr in found]
 
 
 def is_plain(given: Expr) -> bool:

@@ -89,7 +89,8 @@ class FunctionOp:
         return self.function.kind != "map"
 
     def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]:
-        if block.num_rows == 0:  # its columns would not be those that the function makes
+        if block.num_rows == 0:  # its columns would not be those that the function makes, unless it only chooses
+            yield from [block] if self.function.kind == "filter" else []
             return
         called = running.instance_of(self.function)
         if self.function.kind == "map_batches":
@@ -125,8 +126,7 @@ class FunctionOp:
                     if not isinstance(item, dict):
                         raise TypeError(f"must give a dict a row, but gave a {type(item).__name__}: {item!r}")
             except (Exception, SystemExit) as error:
-                column = error.args[0] if isinstance(error, KeyError) and error.args else None
-                self._failed(error, running, number, 1, column if isinstance(column, str) else None)
+                self._failed(error, running, number, 1, error.column if isinstance(error, _NoSuchColumn) else None)
                 continue
             results.extend(made)
             sources.extend([number] * len(made))
@@ -147,6 +147,22 @@ class FunctionOp:
         raise wrapped from error
 
 
+class _NoSuchColumn(KeyError):
+    """A KeyError of the row itself, which one of a dict of the function's own is not."""
+
+    def __init__(self, column: Any) -> None:
+        super().__init__(column)
+        self.column = column
+
+
+class _Row(dict[str, Any]):
+    def __missing__(self, column: Any) -> Any:
+        raise _NoSuchColumn(column)
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
 def _dictionaries(block: pa.Table) -> Iterator[dict[str, Any]]:
     """The rows; columns of arrays as arrays, others as Python's own values."""
     columns = []
@@ -158,7 +174,7 @@ def _dictionaries(block: pa.Table) -> Iterator[dict[str, Any]]:
     if not names:
         return
     for values in zip(*columns, strict=True):
-        yield dict(zip(names, values, strict=True))
+        yield _Row(zip(names, values, strict=True))
 
 
 def _blocks_of(result: Any, name: str) -> Iterator[pa.Table]:

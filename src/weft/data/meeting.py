@@ -5,7 +5,8 @@ more, by itself, when its turn has come; so an exchange may take several passes,
 pieces of one pass at a time. Runs where data is consumed.
 
 MEET-1 The parts come in the order of the division, and the pieces of a part in the order of the inputs.
-MEET-2 The refs of a part are given up here when it is handed out.
+MEET-2 The pieces of a side become one schema where they are gathered, whatever types their blocks had.
+MEET-3 The refs of a part are given up here when it is handed out.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import polars as pl
+import pyarrow as pa
+
 from weft.data.exchange import Gather
 from weft.data.execute import Branch, Bundle, Execution
+from weft.data.schemas import common_schema, schema_of
 from weft.data.stage import Stage
 
 LITTLE_PROGRESS = 0.9
@@ -45,14 +50,23 @@ def meet(execution: Execution, sides: Sequence[Side], divided_bytes: float = flo
 
     `divided_bytes` is the size of the part that this divides once more.
     """
-    divided = [_divided(execution, side) for side in sides]
+    divided, fits = [], []
+    for side in sides:
+        parts, fit = _divided(execution, side)
+        divided.append(parts)
+        fits.append(fit)
     for number in range(sides[0].divide.parts):
         met = [parts.popleft() if parts else [] for parts in divided]
         size_bytes = sum(piece.size_bytes for pieces in met for piece in pieces)
         finer = None
         if size_bytes > execution.sizing.most_part_bytes and size_bytes < LITTLE_PROGRESS * divided_bytes:
             finer = _finer(execution, sides, met, number, size_bytes)
-        refs = tuple(tuple(piece.ref for piece in pieces) for pieces in met) if finer is None else ()
+        refs: tuple[Any, ...] = ()
+        if finer is None:
+            refs = tuple(
+                (*([fit] if fit is not None and pieces else ()), *(piece.ref for piece in pieces))
+                for fit, pieces in zip(fits, met, strict=True)
+            )
         del met
         if finer is not None:
             yield from meet(execution, finer, size_bytes)
@@ -60,11 +74,31 @@ def meet(execution: Execution, sides: Sequence[Side], divided_bytes: float = flo
             yield refs
 
 
-def _divided(execution: Execution, side: Side) -> deque[list[Piece]]:
-    """The pieces of each part; nothing where there is no input."""
+def _divided(execution: Execution, side: Side) -> tuple[deque[list[Piece]], pa.Schema | None]:
+    """The pieces of each part, nothing where there is no input; and what they have to become."""
     branches = [branch.divided(side.divide) for branch in side.branches]
     bundles = sorted(execution.run(branches, ordered=False), key=lambda bundle: bundle.index)
-    return deque(_pieces(bundles, number) for number in range(side.divide.parts)) if bundles else deque()
+    fit = common([bundle.report.schema for bundle in bundles], str(side.divide))
+    return deque(_pieces(bundles, number) for number in range(side.divide.parts)) if bundles else deque(), fit
+
+
+def common(schemas: Sequence[pa.Schema], what: str) -> pa.Schema | None:
+    """What blocks of these schemas have to become; None where they are all of one. As Arrow has it: a task is given it
+    before it has seen to it that Polars takes one thread."""
+    found: list[pl.Schema] = []
+    for schema in _different([schema for schema in schemas if len(schema)]):
+        kinds = schema_of(schema)  # two layouts of a text are one type to Polars
+        if kinds not in found:
+            found.append(kinds)
+    return pl.DataFrame(schema=common_schema(found, what)).to_arrow().schema if len(found) > 1 else None
+
+
+def _different(schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
+    different: list[pa.Schema] = []
+    for schema in schemas:
+        if not any(schema.equals(other) for other in different):
+            different.append(schema)
+    return different
 
 
 def _pieces(bundles: Sequence[Bundle], number: int) -> list[Piece]:

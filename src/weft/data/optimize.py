@@ -1,5 +1,7 @@
 """Rewrites a logical plan so that less is read and moved: pure, plan in, plan out.
 
+Predicates and projections look at one row each, or they would be in an `AllRows`, past which nothing sinks.
+
 - Filters sink towards the readers, past whatever leaves their columns as they are, and into the sides of joins. What
   stands right above a reader is then pushed into the file format by Polars, within the task that reads.
 - Readers, projections and joins are told which columns anybody wants.
@@ -12,6 +14,7 @@ from dataclasses import replace
 
 from weft.data.expressions import Expr, roots
 from weft.data.plan import (
+    AllRows,
     Drop,
     Filter,
     GroupBy,
@@ -47,6 +50,10 @@ def sink_filters(node: Node) -> Node:
 def _sunk(predicate: Expr, below: Node) -> Node:
     """The filter over `below`, as deep as it may go."""
     used = roots(predicate)
+    if used is None:  # whatever columns there are, so they have to be the same ones
+        if isinstance(below, Sort | Shuffle | Repartition):
+            return replace(below, inputs=(_sunk(predicate, below.inputs[0]),))
+        return Filter((below,), predicate)
     passes = (
         isinstance(below, Sort | Shuffle | Repartition | Drop)
         or (isinstance(below, Project) and below.passes(used))
@@ -78,9 +85,11 @@ def prune(node: Node, wanted: Wanted) -> Node:
     """Only the wanted columns are made; None: all of them."""
     if isinstance(node, Read):
         return node if wanted is None else replace(node, wanted=wanted)
-    if isinstance(node, Project):
+    if isinstance(node, Project) or (isinstance(node, AllRows) and node.keep):
         node = replace(node, expressions=node.without_unwanted(wanted))
         if node.keep and not node.expressions:
             return prune(node.inputs[0], wanted)
-    inputs = tuple(prune(child, node.wanted_below(wanted, which)) for which, child in enumerate(node.inputs))
-    return replace(node, inputs=inputs)
+    below = [node.wanted_below(wanted, which) for which in range(len(node.inputs))]
+    if isinstance(node, Union):
+        node = replace(node, wanted=below[0])
+    return replace(node, inputs=tuple(prune(child, each) for child, each in zip(node.inputs, below, strict=True)))

@@ -1,17 +1,28 @@
 """The logical plan: what was asked for, one frozen node an operation. It knows nothing of tasks.
 
+Each node knows the schema of what it gives where that of its inputs is known and no function is between (`schema`). A
+column that is not there is told when that is asked for, which is when the node is made.
+
 Each node says which columns it needs below it (`wanted_below`) and which it is known to have (`columns`), which is
 what `optimize` works with. A set of wanted columns may name more than there are; None means all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from weft.data.aggregates import Aggregate
-from weft.data.expressions import Expr, is_plain, output, roots
+import polars as pl
+import pyarrow as pa
+
+from weft.data.aggregates import Aggregate, whole_frame
+from weft.data.errors import DataError
+from weft.data.expressions import Expr, all_roots, is_plain, output, outputs, roots
+from weft.data.joining import Joined
+from weft.data.reach import Reach, reach
+from weft.data.schemas import common_schema, missing_name, no_such_column
 
 if TYPE_CHECKING:
     from weft.data.functions import Function
@@ -34,6 +45,26 @@ class Node:
         """The names of its columns, where they are known before anything runs."""
         return None
 
+    @cached_property
+    def schema(self) -> pl.Schema | None:
+        """Where it is known before anything runs. RowError names a column that is not there."""
+        below = [child.schema for child in self.inputs]
+        known = [schema for schema in below if schema is not None]
+        if len(known) < len(below):
+            return None
+        frames = [pl.LazyFrame(schema=schema) for schema in known]
+        try:
+            made = self.of(*frames)
+            return None if made is None else made.collect_schema()
+        except pl.exceptions.ColumnNotFoundError as error:
+            raise no_such_column(self.label, "the dataset", missing_name(error), known[0]) from None
+        except pl.exceptions.PolarsError:
+            return None  # what runs will tell it with the row
+
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame | None:
+        """What it makes of its inputs, as far as columns and types go. None: that is not known."""
+        return None
+
     @property
     def label(self) -> str:
         return type(self).__name__
@@ -43,6 +74,16 @@ class Node:
 class Read(Node):
     source: Source
     wanted: Wanted = None
+
+    @cached_property
+    def schema(self) -> pl.Schema | None:
+        try:
+            found = self.source.types()
+        except (DataError, OSError, pl.exceptions.PolarsError, pa.ArrowException):
+            return None  # it is told when it is read
+        if found is None or self.wanted is None:
+            return found
+        return pl.Schema({name: found[name] for name in self.columns or found})
 
     @property
     def columns(self) -> list[str] | None:
@@ -67,13 +108,20 @@ class _SameRows(Node):
     def columns(self) -> list[str] | None:
         return self.inputs[0].columns
 
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame | None:
+        return frames[0]
+
 
 @dataclass(frozen=True, eq=False)
 class Filter(_SameRows):
     predicate: Expr
 
     def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
-        return None if wanted is None else wanted | roots(self.predicate)
+        used = roots(self.predicate)
+        return None if wanted is None or used is None else wanted | used
+
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        return frames[0].filter(self.predicate)
 
     @property
     def label(self) -> str:
@@ -97,6 +145,9 @@ class Sort(_SameRows):
     def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
         return None if wanted is None else wanted | frozenset(self.keys)
 
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        return frames[0].sort(*self.keys)
+
     @property
     def label(self) -> str:
         shown = [f"{key} desc" if down else key for key, down in zip(self.keys, self.descending, strict=True)]
@@ -118,38 +169,50 @@ class Repartition(_SameRows):
 
 
 @dataclass(frozen=True, eq=False)
-class Project(Node):
+class _Made(Node):
     """Exactly these columns, or, with `keep`, these besides the ones there are."""
 
     expressions: tuple[Expr, ...]
     keep: bool = False
 
     def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
-        used: frozenset[str] = frozenset().union(*map(roots, self.expressions))
-        if not self.keep:
-            return used
-        made = frozenset(map(output, self.expressions))
-        return None if wanted is None else (wanted - made) | used
+        used, made = all_roots(self.expressions), outputs(self.expressions)
+        if not self.keep or used is None or made is None or wanted is None:
+            return None if self.keep else used
+        return (wanted - frozenset(made)) | used
 
     def without_unwanted(self, wanted: Wanted) -> tuple[Expr, ...]:
-        if wanted is None:
+        if wanted is None or outputs(self.expressions) is None:
             return self.expressions
         left = tuple(expr for expr in self.expressions if output(expr) in wanted)
-        return left or (() if self.keep else self.expressions[:1])  # no column at all would lose the number of rows
+        if self.keep or any(reach(expr) is Reach.ROW for expr in left):
+            return left
+        # A constant alone, or no column at all, would lose the number of rows.
+        return (*left, next(expr for expr in self.expressions if reach(expr) is Reach.ROW))
 
-    def passes(self, names: frozenset[str]) -> bool:
-        """Whether all these columns are the same above and below."""
-        if self.keep:
-            return not names & frozenset(map(output, self.expressions))
-        return names <= frozenset(output(expr) for expr in self.expressions if is_plain(expr))
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        return frames[0].with_columns(self.expressions) if self.keep else frames[0].select(self.expressions)
 
     @property
     def columns(self) -> list[str] | None:
-        made = [output(expr) for expr in self.expressions]
-        if not self.keep:
+        made = outputs(self.expressions)
+        if not self.keep or made is None:
             return made
         below = self.inputs[0].columns
         return None if below is None else [*below, *(name for name in made if name not in below)]
+
+
+@dataclass(frozen=True, eq=False)
+class Project(_Made):
+    """As many rows as below, each made of one: expressions that look further are in an `AllRows` (see `projecting`)."""
+
+    def passes(self, names: frozenset[str]) -> bool:
+        """Whether all these columns are the same above and below."""
+        if outputs(self.expressions) is None:
+            return False
+        if self.keep:
+            return not names & frozenset(map(output, self.expressions))
+        return names <= frozenset(output(expr) for expr in self.expressions if is_plain(expr))
 
     @property
     def label(self) -> str:
@@ -158,16 +221,54 @@ class Project(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Reshape(Node):
+    """One column, of which each row below makes any number of values."""
+
+    expression: Expr
+
+    def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
+        return roots(self.expression)
+
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        return frames[0].select(self.expression)
+
+    @property
+    def columns(self) -> list[str] | None:
+        return outputs([self.expression])
+
+    @property
+    def label(self) -> str:
+        return f"Select {self.expression}"
+
+
+@dataclass(frozen=True, eq=False)
+class AllRows(_Made):
+    """Expressions that look at all rows, in one task, which gets the columns that they read. With `keep` they have a
+    value for each row, which is put beside the other columns; else they are all that is left, of whatever length."""
+
+    @property
+    def label(self) -> str:
+        word = "with columns" if self.keep else "select"
+        return f"Over all rows, {word} {', '.join(map(str, self.expressions))}"
+
+
+@dataclass(frozen=True, eq=False)
 class Drop(Node):
     names: tuple[str, ...]
 
     def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
-        return wanted
+        if wanted is None or wanted - frozenset(self.names):
+            return wanted
+        left = self.columns  # something has to carry the number of rows, and it is none of those that go
+        return frozenset(left[:1]) if left else None
 
     @property
     def columns(self) -> list[str] | None:
         below = self.inputs[0].columns
         return None if below is None else [name for name in below if name not in self.names]
+
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        return frames[0].drop(self.names, strict=False)  # some may be pruned
 
     @property
     def label(self) -> str:
@@ -190,6 +291,9 @@ class Rename(Node):
         mapping = dict(self.mapping)
         return None if below is None else [mapping.get(name, name) for name in below]
 
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        return frames[0].rename(dict(self.mapping))
+
     @property
     def label(self) -> str:
         return "Rename " + ", ".join(f"{old} to {new}" for old, new in self.mapping)
@@ -200,6 +304,9 @@ class Map(Node):
     """A user's function over rows or batches."""
 
     function: Function
+
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame | None:
+        return frames[0] if self.function.kind == "filter" else None
 
     @property
     def label(self) -> str:
@@ -218,6 +325,9 @@ class GroupBy(Node):
     def columns(self) -> list[str] | None:
         return [*self.keys, *(agg.name for agg in self.aggregates)]
 
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        return whole_frame(frames[0], self.keys, self.aggregates)
+
     @property
     def label(self) -> str:
         return f"Group by {', '.join(self.keys) or 'nothing'}: {', '.join(map(str, self.aggregates)) or 'unique'}"
@@ -227,6 +337,9 @@ class GroupBy(Node):
 class MapGroups(Node):
     keys: tuple[str, ...]
     function: Function
+
+    def of(self, *frames: pl.LazyFrame) -> None:
+        frames[0].select(self.keys).collect_schema()
 
     @property
     def label(self) -> str:
@@ -257,6 +370,20 @@ class Join(Node):
         return [*left, *(name + self.suffix if name in left else name for name in others)]
 
     @property
+    def joined(self) -> Joined:
+        left, right = (node.schema for node in self.inputs)
+        return Joined(self.left_on, self.right_on, self.how, self.suffix, left, right)
+
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        for frame, keys in zip(frames, (self.left_on, self.right_on), strict=True):
+            names = frame.collect_schema().names()
+            missing = [key for key in keys if key not in names]
+            if missing:
+                side = "the left side" if frame is frames[0] else "the right side"
+                raise no_such_column(self.label, side, missing[0], names)
+        return self.joined(*frames)
+
+    @property
     def label(self) -> str:
         pairs = zip(self.left_on, self.right_on, strict=True)
         keys = ", ".join(left if left == right else f"{left} = {right}" for left, right in pairs)
@@ -265,12 +392,43 @@ class Join(Node):
 
 @dataclass(frozen=True, eq=False)
 class Union(_SameRows):
-    pass
+    """Of the same columns, in the order of the first; of the types that they have in common."""
+
+    wanted: Wanted = None
+    """What is not wanted may be of other types on each side, which then do not meet."""
+
+    def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
+        if wanted or wanted is None:
+            return wanted
+        names = self.columns  # what carries the number of rows has to be the same in all
+        return frozenset(names[:1]) if names else None
+
+    def check(self) -> None:
+        """ValueError names a column that not all have."""
+        schemas = [child.schema for child in self.inputs]
+        for number, schema in enumerate(schemas[1:], 2):
+            other = sorted(set(schema) ^ set(schemas[0])) if schema is not None and schemas[0] is not None else []
+            if other:
+                has = f"number {number}" if schema is not None and other[0] in schema else "the first"
+                raise ValueError(
+                    f"union() needs the same columns in all datasets, but only {has} has {other[0]!r}: "
+                    "select the same ones, or add it with with_column(name, lit(None))"
+                )
+
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        schemas = [frame.collect_schema() for frame in frames]  # one may have what it alone needs for a filter
+        names = [name for name in schemas[0] if all(name in schema for schema in schemas)]
+        if self.wanted is not None:
+            names = [name for name in names if name in self.wanted]
+        kept = (pl.Schema({name: schema[name] for name in names}) for schema in schemas)
+        return pl.LazyFrame(schema=common_schema(kept, self.label))
 
 
 @dataclass(frozen=True, eq=False)
 class Zip(Node):
-    pass
+    def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
+        left, right = (frame.collect_schema() for frame in frames)
+        return pl.LazyFrame(schema={**left, **dict(zip(beside(list(left), list(right)), right.values(), strict=True))})
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,6 +446,19 @@ class Count(Node):
 
     def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
         return frozenset()
+
+
+def beside(left: Sequence[str], right: Sequence[str]) -> list[str]:
+    """The names of the right columns beside the left ones: with a number behind them where they are taken."""
+    taken, names = set(left), []
+    for name in right:
+        unique, number = name, 0
+        while unique in taken:
+            number += 1
+            unique = f"{name}_{number}"
+        taken.add(unique)
+        names.append(unique)
+    return names
 
 
 @dataclass

@@ -158,11 +158,28 @@ class SaveParquet:
 
 
 def save_csv(block: pa.Table, file: Any) -> None:
+    _refuse_binary(block, "CSV")
     frame_of(block).write_csv(file)
 
 
 def save_json(block: pa.Table, file: Any) -> None:
+    _refuse_binary(block, "JSON")
     frame_of(block).write_ndjson(file)
+
+
+def _refuse_binary(block: pa.Table, what: str) -> None:
+    for name, kind in zip(block.schema.names, block.schema.types, strict=True):
+        if _has_binary(kind):
+            raise ValueError(
+                f"column {name!r} is {kind}, which {what} can not hold: encode it before, such as with "
+                f"with_column({name!r}, col({name!r}).bin.encode('base64')), or write Parquet"
+            )
+
+
+def _has_binary(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_binary(kind.field(number).type) for number in range(kind.num_fields))
+    return any(check(kind) for check in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
 
 
 def save_arrow(block: pa.Table, file: Any) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.data.streams import subtask
 from weft.data.streams.alignment import Alignment, Barrier, End, Ended, Process, Snapshot
 from weft.data.streams.batch import Batch
 from weft.data.streams.graph import Divider, stable_hash
@@ -202,3 +204,41 @@ def test_events_of_a_key_go_to_one_place_and_none_is_lost(keys: list[Any], count
 
 def test_a_keys_place_is_the_same_in_every_process() -> None:
     assert [stable_hash(key) for key in ("a", 1, ("a", 1))] == [3904355907, 2212294583, 2745452491]
+
+
+# ---- back-pressure ----------------------------------------------------------------------------------
+
+
+class Taker:
+    """A subtask below, called at once instead of over there. The barrier of its other input comes when it has been
+    asked so many times whether there is room."""
+
+    def __init__(self, barrier_after: int) -> None:
+        self._alignment = Alignment.of(["fast", "slow"])
+        self._left = barrier_after
+        self.taken: list[Any] = []
+        self.most_held = 0
+        self.receive = SimpleNamespace(remote=self._receive)
+        self.held = SimpleNamespace(remote=self._held)
+
+    def _receive(self, channel: str, item: Any) -> int:
+        self.taken += [action.item for action in self._alignment.arrived(channel, item) if isinstance(action, Process)]
+        self.most_held = max(self.most_held, self._alignment.held(channel))
+        return self._alignment.held(channel)
+
+    def _held(self, channel: str) -> int:
+        self._left -= 1
+        if self._left == 0:
+            self._receive("slow", Barrier(1))
+        return self._alignment.held(channel)
+
+
+def test_who_sends_waits_while_what_it_sent_waits_for_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subtask, "weft", SimpleNamespace(get=lambda value: value))
+    taker = Taker(barrier_after=3)
+    below = subtask.Below("forward", [taker], "fast")
+    below.tell(Barrier(1))
+    for number in range(200):
+        below.send(Batch([number], [0.0], [None], 0.0))
+    assert taker.most_held <= 2 * subtask.MOST_UNDER_WAY
+    assert [value for batch in taker.taken for value in batch.values] == list(range(200))

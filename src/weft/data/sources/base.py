@@ -6,7 +6,7 @@ other instead, from one task that is held back by its consumer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ import polars as pl
 import pyarrow as pa
 
 from weft.data.block import frame_of
+from weft.data.errors import SchemaError
 from weft.data.running import Running
+from weft.data.schemas import common_type, common_types
 from weft.data.sources.split import Split
 
 
@@ -23,6 +25,10 @@ class Source:
 
     def columns(self) -> list[str] | None:
         """The names of the columns, where that is known without reading."""
+        return None
+
+    def types(self) -> pl.Schema | None:
+        """The names and types of the columns, where they are known without reading all."""
         return None
 
     def row_count(self) -> int | None:
@@ -84,19 +90,20 @@ def keep_wanted(frame: pl.LazyFrame, names: Sequence[str], wanted: frozenset[str
     return frame.select(kept)
 
 
-def filled(frame: pl.LazyFrame, expected: pl.Schema) -> pl.LazyFrame:
-    """The columns that a dataset has: cast where they are there, null where not."""
-    there = frame.collect_schema()
-    return frame.select(
-        [
-            (pl.col(name).cast(kind) if name in there else pl.lit(None, kind).alias(name))
-            for name, kind in expected.items()
-        ]
-    )
+def union_of(schemas: Iterable[tuple[str, pl.Schema]]) -> pl.Schema:
+    """The columns of all files, given with their paths, in the types that they have in common."""
+    whole = pl.Schema()
+    for path, schema in schemas:
+        both = common_types(whole, schema)
+        if both is None:
+            name = next(name for name in schema if common_type(whole.get(name, schema[name]), schema[name]) is None)
+            raise SchemaError(path, name, f"it is {schema[name]}, but {whole[name]} in another file")
+        whole = both
+    return whole
 
 
 def check_policies(on_error: str, schema_drift: str) -> None:
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', but got {on_error!r}")
-    if schema_drift not in ("raise", "fill"):
-        raise ValueError(f"schema_drift must be 'raise' or 'fill', but got {schema_drift!r}")
+    if schema_drift not in ("raise", "fill", "union"):
+        raise ValueError(f"schema_drift must be 'raise', 'fill' or 'union', but got {schema_drift!r}")

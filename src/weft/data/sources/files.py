@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
+import weft
 from weft.data.block import block_of
 from weft.data.errors import DataError, ReadError, SchemaError
 from weft.data.running import Running
+from weft.data.schemas import fitted
 from weft.data.sizing import TARGET_BLOCK_BYTES
-from weft.data.sources.base import Source, filled, keep_wanted
+from weft.data.sources.base import Source, keep_wanted, union_of
 from weft.data.sources.formats import Format
 from weft.data.sources.paths import scannable
 from weft.data.sources.split import Split
+
+FILES_A_TASK = 16
+
+
+def file_schemas(format: Format, paths: Sequence[str]) -> list[pl.Schema | DataError]:
+    """Of each file its schema, or why it has none."""
+    found: list[pl.Schema | DataError] = []
+    for path in paths:
+        try:
+            found.append(format.schema(path))
+        except (pl.exceptions.PolarsError, pa.ArrowException, OSError, DataError, ValueError) as error:
+            found.append(error if isinstance(error, DataError) else ReadError(path, f"{error}"))
+    return found
 
 
 @dataclass
@@ -36,7 +51,9 @@ class FileSource(Source):
         return {**self.__dict__, "files": self.files[:1]}
 
     def schema(self) -> pl.Schema:
-        """Of the first file that can be read; the others have to fit it."""
+        """Of the first file that can be read, which the others have to fit; or what all have in common."""
+        if self._schema is None and self.schema_drift == "union":
+            self._schema = self._of_all()
         if self._schema is None:
             problem: Exception | None = None
             for path, size in self.files:
@@ -54,8 +71,25 @@ class FileSource(Source):
             self._schema = pl.Schema()  # nothing but empty files
         return self._schema
 
+    def _of_all(self) -> pl.Schema:
+        paths = [path for path, size in self.files if size or self.format.allows_empty]
+        chunks = [paths[at : at + FILES_A_TASK] for at in range(0, len(paths), FILES_A_TASK)]
+        if len(chunks) > 1:
+            task = weft.remote(file_schemas)
+            found = [each for part in weft.get([task.remote(self.format, chunk) for chunk in chunks]) for each in part]
+        else:
+            found = file_schemas(self.format, paths)
+        problems = [each for each in found if isinstance(each, DataError)]
+        if problems and (self.on_error == "raise" or len(problems) == len(paths)):
+            raise problems[0]
+        pairs = zip(paths, found, strict=True)
+        return union_of((path, schema) for path, schema in pairs if not isinstance(schema, DataError))
+
     def columns(self) -> list[str]:
         return list(self.schema())
+
+    def types(self) -> pl.Schema | None:
+        return self.schema() or None
 
     def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
         most = min(block_bytes, TARGET_BLOCK_BYTES)
@@ -82,12 +116,17 @@ class FileSource(Source):
         """The file's rows with the dataset's columns."""
         schema = self.schema()
         try:
-            frame = self.format.scan(scannable(path), path, None if self.schema_drift == "fill" else schema)
+            misfit = (
+                self.format.misfit(path, schema) if self.schema_drift == "raise" and self._may_drift(path) else None
+            )
+            if misfit is not None:
+                raise SchemaError(path, *misfit)
+            frame = self.format.scan(scannable(path), path, schema if self.schema_drift == "raise" else None)
             there = frame.collect_schema()
         except (pl.exceptions.PolarsError, pa.ArrowException, ValueError) as error:
             raise self.explain_failure(path, error) from None
-        if self.schema_drift == "fill":
-            return filled(frame, schema)
+        if self.schema_drift != "raise":
+            return fitted(frame, schema)
         for name, kind in schema.items():
             if name not in there:
                 raise SchemaError(path, name, "the column is missing")
@@ -97,6 +136,10 @@ class FileSource(Source):
         if extra:
             raise SchemaError(path, extra[0], "the first file has no such column")
         return frame
+
+    def _may_drift(self, path: str) -> bool:
+        """The schema is of all rows of the first file."""
+        return path != self.files[0][0]
 
     def _leniently(self, path: str, running: Running) -> pl.LazyFrame:
         """The rows that can be read, the others counted; none where nothing can."""

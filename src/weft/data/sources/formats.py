@@ -22,6 +22,24 @@ NOT_UTF_8 = "\N{REPLACEMENT CHARACTER}"
 FIRST_LINES = 1_000
 
 
+def of_64_bits(path: str, schema: pl.Schema, frame: pl.LazyFrame) -> pl.Schema:
+    """Polars takes integers above the signed ones for 128 bits wide, which Arrow has not."""
+    wide = [name for name, kind in schema.items() if kind == pl.Int128]
+    if not wide:
+        return schema
+    least = frame.select(pl.col(wide).min()).collect().row(0, named=True)
+    most = frame.select(pl.col(wide).max()).collect().row(0, named=True)
+    for name in wide:
+        if least[name] < 0 or most[name] >= 2**64:
+            raise ReadError(
+                path,
+                "its integers need more than 64 bits; schema_overrides of read_csv can make them texts",
+                None,
+                name,
+            )
+    return pl.Schema({**schema, **dict.fromkeys(wide, pl.UInt64())})
+
+
 class Format:
     """The base of all formats."""
 
@@ -35,7 +53,12 @@ class Format:
         raise NotImplementedError
 
     def schema(self, path: str) -> pl.Schema:
-        return self.scan(scannable(path), path, None).collect_schema()
+        frame = self.scan(scannable(path), path, None)
+        return of_64_bits(path, frame.collect_schema(), frame)
+
+    def misfit(self, path: str, schema: pl.Schema) -> tuple[str, str] | None:
+        """(column, what is wrong with it) where the file has what scanning it with the schema would leave out."""
+        return None
 
     def readable_rows(self, path: str, schema: pl.Schema) -> tuple[pl.DataFrame, int]:
         """What can be read of a file that can not be read as a whole, and how many rows can not."""
@@ -151,8 +174,8 @@ class Json(Format):
 
     def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
         if not self.lines or _starts_with_bracket(path):
-            return pl.read_json(source, schema_overrides=schema).lazy()
-        return pl.scan_ndjson(source, schema_overrides=schema, infer_schema_length=None if schema is None else 100)
+            return pl.read_json(source, schema_overrides=schema, infer_schema_length=None).lazy()
+        return pl.scan_ndjson(source, schema=schema, infer_schema_length=None)
 
     def schema(self, path: str) -> pl.Schema:
         """Polars takes a column for text as soon as one of its values is. Here the first value decides, so that a text
@@ -169,10 +192,19 @@ class Json(Format):
                     found[name] = kind
         return found
 
+    def misfit(self, path: str, schema: pl.Schema) -> tuple[str, str] | None:
+        """Fields that the schema has not, at any depth and in any row: Polars would read the rest and say nothing.
+        Numbers and texts are left to the reading, which names the row."""
+        return _unknown_field(super().schema(path), schema)
+
     def readable_rows(self, path: str, schema: pl.Schema) -> tuple[pl.DataFrame, int]:
         good, bad = [], 0
         for _, values in _json_lines(path):
-            if isinstance(values, str) or any(_misfit(values.get(name), kind) for name, kind in schema.items()):
+            if (
+                isinstance(values, str)
+                or _has_more(values, pl.Struct(schema))
+                or any(_misfit(values.get(name), kind) for name, kind in schema.items())
+            ):
                 bad += 1
             else:
                 good.append(values)
@@ -188,6 +220,43 @@ class Json(Format):
                 if _misfit(values.get(name), kind):
                     return row, name, f"{values[name]!r} is no {kind}"
         return None
+
+
+def _unknown_field(found: pl.Schema, expected: pl.Schema, within: str = "") -> tuple[str, str] | None:
+    for name, kind in found.items():
+        path = f"{within}{name}"
+        if name not in expected:
+            return path, f"the first file has no such {'field' if within else 'column'}"
+        there, wanted = _values_of(kind), _values_of(expected[name])
+        if there == pl.Null:
+            continue
+        if wanted == pl.Null:
+            return path, f"it is {kind}, but only null in the first file"
+        if isinstance(there, pl.Struct) != isinstance(wanted, pl.Struct):
+            return path, f"it is {kind}, but must be {expected[name]}"
+        if isinstance(there, pl.Struct) and isinstance(wanted, pl.Struct):
+            inside = _unknown_field(pl.Schema(there.to_schema()), pl.Schema(wanted.to_schema()), f"{path}.")
+            if inside is not None:
+                return inside
+    missing = [name for name in expected if name not in found] if not within else []  # objects may lack any field
+    return (missing[0], "the column is missing") if missing else None
+
+
+def _has_more(value: Any, kind: Any) -> bool:
+    """Whether a value has a field, at any depth, that the type has not."""
+    if isinstance(value, dict) and isinstance(kind, pl.Struct):
+        fields = kind.to_schema()
+        return any(name not in fields or _has_more(inner, fields[name]) for name, inner in value.items())
+    if isinstance(value, list) and isinstance(kind, pl.List):
+        return any(_has_more(inner, kind.inner) for inner in value)
+    return value is not None and kind == pl.Null
+
+
+def _values_of(kind: Any) -> Any:
+    """Of a list, the type of what is in it."""
+    while isinstance(kind, pl.List):
+        kind = kind.inner
+    return kind
 
 
 _KINDS: dict[type, Any] = {bool: pl.Boolean(), int: pl.Int64(), float: pl.Float64()}

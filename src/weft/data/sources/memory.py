@@ -10,9 +10,10 @@ import polars as pl
 import pyarrow as pa
 
 import weft
-from weft.data.block import MixedTypesError, coalesced, compact, from_batch, from_rows
+from weft.data.block import MixedTypesError, coalesced, compact, from_batch, from_rows, refitted
 from weft.data.errors import ReadError
 from weft.data.running import Running
+from weft.data.schemas import schema_of
 from weft.data.sizing import TARGET_BLOCK_BYTES, BlockSizes
 from weft.data.sources.base import Source
 from weft.data.sources.split import Split
@@ -30,6 +31,9 @@ class BlockSource(Source):
     sizes: list[int]
     names: list[str]
     what: str = "blocks"
+    kinds: pl.Schema | None = None
+    differ: bool = False
+    """Whether blocks have other types than these, which they then become when they are read."""
 
     def __str__(self) -> str:
         return f"{self.what}, {sum(self.rows)} rows"
@@ -39,6 +43,9 @@ class BlockSource(Source):
 
     def columns(self) -> list[str]:
         return self.names
+
+    def types(self) -> pl.Schema | None:
+        return self.kinds
 
     def row_count(self) -> int:
         return sum(self.rows)
@@ -53,6 +60,7 @@ class RefHead:
 
     wanted: frozenset[str] | None
     what: str
+    fit: pl.Schema | None = None
 
     def __str__(self) -> str:
         return self.what
@@ -62,6 +70,8 @@ class RefHead:
 
     def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame | pa.Table:
         block: pa.Table = inputs[0]
+        if self.fit is not None and block.num_columns:
+            block = refitted(block, self.fit)
         if self.wanted is None or block.num_columns == 0:
             return block
         kept = [name for name in block.column_names if name in self.wanted] or block.column_names[:1]
@@ -75,7 +85,8 @@ def put_table(table: pa.Table, parts: int, block_bytes: int = TARGET_BLOCK_BYTES
         rows = max(1, table.num_rows * block_bytes // table.nbytes)
     cuts = [compact(table.slice(at, rows)) for at in range(0, table.num_rows, rows)] or [table]
     refs = [weft.put(cut) for cut in cuts]
-    return BlockSource(refs, [cut.num_rows for cut in cuts], [cut.nbytes for cut in cuts], table.column_names)
+    rows, sizes = [cut.num_rows for cut in cuts], [cut.nbytes for cut in cuts]
+    return BlockSource(refs, rows, sizes, table.column_names, kinds=schema_of(table.schema) or None)
 
 
 @dataclass
@@ -90,6 +101,9 @@ class RangeSource(Source):
 
     def columns(self) -> list[str]:
         return ["id"]
+
+    def types(self) -> pl.Schema:
+        return pl.Schema({"id": pl.Int64})
 
     def row_count(self) -> int:
         return self.count

@@ -14,7 +14,8 @@ import weft
 from weft.data.block import frame_of
 from weft.data.errors import ReadError, SchemaError
 from weft.data.running import Running
-from weft.data.sources.base import Source, filled, keep_wanted
+from weft.data.schemas import fitted, schema_of
+from weft.data.sources.base import Source, keep_wanted, union_of
 from weft.data.sources.paths import opened, scannable
 from weft.data.sources.split import Split
 
@@ -55,6 +56,8 @@ class ParquetSource(Source):
     on_error: str = "raise"
     schema_drift: str = "raise"
     _footers: list[Footer] | None = field(default=None, repr=False)
+    _union: pa.Schema | None = field(default=None, repr=False)
+    """What the files have in common, where that is asked for."""
 
     def __str__(self) -> str:
         return f"parquet, {len(self.files)} files"
@@ -80,6 +83,9 @@ class ParquetSource(Source):
                     raise ReadError(footer.path, footer.problem)
                 if footer.problem is None and self.schema_drift == "raise":
                     check_fits(footer.path, self.schema(), footer.schema)
+            if self.schema_drift == "union":
+                schemas = ((footer.path, schema_of(footer.schema)) for footer in self._footers if footer.schema)
+                self._union = pl.DataFrame(schema=union_of(schemas)).to_arrow().schema
         return self._footers
 
     def _first(self) -> Footer:
@@ -92,12 +98,19 @@ class ParquetSource(Source):
     def schema(self) -> pa.Schema:
         if self._footers is None:
             self.footers()
-        found = self._first().schema
+        found = self._union or self._first().schema
         assert found is not None
         return found
 
     def columns(self) -> list[str]:
         return list(self.schema().names)
+
+    def types(self) -> pl.Schema | None:
+        """By the first file that can be read, so that no other footer is asked for before something runs."""
+        if self._footers is None and self.schema_drift != "union" and len(self.files) > FOOTERS_IN_DRIVER:
+            first = read_footer(self.files[0][0]).schema
+            return None if first is None else schema_of(first)
+        return schema_of(self.schema())
 
     def row_count(self) -> int | None:
         return sum(rows for footer in self.footers() for rows, _ in footer.groups)
@@ -118,8 +131,8 @@ class ParquetSource(Source):
         frame = pl.scan_parquet(scannable(split.path), glob=False)
         if split.rows is not None:
             frame = frame.slice(split.first_row, split.rows)
-        if self.schema_drift == "fill":
-            frame = filled(frame, frame_of(self.schema().empty_table()).schema)
+        if self.schema_drift != "raise":
+            frame = fitted(frame, schema_of(self.schema()))
         if self.on_error == "skip":
             return self._readable(frame, split, wanted, running)
         return keep_wanted(frame, self.columns(), wanted)

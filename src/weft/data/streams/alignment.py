@@ -53,6 +53,10 @@ class Alignment:
     def of(cls, channels: list[str]) -> Alignment:
         return cls(set(channels))
 
+    def held(self, channel: str) -> int:
+        """How many items of an input wait for the barrier to come on the others."""
+        return len(self.waiting.get(channel, ()))
+
     def arrived(self, channel: str, item: Any) -> Iterator[Process | Snapshot | Ended]:
         """What is to be done, in order, now that an item has come."""
         if channel in self.blocked:

@@ -18,6 +18,11 @@ from typing import Any, BinaryIO
 class StreamSource:
     """The base of all sources. `poll` gives the next events, an empty list when there are none yet, None at the end."""
 
+    @property
+    def unassigned(self) -> bool:
+        """Whether nothing comes from this subtask, for now: then no time of events waits for it."""
+        return False
+
     def open(self, index: int, parallelism: int) -> None:
         """Before the first poll, in the subtask number `index` of `parallelism`."""
 

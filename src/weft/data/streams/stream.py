@@ -198,6 +198,15 @@ class KeyedStream:
         """(key, result so far) for each event."""
         return self._keyed(ops.ReduceOperator(function), "reduce", parallelism)
 
+    def count(self, *, parallelism: int = DEFAULT_PARALLELISM) -> Stream:
+        """(key, number so far) for each event.
+
+        >>> words = stream_from(lambda: ["a", "b", "a"])
+        >>> dict(words.key_by(lambda word: word).count().run())
+        {'a': 2, 'b': 1}
+        """
+        return self.process(_counted, parallelism=parallelism)
+
     def process(
         self,
         function: Callable[[Any, Any, dict[str, Any]], Iterable[Any] | None],
@@ -269,6 +278,11 @@ class WindowedStream:
 
         made = self.aggregate(tuple, add, merge=merge, parallelism=parallelism)
         return made.map(lambda result: result._replace(value=result.value[0]))
+
+
+def _counted(key: Any, event: Any, state: dict[str, Any]) -> list[tuple[Any, int]]:
+    state["count"] = state.get("count", 0) + 1
+    return [(key, state["count"])]
 
 
 def _one_more(count: int, event: Any) -> int:

@@ -2,7 +2,7 @@
 
 Batches arrive as calls from the subtasks above, which run in their callers' order, so a channel is first in, first out.
 What comes after a barrier waits as `Alignment` says. A subtask above waits when it has too many calls under way here,
-which is all the back-pressure there is.
+or when too much of what it sent waits here for a barrier of another: that is all the back-pressure there is.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from weft.data.streams.watermarks import BEGINNING, END, SourceWatermark, Waterm
 
 MOST_UNDER_WAY = 8
 """Calls to one subtask below that are not done."""
+"""Nor may more of one input wait for a barrier."""
+HELD_PAUSE_S = 0.001
+"""Between two questions whether what waits has been taken."""
 EVENTS_A_POLL = 4096
 
 
@@ -77,9 +80,13 @@ class Below:
             self._call(number, item)
 
     def _call(self, number: int, item: Any) -> None:
-        waiting = self._under_way[number]
+        waiting, held = self._under_way[number], 0
         while len(waiting) >= MOST_UNDER_WAY:
-            weft.get(waiting.popleft())
+            held = weft.get(waiting.popleft())
+        # Its barrier has been sent to all below before what waits there, so that what they wait for comes without it.
+        while held >= MOST_UNDER_WAY:
+            time.sleep(HELD_PAUSE_S)
+            held = weft.get(self._actors[number].held.remote(self._channel))
         waiting.append(self._actors[number].receive.remote(self._channel, item))
 
     def drain(self) -> None:
@@ -115,7 +122,8 @@ class Subtask:
 
     # ---- events from above --------------------------------------------------------------------------
 
-    def receive(self, channel: str, item: Any) -> None:
+    def receive(self, channel: str, item: Any) -> int:
+        """Gives how many items of the channel wait for a barrier."""
         begun = time.perf_counter()
         for action in self._alignment.arrived(channel, item):
             if isinstance(action, Process):
@@ -125,6 +133,10 @@ class Subtask:
             elif isinstance(action, Ended):
                 self._end()
         self._report.busy_s += time.perf_counter() - begun
+        return self._alignment.held(channel)
+
+    def held(self, channel: str) -> int:
+        return self._alignment.held(channel)
 
     def _take(self, channel: str, batch: Batch) -> None:
         if batch.idle:
@@ -208,10 +220,15 @@ class Subtask:
             self._advance_source(self._source_watermark.observe(max(stamps)))
         elif times.function is None:
             self._advance_source(self._source_watermark.observe(time.time()))
-        elif times.idle_after_s is not None and not self._idle and now - self._last_event_at > times.idle_after_s:
+        elif not self._idle and self._is_quiet(now):
             self._idle = True
             for below in self._below:
                 below.send(Batch([], [], [], idle=True))
+
+    def _is_quiet(self, now: float) -> bool:
+        patience_s = self._spec.times.idle_after_s
+        assert self._spec.source is not None
+        return self._spec.source.unassigned or (patience_s is not None and now - self._last_event_at > patience_s)
 
     def _advance_source(self, watermark: float) -> None:
         if watermark > self._report.watermark:
