@@ -247,7 +247,7 @@ def test_an_environment_that_hangs_in_reset_is_named() -> None:
         algorithm.train()
 
 
-@pytest.mark.parametrize("how", ["crash in step", "NaN reward", "hang in reset", "death"])
+@pytest.mark.parametrize("how", ["NaN reward", "hang in reset", "death"])
 def test_the_worker_of_a_bad_environment_is_restarted_where_told_to(
     how: str, tmp_path: Path, weft_session: ModuleType
 ) -> None:
@@ -278,7 +278,7 @@ def test_environments_and_algorithms_are_found_by_name() -> None:
         PPO(env="ALE/NoGame-v5")
     with pytest.raises(UnknownEnvironment, match="each worker makes its own"):
         PPO(env=Matching())
-    with pytest.raises(SettingError, match="PPOConfig or a dictionary of settings is needed, but got 'CartPole-v1'"):
-        PPO("CartPole-v1")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="PPOConfig or a dictionary of settings is needed, but got 5"):
+        PPO(5)  # type: ignore[arg-type]
     with pytest.raises(UnknownAlgorithm, match="did you mean 'PPO'"):
         get_algorithm("PPPO")

@@ -12,8 +12,8 @@ from weft.rl.settings import documentation
     ("given", "message"),
     [
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
-        ({"n_envs": 4}, "did you mean 'envs_per_worker'"),
-        ({"clip_range": 0.1}, "did you mean 'clip'"),
+        ({"n_env": 4}, "did you mean 'envs_per_worker'"),
+        ({"clip_rang": 0.1}, "did you mean 'clip'"),
         ({"convolutions": ((16, 4),)}, "convolutions must be"),
         ({"sample_timeout_s": float("inf")}, "sample_timeout_s must be at most"),
         ({"workers": -1}, "workers must be at least 0, but got -1"),

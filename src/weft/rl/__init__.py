@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from weft.rl.algorithms.sac import SACConfig as SACConfig
     from weft.rl.config import AlgorithmConfig as AlgorithmConfig
     from weft.rl.environments import register_env as register_env
+    from weft.rl.evaluate import evaluate_policy as evaluate_policy
     from weft.rl.policy import Policy as Policy
     from weft.rl.registry import get_algorithm as get_algorithm
     from weft.rl.registry import get_trainable as get_trainable
@@ -78,6 +79,7 @@ _HOMES = {
     "algorithms.sac": "SAC SACConfig",
     "config": "AlgorithmConfig",
     "environments": "register_env",
+    "evaluate": "evaluate_policy",
     "policy": "Policy",
     "registry": "get_algorithm get_trainable load register_algorithm",
     "settings": "SettingError",

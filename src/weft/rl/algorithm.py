@@ -11,7 +11,7 @@ import abc
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -24,7 +24,7 @@ from weft.rl import environments
 from weft.rl.behaviours import Behaviour
 from weft.rl.board import RunBoard
 from weft.rl.checkpoint import Checkpoint, CheckpointError, arrays_to_tree, tree_to_arrays
-from weft.rl.config import AlgorithmConfig
+from weft.rl.config import AlgorithmConfig, settings_of
 from weft.rl.evaluation import EvaluationWorkers
 from weft.rl.events import EventLog
 from weft.rl.interrupts import interrupts_held
@@ -33,7 +33,10 @@ from weft.rl.multi_agent import common_spaces, is_multi_agent
 from weft.rl.networks import WeightLayout
 from weft.rl.offline import EpisodeWriter
 from weft.rl.policy import Policy
+from weft.rl.policy_file import PolicyFileError, metadata_of
+from weft.rl.progress import ProgressLine, compiling
 from weft.rl.rollout import Blueprint, Fragment
+from weft.rl.settings import SettingError
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 from weft.rl.video import FRAMES_PER_SECOND, Player, write_video
 from weft.rl.workers import RolloutWorkers
@@ -50,8 +53,16 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
     name: ClassVar[str]
     config_class: ClassVar[type[AlgorithmConfig]]
 
-    def __init__(self, config: ConfigT | Mapping[str, Any] | None = None, **settings: Any) -> None:
-        self.config: ConfigT = self.config_class.of(config, settings)  # type: ignore[assignment]
+    def __init__(
+        self,
+        config: ConfigT | Mapping[str, Any] | str | Callable[..., Any] | None = None,
+        env: Any = None,
+        **settings: Any,
+    ) -> None:
+        """From a config, a dictionary of settings, or settings by name. Instead of a config the environment may stand
+        first, or the name of one of Stable-Baselines3's policies, after which the environment comes."""
+        given, settings = settings_of(config, env, settings)
+        self.config: ConfigT = self.config_class.of(given, settings)  # type: ignore[assignment]
         self.seed = secrets.randbits(31) if self.config.seed is None else self.config.seed
         self.rng = np.random.default_rng([self.seed, 2**20])
         self.env = environments.resolve(self.config.env)
@@ -62,12 +73,20 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         self.learner: Any = None
         self.behaviour: Behaviour
         self.version = 0
+        self._is_stopped = False
+        self._predicting: tuple[tuple[int, int], Policy] | None = None
         self.build()
         self.layout = WeightLayout(self.acting_params())
         self.workers = self.start_workers()
         self._evaluation: EvaluationWorkers | None = None
         if self.config.evaluation_workers:
             self._evaluation = EvaluationWorkers(self.blueprint(), self.config.evaluation_workers)
+
+    def __repr__(self) -> str:
+        if self._is_stopped:
+            return f"{self.name}({self.config.env}, stopped)"
+        done = self.metrics
+        return f"{self.name}({self.config.env}, {done.iteration} iterations, {done.timesteps:,} steps)"
 
     # ---- what an algorithm says of itself ----
 
@@ -98,11 +117,14 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
     # ---- what users call ----
 
     def train(self) -> dict[str, Any]:
-        """One iteration. The result's names are listed at `weft.rl.metrics.Metrics`."""
+        """One iteration. The result's names are listed at `weft.rl.metrics.Metrics`. The first one compiles, and a line
+        at a terminal or in a notebook says so."""
+        self._check_running("train")
         self.metrics.begin()
-        said = self.iterate()
+        with compiling(self.name, not self.metrics.iteration):
+            said = self.iterate()
         learner = {name: float(np.asarray(value)) for name, value in said.items()}
-        result = self.metrics.result(learner, self.workers.restarted)
+        result = self.metrics.result(learner, self.workers.restarted, self.workers.environments_restarted)
         evaluated = self._evaluated()
         if evaluated is not None:
             result["evaluation"] = evaluated
@@ -111,8 +133,40 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
             self._events.add(result)
         return result
 
+    def learn(
+        self, total_timesteps: int, callback: Callable[[dict[str, Any]], Any] | None = None, progress_bar: bool = False
+    ) -> Self:
+        """Train for so many steps more, at least. `callback` gets each result; if it returns False, training ends.
+
+        With `progress_bar` a line at a terminal or in a notebook says how far training is.
+        """
+        until = self.metrics.timesteps + total_timesteps
+        line = ProgressLine(self.name, total_timesteps, progress_bar)
+        try:
+            while self.metrics.timesteps < until:
+                result = self.train()
+                if not result["timesteps_this_iter"]:
+                    raise SettingError(
+                        f"{self.name}: learn() counts steps of environments, and there are none; call train() in a loop"
+                    )
+                line.progress(total_timesteps - (until - self.metrics.timesteps), result["episode_reward_mean"])
+                if callback is not None and callback(result) is False:
+                    break
+        finally:
+            line.close()
+        return self
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, None]:
+        """(action, None) for an observation, or several at once, with the weights of now; see `Policy.predict`."""
+        if self._predicting is None or self._predicting[0] != (self.version, self.metrics.iteration):
+            self._predicting = (self.version, self.metrics.iteration), self.policy
+        return self._predicting[1].predict(observation, state, episode_start, deterministic)
+
     def evaluate(self, episodes: int | None = None) -> dict[str, float]:
         """Whole episodes without exploration, in environments of their own; training goes on as if it had not been."""
+        self._check_running("evaluate")
         count = self.config.evaluation_episodes if episodes is None else episodes
         return summary(self.workers.evaluate(self.weights(), count, self._evaluation_seed()))
 
@@ -121,6 +175,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
 
         With `explore` actions are drawn as they are in training now.
         """
+        self._check_running("record")
         if not isinstance(self.encoder, ObservationEncoder):
             raise SpaceMismatch("episodes of agents whose spaces differ cannot be recorded in one folder")
         exploration = getattr(self, "exploration", lambda: 0.0)() if explore else None
@@ -140,10 +195,11 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
     @property
     def policy(self) -> Policy:
         """The policy as it is now."""
-        return Policy(self.behaviour, self.encoder, self.decoder, self.layout, self.weights(), self.seed)
+        return Policy(self.behaviour, self.encoder, self.decoder, self.layout, self.weights(), self.seed, self.name)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write a checkpoint from which training goes on exactly as it would have gone on here."""
+        self._check_running("save")
         plain, arrays = self.extra_state()
         state = {
             "algorithm": self.name,
@@ -155,10 +211,14 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         }
         learner = {**tree_to_arrays(self.learner), **{f"extra:{name}": array for name, array in arrays.items()}}
         policy = {name: np.asarray(value) for name, value in self.acting_params().items()}
-        return Checkpoint(state, policy, learner, self.workers.state()).write(folder)
+        metadata: dict[str, str] = {}
+        with contextlib.suppress(PolicyFileError):  # a network of the user's: the file has its weights alone
+            metadata = metadata_of(self.name, self.behaviour, self.encoder, self.decoder, self.seed)
+        return Checkpoint(state, policy, learner, self.workers.state(), metadata).write(folder)
 
     def restore(self, folder: str | os.PathLike[str]) -> None:
         """Go on from a checkpoint of an algorithm like this one."""
+        self._check_running("restore")
         self._take(Checkpoint.read(folder))
 
     @classmethod
@@ -170,13 +230,20 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         return algorithm
 
     @classmethod
+    def load(cls, folder: str | os.PathLike[str], **settings: Any) -> Self:
+        """`from_checkpoint`, as Stable-Baselines3 calls it."""
+        return cls.from_checkpoint(folder, **settings)
+
+    @classmethod
     def load_policy(cls, folder: str | os.PathLike[str], **settings: Any) -> Policy:
-        """The policy of a checkpoint."""
-        with cls.from_checkpoint(folder, **{**settings, "workers": 0}) as algorithm:
-            return algorithm.policy
+        """The policy of a checkpoint of this algorithm: `Policy.from_checkpoint` says what that takes."""
+        policy = Policy.from_checkpoint(folder, **settings)
+        _check_algorithm(policy.algorithm, cls.name)
+        return policy
 
     def stop(self) -> None:
-        """End the workers and close the environments."""
+        """End the workers and close the environments. What was learnt stays: `policy` can still be had."""
+        self._is_stopped = True
         self.workers.close()
         if self._evaluation is not None:
             self._evaluation.close()
@@ -208,6 +275,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
             reward_clip=config.reward_clip,
             timeout_s=config.sample_timeout_s,
             check_bounds=config.check_bounds,
+            restarts=config.on_environment_error == "restart",
         )
 
     def weights(self) -> NDArray[np.float32]:
@@ -228,6 +296,13 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         """Around a step of the learner: its time is counted, and Ctrl-C waits until it has ended."""
         with self.metrics.span("learn"), interrupts_held():
             yield
+
+    def _check_running(self, wanted: str) -> None:
+        if self._is_stopped:
+            raise RuntimeError(
+                f"{self.name} was stopped, so it cannot {wanted}: its workers and environments are closed. Call "
+                f"{wanted}() before stop() or the end of the with block; to go on, {self.name}.from_checkpoint(folder)"
+            )
 
     def _evaluated(self) -> dict[str, float] | None:
         """What there is to say of evaluations after an iteration: its own, or the one that ended beside training."""
@@ -282,6 +357,10 @@ def stack(fragments: list[Fragment]) -> dict[str, NDArray[Any]]:
 
 
 def _saved_config(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
-    if checkpoint.state["algorithm"] != name:
-        raise CheckpointError(f"the checkpoint is of {checkpoint.state['algorithm']}, not of {name}")
+    _check_algorithm(checkpoint.state["algorithm"], name)
     return dict(checkpoint.state["config"])
+
+
+def _check_algorithm(saved: str, name: str) -> None:
+    if saved != name:
+        raise CheckpointError(f"the checkpoint is of {saved}, not of {name}")

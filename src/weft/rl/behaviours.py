@@ -117,6 +117,30 @@ class Stochastic(Forgetful):
         return {"action_inputs": np.stack(self._inputs)} if self.record_inputs else {}
 
 
+class Deterministic(Forgetful):
+    """The likeliest action of a policy, always."""
+
+    keeps_next_observations = False
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
+        return self.best(params, observations)
+
+    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
+        return self.model.distribution(xp, self.model.action_inputs(xp, params, observations)).mode()
+
+    def value(self, params: Params, observation: NDArray[Any], index: int, memory: Any = None) -> float | None:
+        return None
+
+    def recorded(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+
 class _Replayed(Forgetful):
     """What the behaviours of replay algorithms share: no values, no records."""
 

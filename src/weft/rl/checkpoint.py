@@ -1,6 +1,6 @@
 """Checkpoints: a folder of safetensors for arrays and one JSON file for the rest. Nothing in it is executable.
 
-    policy.safetensors    the weights that act, by name
+    policy.safetensors    the weights that act, by name, and what acting with them takes (`policy_file.py`)
     learner.safetensors   everything the learner holds, by its path in the learner's tree
     workers.safetensors   each running episode's seed and actions
     state.json            format, algorithm, config, counters, generators
@@ -11,12 +11,13 @@ written (a full disk) leaves the one before as it was.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Checkpoint:
     policy: dict[str, NDArray[Any]]
     learner: dict[str, NDArray[Any]]
     workers: list[dict[str, Any]]
+    policy_metadata: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write it to a folder; a checkpoint that is there is replaced, anything else is not."""
@@ -65,7 +67,7 @@ class Checkpoint:
             for name, array in (worker["environments"] or {}).items():
                 episodes[f"{index}.{name}"] = np.asarray(array, order="C")
             generators.append({key: value for key, value in worker.items() if key != "environments"})
-        save_file(_contiguous(self.policy), folder / "policy.safetensors")
+        save_file(_contiguous(self.policy), folder / "policy.safetensors", self.policy_metadata or None)
         save_file(_contiguous(self.learner), folder / "learner.safetensors")
         save_file(episodes, folder / "workers.safetensors")
         state = {"format": FORMAT, **self.state, "workers": generators}
@@ -73,23 +75,12 @@ class Checkpoint:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Checkpoint:
-        source = Path(folder)
-        if not (source / STATE).exists():
-            raise CheckpointError(f"{source} is no checkpoint: it has no {STATE}")
-        try:
-            return cls._read_files(source)
-        except CheckpointError:
-            raise
-        except (SafetensorError, OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise CheckpointError(
-                f"{source} cannot be read, and is damaged or not whole: {type(error).__name__}: {error}"
-            ) from error
+        with _damage_told(folder):
+            return cls._read_files(Path(folder))
 
     @classmethod
     def _read_files(cls, source: Path) -> Checkpoint:
-        state = json.loads((source / STATE).read_text())
-        if state.get("format") != FORMAT:
-            raise CheckpointError(f"{source} has format {state.get('format')}, but this version reads {FORMAT}")
+        state = read_state(source)
         workers = state.pop("workers")
         for name, array in load_file(source / "workers.safetensors").items():
             index, _, inner = name.partition(".")
@@ -97,6 +88,30 @@ class Checkpoint:
         for worker in workers:
             worker.setdefault("environments", None)
         return cls(state, load_file(source / "policy.safetensors"), load_file(source / "learner.safetensors"), workers)
+
+
+def read_state(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a checkpoint says of itself, without its arrays: the replay memory may be large."""
+    source = Path(folder)
+    if not (source / STATE).exists():
+        raise CheckpointError(f"{source} is no checkpoint: it has no {STATE}")
+    with _damage_told(folder):
+        state: dict[str, Any] = json.loads((source / STATE).read_text())
+        if state.get("format") != FORMAT:
+            raise CheckpointError(f"{source} has format {state.get('format')}, but this version reads {FORMAT}")
+        return state
+
+
+@contextlib.contextmanager
+def _damage_told(folder: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (SafetensorError, OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{Path(folder)} cannot be read, and is damaged or not whole: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _put_in_place(made: Path, target: Path) -> None:

@@ -131,10 +131,10 @@ def _iterate(algorithm: Any, options: argparse.Namespace, screen: Screen) -> Non
 
 def _watch(options: argparse.Namespace) -> int:
     from weft.rl import Policy, video
-    from weft.rl.checkpoint import Checkpoint
+    from weft.rl.checkpoint import read_state
 
     _search_here()
-    config = Checkpoint.read(options.checkpoint).state["config"]
+    config = read_state(options.checkpoint)["config"]
     env = options.env or config["env"]
     policy = Policy.from_checkpoint(options.checkpoint, **({"env": options.env} if options.env else {}))
     mode = "rgb_array" if options.video else options.mode or video.mode_of(env, config["env_config"])

@@ -31,7 +31,31 @@ OLD_NAMES = {
     "sample_batch_size": "fragment_steps",
     "rollout_fragment_length": "fragment_steps",
     "clip_rewards": "reward_clip",
+    "n_envs": "envs_per_worker",
+    "tensorboard_log": "tensorboard",
 }
+
+
+# What Stable-Baselines3 wants to be told, and what follows here from the spaces.
+POLICY_NAMES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy", "MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy")
+
+
+def settings_of(config: Any, env: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(config or dictionary, settings) of an algorithm's arguments, where an environment may stand first."""
+    if isinstance(config, str) and config in POLICY_NAMES:
+        config = None
+        if env is None:
+            raise SettingError("after the name of a policy comes the environment")
+    elif not isinstance(config, Mapping) and (isinstance(config, str) or callable(config) or hasattr(config, "step")):
+        if env is not None:
+            raise SettingError(f"the environment is given twice: {config!r} and {env!r}")
+        config, env = None, config
+    if env is None:
+        return config, dict(settings)
+    spec = getattr(env, "spec", None) if hasattr(env, "step") and not isinstance(env, type) else None
+    if spec is not None and not spec.additional_wrappers:  # one that was made by name can be made again by it
+        return config, {"env_config": dict(spec.kwargs), **settings, "env": spec.id}
+    return config, {**settings, "env": env}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +90,9 @@ class AlgorithmConfig:
         300.0, "how long a fragment may take before its worker counts as hung", above=0, at_most=1e8
     )
     on_environment_error: str = setting(
-        "raise", "what an error of an environment does: end the run, or restart its worker", one_of=("raise", "restart")
+        "raise",
+        "what an error of an environment does: end the run, or make the environment anew",
+        one_of=("raise", "restart"),
     )
     check_bounds: bool = setting(True, "observations far outside their space's bounds are an error")
     tensorboard: str | None = setting(None, "folder for event files of TensorBoard, one scalar a metric")

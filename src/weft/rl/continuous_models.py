@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.rl.config import AlgorithmConfig
 from weft.rl.custom import CustomNetwork, Headed
 from weft.rl.distributions import SquashedGaussian
 from weft.rl.networks import MLP, Params
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
+
+if TYPE_CHECKING:
+    from weft.rl.config import AlgorithmConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,6 +99,12 @@ class CustomNetwork:
         if self._structure is None:
             shapes = jax.eval_shape(self._init, jax.random.key(0), self._example())
             leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
+            for path, leaf in leaves:
+                if not jax.numpy.issubdtype(leaf.dtype, np.floating):
+                    raise SettingError(
+                        f"network: its parameter {jax.tree_util.keystr(path)} is of {leaf.dtype}, but all parameters "
+                        "are trained and must be floating-point numbers; keep constants in the function"
+                    )
             self._structure = [f"{self.name}{jax.tree_util.keystr(path)}" for path, _ in leaves], tree
         return self._structure
 

@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 import weft
 from weft.exceptions import ActorDiedError, GetTimeoutError
 from weft.rl import environments
-from weft.rl.behaviours import Behaviour, Forgetful
-from weft.rl.models import ActorCritic
-from weft.rl.networks import Params
+from weft.rl.behaviours import Behaviour, Deterministic
 from weft.rl.rollout import Blueprint
 from weft.rl.stepping import EnvironmentFailed, EnvironmentList, Episode, open_environments
 from weft.rl.watchdog import time_limit
@@ -61,30 +59,6 @@ class ObservationSums:
         variance = np.maximum(self.squares / self.count - mean**2, 0)
         scale = np.where(variance > 1e-8, 1 / np.sqrt(variance + 1e-8), 1.0)
         return {"filter.mean": mean.astype(np.float32), "filter.scale": scale.astype(np.float32)}
-
-
-class Deterministic(Forgetful):
-    """The likeliest action of a policy, always."""
-
-    keeps_next_observations = False
-
-    def __init__(self, model: ActorCritic) -> None:
-        self.model = model
-
-    def begin(self, rng: np.random.Generator, steps: int, count: int, exploration: float) -> dict[str, NDArray[Any]]:
-        return {}
-
-    def act(self, params: Params, observations: NDArray[Any], time: int) -> NDArray[Any]:
-        return self.best(params, observations)
-
-    def best(self, params: Params, observations: NDArray[Any], xp: Any = np) -> NDArray[Any]:
-        return self.model.distribution(xp, self.model.action_inputs(xp, params, observations)).mode()
-
-    def value(self, params: Params, observation: NDArray[Any], index: int, memory: Any = None) -> float | None:
-        return None
-
-    def recorded(self) -> dict[str, NDArray[Any]]:
-        return {}
 
 
 @dataclasses.dataclass
@@ -318,6 +292,7 @@ class Evaluators:
             weft.get([actor.close.remote() for actor in self._actors])
             for actor in self._actors:
                 weft.kill(actor)
+            self._actors = []
 
 
 def acting_params(vector: NDArray[np.float32], params: Mapping[str, Any], sums: ObservationSums) -> dict[str, Any]:

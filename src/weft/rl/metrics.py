@@ -18,7 +18,7 @@ class Metrics:
     episodes_this_iter, episodes_total, timesteps_this_iter, timesteps_total, training_iteration
     time_this_iter_s, time_total_s, sample_time_s, learn_time_s (of this iteration)
     agent_reward_mean: the mean of each agent, where there are several
-    workers_restarted, learner: what the algorithm's update says of itself
+    workers_restarted, environments_restarted, learner: what the algorithm's update says of itself
     """
 
     def __init__(self, window: int) -> None:
@@ -47,7 +47,9 @@ class Metrics:
         """A context manager that adds its duration to `<name>_time_s`."""
         return _Span(self._spans, name)
 
-    def result(self, learner: Mapping[str, Any], workers_restarted: int) -> dict[str, Any]:
+    def result(
+        self, learner: Mapping[str, Any], workers_restarted: int, environments_restarted: int = 0
+    ) -> dict[str, Any]:
         self.iteration += 1
         elapsed = time.perf_counter() - self._started
         self.seconds += elapsed
@@ -64,6 +66,7 @@ class Metrics:
             "sample_time_s": self._spans.get("sample", 0.0),
             "learn_time_s": self._spans.get("learn", 0.0),
             "workers_restarted": workers_restarted,
+            "environments_restarted": environments_restarted,
             "learner": dict(learner),
         }
 

@@ -7,17 +7,19 @@ is pickled to the workers and closed over by the learner's compiled function.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.rl.config import AlgorithmConfig
 from weft.rl.custom import CustomNetwork
 from weft.rl.distributions import DISTRIBUTIONS, FORBIDDEN
 from weft.rl.networks import CNN, MLP, Params, normalize
 from weft.rl.settings import SettingError
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
+
+if TYPE_CHECKING:
+    from weft.rl.config import AlgorithmConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -126,6 +126,7 @@ class AgentEnvironments:
         self.encoder, self.decoder = self._spaces.encoder, self._spaces.decoder
         self.count = len(self._envs) * len(self.agents)
         self.episodes: list[Episode] = []
+        self.failures: list[str] = []
         self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
         self._rewards = np.zeros(self.count)  # of the running episodes
         self._lengths = np.zeros(self.count, np.int64)

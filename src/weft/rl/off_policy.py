@@ -32,6 +32,7 @@ class OffPolicyConfig(AlgorithmConfig):
         **OLD_NAMES,
         "buffer_size": "replay_capacity",
         "train_batch_size": "batch",
+        "batch_size": "batch",
         "n_step": "n_steps",
         "prioritized_replay": "prioritized",
         "prioritized_replay_alpha": "priority_alpha",
@@ -105,7 +106,7 @@ class OffPolicy(Algorithm[ConfigT]):
         """How much the behaviour explores now."""
 
     @abc.abstractmethod
-    def learn(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
+    def learn_from(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
         """Gradient steps on batches [updates, batch, ...]: what to report, and each transition's error."""
 
     def iterate(self) -> Mapping[str, Any]:
@@ -119,7 +120,7 @@ class OffPolicy(Algorithm[ConfigT]):
             with self.learning():
                 shape = (config.updates_in_round, config.batch)
                 places, batches = self.replay.sample(self.rng, shape, config.priority_beta_after(self._updates))
-                said, errors = self.learn(batches)
+                said, errors = self.learn_from(batches)
                 if config.prioritized:
                     self.replay.set_priorities(places, np.asarray(errors))
             self.version += 1

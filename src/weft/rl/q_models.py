@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.rl.config import AlgorithmConfig
 from weft.rl.custom import CustomNetwork
 from weft.rl.distributions import FORBIDDEN, log_softmax
 from weft.rl.models import custom_or_image_torso, features_of
 from weft.rl.networks import CNN, MLP, Params
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
+
+if TYPE_CHECKING:
+    from weft.rl.config import AlgorithmConfig
 
 NOISE_SCALE = 0.5
 

@@ -6,16 +6,18 @@ The state of an environment's memory is one row [units]; it is zero at the start
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.rl.config import AlgorithmConfig
 from weft.rl.custom import CustomNetwork
 from weft.rl.distributions import DISTRIBUTIONS, FORBIDDEN
 from weft.rl.networks import MLP, Params, normalize, orthogonal
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
+
+if TYPE_CHECKING:
+    from weft.rl.config import AlgorithmConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 from typing import Any
 
-from weft.rl.checkpoint import Checkpoint
+from weft.rl.policy import Policy
+from weft.rl.settings import SettingError
 
 _HOMES = {
     "A2C": "a2c",
@@ -56,7 +56,9 @@ def get_algorithm(name: str) -> type[Any]:
         close = difflib.get_close_matches(_normal(name), normal, 1)
         hint = f"did you mean {normal[close[0]]!r}?" if close else f"there are {', '.join(algorithm_names())}"
         raise UnknownAlgorithm(f"no algorithm is called {name!r}; {hint}")
-    module = importlib.import_module(f"weft.rl.algorithms.{_HOMES[known]}")
+    from weft.rl import _LAZY
+
+    module = _LAZY.module(f"algorithms.{_HOMES[known]}")
     return next(
         value
         for value in vars(module).values()
@@ -76,8 +78,8 @@ def algorithm_names() -> list[str]:
     return sorted({*_HOMES, *_registered})
 
 
-def load(folder: str | os.PathLike[str], **settings: Any) -> Any:
-    """The algorithm, of whatever kind, that a checkpoint was saved from.
+def load(path: str | os.PathLike[str], **settings: Any) -> Any:
+    """The algorithm, of whatever kind, that a checkpoint's folder was saved from; of a file, the policy in it.
 
     >>> from weft.rl import PPO
     >>> with PPO(env="CartPole-v1", fragment_steps=8) as algorithm:
@@ -86,8 +88,13 @@ def load(folder: str | os.PathLike[str], **settings: Any) -> Any:
     ...     type(again).__name__
     'PPO'
     """
-    checkpoint = Checkpoint.read(folder)
-    return get_algorithm(checkpoint.state["algorithm"]).from_checkpoint(folder, **settings)
+    if os.path.isfile(path):
+        if settings:
+            raise SettingError(f"{os.fspath(path)} is a policy, which takes no settings, but got {', '.join(settings)}")
+        return Policy.load(path)
+    from weft.rl.checkpoint import read_state
+
+    return get_algorithm(read_state(path)["algorithm"]).from_checkpoint(path, **settings)
 
 
 def _normal(name: str) -> str:

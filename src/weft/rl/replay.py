@@ -25,7 +25,7 @@ class NStep:
     def transitions(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         steps = len(arrays["rewards"])
         rows = {name: arrays[name][:steps] for name in self.FIELDS}
-        if self.waiting:
+        if self.waiting and self.waiting["rewards"].shape[1] == rows["rewards"].shape[1]:
             rows = {name: np.concatenate([self.waiting[name], array]) for name, array in rows.items()}
         count = max(0, len(rows["rewards"]) - self._n + 1)
         self.waiting = {name: array[count:].copy() for name, array in rows.items()} if self._n > 1 else {}
@@ -94,12 +94,19 @@ class Replay:
             name: array[: self._size] for name, array in self._arrays.items()
         }
 
-    def restore(self, plain: Mapping[str, int], arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._next, self._size = plain["next"], plain["size"]
+    def restore(self, plain: Mapping[str, int], arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+        """Take over a memory, of one that does not fit the newest part; the rows of it that were kept."""
+        upcoming, size = plain["next"], plain["size"]
+        rows = np.arange(size)
+        if size != self.capacity and (upcoming != size or size > self.capacity):  # a ring of another size
+            rows = ((upcoming + rows) % size)[-self.capacity :]
+            upcoming = len(rows)
+        self._size, self._next = len(rows), upcoming % self.capacity
         self._arrays = {}
         for name, array in arrays.items():
             self._arrays[name] = np.zeros((self.capacity, *array.shape[1:]), array.dtype)
-            self._arrays[name][: self._size] = array[: self._size]
+            self._arrays[name][: self._size] = array[rows]
+        return rows
 
     def _at(self, places: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         found = {name: array[places] for name, array in self._arrays.items()}
@@ -151,12 +158,13 @@ class PrioritizedReplay(Replay):
         leaves = self._sums[self._leaves : self._leaves + self._size]
         return plain, {**arrays, "priorities": leaves, "most": np.asarray([self._most])}
 
-    def restore(self, plain: Mapping[str, int], arrays: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, plain: Mapping[str, int], arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         stored = {name: array for name, array in arrays.items() if name not in ("priorities", "most")}
-        super().restore(plain, stored)
+        rows = super().restore(plain, stored)
         self._most = float(arrays["most"][0])
         self._sums[:] = 0
-        self._set(np.arange(self._size), arrays["priorities"])
+        self._set(np.arange(self._size), arrays["priorities"][rows])
+        return rows
 
     def _set(self, places: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
         nodes = self._leaves + places

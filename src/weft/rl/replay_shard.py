@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,13 @@ MOST_UNWRITTEN = 2  # fragments that a shard has not taken yet, after which its 
 
 
 class ReplayShard:
-    """Holds some of the transitions. Restarted, it begins empty."""
+    """Holds some of the transitions. Restarted, it begins empty, and priorities of the places before are void.
+
+    `life` tells one incarnation from the next: it goes out with each draw and comes back with its priorities.
+    """
 
     def __init__(self, capacity: int, alpha: float, seed: int) -> None:
+        self._life = secrets.randbits(63)
         self._replay = PrioritizedReplay(capacity, alpha)
         self._rng = np.random.default_rng([seed, 2**23])
 
@@ -27,12 +32,14 @@ class ReplayShard:
         self._replay.add(transitions, errors)
         return len(self._replay)
 
-    def draw(self, shape: tuple[int, int], beta: float) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]] | None:
-        """Batches [updates, batch, ...] and where they lie; None while there is less than one batch."""
-        return self._replay.sample(self._rng, shape, beta) if len(self._replay) >= shape[1] else None
+    def draw(self, shape: tuple[int, int], beta: float) -> tuple[int, NDArray[np.int64], dict[str, Any]] | None:
+        """This life, where batches [updates, batch, ...] lie, and the batches; None while there is less than one."""
+        if len(self._replay) < shape[1]:
+            return None
+        return self._life, *self._replay.sample(self._rng, shape, beta)
 
-    def set_priorities(self, places: NDArray[np.int64], errors: NDArray[Any]) -> None:
-        if len(self._replay):  # else the shard was restarted meanwhile
+    def set_priorities(self, life: int, places: NDArray[np.int64], errors: NDArray[Any]) -> None:
+        if life == self._life:
             self._replay.set_priorities(places, errors)
 
 

@@ -45,6 +45,7 @@ class Blueprint:
     reward_clip: float | None = None
     timeout_s: float = 300.0
     check_bounds: bool = True
+    restarts: bool = False  # environments that raise are made anew
 
 
 @dataclasses.dataclass
@@ -60,6 +61,7 @@ class Fragment:
     episodes: list[Episode]
     version: int
     worker: int
+    failures: list[str] = dataclasses.field(default_factory=list)  # why environments were made anew
 
     @property
     def steps(self) -> int:
@@ -67,10 +69,10 @@ class Fragment:
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Episodes travel as plain tuples: as objects, a hundred of them take longer to pickle than all the arrays."""
-        return self.arrays, [tuple(episode) for episode in self.episodes], self.version, self.worker
+        return self.arrays, [tuple(episode) for episode in self.episodes], self.version, self.worker, self.failures
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.arrays, episodes, self.version, self.worker = state
+        self.arrays, episodes, self.version, self.worker, self.failures = state
         self.episodes = [Episode(*episode) for episode in episodes]
 
 
@@ -88,6 +90,7 @@ class RolloutWorker:
                 blueprint.envs,
                 self._rng,
                 self._label,
+                blueprint.restarts,
             )
         self._observations: NDArray[Any] | None = None
         self._fragments = 0
@@ -109,8 +112,9 @@ class RolloutWorker:
         self._check(arrays)
         arrays["rewards"] = shaped(arrays["rewards"], blueprint.reward_scale, blueprint.reward_clip)
         episodes, self._environments.episodes = self._environments.episodes, []
+        failures, self._environments.failures = self._environments.failures, []
         self._fragments += 1
-        return Fragment(arrays, episodes, version, self._index)
+        return Fragment(arrays, episodes, version, self._index, failures)
 
     def evaluate(self, weights: NDArray[np.float32], episodes: int, seed: int) -> list[Episode]:
         """Whole episodes without exploration, in environments of their own."""
@@ -152,6 +156,8 @@ class RolloutWorker:
                 chosen = chosen if step.taken is None else step.taken
                 for index in np.flatnonzero(step.valid).tolist():
                     running[index].append((observations[index], chosen[index], float(step.rewards[index])))
+                for index in step.lost:
+                    running[index] = []
                 for index, final in step.finals.items():
                     recorded.append(_recorded(running[index], final, bool(step.terminated[index])))
                     running[index] = []
@@ -170,6 +176,7 @@ class RolloutWorker:
             count,
             rng,
             f"{self._label}, {doing}",
+            blueprint.restarts,
         )
         try:
             with time_limit(blueprint.timeout_s, lambda: EnvironmentFailed(f"{trial.where()} hangs")):
@@ -230,11 +237,13 @@ class RolloutWorker:
             all_observations[time] = observations
             all_actions[time] = actions if step.taken is None else self._taken(step.taken)
             all_rewards[time] = step.rewards
+            if step.lost:
+                self._cut_lost(arrays, finals, params, observations, time, step.lost)
             observations = step.observations
             if step.all_valid and not step.finals:
                 continue
             arrays["terminated"][time] = step.terminated
-            arrays["truncated"][time] = step.truncated
+            arrays["truncated"][time] |= step.truncated
             for index, final in step.finals.items():
                 finals[time, index] = final
                 if step.truncated[index] and "bootstrap" in arrays:
@@ -251,6 +260,30 @@ class RolloutWorker:
             for place, final in finals.items():
                 arrays["next_observations"][place] = final
         return {**arrays, **started, **behaviour.recorded()}
+
+    def _cut_lost(
+        self,
+        arrays: dict[str, NDArray[Any]],
+        finals: dict[tuple[int, int], NDArray[Any]],
+        params: Mapping[str, Any],
+        observations: NDArray[Any],
+        time: int,
+        lost: tuple[int, ...],
+    ) -> None:
+        """Cut off the episodes of environments that raised in this step, which is none: after the step before it.
+
+        In a fragment's first step that one has left already, so this one is cut off in its place.
+        """
+        behaviour = self._blueprint.behaviour
+        behaviour.unsee(list(lost))
+        for index in lost:
+            row = max(time - 1, 0)
+            if time and (arrays["terminated"][row, index] or arrays["truncated"][row, index]):
+                continue
+            arrays["truncated"][row, index] = True
+            finals[row, index] = observations[index].copy()
+            if "bootstrap" in arrays:
+                arrays["bootstrap"][row, index] = behaviour.value(params, observations[index], index) or 0.0
 
     def _taken(self, taken: NDArray[Any]) -> NDArray[Any]:
         """What was done and not chosen here; whoever learns only from its own actions refuses it."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
+
+from weft.rl.space_descriptions import Dict, kind_of
 
 ACTION_MASK = "action_mask"
 
@@ -26,14 +27,14 @@ class SpaceMismatch(ValueError):
 class ObservationEncoder:
     """Encodes observations of one space; `shape` and `dtype` are those of an encoded observation."""
 
-    def __init__(self, space: spaces.Space[Any], decoder: ActionDecoder | None = None) -> None:
+    def __init__(self, space: Any, decoder: ActionDecoder | None = None) -> None:
         self.space = space
         self._choices = decoder.choices if decoder is not None and _has_mask(space) else ()
         self.mask_size = sum(self._choices)
         self._features = _without_mask(space) if self.mask_size else space
-        self.is_image = isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
+        self.is_image = kind_of(space) == "Box" and len(space.shape) == 3 and space.dtype == np.uint8
         self._box_shape, self._box_dtype = space.shape, space.dtype
-        self._plain_box = isinstance(space, spaces.Box) and len(space.shape) == 1
+        self._plain_box = kind_of(space) == "Box" and len(space.shape) == 1
         if self._plain_box:
             self._least, self._most = _forgiving_bounds(space)
         self.dtype: np.dtype[Any] = np.dtype(np.uint8 if self.is_image else np.float32)
@@ -90,24 +91,24 @@ class ActionDecoder:
     `kind` is "discrete", "multi_discrete" or "box"; `sizes` are the numbers of choices, for a box the dimensions.
     """
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
+    def __init__(self, space: Any) -> None:
         self.space = space
         self.kind: str
         self.sizes: tuple[int, ...]
         self.shape: tuple[int, ...]
         self.offsets: Any = 0  # the least choice, where choices do not begin at 0
-        if isinstance(space, spaces.Discrete):
+        if kind_of(space) == "Discrete":
             self.kind, self.sizes, self.shape = "discrete", (int(space.n),), ()
             self.offsets = int(space.start)
-        elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-            choices = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
+        elif kind_of(space) in ("MultiDiscrete", "MultiBinary"):
+            choices = space.nvec if kind_of(space) == "MultiDiscrete" else np.full(space.shape, 2)
             self.kind, self.sizes, self.shape = (
                 "multi_discrete",
                 tuple(int(n) for n in choices.ravel()),
                 (choices.size,),
             )
             self.offsets = np.asarray(getattr(space, "start", np.zeros_like(choices)))
-        elif isinstance(space, spaces.Box):
+        elif kind_of(space) == "Box":
             self.kind, self.sizes = "box", (int(np.prod(space.shape)),)
             self.shape = self.sizes
             low, high = space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
@@ -160,38 +161,38 @@ def _forgiving_bounds(space: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         return low - slack, high + slack
 
 
-def _has_mask(space: spaces.Space[Any]) -> bool:
-    return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
+def _has_mask(space: Any) -> bool:
+    return kind_of(space) == "Dict" and ACTION_MASK in space.spaces
 
 
-def _without_mask(space: Any) -> spaces.Space[Any]:
-    return spaces.Dict({name: part for name, part in space.spaces.items() if name != ACTION_MASK})
+def _without_mask(space: Any) -> Any:
+    return Dict({name: part for name, part in space.spaces.items() if name != ACTION_MASK})
 
 
-def _encoded_size(space: spaces.Space[Any]) -> int:
-    if isinstance(space, spaces.Box | spaces.MultiBinary):
+def _encoded_size(space: Any) -> int:
+    if kind_of(space) in ("Box", "MultiBinary"):
         return int(np.prod(space.shape))
-    if isinstance(space, spaces.Discrete):
+    if kind_of(space) == "Discrete":
         return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
+    if kind_of(space) == "MultiDiscrete":
         return int(space.nvec.sum())
-    if isinstance(space, spaces.Dict):
+    if kind_of(space) == "Dict":
         return sum(_encoded_size(part) for part in space.spaces.values())
-    if isinstance(space, spaces.Tuple):
+    if kind_of(space) == "Tuple":
         return sum(_encoded_size(part) for part in space.spaces)
     raise SpaceMismatch(
         f"observations of {space} are not supported; use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
     )
 
 
-def _structured_parts(space: spaces.Space[Any], encoded: Any, start: int) -> tuple[Any, int]:
+def _structured_parts(space: Any, encoded: Any, start: int) -> tuple[Any, int]:
     """The part of a batch that begins at a column, and the column after it."""
-    if isinstance(space, spaces.Dict):
+    if kind_of(space) == "Dict":
         named: dict[str, Any] = {}
         for name, part in space.spaces.items():
             named[name], start = _structured_parts(part, encoded, start)
         return named, start
-    if isinstance(space, spaces.Tuple):
+    if kind_of(space) == "Tuple":
         parts = []
         for part in space.spaces:
             found, start = _structured_parts(part, encoded, start)
@@ -199,24 +200,25 @@ def _structured_parts(space: spaces.Space[Any], encoded: Any, start: int) -> tup
         return tuple(parts), start
     end = start + _encoded_size(space)
     columns = encoded[:, start:end]
-    shape = space.shape if isinstance(space, spaces.Box | spaces.MultiBinary) else None
+    shape = space.shape if kind_of(space) in ("Box", "MultiBinary") else None
     return (columns.reshape(-1, *shape) if shape is not None else columns), end
 
 
-def _append_parts(space: spaces.Space[Any], value: Any, label: str, parts: list[NDArray[Any]]) -> None:
-    if isinstance(space, spaces.Dict):
+def _append_parts(space: Any, value: Any, label: str, parts: list[NDArray[Any]]) -> None:
+    kind = kind_of(space)
+    if kind == "Dict":
         if not isinstance(value, dict) or set(value) != set(space.spaces):
             raise SpaceMismatch(f"{label} must be a dict of {sorted(space.spaces)}, but got {_described(value)}")
         for name, part in space.spaces.items():
             _append_parts(part, value[name], f"{label}[{name!r}]", parts)
-    elif isinstance(space, spaces.Tuple):
+    elif kind == "Tuple":
         if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
             raise SpaceMismatch(f"{label} must be a tuple of {len(space.spaces)}, but got {_described(value)}")
         for index, part in enumerate(space.spaces):
             _append_parts(part, value[index], f"{label}[{index}]", parts)
-    elif isinstance(space, spaces.Discrete):
+    elif kind == "Discrete":
         parts.append(_one_hot([value], [int(space.start)], [int(space.n)], label))
-    elif isinstance(space, spaces.MultiDiscrete):
+    elif kind == "MultiDiscrete":
         array = np.asarray(value)
         if array.shape != space.shape:
             raise SpaceMismatch(f"{label} must have shape {space.shape}, but got {_described(value)}")
@@ -224,11 +226,11 @@ def _append_parts(space: spaces.Space[Any], value: Any, label: str, parts: list[
         parts.append(_one_hot(array.ravel(), starts.ravel(), space.nvec.ravel(), label))
     else:
         array = _checked_box(space, value, label)
-        scale = 255.0 if space.dtype == np.uint8 and isinstance(space, spaces.Box) else 1.0
+        scale = 255.0 if space.dtype == np.uint8 and kind == "Box" else 1.0
         parts.append((array.astype(np.float32) / scale).ravel())
 
 
-def _checked_box(space: spaces.Space[Any], value: Any, label: str) -> NDArray[Any]:
+def _checked_box(space: Any, value: Any, label: str) -> NDArray[Any]:
     if getattr(value, "shape", None) != space.shape:
         array = np.asarray(value)
         if array.shape != space.shape:

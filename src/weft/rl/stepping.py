@@ -8,10 +8,14 @@ STEP-1  `observations` are what to act on next; after an episode's end they begi
 STEP-2  `finals` holds the last observation of each episode that ended in this step, and no other.
 STEP-3  What is not as the spaces say raises EnvironmentFailed, which names the environment, the episode's step and the
         field.
+STEP-4  Where environments may be restarted, a single one that raises is made anew: its step is not `valid`, it is in
+        `lost`, and its episode counts for nothing. One that fails MOST_FAILURES times in a row, each time within
+        STEADY_STEPS of the last and before an episode's end, raises EnvironmentFailed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -32,6 +36,10 @@ ACTION_TAKEN = "action_taken"  # in the info of a step: what was done instead of
 STEP_ANSWER = ("observation", "reward", "terminated", "truncated", "info")
 RESET_ANSWER = ("observation", "info")
 RESEED_STEPS = 4096  # seeding takes longer than many steps of a small environment
+MOST_HISTORY = 32 * RESEED_STEPS  # steps since a seed after which an environment's state is no longer kept
+MOST_FAILURES = 5
+STEADY_STEPS = 100
+UNKEPT = -1  # in the place of a seed
 
 
 class EnvironmentFailed(RuntimeError):
@@ -58,6 +66,7 @@ class Step:
     finals: dict[int, NDArray[Any]]
     all_valid: bool = False  # True spares the reader a look at `valid`
     taken: NDArray[Any] | None = None  # what was done, where that is not what was chosen
+    lost: tuple[int, ...] = ()  # environments that raised and were made anew
 
 
 class Environments(Protocol):
@@ -67,6 +76,7 @@ class Environments(Protocol):
     encoder: ObservationEncoder
     decoder: ActionDecoder
     episodes: list[Episode]  # those that have ended; whoever reads them empties the list
+    failures: list[str]  # why environments were made anew; whoever reads them empties the list
 
     def reset(self) -> NDArray[Any]: ...
     def step(self, chosen: NDArray[Any]) -> Step: ...
@@ -76,8 +86,13 @@ class Environments(Protocol):
     def close(self) -> None: ...
 
 
-def open_environments(make: Callable[[], Any], count: int, rng: np.random.Generator, label: str) -> Environments:
-    """The environments of a worker. A maker of vector environments is called once and says itself how many they are."""
+def open_environments(
+    make: Callable[[], Any], count: int, rng: np.random.Generator, label: str, restarts: bool = False
+) -> Environments:
+    """The environments of a worker. A maker of vector environments is called once and says itself how many they are.
+
+    With `restarts` a single environment that raises is made anew; one in a vector, or of several agents, still raises.
+    """
     try:
         first = make()
     except Exception as error:
@@ -90,18 +105,30 @@ def open_environments(make: Callable[[], Any], count: int, rng: np.random.Genera
         from weft.rl.turns import TurnColumns, is_turn_based
 
         return TurnColumns(copies, rng, label) if is_turn_based(first) else AgentColumns(copies, rng, label)
-    return EnvironmentList(copies, rng, label)
+    return EnvironmentList(copies, rng, label, make if restarts else None)
 
 
 class EnvironmentList:
     """Single environments, stepped one after the other.
 
     An environment is seeded when it begins, and again at the first episode's end after RESEED_STEPS. So its state is
-    its last seed and the actions since: that is what `state` holds, and `restore` plays it again.
+    its last seed and the actions since: that is what `state` holds, and `restore` plays it again. Of an episode that
+    has run for MOST_HISTORY steps nothing is kept: after a restore a new one begins.
     """
 
-    def __init__(self, envs: Sequence[Any], rng: np.random.Generator, label: str) -> None:
+    def __init__(
+        self,
+        envs: Sequence[Any],
+        rng: np.random.Generator,
+        label: str,
+        make_anew: Callable[[], Any] | None = None,
+    ) -> None:
         self._envs = list(envs)
+        self._make_anew = make_anew
+        self.failures: list[str] = []
+        self._failed_at = [-STEADY_STEPS] * len(self._envs)  # rows of the history
+        self._failed_in_a_row = [0] * len(self._envs)
+        self._unkept: set[int] = set()  # environments whose episodes are too long to be played again
         self._rng = rng
         self._label = label
         self.decoder = ActionDecoder(envs[0].action_space)
@@ -110,7 +137,9 @@ class EnvironmentList:
         self.episodes: list[Episode] = []
         self._observations = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
         self._rewards = np.zeros(self.count)  # of the running episodes
-        self._steps, self._limits = zip(*map(_step_and_limit, envs), strict=True)
+        steps_and_limits = [_step_and_limit(env) for env in envs]
+        self._steps = [step for step, _ in steps_and_limits]
+        self._limits = [limit for _, limit in steps_and_limits]
         self._next_cut = 0.0  # no episode reaches its limit before the history has so many rows
         self._history: list[Any] = []  # the actions of all environments, one row a step
         self._seeds = [0] * self.count
@@ -127,7 +156,7 @@ class EnvironmentList:
         """Begin a new episode everywhere."""
         self._observations = self._observations.copy()  # the last step gave the old ones away
         for index in range(self.count):
-            self._begin_episode(index, self._new_seed())
+            self._begin_or_replace(index, self._new_seed())
         return self._observations.copy()
 
     def begin(self, index: int, seed: int) -> NDArray[Any]:
@@ -141,25 +170,33 @@ class EnvironmentList:
         seen: list[Any] = []
         rewards: list[Any] = []
         ended: dict[int, bool] = {}  # whether it terminated
+        lost: list[int] = []
         answer = taken = None
         self._doing, self._seen = "step", seen
-        try:
-            for step, action in zip(self._steps, actions, strict=True):
-                answer = step(action)
-                observation, reward, has_terminated, has_truncated, info = answer
-                rewards.append(reward)
-                if has_terminated or has_truncated:
-                    _check_flags(has_terminated, has_truncated)
-                    ended[len(seen)] = bool(has_terminated)
-                if self._is_outside and ACTION_TAKEN in info:
-                    taken = chosen.copy() if taken is None else taken
-                    taken[len(seen)] = self.decoder.encode([info[ACTION_TAKEN]])[0]
-                seen.append(observation)
-        except Exception as error:
-            self._fail(_misshapen(answer, STEP_ANSWER) or error)
+        pairs = zip(self._steps, actions, strict=True)
+        while len(seen) < self.count:
+            try:
+                for step, action in pairs:
+                    answer = None
+                    answer = step(action)
+                    observation, reward, has_terminated, has_truncated, info = answer
+                    if has_terminated or has_truncated:
+                        _check_flags(has_terminated, has_truncated)
+                        ended[len(seen)] = bool(has_terminated)
+                    if self._is_outside and ACTION_TAKEN in info:
+                        taken = chosen.copy() if taken is None else taken
+                        taken[len(seen)] = self.decoder.encode([info[ACTION_TAKEN]])[0]
+                    rewards.append(reward)
+                    seen.append(observation)
+            except Exception as error:
+                self._note_failure(len(seen), _misshapen(answer, STEP_ANSWER) or error)
+                ended.pop(len(seen), None)
+                lost.append(len(seen))
+                rewards.append(0.0)
+                seen.append(None)
         if len(self._history) + 1 >= self._next_cut:
             self._cut_off(ended)
-        observations, earned = self._encoded(seen, ended), self._numbers(rewards)
+        observations, earned = self._encoded(seen, ended, lost), self._numbers(rewards)
         self._observations = observations
         self._history.append(actions)
         self._rewards += earned
@@ -170,7 +207,55 @@ class EnvironmentList:
                 terminated[index], truncated[index] = has_terminated, not has_terminated
                 finals[index] = observations[index].copy()
                 self._end_episode(index)
-        return Step(observations, earned, terminated, truncated, self._always, finals, all_valid=True, taken=taken)
+        if not lost:
+            return Step(observations, earned, terminated, truncated, self._always, finals, all_valid=True, taken=taken)
+        valid = self._always.copy()
+        valid[lost] = False
+        for index in lost:
+            self._begin_anew(index)
+        return Step(observations, earned, terminated, truncated, valid, finals, taken=taken, lost=tuple(lost))
+
+    def _note_failure(self, index: int, error: Exception) -> None:
+        """Count that an environment raised; raise where it may not be made anew, or has been too often."""
+        if self._make_anew is None:
+            self._fail(error)
+        cause = error.__cause__ if isinstance(error, EnvironmentFailed) else error
+        if not isinstance(cause, Exception) or isinstance(cause, EnvironmentFailed):
+            raise error  # it hangs: the watchdog's word is for the whole worker
+        error = cause
+        row = len(self._history)
+        began = max(self._failed_at[index], self._began_at[index])
+        is_steady = row - began >= STEADY_STEPS or self._began_at[index] > self._failed_at[index] + 1
+        self._failed_in_a_row[index] = 1 if is_steady else self._failed_in_a_row[index] + 1
+        self._failed_at[index] = row
+        self.failures.append(f"{self.where()} failed: {type(error).__name__}: {error}")
+        if self._failed_in_a_row[index] >= MOST_FAILURES:
+            self._fail(error)
+
+    def _begin_or_replace(self, index: int, seed: int | None) -> None:
+        """A new episode; in another environment, where this one raises in its reset and may be made anew."""
+        try:
+            self._begin_episode(index, seed)
+        except EnvironmentFailed as error:
+            if self._make_anew is None:
+                raise
+            self._note_failure(index, error)
+            self._begin_anew(index)
+
+    def _begin_anew(self, index: int) -> None:
+        """Another environment in the place of one that raised, and a new episode in it."""
+        assert self._make_anew is not None
+        with contextlib.suppress(Exception):  # it is broken
+            self._envs[index].close()
+        self._doing, self._index = "reset", index
+        while True:
+            try:
+                self._envs[index] = self._make_anew()
+                self._steps[index], self._limits[index] = _step_and_limit(self._envs[index])
+                self._begin_episode(index, self._new_seed())
+                return
+            except Exception as error:
+                self._note_failure(index, error)
 
     def _cut_off(self, ended: dict[int, bool]) -> None:
         """Add the episodes that reach their limit with this step, and look when the next could."""
@@ -178,11 +263,22 @@ class EnvironmentList:
         for index, limit in enumerate(self._limits):
             if rows - self._began_at[index] >= limit:
                 ended.setdefault(index, False)
-        self._next_cut = min(map(operator.add, self._began_at, self._limits))
+        self._let_go()
+        longest = min(self._seeded_at) + MOST_HISTORY
+        self._next_cut = min(longest, *map(operator.add, self._began_at, self._limits))
 
-    def _encoded(self, seen: list[Any], ended: dict[int, bool]) -> NDArray[Any]:
+    def _let_go(self) -> None:
+        """Keep no more actions of episodes that have run for too long, as in tasks that never end."""
+        rows = len(self._history)
+        for index, row in enumerate(self._seeded_at):
+            if rows + 1 - row >= MOST_HISTORY:
+                self._unkept.add(index)
+                self._seeded_at[index] = rows
+        self._forget()
+
+    def _encoded(self, seen: list[Any], ended: dict[int, bool], lost: list[int]) -> NDArray[Any]:
         """What the environments showed, in a new array: at once where it is already as networks take it."""
-        if self.encoder.is_identity:
+        if self.encoder.is_identity and not lost:
             try:
                 together = np.array(seen)
             except ValueError:  # of different shapes: the loop below says whose is wrong
@@ -192,6 +288,9 @@ class EnvironmentList:
                     return together
         encoded = np.empty_like(self._observations)
         for index, observation in enumerate(seen):
+            if index in lost:
+                encoded[index] = self._observations[index]
+                continue
             try:
                 encoded[index] = self.encoder.encode(observation, index in ended)
             except Exception as error:
@@ -222,19 +321,27 @@ class EnvironmentList:
             return None
         saved: dict[str, NDArray[Any]] = {"seeds": np.asarray(self._seeds, np.int64)}
         for index, row in enumerate(self._seeded_at):
+            if index in self._unkept:
+                saved["seeds"][index] = UNKEPT
+                continue
             actions = [actions[index] for actions in self._history[row:]]
             saved[f"actions.{index}"] = np.asarray(actions, self.decoder.space.dtype or np.int64)
         return saved
 
     def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
-        """Play the saved actions again; the observations to act on next."""
-        played = [saved[f"actions.{index}"] for index in range(self.count)]
+        """Play the saved actions again; the observations to act on next. Of another number nothing can be played."""
+        if len(saved["seeds"]) != self.count:
+            return self.reset()
+        played = [saved.get(f"actions.{index}", np.zeros(0)) for index in range(self.count)]
         longest = max(len(actions) for actions in played)
         self._history = [[None] * self.count for _ in range(longest)]
         self._next_cut = 0
         for index, actions in enumerate(played):
             first = longest - len(actions)
-            self._begin_episode(index, int(saved["seeds"][index]), first)
+            seed = int(saved["seeds"][index])
+            self._begin_episode(index, self._new_seed() if seed == UNKEPT else seed, first)
+            if seed == UNKEPT:
+                continue
             listed = actions.tolist() if self.decoder.kind == "discrete" else list(actions)
             for row, action in enumerate(listed, first):
                 self._history[row][index] = action
@@ -255,10 +362,10 @@ class EnvironmentList:
     def _end_episode(self, index: int) -> None:
         rows = len(self._history)
         self.episodes.append(Episode(float(self._rewards[index]), rows - self._began_at[index]))
-        if rows - self._seeded_at[index] < RESEED_STEPS:
-            self._begin_episode(index, None)
+        if rows - self._seeded_at[index] < RESEED_STEPS and index not in self._unkept:
+            self._begin_or_replace(index, None)
         else:
-            self._begin_episode(index, self._new_seed())
+            self._begin_or_replace(index, self._new_seed())
             self._forget()
 
     def _forget(self) -> None:
@@ -268,12 +375,14 @@ class EnvironmentList:
             del self._history[:unneeded]
             self._seeded_at = [row - unneeded for row in self._seeded_at]
             self._began_at = [row - unneeded for row in self._began_at]
+            self._failed_at = [row - unneeded for row in self._failed_at]
             self._next_cut = 0
 
     def _begin_episode(self, index: int, seed: int | None, row: int | None = None) -> None:
         row = len(self._history) if row is None else row
         if seed is not None:
             self._seeds[index], self._seeded_at[index] = seed, row
+            self._unkept.discard(index)
         self._began_at[index] = row
         self._rewards[index] = 0.0
         self._doing, self._index = "reset", index
@@ -340,6 +449,7 @@ class VectorEnvironments:
         self.encoder = ObservationEncoder(env.single_observation_space, self.decoder)
         self.count = env.num_envs
         self.episodes: list[Episode] = []
+        self.failures: list[str] = []
         self._rewards = np.zeros(self.count)
         self._lengths = np.zeros(self.count, np.int64)
         self._resetting = np.zeros(self.count, np.bool_)

@@ -1,13 +1,15 @@
 """The rollout workers of an algorithm: started, fed with weights, asked for fragments, replaced when they die.
 
-WORKERS-1  A worker that dies, hangs or (where told so) fails in its environment costs its unfinished fragment and
+WORKERS-1  A worker that dies, hangs or (where told so) gives what its spaces rule out costs its unfinished fragment and
            nothing else: another takes its place, with the same index and a fresh stream of randomness.
-WORKERS-2  A worker that fails again and again without one fragment between ends the run with its last error.
+WORKERS-2  Workers that fail MOST_FAILURES_IN_A_ROW times without one fragment between end the run with the last error.
+WORKERS-3  A single environment that raises does not cost its worker, where it may be restarted (`stepping.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,6 +22,8 @@ from weft.rl import environments
 from weft.rl.offline import RecordedEpisode
 from weft.rl.rollout import Blueprint, Fragment, RolloutWorker
 from weft.rl.stepping import EnvironmentFailed, Episode
+
+logger = logging.getLogger("weft.rl")
 
 MOST_FAILURES_IN_A_ROW = 5
 REPLACED: Any = object()  # in the place of an answer
@@ -54,6 +58,7 @@ class RolloutWorkers:
         self._restarts_failures = on_environment_error == "restart"
         self.count = count
         self.restarted = 0
+        self.environments_restarted = 0
         self._failures_in_a_row = 0
         self._incarnations = [0] * max(count, 1)
         self._local: RolloutWorker | None = None
@@ -177,6 +182,7 @@ class RolloutWorkers:
                 self._local = RolloutWorker(self._blueprint, 0, self._incarnations[0])
             else:
                 self._failures_in_a_row = 0
+                self._note_failures(fragment)
                 return fragment
 
     def _limit_s(self) -> float:
@@ -221,6 +227,8 @@ class RolloutWorkers:
             self._count_failure(self._cause(index, error), True)
         else:
             self._failures_in_a_row = 0
+            if isinstance(answer, Fragment):
+                self._note_failures(answer)
             return answer
         self._replace(index)
         return REPLACED
@@ -239,6 +247,11 @@ class RolloutWorkers:
         self._in_flight = {ref: worker for ref, worker in self._in_flight.items() if worker != index}
         self._incarnations[index] += 1
         self._actors[index] = self._start(index)
+
+    def _note_failures(self, fragment: Fragment) -> None:
+        if fragment.failures and not self.environments_restarted:
+            logger.warning("an environment raised and was made anew (on_environment_error): %s", fragment.failures[0])
+        self.environments_restarted += len(fragment.failures)
 
     def _count_failure(self, error: Exception, may_restart: bool) -> None:
         self.restarted += 1

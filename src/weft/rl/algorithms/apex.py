@@ -22,7 +22,7 @@ from weft.rl.algorithms.ddpg import DDPG, DDPGConfig
 from weft.rl.algorithms.dqn import DQN, DQNConfig
 from weft.rl.off_policy import OffPolicy, OffPolicyConfig
 from weft.rl.replay_shard import ReplayShard, ShardedWorker
-from weft.rl.settings import setting
+from weft.rl.settings import SettingError, setting
 from weft.rl.workers import WORKER_ENVIRONMENT, RolloutWorkers
 
 FRAGMENTS_AHEAD = 2
@@ -44,6 +44,11 @@ class ApexDQNConfig(DQNConfig):
     rounds_per_iteration: int = setting(16, "answers of shards learnt from in one train()", at_least=1)
     most_exploration: float = setting(0.4, "chance of a random action of the boldest worker", above=0, at_most=1)
     ladder: float = setting(7.0, "the shyest worker explores with most_exploration to this power plus 1", at_least=0)
+    checkpoint_replay: bool = setting(False, "checkpoints do not hold the memory, which lies in other processes")
+
+    def check(self) -> None:
+        super().check()
+        refuse_unused(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,26 @@ class ApexDDPGConfig(DDPGConfig):
     n_steps: int = setting(3, "rewards summed before a value is used", at_least=1)
     updates_per_round: int = setting(16, "gradient steps on one answer of a shard", at_least=1)
     rounds_per_iteration: int = setting(16, "answers of shards learnt from in one train()", at_least=1)
+    checkpoint_replay: bool = setting(False, "checkpoints do not hold the memory, which lies in other processes")
+
+    def check(self) -> None:
+        super().check()
+        refuse_unused(self)
+
+
+def refuse_unused(config: OffPolicyConfig) -> None:
+    """Raise SettingError where something is set of which Ape-X makes no use."""
+    name = type(config).__name__
+    if config.episodes is not None:
+        raise SettingError(
+            f"{name}: episodes must be None, but is {config.episodes!r}: Ape-X learns from what its workers play; use "
+            "DQN, DDPG, TD3 or SAC to learn from recorded episodes"
+        )
+    if config.checkpoint_replay:
+        raise SettingError(
+            f"{name}: checkpoint_replay must be False: the memory lies in other processes and is in no checkpoint; use "
+            "DQN, DDPG or TD3 for runs that go on exactly"
+        )
 
 
 ConfigT = TypeVar("ConfigT", bound=OffPolicyConfig)
@@ -102,10 +127,10 @@ class Apex(OffPolicy[ConfigT]):
             drawn = self._next_batches()
             if drawn is None:
                 continue
-            shard, places, batches = drawn
+            shard, life, places, batches = drawn
             with self.learning():
-                said, errors = self.learn(batches)
-                self._shards[shard].set_priorities.remote(places, np.asarray(errors))
+                said, errors = self.learn_from(batches)
+                self._shards[shard].set_priorities.remote(life, places, np.asarray(errors))
             learnt += 1
             self._updates += config.updates_per_round
             self.version += 1
@@ -144,8 +169,8 @@ class Apex(OffPolicy[ConfigT]):
                     self._shared = self.workers.share(self.weights())
                 self.workers.request(index, self._shared, self.version, self.exploration_of(index))
 
-    def _next_batches(self) -> tuple[int, NDArray[np.int64], dict[str, NDArray[Any]]] | None:
-        """What the first shard to answer has drawn; None if it has too little yet or has just been restarted."""
+    def _next_batches(self) -> tuple[int, int, NDArray[np.int64], dict[str, NDArray[Any]]] | None:
+        """A shard, and what it has drawn: the first to answer; None if it has too little or was just restarted."""
         config: Any = self.config
         beta = config.priority_beta_after(self._updates)
         for index in set(range(len(self._shards))) - set(self._drawing.values()):

@@ -96,7 +96,7 @@ class DDPG(OffPolicy[DDPGConfig]):
     def exploration(self) -> float:
         return -1.0 if self.metrics.timesteps < self.config.random_timesteps else self.config.noise
 
-    def learn(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
+    def learn_from(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
         noise = self.rng.standard_normal(batches["actions"].shape, np.float32) * np.float32(self.config.target_noise)
         noise = np.clip(noise, -self.config.target_noise_limit, self.config.target_noise_limit)
         self.learner, said, errors = self._update(self.learner, batches, noise)

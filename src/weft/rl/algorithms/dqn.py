@@ -12,11 +12,13 @@ all of them    https://arxiv.org/abs/1710.02298   `Rainbow`
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from numpy.typing import NDArray
 
@@ -25,6 +27,8 @@ from weft.rl.distributions import log_softmax, pick
 from weft.rl.off_policy import OffPolicy, OffPolicyConfig
 from weft.rl.q_models import QModel
 from weft.rl.settings import SettingError, setting
+
+MUCH_OUTSIDE = 0.2  # of the returns: an untrained network has a few hundredths there
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,9 @@ class DQNConfig(OffPolicyConfig):
         "num_atoms": "atoms",
         "target_network_update_freq": "target_interval",
         "exploration_final_eps": "final_exploration",
+        "exploration_initial_eps": "initial_exploration",
+        "target_update_interval": "target_interval",
+        "max_grad_norm": "gradient_norm",
         "v_min": "value_low",
         "v_max": "value_high",
     }
@@ -52,8 +59,8 @@ class DQNConfig(OffPolicyConfig):
     dueling: bool = setting(False, "a value and advantages instead of Q values")
     noisy: bool = setting(False, "explore by noise in the last layers' weights instead of random actions")
     atoms: int = setting(1, "points of the distribution of returns; 1 learns only the mean", at_least=1)
-    value_low: float = setting(0.0, "least return of the distribution")
-    value_high: float = setting(100.0, "largest return of the distribution")
+    value_low: float = setting(0.0, "least return of the distribution; what lies below counts as this, with a warning")
+    value_high: float = setting(100.0, "largest return of the distribution; what lies above counts as this")
     target_interval: int = setting(200, "gradient steps between copies to the target network", at_least=1)
     initial_exploration: float = setting(1.0, "chance of a random action at first", at_least=0, at_most=1)
     final_exploration: float = setting(0.01, "chance of a random action later", at_least=0, at_most=1)
@@ -115,6 +122,8 @@ class DQN(OffPolicy[DQNConfig]):
             high=config.value_high,
         )
         self.behaviour = EpsilonGreedy(self.model)
+        self._learnt_from: Mapping[str, NDArray[Any]] | None = None  # a batch
+        self._has_warned = False
         optimizer = optax.flatten(
             optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(config.learning_rate, eps=1e-5))
         )
@@ -137,7 +146,23 @@ class DQN(OffPolicy[DQNConfig]):
         progress = min(1.0, self.metrics.timesteps / config.exploration_timesteps)
         return config.initial_exploration + progress * (config.final_exploration - config.initial_exploration)
 
-    def learn(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
+    def train(self) -> dict[str, Any]:
+        result = super().train()
+        if self.config.atoms > 1 and self._learnt_from is not None:
+            outside = share_outside(self.model, jax.device_get(self.learner["target"]), self._learnt_from)
+            result["learner"]["returns_outside"] = outside
+            if outside > MUCH_OUTSIDE and not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"{self.name}: {outside:.0%} of the returns that it learns lie below value_low="
+                    f"{self.config.value_low:g} or above value_high={self.config.value_high:g}, and count as these; "
+                    "set them to the least and the largest discounted return that there can be, or set reward_scale",
+                    stacklevel=2,
+                )
+        return result
+
+    def learn_from(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
+        self._learnt_from = {name: array[0] for name, array in batches.items()}
         updates = len(batches["rewards"])
         noise = LayerNoise(*(self.model.layer_noise(self.rng, (updates,)) for _ in LayerNoise._fields))
         self.learner, said, errors = self._update(self.learner, batches, noise)
@@ -202,6 +227,18 @@ def project(model: QModel, rewards: Any, discounts: Any, probabilities: Any) -> 
     moved = jnp.clip(rewards[:, None] + discounts[:, None] * support, model.low, model.high)
     nearness = jnp.clip(1 - jnp.abs(moved[:, None, :] - support[None, :, None]) / gap, 0, 1)
     return (nearness * probabilities[:, None, :]).sum(axis=-1)
+
+
+def share_outside(model: QModel, params: Mapping[str, Any], batch: Mapping[str, NDArray[Any]]) -> float:
+    """How much of the probability of a batch's projected returns lies outside the support, and is moved to its ends."""
+    outputs = model.outputs(np, params, batch["next_observations"], {})
+    probabilities = np.exp(log_softmax(np, outputs))
+    values = (probabilities * model.support(np)).sum(axis=-1)
+    best = model.allowed(np, batch["next_observations"], values).argmax(axis=-1)
+    after = probabilities[np.arange(len(best)), best]
+    moved = batch["rewards"][:, None] + batch["discounts"][:, None] * model.support(np)
+    slack = 1e-3 * (model.high - model.low)
+    return float((after * ((moved < model.low - slack) | (moved > model.high + slack))).sum(axis=-1).mean())
 
 
 def _of_action(outputs: Any, actions: Any) -> Any:

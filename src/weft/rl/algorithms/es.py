@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.rl.algorithm import Algorithm
+from weft.rl.behaviours import Deterministic
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
-from weft.rl.evolution import Deterministic, Evaluations, Evaluators, ObservationSums, acting_params, policy_only
+from weft.rl.evolution import Evaluations, Evaluators, ObservationSums, acting_params, policy_only
 from weft.rl.models import ActorCritic
 from weft.rl.settings import SettingError, setting
 from weft.rl.stepping import SEED_BOUND

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from weft.rl import environments
 from weft.rl.algorithm import Algorithm, stack
 from weft.rl.algorithms import recurrent_ppo
-from weft.rl.algorithms.ppo import PPOConfig, make_optimizer, make_update, start_learner
+from weft.rl.algorithms.ppo import PPOConfig, acting_params, make_optimizer, make_update, start_learner
 from weft.rl.behaviours import Stochastic
 from weft.rl.models import ActorCritic
 from weft.rl.multi_agent import AgentSpaces, PerPolicy, is_multi_agent
@@ -99,17 +99,17 @@ class MultiAgentPPO(Algorithm[MultiAgentPPOConfig]):
         """What one agent acts by, as it is now."""
         assert isinstance(self.behaviour, PerPolicy)
         name = self.policy_of_agent[agent]
-        params = self.learner[name]["params"]
+        params = acting_params(self.learner[name])
         layout = WeightLayout(params)
         encoder, decoder = self.agent_spaces.encoders[agent], self.agent_spaces.decoders[agent]
         behaviour = self.behaviour.behaviours[name]
-        return Policy(behaviour, encoder, decoder, layout, layout.pack(params), self.seed)
+        return Policy(behaviour, encoder, decoder, layout, layout.pack(params), self.seed, self.name)
 
     def acting_params(self) -> Mapping[str, Any]:
         return {
             f"{policy}/{name}": value
             for policy, learner in self.learner.items()
-            for name, value in learner["params"].items()
+            for name, value in acting_params(learner).items()
         }
 
     def iterate(self) -> Mapping[str, Any]:

@@ -44,6 +44,13 @@ class PPOConfig(AlgorithmConfig):
         "entropy_coeff": "entropy_weight",
         "vf_loss_coeff": "value_weight",
         "grad_clip": "gradient_norm",
+        "n_steps": "fragment_steps",
+        "n_epochs": "epochs",
+        "batch_size": "minibatch",
+        "clip_range": "clip",
+        "ent_coef": "entropy_weight",
+        "vf_coef": "value_weight",
+        "max_grad_norm": "gradient_norm",
     }
 
     epochs: int = setting(10, "passes over each batch", at_least=1)
@@ -53,7 +60,9 @@ class PPOConfig(AlgorithmConfig):
     entropy_weight: float = setting(0.0, "of the entropy bonus", at_least=0)
     value_weight: float = setting(0.5, "of the value loss", at_least=0)
     gradient_norm: float = setting(0.5, "gradients are scaled down to this norm", above=0)
-    target_kl: float | None = setting(None, "stop improving on a batch once the policy has moved this far", above=0)
+    target_kl: float | None = setting(
+        None, "no more steps on a batch once the policy has moved one and a half times this far", above=0
+    )
     anneal_timesteps: int | None = setting(None, "the learning rate falls linearly to 0 over these steps", above=0)
     normalize_observations: bool = setting(False, "networks see observations in units of their spread so far")
     initial_log_std: float = setting(0.0, "logarithm of the first standard deviation of continuous actions")
@@ -94,7 +103,7 @@ class PPO(Algorithm[PPOConfig]):
         self._update = jax.jit(make_update(model, optimizer, config), donate_argnums=0)
 
     def acting_params(self) -> Mapping[str, Any]:
-        return self.learner["params"]
+        return acting_params(self.learner)
 
     def iterate(self) -> Mapping[str, Any]:
         batch = stack(self.sample())
@@ -115,16 +124,21 @@ class PPO(Algorithm[PPOConfig]):
 def start_learner(
     params: dict[str, Any], optimizer: optax.GradientTransformation, features: int, config: PPOConfig
 ) -> dict[str, Any]:
-    """What the learner holds at first."""
+    """What the learner holds at first: what is trained, and beside it the filter of observations, which is counted."""
+    learner = {"params": params, "optimizer": optimizer.init(params)}
     if not config.normalize_observations:
-        return {"params": params, "optimizer": optimizer.init(params)}
-    params = {**params, "filter.mean": jnp.zeros(features), "filter.scale": jnp.ones(features)}
+        return learner
     seen = {"count": jnp.zeros(()), "mean": jnp.zeros(features), "squares": jnp.zeros(features)}
-    return {"params": params, "optimizer": optimizer.init(params), "seen": seen}
+    return {**learner, "filter": {"filter.mean": jnp.zeros(features), "filter.scale": jnp.ones(features)}, "seen": seen}
+
+
+def acting_params(learner: Mapping[str, Any]) -> dict[str, Any]:
+    """What the networks take: what is trained and the filter, if there is one."""
+    return {**learner["params"], **learner.get("filter", {})}
 
 
 def see(learner: dict[str, Any], observations: Any, valid: Any) -> dict[str, Any]:
-    """Let the filter, if there is one, know these observations [..., features]; it has no gradient."""
+    """Let the filter, if there is one, know these observations [..., features]."""
     if "seen" not in learner:
         return learner
     seen = learner["seen"]
@@ -134,9 +148,9 @@ def see(learner: dict[str, Any], observations: Any, valid: Any) -> dict[str, Any
     away = (rows - seen["mean"]) * weights
     mean = seen["mean"] + away.sum(axis=0) / count
     squares = seen["squares"] + (away * (rows - mean)).sum(axis=0)
-    scale = 1 / jnp.sqrt(squares / count + 1e-8)
-    params = {**learner["params"], "filter.mean": mean, "filter.scale": jnp.minimum(scale, 1e3)}
-    return {**learner, "params": params, "seen": {"count": count, "mean": mean, "squares": squares}}
+    scale = jnp.minimum(1 / jnp.sqrt(squares / count + 1e-8), 1e3)
+    known = {"filter.mean": mean, "filter.scale": scale}
+    return {**learner, "filter": known, "seen": {"count": count, "mean": mean, "squares": squares}}
 
 
 def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
@@ -219,19 +233,23 @@ def make_update(
     devices = Devices(config.devices)
 
     def update(learner: Any, batch: Mapping[str, Any], shuffles: Any) -> tuple[Any, dict[str, Any]]:
-        steps = devices.whole(prepare(learner["params"], devices.split(batch, axis=1)))
+        known = learner.get("filter", {})  # no gradient is taken of it
+        steps = devices.whole(prepare(acting_params(learner), devices.split(batch, axis=1)))
+
+        def loss_of(params: Any, minibatch: Any) -> tuple[Any, dict[str, Any]]:
+            return loss({**params, **known}, minibatch)
 
         def minibatch_step(carry: Any, indices: Any) -> tuple[Any, Any]:
             params, optimizer_state, go_on = carry
             minibatch = devices.split({name: array[indices] for name, array in steps.items()}, axis=0)
-            gradients, said = jax.grad(loss, has_aux=True)(params, minibatch)
+            gradients, said = jax.grad(loss_of, has_aux=True)(params, minibatch)
             changes, new_state = optimizer.update(gradients, optimizer_state, params)
             new_params = optax.apply_updates(params, changes)
             if config.target_kl is None:
                 return (new_params, new_state, go_on), said
+            go_on = go_on & (said["kl"] < 1.5 * config.target_kl)  # this minibatch is not learnt from, if it is too far
             keep = lambda new, old: jnp.where(go_on, new, old)  # noqa: E731
-            kept = jax.tree.map(keep, (new_params, new_state), (params, optimizer_state))
-            return (*kept, go_on & (said["kl"] < 1.5 * config.target_kl)), said
+            return (*jax.tree.map(keep, (new_params, new_state), (params, optimizer_state)), go_on), said
 
         start = (learner["params"], learner["optimizer"], jnp.asarray(True))
         flat = shuffles.reshape(-1, shuffles.shape[-1])

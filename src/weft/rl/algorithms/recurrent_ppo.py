@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from weft.rl.advantages import generalized_advantages
 from weft.rl.algorithm import Algorithm, stack
-from weft.rl.algorithms.ppo import PPOConfig, make_loss, see, start_learner
+from weft.rl.algorithms.ppo import PPOConfig, acting_params, make_loss, see, start_learner
 from weft.rl.recurrent import RecurrentActorCritic, RecurrentStochastic
 from weft.rl.settings import SettingError, setting
 
@@ -73,7 +73,7 @@ class RecurrentPPO(Algorithm[RecurrentPPOConfig]):
         self._update = jax.jit(make_update(model, optimizer, config), donate_argnums=0)
 
     def acting_params(self) -> Mapping[str, Any]:
-        return self.learner["params"]
+        return acting_params(self.learner)
 
     def iterate(self) -> Mapping[str, Any]:
         batch = stack(self.sample())
@@ -141,12 +141,16 @@ def make_update(
         }
 
     def update(learner: Any, batch: Mapping[str, Any], shuffles: Any) -> tuple[Any, dict[str, Any]]:
-        rows = prepare(learner["params"], batch)
+        known = learner.get("filter", {})  # no gradient is taken of it
+        rows = prepare(acting_params(learner), batch)
+
+        def loss_of(params: Any, minibatch: Any) -> tuple[Any, dict[str, Any]]:
+            return loss({**params, **known}, minibatch)
 
         def minibatch_step(carry: Any, environments: Any) -> tuple[Any, Any]:
             params, optimizer_state = carry
             minibatch = {name: array[:, environments] for name, array in rows.items()}
-            gradients, said = jax.grad(loss, has_aux=True)(params, minibatch)
+            gradients, said = jax.grad(loss_of, has_aux=True)(params, minibatch)
             changes, optimizer_state = optimizer.update(gradients, optimizer_state, params)
             return (optax.apply_updates(params, changes), optimizer_state), said
 

@@ -78,7 +78,7 @@ class SAC(OffPolicy[SACConfig]):
     def exploration(self) -> float:
         return -1.0 if self.metrics.timesteps < self.config.random_timesteps else 0.0
 
-    def learn(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
+    def learn_from(self, batches: Mapping[str, NDArray[Any]]) -> tuple[Mapping[str, Any], Any]:
         noise = self.rng.standard_normal((*batches["actions"].shape[:2], 2, batches["actions"].shape[2]), np.float32)
         self.learner, said, errors = self._update(self.learner, batches, noise)
         return said, errors
