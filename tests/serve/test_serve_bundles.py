@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def test_a_request_that_is_given_up_before_its_first_step_is_answered() -> None:
 
     async def scenario() -> None:
         bundles = Bundles(answer, lambda: 0)
-        parcels = [(number, "", "", "method", ()) for number in (1, 2)]
+        parcels = [(number, "", "", math.inf, "method", ()) for number in (1, 2)]
         loop = asyncio.get_running_loop()
         exchange = loop.create_task(bundles.exchange(pack(parcels)))
         loop.call_soon(bundles.give_up, 1)  # in the same round as the exchange, before the tasks that this makes
@@ -147,3 +148,35 @@ def test_a_batch_whose_function_is_cancelled_fails_and_the_next_one_runs() -> No
         return int(await asyncio.wait_for(inner(2), PATIENCE_S))
 
     assert asyncio.run(scenario()) == 2
+
+
+def test_a_request_that_came_while_a_batch_ran_does_not_wait_for_others_all_over_again() -> None:
+    skipped_s = 0.0
+
+    class Loop(asyncio.SelectorEventLoop):
+        def time(self) -> float:
+            return super().time() + skipped_s
+
+    async def scenario() -> None:
+        nonlocal skipped_s
+        go_on, sizes = asyncio.Event(), []
+
+        @batch(max_batch_size=2, wait_s=PATIENCE_S)
+        async def slow(values: list[int]) -> list[int]:
+            sizes.append(len(values))
+            await go_on.wait()
+            return values
+
+        first = [asyncio.ensure_future(slow(number)) for number in (1, 2)]
+        await rounds()
+        late = asyncio.ensure_future(slow(3))
+        await rounds()
+        skipped_s = PATIENCE_S
+        go_on.set()
+        await asyncio.gather(*first)
+        await rounds()
+        assert sizes == [2, 1] and late.done()
+
+    loop = Loop()
+    loop.run_until_complete(scenario())
+    loop.close()

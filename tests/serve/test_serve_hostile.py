@@ -18,6 +18,7 @@ import weft
 from weft import serve
 from weft.serve.controller import NAME, NAMESPACE
 
+MOST = 400
 HELLO = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
@@ -34,7 +35,13 @@ async def gate() -> None:
 @pytest.fixture(scope="module")
 def port(shared_weft_session: ModuleType) -> Iterator[int]:
     options = serve.HTTPOptions(
-        port=0, max_body_bytes=100_000, head_timeout_s=0.5, body_timeout_s=1, keep_alive_s=2, request_timeout_s=3
+        port=0,
+        max_body_bytes=100_000,
+        head_timeout_s=0.5,
+        body_timeout_s=1,
+        keep_alive_s=2,
+        request_timeout_s=3,
+        max_connections=MOST,
     )
     address = serve.start(http_options=options)
     for target in (echo, gate):
@@ -129,18 +136,20 @@ def test_an_upgrade_that_is_not_known_is_answered_as_http(wire: socket.socket) -
         (b"GET /echo HTTP/1.1\r\n" + b"a: b\r\n" * 300 + b"\r\n", 431),
         (b"GET /echo HTTP/1.1\r\na: " + b"b" * 70_000, 431),
         (b"GET /" + b"a" * 70_000, 431),
-        (b"POST /echo HTTP/1.1\r\ncontent-length: 1000000000\r\n\r\n", 413),
-        (b"POST /echo HTTP/1.1\r\ncontent-length: " + b"9" * 40 + b"\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + b"fffff\r\n" + b"a" * 0xFFFFF, 413),
-        (b"POST /echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400),
-        (b"POST /echo HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
-        (b"POST /echo HTTP/1.1\r\ntransfer-encoding: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 501),
+        (b"GET /echo HTTP/1.1\r\nhost: x\r\na: " + b"b" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET /echo HTTP/1.1\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n", 413),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: " + b"9" * 40 + b"\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"fffff\r\n" + b"a" * 0xFFFFF, 413),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 501),
         (b"POST /echo HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 501),
         (b"GET /echo HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
         (b"GET /echo HTTP/1.1\r\n", 408),
-        (b"POST /echo HTTP/1.1\r\ncontent-length: 10\r\n\r\nabc", 408),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc", 408),
     ],
 )
 def test_what_is_no_request_is_refused_and_the_connection_ended(wire: socket.socket, sent: bytes, status: int) -> None:
@@ -191,6 +200,21 @@ def test_many_clients_that_leave_as_they_come_leave_nothing_counted(port: int) -
         tick.wait(0.05)
 
 
+def test_half_heads_give_way_to_whole_ones(port: int) -> None:
+    strangers = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(MOST)]
+    try:
+        for stranger in strangers:
+            stranger.sendall(b"GET /echo HTTP/1.1\r\nhost: ")
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as honest:
+                honest.sendall(HELLO)
+                assert answer(honest)[0] == 200
+        assert answer(strangers[0])[0] in (408, 503)
+    finally:
+        for stranger in strangers:
+            stranger.close()
+
+
 def wait_until_nothing_is_under_way() -> None:
     controller = weft.get_actor(NAME, namespace=NAMESPACE)
     table = weft.get(controller.listen.remote("gate:gate", -1))
@@ -206,7 +230,9 @@ def test_many_slow_clients_and_large_bodies_do_not_grow_the_front(port: int) -> 
     before = resident()
     clients = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(300)]
     for one in clients:
-        one.sendall(b"POST /echo HTTP/1.1\r\ncontent-length: 100000000\r\n\r\n" if one.fileno() % 2 else b"GET /")
+        one.sendall(
+            b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n" if one.fileno() % 2 else b"GET /"
+        )
     statuses = {answer(one)[0] for one in clients}
     for one in clients:
         one.close()

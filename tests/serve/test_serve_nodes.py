@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft import serve
-from weft.serve.controller import NAMESPACE
+from weft.serve.controller import NAME, NAMESPACE
 from weft.serve.vault import NAME as VAULT
 from weft.testing import Cluster
 from weft.util.state import list_workers
@@ -97,3 +97,15 @@ def test_the_replica_of_this_node_is_asked_first(cluster: Cluster) -> None:
     handle = serve.run(Where.bind())
     own = weft.get_runtime_context().get_node_id()
     assert {handle.remote(0).result(DEADLINE_S)[1] for _ in range(20)} == {own}
+
+
+def test_fronts_are_where_they_were_asked_for_and_all_addresses_are_told(cluster: Cluster) -> None:
+    far = cluster.add_node(num_cpus=1)
+    own = weft.get_runtime_context().get_node_id()
+    for location, expected in (("here", [own, own]), ("every_node", sorted([own, far.node_id] * 2))):
+        address = serve.start(serve.HTTPOptions(port=0, workers=2, location=location))
+        fronts = weft.get(weft.get_actor(NAME, namespace=NAMESPACE).fronts.remote("http"))
+        places = {one["pid"]: one["node_id"] for one in list_workers()}
+        assert sorted(places[pid] for pid in weft.get([front.pid.remote() for front in fronts])) == expected
+        assert serve.http_addresses()[0] == address, "on one machine both nodes have the same"
+        serve.shutdown()

@@ -18,10 +18,10 @@ from weft.serve.http.protocol import HttpProtocol
 
 GOOD = (
     b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"POST /b?c=d HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc",
-    b"POST /c HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n",
-    b"HEAD /d HTTP/1.1\r\n\r\n",
-    b"GET /%41%zz HTTP/1.1\r\nx-request-id: mine\r\n\r\n",
+    b"POST /b?c=d HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc",
+    b"POST /c HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n",
+    b"HEAD /d HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"GET /%41%zz HTTP/1.1\r\nhost: x\r\nx-request-id: mine\r\n\r\n",
 )
 ODD = (
     b"\r\n",
@@ -56,6 +56,9 @@ class Transport:
 
     abort = write_eof = close
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def pause_reading(self) -> None:
         self.is_reading = False
 
@@ -68,6 +71,7 @@ class App:
 
     def __init__(self) -> None:
         self.options = HTTPOptions(max_head_bytes=2000, max_body_bytes=1000)
+        self.most_connections = self.options.max_connections
         self.now_s = 0.0
         self.began = 0
         self.refusals: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import runpy
 import signal
@@ -20,8 +21,12 @@ import pytest
 import weft
 from waiting import wait_until
 from weft import serve
+from weft.serve.board import _Past
 from weft.serve.controller import NAME, NAMESPACE
+from weft.serve.latencies import Figures
 from weft.serve.vault import NAME as VAULT
+from weft.serve.vault import Vault
+from weft.util import list_named_actors
 
 DEADLINE_S = 30
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -419,6 +424,56 @@ def test_a_stream_that_nobody_reads_takes_no_place(serving: None) -> None:
     assert handle.ping.remote().result(DEADLINE_S) == "pong", "cancelled while it began"
 
 
+def test_a_request_that_nobody_waits_for_is_sent_again_when_it_was_refused(serving: None) -> None:
+    @serve.deployment(max_ongoing_requests=1)
+    class Narrow:
+        def __init__(self) -> None:
+            self.seen = 0
+
+        async def hold(self) -> None:
+            await asyncio.Event().wait()
+
+        async def see(self) -> int:
+            self.seen += 1
+            return self.seen
+
+    @weft.remote
+    class Other:
+        def fill(self, given: Any) -> None:
+            self.held = given.hold.remote()
+            while not weft.get(replica_of(given).load.remote()):
+                pass
+
+        def leave(self) -> None:
+            self.held.cancel()
+
+    def replica_of(given: Any) -> Any:
+        (replica,) = weft.get(given._controller.listen.remote(given._key, -1)).replicas.values()
+        return replica
+
+    handle = serve.run(Narrow.bind())
+    other = Other.remote()
+    weft.get(other.fill.remote(handle))
+    handle.see.remote()  # dropped at once, and refused
+    kept = handle.see.remote()
+    weft.get(other.leave.remote())
+    wait_until(kept.done)
+    wait_until(lambda: handle.see.remote().result(DEADLINE_S) >= 3)
+
+
+def test_responses_that_pile_up_make_room_for_others_without_being_waited_for(serving: None) -> None:
+    handle = serve.run(Adder.options(max_ongoing_requests=2).bind(1))
+    responses = [handle.twice.remote(number) for number in range(200)]
+    wait_until(responses[-1].done)
+    assert [one.result(DEADLINE_S) for one in reversed(responses)] == [number + 2 for number in reversed(range(200))]
+
+
+def test_the_boards_first_look_has_no_rate_and_the_second_a_true_one() -> None:
+    past = _Past()
+    assert past.rate_of({"a": Figures(1000, None, None, None)}, 5.0) is None
+    assert past.rate_of({"a": Figures(1010, None, None, None), "b": Figures(10, None, None, None)}, 7.0) == 10.0
+
+
 def test_models_are_loaded_once_and_the_oldest_is_dropped(serving: None) -> None:
     @serve.deployment
     class Zoo:
@@ -488,15 +543,21 @@ def test_a_controller_that_is_killed_comes_back_and_no_request_fails(serving: No
             before = weft.get(controller.pid.remote())
             os.kill(before, signal.SIGKILL)
             wait_until(lambda: weft.get(controller.pid.remote()) != before)  # noqa: B023
-            wait_until(lambda: {handle.pid.remote().result() for _ in range(20)} == pids)
+            wait_until(lambda: _pids(handle) == pids)
         os.kill(min(pids), signal.SIGKILL)
-        wait_until(lambda: len({handle.pid.remote().result() for _ in range(20)} - pids) == 1)
+        wait_until(lambda: len(_pids(handle) - pids) == 1)
         handle = serve.run(adder.options(num_replicas=1).bind(1))
         assert handle.remote(5).result() == 6
     finally:
         is_over.set()
         asking.join()
     assert not failures
+
+
+def _pids(handle: Any) -> set[int]:
+    """Of requests that are under way together: one after another would all find the same replica free, if another
+    thread keeps the other one busy."""
+    return {response.result() for response in [handle.pid.remote() for _ in range(20)]}
 
 
 def test_a_vault_that_is_killed_is_filled_again(serving: None) -> None:
@@ -513,6 +574,64 @@ def test_a_vault_that_is_killed_is_filled_again(serving: None) -> None:
     pid = handle.pid.remote().result()
     os.kill(pid, signal.SIGKILL)
     assert handle.remote(1).result(DEADLINE_S) == 3  # of a new replica, whose code was in the vault
+
+
+@weft.remote
+class HeldVault(Vault):
+    """Writes nothing down before it may; what a controller had sent that has died since is lost."""
+
+    def __init__(self) -> None:
+        Vault.__init__(self)
+        self._may_write = threading.Event()
+        self._loads = 0
+        self._waiting = 0
+
+    def load(self) -> tuple[bytes | None, dict[str, bytes]]:
+        self._loads += 1
+        return Vault.load(self)
+
+    def save(self, state: bytes) -> list[str]:
+        controller = self._loads
+        self._waiting += 1
+        self._may_write.wait()
+        return Vault.save(self, state) if controller == self._loads else []
+
+    def let_write(self) -> None:
+        self._may_write.set()
+
+    def seen(self) -> tuple[int, int]:
+        """How many controllers have begun, and how many calls to write something down have come."""
+        return self._loads, self._waiting
+
+
+def _has_vault() -> bool:
+    return VAULT in [one["name"] for one in list_named_actors(all_namespaces=True)]
+
+
+def test_an_application_is_deployed_though_its_controller_is_killed_before_it_is_written_down(serving: None) -> None:
+    wait_until(lambda: not _has_vault())  # that of the test before
+    vault = HeldVault.options(name=VAULT, namespace=NAMESPACE, lifetime="detached", max_concurrency=100).remote()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(serve.run, Adder.options(num_replicas=1).bind(1))
+        wait_until(lambda: weft.get(vault.seen.remote())[1] > 0)
+        controller = weft.get_actor(NAME, namespace=NAMESPACE)
+        os.kill(weft.get(controller.pid.remote()), signal.SIGKILL)
+        wait_until(lambda: weft.get(vault.seen.remote())[0] == 2)
+        weft.get(vault.let_write.remote())
+        assert running.result().remote(1).result(DEADLINE_S) == 2
+
+
+def test_calls_of_a_controller_that_are_repeated_after_its_death_find_what_they_have_done(serving: None) -> None:
+    serve.run(Adder.bind(1))
+    serve.run(Adder.bind(2), canary_share=0.5)
+    controller = weft.get_actor(NAME, namespace=NAMESPACE)
+    for _ in range(2):
+        weft.get(controller.promote.remote("default"))
+    for _ in range(2):
+        weft.get(controller.delete.remote("default"))
+    assert serve.status() == {}
+    with pytest.raises(LookupError, match="no application 'default'"):
+        serve.delete()
 
 
 def test_an_update_goes_on_when_its_controller_is_killed(serving: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from weft.serve.config import AutoscalingConfig, DeploymentConfig
 from weft.serve.router import Peer, choose
 from weft.serve.state import (
+    CALLER_SILENT_S,
     DeploymentState,
     DeploymentStatus,
     DrainReplica,
@@ -64,6 +66,37 @@ def test_a_new_user_config_restarts_nothing() -> None:
     todo = state.deployed(1.0, "1", DeploymentConfig(num_replicas=2, user_config={"a": 1}))
     assert [type(one) for one in todo] == [ReconfigureReplica, ReconfigureReplica]
     assert state.ticked(2.0) == []
+
+
+def test_what_waits_at_a_caller_that_is_not_heard_of_any_more_is_forgotten() -> None:
+    scaling = AutoscalingConfig(min_replicas=0, max_replicas=4, target_ongoing_requests=1, downscale_delay_s=0)
+    state = DeploymentState("app:one")
+    state.deployed(0.0, "1", DeploymentConfig(autoscaling=scaling))
+    state.waiting_reported(0.0, "killed", 3)
+    state.waiting_reported(0.0, "alive", 1)
+    now_s = 0.0
+    while now_s < 2 * CALLER_SILENT_S:
+        now_s += CALLER_SILENT_S / 3
+        state.caller_heard(now_s, "alive")
+        state.caller_heard(now_s, "a stranger, with whom nothing waits")
+        state.ticked(now_s)
+    assert state.waiting == 1 and state.target == 1
+    state.recovered(1e6, frozenset(state.replicas))
+    state.ticked(1e6 + 1)
+    assert state.waiting == 1, "a restarted controller has another clock, and hears of it soon"
+    state.ticked(1e6 + 1 + CALLER_SILENT_S)
+    assert state.waiting == 0 and state.target == 0
+
+
+def test_a_user_config_with_arrays_is_compared_by_what_is_in_it() -> None:
+    def config(value: float) -> DeploymentConfig:
+        return DeploymentConfig(user_config={"weights": np.full(3, value)})
+
+    state = DeploymentState("app:one")
+    for instruction in state.deployed(0.0, "1", config(1.0)):
+        state.replica_started(0.0, instruction.replica)
+    assert state.deployed(1.0, "1", config(1.0)) == [], "it has these weights"
+    assert [type(one) for one in state.deployed(2.0, "1", config(2.0))] == [ReconfigureReplica]
 
 
 def test_a_deployment_is_healthy_only_when_every_replica_uses_the_newest_user_config() -> None:

@@ -270,6 +270,17 @@ def test_a_websocket_whose_app_fails_is_closed_and_told_nothing(address: str) ->
     assert ended.value.rcvd is not None and ended.value.rcvd.code == 1011 and "secret" not in ended.value.rcvd.reason
 
 
+def test_a_page_of_another_site_opens_no_websocket(address: str) -> None:
+    """A browser would send the user's cookies with it."""
+    url = address.replace("http", "ws") + "/talk/shout"
+    with pytest.raises(InvalidStatus) as refused, connect(url, origin="https://attacker.example"):  # type: ignore[arg-type]
+        pass
+    assert refused.value.response.status_code == 403
+    with connect(url, origin=address) as socket:  # type: ignore[arg-type]
+        socket.send("own")
+        assert socket.recv(30) == "OWN"
+
+
 @pytest.mark.parametrize("path", ["/nowhere", "/plain"])
 def test_a_websocket_that_nobody_serves_is_a_404(address: str, path: str) -> None:
     with pytest.raises(InvalidStatus) as refused, connect(address.replace("http", "ws") + path):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft.serve.api import delete as delete
     from weft.serve.api import get_app_handle as get_app_handle
     from weft.serve.api import get_deployment_handle as get_deployment_handle
+    from weft.serve.api import http_addresses as http_addresses
     from weft.serve.api import promote as promote
     from weft.serve.api import rollback as rollback
     from weft.serve.api import run as run
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from weft.serve.context import get_multiplexed_model_id as get_multiplexed_model_id
     from weft.serve.context import get_replica_context as get_replica_context
     from weft.serve.context import get_request_id as get_request_id
+    from weft.serve.context import get_time_left_s as get_time_left_s
     from weft.serve.deployments import Application as Application
     from weft.serve.deployments import Deployment as Deployment
     from weft.serve.deployments import deployment as deployment
     from weft.serve.errors import BackPressureError as BackPressureError
+    from weft.serve.errors import DeadlineExceededError as DeadlineExceededError
     from weft.serve.errors import DeploymentFailedError as DeploymentFailedError
     from weft.serve.errors import DeploymentGoneError as DeploymentGoneError
     from weft.serve.errors import GrpcError as GrpcError
@@ -55,12 +58,14 @@ if TYPE_CHECKING:
     from weft.serve.policies import policy_app as policy_app
 
 _HOMES = {
-    "api": "delete get_app_handle get_deployment_handle promote rollback run shutdown start start_grpc status",
+    "api": "delete get_app_handle get_deployment_handle http_addresses promote rollback run shutdown start start_grpc "
+    "status",
     "batching": "batch",
     "config": "AutoscalingConfig DeploymentConfig",
-    "context": "get_multiplexed_model_id get_replica_context get_request_id",
+    "context": "get_multiplexed_model_id get_replica_context get_request_id get_time_left_s",
     "deployments": "Application Deployment deployment",
-    "errors": "BackPressureError DeploymentFailedError DeploymentGoneError GrpcError ReplicaDiedError ServeError",
+    "errors": "BackPressureError DeadlineExceededError DeploymentFailedError DeploymentGoneError GrpcError "
+    "ReplicaDiedError ServeError",
     "grpc.input": "GrpcInputStream",
     "grpc.options": "GRPCOptions",
     "http.ingress": "ingress",

@@ -18,6 +18,7 @@ from weft.serve.handle import DeploymentHandle
 from weft.serve.http.messages import HTTPOptions
 from weft.serve.policies import ActsInBatches, policy_app
 from weft.serve.vault import open_vault
+from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 DEFAULT_APP = "default"
 MOST_CONTROLLER_CALLS = 10_000
@@ -122,7 +123,8 @@ def _until_ready(controller: Any, name: str, ready: Any, timeout_s: float | None
 
 
 def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
-    """Serve HTTP, once a cluster, and return the address: applications answer under their `route_prefix`.
+    """Serve HTTP, once a cluster, and return the address: applications answer under their `route_prefix`. Where there
+    are fronts on several nodes it is the first one's, and `http_addresses()` has all.
 
     Needs `pip install 'weft[serve]'`. If HTTP is served already, the options are ignored.
 
@@ -140,7 +142,27 @@ def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
     controller = _controller(start=True)
     from weft.serve.http.front import HttpFront
 
-    return _front_address(controller, "http", HttpFront, options, options.workers)
+    nodes = [_own_node()]
+    if options.location == "every_node":
+        nodes += [one["NodeID"] for one in weft.nodes() if one["Alive"] and one["NodeID"] != nodes[0]]
+    return _front_address(controller, "http", HttpFront, options, nodes * options.workers)
+
+
+def http_addresses() -> list[str]:
+    """Where HTTP is served: an address for each node that has fronts, the one that `start` returned first.
+
+    >>> from weft import serve
+    >>> address = serve.start(serve.HTTPOptions(port=0, workers=2))
+    >>> http_addresses() == [address]
+    True
+    >>> serve.shutdown()
+    """
+    fronts = weft.get(_controller().fronts.remote("http"))
+    return list(dict.fromkeys(weft.get([front.address.remote() for front in fronts])))
+
+
+def _own_node() -> str:
+    return weft.get_runtime_context().get_node_id()
 
 
 def start_grpc(grpc_options: GRPCOptions | dict[str, Any]) -> str:
@@ -154,16 +176,19 @@ def start_grpc(grpc_options: GRPCOptions | dict[str, Any]) -> str:
     controller = _controller(start=True)
     from weft.serve.grpc.front import GrpcFront
 
-    return _front_address(controller, "grpc", GrpcFront, options, 1)
+    return _front_address(controller, "grpc", GrpcFront, options, [_own_node()])
 
 
-def _front_address(controller: Any, kind: str, front: type, options: Any, count: int) -> str:
-    """Of the fronts of this kind, which are started if there are none."""
+def _front_address(controller: Any, kind: str, front: type, options: Any, nodes: list[str]) -> str:
+    """Of the first front of this kind. If there are none, one is started on each of the nodes, as often as it is named;
+    when the first node is gone, its fronts go to another: somebody must answer."""
     fronts = weft.get(controller.fronts.remote(kind))
     if not fronts:
         lasting = {"num_cpus": 0, "lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
-        for _ in range(count):
-            fronts.append(weft.remote(front).options(**lasting).remote(controller, options))
+        for node in nodes:
+            there = NodeAffinitySchedulingStrategy(node, soft=node == nodes[0])
+            placed: Any = weft.remote(front).options(**lasting, scheduling_strategy=there)
+            fronts.append(placed.remote(controller, options))
             weft.get(fronts[-1].address.remote())  # the first decides about the port
         weft.get(controller.fronts.remote(kind, fronts))
     address: str = weft.get(fronts[0].address.remote())
@@ -172,12 +197,16 @@ def _front_address(controller: Any, kind: str, front: type, options: Any, count:
 
 def promote(name: str = DEFAULT_APP) -> None:
     """Replace an application by its canary; no request fails by it. LookupError if it has none."""
-    weft.get(_controller().promote.remote(name))
+    controller = _controller()
+    weft.get(controller.check_canary.remote(name))
+    weft.get(controller.promote.remote(name))
 
 
 def rollback(name: str = DEFAULT_APP) -> None:
     """End an application's canary; no request fails by it. LookupError if it has none."""
-    weft.get(_controller().roll_back.remote(name))
+    controller = _controller()
+    weft.get(controller.check_canary.remote(name))
+    weft.get(controller.end_canary.remote(name))
 
 
 def delete(name: str = DEFAULT_APP) -> None:
@@ -189,7 +218,9 @@ def delete(name: str = DEFAULT_APP) -> None:
     >>> "brief" in serve.status()
     False
     """
-    weft.get(_controller().delete.remote(name))
+    controller = _controller()
+    weft.get(controller.check_known.remote(name))
+    weft.get(controller.delete.remote(name))
 
 
 def shutdown() -> None:

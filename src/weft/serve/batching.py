@@ -93,15 +93,19 @@ class Batches:
         self._patience_s = patience_s
         self._stacks = stacks
         self._waiting: deque[tuple[Any, asyncio.Future[Any]]] = deque()
+        self._since_s: deque[float] = deque()
+        """When each of them came."""
         self._runner: asyncio.Task[None] | None = None
         self._arrived = asyncio.Event()
 
     async def submit(self, value: Any) -> Any:
-        answer = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
         self._waiting.append((value, answer))
+        self._since_s.append(loop.time())
         self._arrived.set()
         if self._runner is None:
-            self._runner = asyncio.get_running_loop().create_task(self._run())
+            self._runner = loop.create_task(self._run())
         return await answer
 
     async def _run(self) -> None:
@@ -109,6 +113,8 @@ class Batches:
             while self._waiting:
                 await self._fill()
                 taken = [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
+                for _ in taken:
+                    self._since_s.popleft()
                 taken = [one for one in taken if not one[1].done()]
                 if taken:
                     await self._answer(taken)
@@ -116,9 +122,9 @@ class Batches:
             self._runner = None
 
     async def _fill(self) -> None:
-        """Wait for a full batch, no longer than the patience."""
+        """Wait for a full batch, until the oldest of it has waited as long as the patience lasts."""
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._patience_s
+        deadline_s = self._since_s[0] + self._patience_s
         while len(self._waiting) < self._size and (left_s := deadline_s - loop.time()) > 0:
             self._arrived.clear()
             try:

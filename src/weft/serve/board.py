@@ -28,8 +28,15 @@ class _Past:
 
     def __init__(self) -> None:
         self.served: dict[str, int] = {}
-        self.looked_s = time.monotonic()
+        self.looked_s: float | None = None
         self.rate, self.p95 = board.Curve(MOST_POINTS), board.Curve(MOST_POINTS)
+
+    def rate_of(self, figures: dict[str, Figures], now_s: float) -> float | None:
+        """Requests a second since the last look; None at the first, which knows no time to divide by."""
+        done = sum(max(0, one.served - self.served.get(replica, 0)) for replica, one in figures.items())
+        rate = None if self.looked_s is None else done / max(now_s - self.looked_s, 1e-9)
+        self.served, self.looked_s = {replica: one.served for replica, one in figures.items()}, now_s
+        return rate
 
 
 class ServeBoard:
@@ -66,12 +73,10 @@ class ServeBoard:
     async def _deployment(self, key: str, name: str, running: Running) -> dict[str, Any]:
         figures = await _ask(running)
         past = self._past.setdefault(key, _Past())
-        now = time.monotonic()
-        done = sum(max(0, one.served - past.served.get(replica, 0)) for replica, one in figures.items())
-        rate = done / max(now - past.looked_s, 1e-9)
-        past.served, past.looked_s = {replica: one.served for replica, one in figures.items()}, now
+        rate = past.rate_of(figures, time.monotonic())
         worst = [one.p95_s for one in figures.values() if one.p95_s is not None]
-        past.rate.add(time.time(), rate)
+        if rate is not None:
+            past.rate.add(time.time(), rate)
         if worst:
             past.p95.add(time.time(), max(worst))
         state = running.state
@@ -88,7 +93,7 @@ class ServeBoard:
             "waiting": state.waiting,
             "ongoing": state.ongoing,
             "limit": state.config.max_ongoing_requests,
-            "requests_per_s": rate,
+            "requests_per_s": rate or 0.0,
             "replicas": replicas,
             "rate": past.rate.points,
             "p95": past.p95.points,

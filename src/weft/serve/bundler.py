@@ -11,6 +11,7 @@ request of this bundler has ended, with all that have. A request costs a share o
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable
@@ -60,14 +61,15 @@ class Bundler:
     def _flush(self) -> None:
         self._is_due = False  # before the outbox is emptied: what comes meanwhile is taken here or has its own flush
         parcels: list[Parcel] = []
+        now_s = time.monotonic()
         given_up: list[BundledRequest] = []
         while self._outbox:
             request = self._outbox.popleft()
             self._numbers += 1
             request.number, request.bundler = self._numbers, self
             self._open[request.number] = request
-            request_id, model = request.context
-            parcels.append((request.number, request_id, model, request.method, request.args))
+            request_id, model, deadline_s = request.context
+            parcels.append((request.number, request_id, model, deadline_s - now_s, request.method, request.args))
             if request.is_given_up:
                 given_up.append(request)
         if parcels:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from weft.serve.context import RequestContext
 
-Parcel = tuple[int, str, str, str, tuple[Any, ...]]
-"""(number at its caller, request id, model, method, arguments)"""
+Parcel = tuple[int, str, str, float, str, tuple[Any, ...]]
+"""(number at its caller, request id, model, time left, method, arguments)"""
 Outcome = tuple[int, int, int, Any]
 """(number, TAKEN or REFUSED or FAILED, requests under way, value)"""
 TAKEN = 0
@@ -53,8 +54,9 @@ class Bundles:
 
     async def exchange(self, packed: bytes) -> bytes:
         """Begins what is given; returns what has ended since, at least one."""
-        for number, request_id, model, method, args in unpacked(packed):
-            work = self._run(number, RequestContext(request_id, model), method, args)
+        now_s = time.monotonic()
+        for number, request_id, model, left_s, method, args in unpacked(packed):
+            work = self._run(number, RequestContext(request_id, model, now_s + left_s), method, args)
             self._running[number] = self._loop.create_task(work)
         call: asyncio.Future[list[Outcome]] = self._loop.create_future()
         self._calls.append(call)

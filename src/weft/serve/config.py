@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -92,7 +93,11 @@ class DeploymentConfig:
             changes.setdefault("autoscaling", AutoscalingConfig(max_replicas=100))
         unknown = sorted(set(changes) - set(self.__dataclass_fields__))
         if unknown:
-            raise TypeError(f"a deployment has no option {unknown[0]!r}; it has {sorted(self.__dataclass_fields__)}")
+            meant = difflib.get_close_matches(unknown[0], self.__dataclass_fields__, n=1)
+            hint = f"; did you mean {meant[0]!r}?" if meant else ";"
+            raise TypeError(
+                f"a deployment has no option {unknown[0]!r}{hint} it has {sorted(self.__dataclass_fields__)}"
+            )
         return replace(self, **changes)
 
 

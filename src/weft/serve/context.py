@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from weft.serve.requests import AwaitedRequest
 
 
 class RequestContext(NamedTuple):
@@ -12,8 +17,18 @@ class RequestContext(NamedTuple):
 
     request_id: str = ""
     multiplexed_model_id: str = ""
+    deadline_s: float = math.inf
+    """By this process's monotonic clock; on its way, the time that is left: nodes have clocks of their own."""
+
+    def departing(self, now_s: float) -> RequestContext:
+        return self if self.deadline_s == math.inf else self._replace(deadline_s=self.deadline_s - now_s)
+
+    def arrived(self, now_s: float) -> RequestContext:
+        return self if self.deadline_s == math.inf else self._replace(deadline_s=self.deadline_s + now_s)
 
 
+NO_CONTEXT = RequestContext()
+"""Of who answers no request."""
 LONGEST_REQUEST_ID = 128
 
 
@@ -26,7 +41,10 @@ def sane_request_id(given: str) -> str:
     return given if len(given) <= LONGEST_REQUEST_ID and given.isascii() and given.isprintable() else ""
 
 
-request_context: ContextVar[RequestContext] = ContextVar("weft_serve_request", default=RequestContext())  # noqa: B039
+request_context: ContextVar[RequestContext] = ContextVar("weft_serve_request", default=NO_CONTEXT)
+calls_of_request: ContextVar[list[AwaitedRequest] | None] = ContextVar("weft_serve_calls", default=None)
+"""What the request that is answered now has asked of other deployments: it is given up when the request is. Those that
+have ended are dropped when there are many."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,12 @@ def get_request_id() -> str:
 def get_multiplexed_model_id() -> str:
     """The model that the caller wants: `handle.options(multiplexed_model_id=...)` or the header `serve-model-id`."""
     return request_context.get().multiplexed_model_id
+
+
+def get_time_left_s() -> float | None:
+    """Until the deadline of the request that is answered now; None if it has none. It is cancelled then."""
+    deadline_s = request_context.get().deadline_s
+    return None if deadline_s == math.inf else max(0.0, deadline_s - time.monotonic())
 
 
 def get_replica_context() -> ReplicaContext:

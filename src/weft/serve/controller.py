@@ -31,6 +31,7 @@ from weft.serve.http.messages import Kind
 from weft.serve.pending import lacking, why_not_healthy
 from weft.serve.running import CanaryApplication, Running, RunningApplication, Snapshot
 from weft.serve.state import (
+    CALLER_SILENT_S,
     DeploymentState,
     DeploymentStatus,
     DrainReplica,
@@ -46,7 +47,7 @@ ROOM_S = 2.0
 """How long a new replica waits for resources before an outdated one makes room for it."""
 LEAVE_S = 5.0
 RESUME_S = 10.0
-LISTEN_S = 30.0
+LISTEN_S = CALLER_SILENT_S / 3
 CANARY = "@canary"
 NAME = "weft-serve-controller"
 NAMESPACE = "weft.serve"
@@ -80,7 +81,7 @@ class Controller:
     # ---- asked by the API --------------------------------------------------------------------------------
 
     async def deploy(self, app: str, route_prefix: str | None, built: list[BuiltDeployment]) -> None:
-        """Start an application, or bring a running one to what is given."""
+        """Start an application, or bring a running one to what is given. Returns when it is written down."""
         self._check_route(app, route_prefix)
         old = self._applications.get(app)
         names = [one.name for one in built]
@@ -93,6 +94,7 @@ class Controller:
         self._routes_have_changed()
         if app in self._canaries:
             self._spawn(self._end_canary_after_update(app))
+        await self._saved()
 
     def _deploy(self, key: str, built: BuiltDeployment, config: DeploymentConfig) -> None:
         running = self._deployments.setdefault(key, Running(DeploymentState(key)))
@@ -124,20 +126,15 @@ class Controller:
 
     async def promote(self, app: str) -> None:
         """Make the canary's version the application's. Returns when it is, and the canary has ended."""
-        canary = self._known_canary(app)
-        await self.deploy(app, canary.route_prefix, canary.built)
-        await self.wait_ready(app)
+        if (canary := self._canaries.get(app)) is not None:  # else a call before this one was answered by nobody
+            await self.deploy(app, canary.route_prefix, canary.built)
+            await self.wait_ready(app)
         await self.end_canary(app)
 
     async def end_canary(self, app: str) -> None:
         """Returns when its replicas have finished what they had and ended."""
-        if self._canaries.pop(app, None) is not None:
-            self._save()
+        self._canaries.pop(app, None)
         await self._delete_all([key for key in self._deployments if key.startswith(f"{app}:") and CANARY in key])
-
-    async def roll_back(self, app: str) -> None:
-        self._known_canary(app)
-        await self.end_canary(app)
 
     async def _end_canary_after_update(self, app: str) -> None:
         with contextlib.suppress(DeploymentFailedError, DeploymentGoneError):  # then the canary is the better version
@@ -150,11 +147,16 @@ class Controller:
             raise LookupError(f"there is no application {app!r}; there are {sorted(self._applications)}")
         return application
 
-    def _known_canary(self, app: str) -> CanaryApplication:
-        canary = self._canaries.get(app)
-        if canary is None:
+    async def check_known(self, app: str) -> None:
+        """LookupError if there is nothing of that name that could be deleted. Asked before, for `delete` may run twice
+        and finds nothing the second time."""
+        if not any(key.partition(":")[0] == app for key in self._deployments):
+            self._known(app)
+
+    async def check_canary(self, app: str) -> None:
+        """The same before a canary is ended."""
+        if app not in self._canaries:
             raise LookupError(f"application {app!r} has no canary; serve.run(..., canary_share=0.1) starts one")
-        return canary
 
     async def wait_ready(self, app: str) -> None:
         """Returns when all deployments are healthy; DeploymentFailedError when one can not be."""
@@ -180,13 +182,10 @@ class Controller:
 
     async def delete(self, app: str) -> None:
         """Returns when its replicas have finished what they had and ended."""
-        application = self._applications.pop(app, None)
-        gone = [key for key in self._deployments if key.partition(":")[0] == app]
-        if application is None and not gone:
-            raise LookupError(f"there is no application {app!r}; there are {sorted(self._applications)}")
+        self._applications.pop(app, None)
         self._canaries.pop(app, None)
         self._routes_have_changed()
-        await self._delete_all(gone)
+        await self._delete_all([key for key in self._deployments if key.partition(":")[0] == app])
 
     async def _delete_all(self, keys: list[str]) -> None:
         for key in keys:
@@ -194,6 +193,7 @@ class Controller:
         for key in keys:
             while (running := self._deployments.get(key)) is not None and running.state.is_deleted:
                 await running.changed.wait()
+        await self._saved()
 
     async def shut_down(self) -> None:
         for app in list(self._applications):
@@ -210,8 +210,10 @@ class Controller:
 
     # ---- asked by routers and fronts -----------------------------------------------------------------------
 
-    async def listen(self, key: str, revision: int) -> Table:
+    async def listen(self, key: str, revision: int, caller: str = "") -> Table:
         """The routing table, once it is newer than the given revision, or after a while in any case."""
+        if (running := self._deployments.get(key)) is not None:
+            running.state.caller_heard(time.monotonic(), caller)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._newer(key, revision), LISTEN_S)
         return self._table(key)

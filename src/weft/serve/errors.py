@@ -40,6 +40,20 @@ class ReplicaDiedError(ServeError):
         )
 
 
+class DeadlineExceededError(ServeError, TimeoutError):
+    """The request's time was over before it had its answer. What worked for it is cancelled."""
+
+    def __init__(self, deployment: str) -> None:
+        super().__init__(deployment)
+        self.deployment = deployment
+
+    def __str__(self) -> str:
+        return (
+            f"deployment {self.deployment} did not answer before the request's deadline, which is that of the request "
+            "that it was made for or timeout_s of the handle's options(): what worked for it is cancelled"
+        )
+
+
 class DeploymentFailedError(ServeError):
     """No replica of a deployment could be started; the message has what its constructor raised."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass, replace
@@ -12,10 +14,12 @@ from typing import Any
 import weft
 from weft.exceptions import ActorError
 from weft.serve.bundles import REFUSED
-from weft.serve.context import RequestContext, request_context
+from weft.serve.context import calls_of_request, request_context
 from weft.serve.errors import ReplicaDiedError
 from weft.serve.requests import AwaitedRequest
 from weft.serve.router import Router, Stream, router_of
+
+MANY_CALLS = 32
 
 
 class DeploymentResponse:
@@ -37,29 +41,54 @@ class DeploymentResponse:
         self._router = router
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """The value; raises what the deployment raised, or TimeoutError."""
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        self._router.wait(self._request, timeout_s)
-        left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+        """The value; raises what the deployment raised, or TimeoutError. The call goes on then: `cancel()` ends it."""
+        request = self._request
+        until_s = request.context.deadline_s
+        if timeout_s is not None:
+            until_s = min(until_s, time.monotonic() + timeout_s)
+        self._router.wait(request, None if until_s == math.inf else until_s - time.monotonic())
+        if request.is_done:
+            return request.outcome()
         try:
-            return self._request.future.result(left_s)
+            return request.future.result(None if until_s == math.inf else max(0.0, until_s - time.monotonic()))
         except concurrent.futures.TimeoutError:
-            if self._request.future.done():
+            if request.is_done:
                 raise
-            raise TimeoutError(f"no response within {timeout_s} s") from None
+        if until_s == request.context.deadline_s:
+            request.expire()
+            return request.outcome()
+        raise TimeoutError(f"no response within {timeout_s} s")
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return asyncio.wrap_future(self._request.future).__await__()
+        """Cancelling what awaits it cancels the call."""
+        request = self._request
+        expiry = None
+        if request.context.deadline_s != math.inf and not request.is_done:
+            left_s = request.context.deadline_s - time.monotonic()
+            expiry = asyncio.get_running_loop().call_later(left_s, request.expire)
+        try:
+            return (yield from asyncio.wrap_future(request.future))
+        except (asyncio.CancelledError, GeneratorExit):
+            request.give_up()
+            raise
+        finally:
+            if expiry is not None:
+                expiry.cancel()
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: it is not started, or its async code is cancelled."""
-        ref = self._request.ref
-        if self._request.future.cancel() and ref is not None:
-            weft.cancel(ref)
+        """Nobody waits for it any more: it is not started, or its async code is cancelled, and so are the calls that
+        it has made to other deployments."""
+        self._request.give_up()
 
     def done(self) -> bool:
         """Whether the result, or the error, is there."""
-        return self._request.future.done()
+        self._router.watch(self._request)
+        return self._request.is_done
+
+    def __del__(self) -> None:
+        if self._request.ref is not None and not self._request.streams:  # it may have to be sent again
+            with contextlib.suppress(Exception):  # of a session that has ended
+                self._router.watch(self._request)
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -107,28 +136,20 @@ class DeploymentResponseGenerator:
         """Asks for no further items: the replica's generator is closed."""
         if self._items is not None:
             self._items.close()
-        self._abandon()
+        self._request.give_up()
 
     async def aclose(self) -> None:
         """As `close()`, in an event loop."""
         if self._async_items is not None:
             await self._async_items.aclose()
-        self._abandon()
+        self._request.give_up()
 
     def __del__(self) -> None:
-        future = self._request.future
-        if not future.cancel() and future.done() and future.exception() is None:  # not done: this very thread ends it
-            future.result().drop()
-
-    def _abandon(self) -> None:
-        """Nobody reads on: the attempt that there is ends, or none is begun any more."""
-        future = self._request.future
-        if not future.cancel() and future.exception() is None:
-            future.result().close()
+        self._request.drop()
 
     def _take(self) -> Iterator[Any]:
         while True:
-            stream: Stream = self._request.future.result()
+            stream = self._attempt_in_time()
             try:
                 verdict, load, _ = weft.get(next(stream.refs))
             except ActorError as error:
@@ -144,6 +165,17 @@ class DeploymentResponseGenerator:
             raise _broken(stream, error) from None
         finally:
             stream.close()
+
+    def _attempt_in_time(self) -> Stream:
+        request = self._request
+        left_s = request.context.deadline_s - time.monotonic()
+        try:
+            stream: Stream = request.future.result(None if left_s == math.inf else max(0.0, left_s))
+        except concurrent.futures.TimeoutError:
+            if not request.is_done:
+                request.expire()
+            stream = request.outcome()
+        return stream
 
     async def taken(self) -> None:
         """Returns when a replica has taken the request. For one task at a time, and before `async for`."""
@@ -175,11 +207,7 @@ class DeploymentResponseGenerator:
             stream.router.stream_refused(stream.request, stream.peer, load)
 
     async def _attempt(self) -> Stream:
-        try:
-            stream: Stream = await asyncio.wrap_future(self._request.future)
-        except asyncio.CancelledError:  # perhaps in the moment in which it came
-            self._abandon()
-            raise
+        stream: Stream = await DeploymentResponse(self._request, self._request.router)
         return stream
 
     async def _take_async(self) -> AsyncIterator[Any]:
@@ -222,16 +250,28 @@ class DeploymentHandle:
     _method: str = "__call__"
     _stream: bool = False
     _model: str = ""
+    _timeout_s: float | None = None
 
     def options(
-        self, *, method_name: str | None = None, stream: bool | None = None, multiplexed_model_id: str | None = None
+        self,
+        *,
+        method_name: str | None = None,
+        stream: bool | None = None,
+        multiplexed_model_id: str | None = None,
+        timeout_s: float | None = None,
     ) -> DeploymentHandle:
-        """The same with other options. With `stream=True`, `remote` gives the items of a generator."""
+        """The same with other options. With `stream=True`, `remote` gives the items of a generator.
+
+        A request that has no answer after `timeout_s` is cancelled, with all that works for it in other deployments,
+        and ends in a DeadlineExceededError. One that is made for another request ends with that at the latest."""
+        if timeout_s is not None and not timeout_s >= 0:
+            raise ValueError(f"timeout_s must be at least 0, but got {timeout_s}")
         return replace(
             self,
             _method=self._method if method_name is None else method_name,
             _stream=self._stream if stream is None else stream,
             _model=self._model if multiplexed_model_id is None else multiplexed_model_id,
+            _timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
 
     @property
@@ -250,7 +290,9 @@ class DeploymentHandle:
         BackPressureError when too many wait already."""
         context = request_context.get()
         if self._model != context.multiplexed_model_id:
-            context = RequestContext(context.request_id, self._model)
+            context = context._replace(multiplexed_model_id=self._model)
+        if self._timeout_s is not None:
+            context = context._replace(deadline_s=min(context.deadline_s, time.monotonic() + self._timeout_s))
         request = AwaitedRequest(context, self._method, args, kwargs, self._stream)
         router = router_of(self._controller, self._key)
         given = [one for one in (*args, *kwargs.values()) if isinstance(one, DeploymentResponse)]
@@ -258,12 +300,19 @@ class DeploymentHandle:
             _submit_after(given, request, router)
         else:
             router.submit(request)
+        calls = calls_of_request.get()
+        if calls is not None:
+            if len(calls) >= MANY_CALLS:
+                calls[:] = [one for one in calls if not one.has_ended]
+            calls.append(request)
         return DeploymentResponseGenerator(request) if self._stream else DeploymentResponse(request, router)
 
 
 def _submit_after(given: list[DeploymentResponse], request: AwaitedRequest, router: Router) -> None:
     """Submit the request once the responses among its arguments are there, one after another; fail it with the first
     of them that fails."""
+
+    request.router = router
 
     def look(_: object = None) -> None:
         pending = next((one for one in given if not one.done()), None)
@@ -273,7 +322,7 @@ def _submit_after(given: list[DeploymentResponse], request: AwaitedRequest, rout
         try:
             request.args = tuple(_value(one) for one in request.args)
             request.kwargs = {name: _value(one) for name, one in request.kwargs.items()}
-            router.submit(request)
+            router.submit(request, watched=True)
         except Exception as error:
             request.end(None, error)
 
@@ -281,4 +330,4 @@ def _submit_after(given: list[DeploymentResponse], request: AwaitedRequest, rout
 
 
 def _value(argument: Any) -> Any:
-    return argument.result() if isinstance(argument, DeploymentResponse) else argument
+    return argument._request.outcome() if isinstance(argument, DeploymentResponse) else argument

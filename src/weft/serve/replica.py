@@ -9,8 +9,10 @@ Every answer carries how many requests are under way here, from all callers: tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import weft
@@ -18,7 +20,15 @@ from weft import cloudpickle
 from weft.actor import exit_actor
 from weft.serve.bundles import REFUSED, TAKEN, Bundles
 from weft.serve.config import DeploymentConfig
-from weft.serve.context import ReplicaContext, RequestContext, replica_context, request_context
+from weft.serve.context import (
+    NO_CONTEXT,
+    ReplicaContext,
+    RequestContext,
+    calls_of_request,
+    replica_context,
+    request_context,
+)
+from weft.serve.errors import DeadlineExceededError
 from weft.serve.http.messages import GO_ON
 from weft.serve.latencies import Figures, Latencies
 from weft.serve.user_code import UserCode
@@ -31,6 +41,8 @@ class Replica:
     """The actor's class."""
 
     def __init__(self, identity: ReplicaContext) -> None:
+        if weft.get_runtime_context().was_current_actor_reconstructed:  # it lacks what `construct` did
+            raise RuntimeError(f"replica {identity.replica} has ended; the controller starts another")
         self._identity = identity
         self._code = UserCode(identity.deployment)
         self._code.hold, self._code.release = self._hold, self._release
@@ -66,7 +78,40 @@ class Replica:
         self._wake()
         await self._code.reconfigure(config.user_config)
 
-    async def answer(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> Answer:
+    async def answer(self, given: tuple[Any, ...] | None, method: str, args: Any, kwargs: Any) -> Answer:
+        """`given` are the fields of the request's context, if it has any: plain values travel faster."""
+        if given is None:
+            return await self._answer(NO_CONTEXT, method, args, kwargs)
+        context = RequestContext(*given)
+        if context.deadline_s == math.inf:
+            return await self._answer(context, method, args, kwargs)
+        with self._within(context.deadline_s):
+            return await self._answer(context.arrived(time.monotonic()), method, args, kwargs)
+
+    @contextlib.contextmanager
+    def _within(self, left_s: float) -> Iterator[None]:
+        """Around what awaits: cancelled when the time is over, and raises that then."""
+        task = asyncio.current_task()
+        assert task is not None
+        is_over = False
+
+        def expire() -> None:
+            nonlocal is_over
+            is_over = True
+            task.cancel()
+
+        timer = asyncio.get_running_loop().call_later(left_s, expire)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not is_over:
+                raise
+            raise DeadlineExceededError(f"{self._identity.app}:{self._identity.deployment}") from None
+        finally:
+            timer.cancel()
+
+    async def _answer(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> Answer:
+        """By its caller, who knows when the time is over."""
         if self._is_draining or self._ongoing >= self._limit:
             return REFUSED, self._ongoing, None
         began_s = self._begin(context)
@@ -76,6 +121,9 @@ class Replica:
                 value = await found(*args, **kwargs)
             else:
                 value = await self._code.call(method, args, kwargs)
+        except asyncio.CancelledError:
+            _give_up_calls()
+            raise
         finally:
             self._end(began_s)
         return TAKEN, self._ongoing, value
@@ -84,7 +132,7 @@ class Replica:
         """`answer` for many requests together. Their arguments and values are plain."""
         bundles = self._bundles.get(caller)
         if bundles is None:
-            bundles = self._bundles[caller] = Bundles(self.answer, lambda: self._ongoing)
+            bundles = self._bundles[caller] = Bundles(self._answer, lambda: self._ongoing)
         return await bundles.exchange(packed)
 
     async def give_up(self, caller: str, number: int) -> None:
@@ -101,17 +149,31 @@ class Replica:
         if method != GO_ON and (self._is_draining or self._ongoing >= self._limit):
             yield REFUSED, self._ongoing, None
             return
+        context = context.arrived(time.monotonic())
         began_s = self._begin(context)
+        has_ended = False
         try:
             yield TAKEN, self._ongoing, None
             items = self._code.stream(method, args, kwargs)
             try:
-                async for item in items:
+                async for item in items if context.deadline_s == math.inf else self._in_time(items, context):
                     yield TAKEN, self._ongoing, item
+                has_ended = True
             finally:
                 await items.aclose()  # type: ignore[attr-defined]
         finally:
+            if not has_ended:
+                _give_up_calls()
             self._end(began_s)
+
+    async def _in_time(self, items: AsyncIterator[Any], context: RequestContext) -> AsyncIterator[Any]:
+        while True:
+            with self._within(context.deadline_s - time.monotonic()):
+                try:
+                    item = await items.__anext__()
+                except StopAsyncIteration:
+                    return
+            yield item
 
     async def room(self) -> int:
         """Returns once a request would be taken, or never will be; how many are under way."""
@@ -148,6 +210,7 @@ class Replica:
         self._ongoing += 1
         request_context.set(context)
         replica_context.set(self._identity)
+        calls_of_request.set([])
         return time.perf_counter()
 
     def _end(self, began_s: float) -> None:
@@ -172,6 +235,12 @@ class Replica:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
+
+
+def _give_up_calls() -> None:
+    """Those of the request that is answered now: nobody waits for it any more."""
+    for call in calls_of_request.get() or ():
+        call.give_up()
 
 
 def _own_node() -> str:

@@ -1,6 +1,9 @@
 """Sends one process's requests for one deployment to its replicas. There is one a process and deployment.
 
-No thread of its own: it runs in whoever submits and in the callbacks of what has ended. It learns of replicas by one
+No thread of its own: it runs in whoever submits, in who waits for an answer, and in the callbacks of what has ended. A
+callback costs several times what the call does, since it comes on another thread, so that the answers to a few requests
+that were sent at once are left to who waits; they get one when nobody might (their response is awaited, given on, asked
+whether it is done, cancelled or dropped) and when another request needs their place. It learns of replicas by one
 outstanding call to the controller, of room in full replicas by one outstanding call to each.
 
 1. RTR-1: a request goes to the less loaded of two replicas taken at random, one of them on this node if there is one,
@@ -9,29 +12,42 @@ outstanding call to the controller, of room in full replicas by one outstanding 
 2. RTR-2: no request is sent to a replica that is known to be full; it waits here, first come first served.
 3. RTR-3: a request is sent again only when it has certainly not begun (refused, or the replica was drained before it
    ended), or when the deployment says retry_on_death.
-4. RTR-4: every request's future ends: with its value, its error, or the deployment's end.
+4. RTR-4: every request has an outcome: with its value, its error, or the deployment's end.
+5. RTR-5: a request that is given up, or whose deadline has passed, is neither sent nor counted as waiting. Deadlines
+   are watched by who waits for the answer and by the replica; here, when a request is about to be sent.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import threading
+import time
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import weft
-from weft.exceptions import ActorError
+from weft.exceptions import ActorError, GetTimeoutError, TaskError
 from weft.serve.bundler import Bundler
 from weft.serve.bundles import FAILED, REFUSED
-from weft.serve.context import RequestContext
-from weft.serve.errors import BackPressureError, DeploymentGoneError, ReplicaDiedError, RequestFailedError
+from weft.serve.context import NO_CONTEXT, RequestContext
+from weft.serve.errors import (
+    BackPressureError,
+    DeadlineExceededError,
+    DeploymentGoneError,
+    ReplicaDiedError,
+    RequestFailedError,
+)
 from weft.serve.peers import Peer, choose
 from weft.serve.requests import AwaitedRequest, BundledRequest, Request
 from weft.serve.table import Table
+
+MOST_UNWATCHED = 64
+"""So many threads may wait for an answer each without a callback; more are more likely responses that pile up."""
 
 
 class Router:
@@ -44,16 +60,21 @@ class Router:
         self._pick = random.Random()
         self._table: Table | None = None
         self._peers: dict[str, Peer] = {}
-        self._waiting: deque[Request] = deque()
+        self._waiting: OrderedDict[Request, None] = OrderedDict()
+        """The first is sent first; whoever gives up leaves it."""
         self._bereaved: list[tuple[Request, str, BaseException]] = []
         """Requests whose replica died, until the controller says how."""
+        self._unwatched: set[AwaitedRequest] = set()
+        """At a replica, and no callback comes when they end: whoever waits for one takes its answer itself."""
         self.dropped: deque[Peer] = deque()
         """Who has a place free again; counted when a request needs one."""
         self._told = 0
         self._end: BaseException | None = None
         self._listen(0)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, watched: bool = False) -> None:
+        """`watched` where somebody may wait, or have ceased to, already: it needs a callback from the first."""
+        request.router = self
         with self._lock:
             if self._end is not None:
                 raise self._end
@@ -62,15 +83,25 @@ class Router:
             if peer is None:
                 self._wait(request, table)
         if peer is not None:
-            self._send(request, peer)
-        else:
-            self._pump()
+            self._send(request, peer, watched or len(self._unwatched) >= MOST_UNWATCHED)
+            return
+        for unwatched in list(self._unwatched):  # what has ended there makes room
+            self.watch(unwatched)
+        self._pump()
 
     def _wait(self, request: Request, table: Table | None) -> None:
         """With the lock held."""
         if table is not None and 0 <= table.max_queued_requests <= len(self._waiting):
             raise BackPressureError(self.key, len(self._waiting))
-        self._waiting.append(request)
+        self._waiting[request] = None
+
+    def withdraw(self, request: Request) -> None:
+        """It was given up: if it waits here, it does so no more."""
+        with self._lock:
+            if request not in self._waiting:
+                return
+            del self._waiting[request]
+        self._pump()
 
     def _take(self, request: Request, table: Table) -> Peer | None:
         """A place for the request at a replica, if there is one. With the lock held."""
@@ -117,18 +148,27 @@ class Router:
                 table = self._table
                 if table is None or not self._waiting:
                     break
-                peer = self._take(self._waiting[0], table)
+                request = next(iter(self._waiting))
+                peer = self._take(request, table)
                 if peer is None:
                     break
-                request = self._waiting.popleft()
+                del self._waiting[request]
             self._send(request, peer)
         self._ask_for_room()
         self._tell_waiting()
 
-    def _send(self, request: Request, peer: Peer) -> None:
+    def _send(self, request: Request, peer: Peer, watched: bool = True) -> None:
         if request.is_abandoned:
             self._less(peer, None)
             return
+        context = request.context
+        if context.deadline_s != math.inf:
+            now_s = time.monotonic()
+            if context.deadline_s <= now_s:
+                self._less(peer, None)
+                request.end(None, DeadlineExceededError(self.key))
+                return
+            context = context.departing(now_s)
         if isinstance(request, BundledRequest):
             bundler = peer.bundlers.get(request.loop)
             if bundler is None:
@@ -139,16 +179,31 @@ class Router:
             return
         assert isinstance(request, AwaitedRequest)
         if request.streams:
-            self._send_stream(request, peer)
+            self._send_stream(request, context, peer)
             return
-        ref = peer.actor.answer.remote(request.context, request.method, request.args, request.kwargs)
+        given = None if context == NO_CONTEXT else tuple(context)
         request.peer = peer
-        request.ref = ref
-        ref.future().add_done_callback(partial(self._called_back, request, ref))
+        ref = request.ref = peer.actor.answer.remote(given, request.method, request.args, request.kwargs)
+        if request.is_given_up:  # by a thread that may not have seen the ref
+            weft.cancel(ref)
+        if watched:
+            ref.future().add_done_callback(partial(self._called_back, request, ref))
+        else:
+            self._unwatched.add(request)
 
-    def _send_stream(self, request: AwaitedRequest, peer: Peer) -> None:
+    def watch(self, request: AwaitedRequest) -> None:
+        """Have its answer taken when it comes: perhaps no thread waits for it. Takes no lock: `__del__` calls it."""
+        try:
+            self._unwatched.remove(request)
+        except KeyError:
+            return
+        ref = request.ref
+        if ref is not None:
+            ref.future().add_done_callback(partial(self._called_back, request, ref))
+
+    def _send_stream(self, request: AwaitedRequest, context: RequestContext, peer: Peer) -> None:
         refs = peer.actor.stream.options(num_returns="streaming").remote(
-            request.context, request.method, request.args, request.kwargs
+            context, request.method, request.args, request.kwargs
         )
         stream = Stream(self, request, peer, refs)
         request.end(stream, None)
@@ -158,6 +213,7 @@ class Router:
     def stream_on(self, peer: Peer, context: RequestContext, method: str, args: tuple[Any, ...]) -> AwaitedRequest:
         """A stream at this very replica."""
         request = AwaitedRequest(context, method, args, {}, True)
+        request.router = self
         with self._lock:
             peer.mine += 1
         self._send(request, peer)
@@ -167,11 +223,13 @@ class Router:
         """Wait for the attempt under way, if there is one, and take its answer here: the thread that waits for a ref
         fetches it itself, which is much sooner than a callback."""
         ref = request.ref
-        if ref is None or not weft.wait([ref], timeout=timeout_s)[0]:
+        if ref is None:
             return
         try:
-            answer = weft.get(ref)
+            answer = weft.get(ref) if timeout_s is None else weft.get(ref, timeout=max(0.0, timeout_s))
         except Exception as error:
+            if isinstance(error, GetTimeoutError) and not isinstance(error, TaskError):
+                return
             self._answered(request, ref, error, None)
         else:
             self._answered(request, ref, None, answer)
@@ -187,6 +245,7 @@ class Router:
             if request.ref is not ref or peer is None:
                 return
             request.ref, request.peer = None, None
+        self._unwatched.discard(request)
         if error is not None:
             self._less(peer, None)
             self._failed(request, peer, error)
@@ -210,7 +269,8 @@ class Router:
             peer.said = answers[-1][2]
             end = self._end
             if end is None:
-                self._waiting.extendleft(reversed(refused))
+                for request in reversed(refused):
+                    self._first_in_line(request)
         for request, verdict, _, value in answers:
             if verdict == FAILED:
                 request.end(None, RequestFailedError(self.key, value))
@@ -232,11 +292,17 @@ class Router:
             if load is not None:
                 peer.said = load
 
+    def _first_in_line(self, request: Request) -> None:
+        """With the lock held."""
+        if not request.is_abandoned:
+            self._waiting[request] = None
+            self._waiting.move_to_end(request, last=False)
+
     def _again(self, request: Request) -> None:
         with self._lock:
             end = self._end
             if end is None:
-                self._waiting.appendleft(request)
+                self._first_in_line(request)
         if end is not None:
             request.end(None, end)
         self._pump()
@@ -260,7 +326,9 @@ class Router:
             known = [one for one in self._bereaved if end or (table and table.knows_end_of(one[1]))]
             self._bereaved = [one for one in self._bereaved if one not in known]
         for request, replica, error in known:
-            if end is None and table is not None and (table.retry_on_death or replica in table.drained):
+            has_not_run = getattr(error, "actor_init_failed", False)
+            may_run = has_not_run or (table is not None and (table.retry_on_death or replica in table.drained))
+            if end is None and table is not None and may_run:
                 self._again(request)
             else:
                 request.end(None, end or ReplicaDiedError(self.key, replica, str(error)))
@@ -268,7 +336,7 @@ class Router:
     # ---- learning --------------------------------------------------------------------------------------
 
     def _listen(self, revision: int) -> None:
-        self._controller.listen.remote(self.key, revision).future().add_done_callback(self._heard)
+        self._controller.listen.remote(self.key, revision, self._caller).future().add_done_callback(self._heard)
 
     def _heard(self, done: Future[Any]) -> None:
         error = done.exception()
@@ -297,14 +365,14 @@ class Router:
         surplus: list[Request] = []
         with self._lock:
             while 0 <= limit < len(self._waiting):
-                surplus.append(self._waiting.pop())
+                surplus.append(self._waiting.popitem()[0])
         for request in surplus:
             request.end(None, BackPressureError(self.key, limit))
 
     def _over(self, error: BaseException) -> None:
         with self._lock:
             self._end = error
-            waiting, self._waiting = self._waiting, deque()
+            waiting, self._waiting = self._waiting, OrderedDict()
         for request in waiting:
             request.end(None, error)
         self._judge()
@@ -347,13 +415,13 @@ class Router:
     def stream_refused(self, request: AwaitedRequest, peer: Peer, load: int) -> None:
         """By its consumer, who then waits for the request's new future."""
         self._less(peer, load)
-        request.future = Future()
+        request.renew()
         self._again(request)
 
     def stream_lost(self, request: AwaitedRequest, peer: Peer, error: BaseException) -> None:
         """Like `stream_refused`, when not even the first answer came; only certain deaths are tried again."""
         self._less(peer, None)
-        request.future = Future()
+        request.renew()
         self._failed(request, peer, error)
 
     def stream_ended(self, peer: Peer) -> None:
@@ -375,6 +443,8 @@ class Stream:
         """The replica's generator ends, if it has not, and its place is free; again is harmless."""
         if not self.is_closed:
             self.is_closed = True
+            if not self.refs.is_finished():
+                weft.cancel(self.refs)  # closing alone ends it at its next item, for which it may wait for ever
             self.refs.close()
             self.router.stream_ended(self.peer)
 

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
+from weft import cloudpickle
 from weft.serve.config import DeploymentConfig
 
 MOST_BACKOFF_S = 30.0
+CALLER_SILENT_S = 15.0
+"""A caller that was not heard of for so long is dead, and what waited there waits no more."""
 FAILURES_TO_GIVE_UP = 3
 """So many starts in a row must fail before `serve.run` gives up waiting."""
 
@@ -92,6 +96,8 @@ class DeploymentState:
     _start_not_before_s: float = 0.0
     _waiting: dict[str, int] = field(default_factory=dict)
     """Requests that wait at their callers, by caller."""
+    _heard_s: dict[str, float] = field(default_factory=dict)
+    """When each of these callers was last heard of."""
     _scale_since_s: float | None = None
     _scale_sign: int = 0
 
@@ -102,7 +108,7 @@ class DeploymentState:
             self.target = config.first_count
         if version != self.version:
             self._failures, self._start_not_before_s, self.message = 0, 0.0, ""
-        if config.user_config != self.config.user_config:
+        if not _is_same(config.user_config, self.config.user_config):
             self._config_number += 1
         self.version, self.config, self.is_deleted = version, config, False
         self.revision += 1
@@ -148,6 +154,7 @@ class DeploymentState:
     def recovered(self, now_s: float, alive: frozenset[str]) -> list[Instruction]:
         """The controller was restarted and found these replicas. Whoever had begun to leave is told again."""
         self._start_not_before_s, self._scale_since_s = 0.0, None
+        self._heard_s = dict.fromkeys(self._waiting, now_s)
         self.replicas = {name: one for name, one in self.replicas.items() if name in alive}
         for record in self.replicas.values():
             record.is_reconfiguring = False
@@ -171,12 +178,23 @@ class DeploymentState:
 
     def waiting_reported(self, now_s: float, caller: str, waiting: int) -> list[Instruction]:
         if waiting:
-            self._waiting[caller] = waiting
+            self._waiting[caller], self._heard_s[caller] = waiting, now_s
         else:
-            self._waiting.pop(caller, None)
+            self._forget(caller)
         return self._scaled(now_s)
 
+    def caller_heard(self, now_s: float, caller: str) -> None:
+        """It lives, and what it said to wait there waits still."""
+        if caller in self._waiting:
+            self._heard_s[caller] = now_s
+
+    def _forget(self, caller: str) -> None:
+        self._waiting.pop(caller, None)
+        self._heard_s.pop(caller, None)
+
     def ticked(self, now_s: float) -> list[Instruction]:
+        for caller in [one for one, heard_s in self._heard_s.items() if now_s - heard_s > CALLER_SILENT_S]:
+            self._forget(caller)
         return self._scaled(now_s)
 
     # ---- what follows ----------------------------------------------------------------------------------
@@ -282,3 +300,19 @@ class DeploymentState:
                 record.is_reconfiguring = True
                 made.append(ReconfigureReplica(self.key, name, self._config_number))
         return made
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two user configs are. Arrays in them have no single answer, and weights are no rare ones: then, or where
+    they say that they differ, what they look like pickled decides.
+
+    >>> import numpy as np
+    >>> _is_same({"w": np.ones(2)}, {"w": np.ones(2)}), _is_same({"w": np.ones(2)}, {"w": np.zeros(2)})
+    (True, False)
+    """
+    try:
+        if bool(one == other):
+            return True
+    except Exception:  # whatever their __eq__ does
+        pass
+    return bool(cloudpickle.dumps(one) == cloudpickle.dumps(other))

@@ -1,7 +1,7 @@
 """What a controller must know when its process is restarted, kept in an actor of its own.
 
-The vault only holds bytes, so that nothing that happens to applications can end it. One that dies is restarted empty
-and given all of it again by the controller, so both must die together for anything to be lost.
+The vault only holds bytes, so that nothing that happens to applications can end it. Its state is exact: it outlives its
+process, its node and, where the head keeps a store, the end of the whole cluster.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 import weft
 
 NAME = "weft-serve-vault"
+CHECKPOINT = 10
+"""Calls after which its state is written anew: exact state, so that applications outlive the end of all nodes."""
 
 
 class Vault:
@@ -43,6 +45,6 @@ class Vault:
 
 def open_vault(namespace: str) -> Any:
     """The cluster's vault; made if there is none."""
-    lasting = {"lifetime": "detached", "num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    lasting = {"lifetime": "detached", "num_cpus": 0, "checkpoint": CHECKPOINT, "max_task_retries": -1}
     options = {"name": NAME, "namespace": namespace, "scheduling_strategy": "SPREAD", **lasting}
     return weft.remote(Vault).options(get_if_exists=True, **options).remote()

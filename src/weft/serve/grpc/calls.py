@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
@@ -18,6 +20,7 @@ import grpc
 from weft.serve.context import RequestContext, request_context, sane_request_id
 from weft.serve.errors import (
     BackPressureError,
+    DeadlineExceededError,
     DeploymentGoneError,
     GrpcError,
     MethodMissingError,
@@ -103,13 +106,9 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _answer(self, method: Method, body: bytes, context: Any) -> bytes:
         handle = self._handle(method, context)
         message = decoded(method, body)
-        response = None
         try:
-            response = handle.remote(message)
-            value = await asyncio.wait_for(response, self._options.request_timeout_s)
+            value = await handle.options(timeout_s=self._options.request_timeout_s).remote(message)
         except BaseException as error:
-            if response is not None:
-                response.cancel()
             raise self._refusal(method, error) from None
         return self._encoded(method, value)
 
@@ -160,7 +159,9 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         model = given.get("multiplexed_model_id") or given.get("serve-model-id") or ""
         context.set_trailing_metadata((("request_id", request_id),))
         app = self._application(given.get("application", ""))
-        request_context.set(RequestContext(request_id, model))
+        left_s = context.time_remaining()
+        deadline_s = math.inf if left_s is None else time.monotonic() + left_s
+        request_context.set(RequestContext(request_id, model, deadline_s))
         return DeploymentHandle(self._controller, app, self._ingresses[app], method.name, False, model)
 
     def _application(self, wanted: str) -> str:
@@ -184,7 +185,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         """What to raise for it."""
         if isinstance(error, GrpcError):
             return Refused(Code.__members__.get(error.code, Code.UNKNOWN), error.reason)
-        if isinstance(error, asyncio.TimeoutError):
+        if isinstance(error, asyncio.TimeoutError | DeadlineExceededError):
             return Refused(Code.DEADLINE_EXCEEDED, "the deployment did not answer in time")
         if isinstance(error, MethodMissingError):
             return Refused(Code.UNIMPLEMENTED, f"the application has no method {method.name}")

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from weft.serve.context import get_request_id
+from weft.serve.errors import DeadlineExceededError
 from weft.serve.http import asgi, bodies
 from weft.serve.http.messages import (
     APP,
@@ -54,14 +55,14 @@ class HttpCalls:
             SOCKET: self.socket,
         }
 
-    async def call(self, head: tuple[str, str, bytes, Headers], body: bytes) -> tuple[Any, ...]:
+    async def call(self, head: tuple[str, str, bytes, Headers, str], body: bytes) -> tuple[Any, ...]:
         """With the fields of a `Head`; gives those of an `HttpAnswer`."""
-        method, path, query, headers = head
+        method, path, query, headers, scheme = head
         try:
             if self._request_class is None:
                 args, kwargs = self._arguments(query, headers, body)
             else:
-                whole = HttpRequest(method, path, "", query, headers, body, "1.1", "http", None, None)
+                whole = HttpRequest(method, path, "", query, headers, body, "1.1", scheme, None, None)
                 args, kwargs = (asgi.made_request(self._request_class, whole),), {}
             found = self._code.async_method("__call__")
             if found is not None:
@@ -71,6 +72,8 @@ class HttpCalls:
             return tuple(bodies.encoded(value, header_of(headers, b"accept")))
         except bodies.BadRequest as error:
             return tuple(bodies.refusal(error.status, error.reason))
+        except DeadlineExceededError:
+            return tuple(bodies.refusal(504, bodies.LATE))
         except Exception:
             return tuple(_failed(method, path))
 

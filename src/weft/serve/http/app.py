@@ -19,12 +19,19 @@ import msgspec
 
 from weft.serve.bundler import run_on
 from weft.serve.context import RequestContext, request_context, sane_request_id
-from weft.serve.errors import BackPressureError, DeploymentGoneError, RequestFailedError, ServeError
+from weft.serve.errors import (
+    BackPressureError,
+    DeadlineExceededError,
+    DeploymentGoneError,
+    RequestFailedError,
+    ServeError,
+)
 from weft.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 from weft.serve.http import sockets
 from weft.serve.http.access_log import LEFT as CLIENT_LEFT
 from weft.serve.http.access_log import AccessLog
-from weft.serve.http.bodies import content_type, refusal
+from weft.serve.http.bodies import LATE, content_type, refusal
+from weft.serve.http.certificates import Certificates
 from weft.serve.http.exchange import ClientLeft, Exchange
 from weft.serve.http.heads import Heads
 from weft.serve.http.messages import (
@@ -123,6 +130,8 @@ class HttpApp:
     def __init__(self, controller: Any, options: HTTPOptions) -> None:
         self._controller = controller
         self.options = options
+        self.most_connections = options.max_connections
+        """Fewer where the process may not have so many descriptors."""
         self.now_s = 0.0
         """The loop's time, as of the last sweep."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,6 +145,8 @@ class HttpApp:
         self._traffic = Traffic()
         self._access_log = AccessLog(options.access_log) if options.access_log else None
         self.heads = Heads()
+        self.certificates: Certificates | None = None
+        """If the front speaks TLS."""
         self.date_line = b""
         """A header, as of the last sweep."""
 
@@ -162,6 +173,8 @@ class HttpApp:
         exchange.deadline_s = self.now_s + self.options.request_timeout_s
         self._under_way[exchange] = None
         context = RequestContext(exchange.request_id, model)
+        if route.kind is Kind.WHOLE:  # others have as long for each piece of their answer, however many these are
+            context = context._replace(deadline_s=exchange.deadline_s)
         if route.kind is Kind.APP and exchange.upload is None and len(exchange.body) <= LARGE_BODY_BYTES:
             assert self._loop is not None
             self._submit(exchange, route, AppCall(self, exchange, route, self._loop, context))
@@ -211,12 +224,7 @@ class HttpApp:
     async def _call_alone(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
         request_context.set(context)
         handle = route.handle.options(multiplexed_model_id=context.multiplexed_model_id)
-        response = handle.remote(exchange.head.fields, exchange.body)
-        try:
-            exchange.respond(await response)
-        except asyncio.CancelledError:
-            response.cancel()
-            raise
+        exchange.respond(await handle.remote(exchange.head.fields, exchange.body))
 
     async def _stream(self, exchange: Exchange, route: Route, context: RequestContext) -> None:
         """Ends when the items do, or when the client leaves."""
@@ -314,6 +322,8 @@ class HttpApp:
             return refusal(503, "all replicas are busy: try again later", retry)
         if isinstance(error, DeploymentGoneError):
             return refusal(404, "the application is gone")
+        if isinstance(error, DeadlineExceededError):
+            return refusal(504, LATE)
         if isinstance(error, ServeError) and not isinstance(error, RequestFailedError):
             return refusal(502, "the replica died with the request, which may have run in part")
         print(f"weft.serve: request {request_id} failed: {error!r}")
@@ -356,6 +366,8 @@ class HttpApp:
                 self._expire(oldest)
             if self._access_log is not None:
                 self._access_log.flush()
+            if self.certificates is not None:
+                self.certificates.look()
             for connection in list(server_state.connections):
                 sweep = getattr(connection, "sweep", None)  # a WebSocket's has none: it is uvicorn's
                 if sweep is not None:
@@ -367,7 +379,7 @@ class HttpApp:
         if exchange.has_started:
             exchange.abort()
         else:
-            exchange.respond(refusal(504, "the deployment did not answer in time"))
+            exchange.respond(refusal(504, LATE))
         if end is not None:
             end()
 
@@ -442,7 +454,7 @@ def _fields(exchange: Exchange, route: Route, inbox: str) -> tuple[Any, ...]:
         head.headers,
         exchange.body,
         head.http_version,
-        "http",
+        connection.app.options.scheme,
         connection.client,
         connection.server,
         inbox,

@@ -18,6 +18,7 @@ from weft.serve.http.messages import Headers, HttpAnswer, HttpHead, header_of
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 _TEXT: Headers = ((b"content-type", b"text/plain; charset=utf-8"),)
+LATE = "the deployment did not answer in time"
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 

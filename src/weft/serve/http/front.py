@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
+import ssl
 import threading
 from functools import partial
 from typing import Any
@@ -12,8 +14,10 @@ import uvicorn
 
 import weft
 from weft.serve.http.app import HttpApp
+from weft.serve.http.certificates import Certificates
 from weft.serve.http.messages import HTTPOptions
 from weft.serve.http.protocol import HttpProtocol
+from weft.util import get_node_ip_address
 
 STOP_S = 30.0
 BACKLOG = 2048
@@ -27,8 +31,19 @@ class Server(uvicorn.Server):
         self._serve_app = app
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        options = self._serve_app.options
+        if self.config.ssl is not None:
+            self._serve_app.certificates = Certificates(self.config.ssl, options.ssl_certfile, options.ssl_keyfile)
         self._serve_app.start(self.server_state)
         await super().startup(sockets)
+
+
+def _descriptors() -> int:
+    """That this process may have: as many as it is allowed to allow itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard > 0 else 1 << 20
 
 
 class HttpFront:
@@ -37,11 +52,12 @@ class HttpFront:
     def __init__(self, controller: Any, options: HTTPOptions) -> None:
         self._controller = controller
         self._app = HttpApp(controller, options)
+        self._app.most_connections = min(options.max_connections, _descriptors() * 3 // 4)
         self.learn()
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if options.workers > 1:
+        if options.workers > 1 or options.location == "every_node":
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         port = weft.get(controller.port.remote("http")) or options.port
         try:
@@ -61,7 +77,12 @@ class HttpFront:
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=5,
+            ssl_certfile=options.ssl_certfile or None,
+            ssl_keyfile=options.ssl_keyfile or None,
+            ssl_ca_certs=options.ssl_ca_certs or None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if options.ssl_ca_certs else ssl.CERT_NONE,
         )
+        config.load()  # here, so that a certificate that can not be read is told to who starts the front
         self._server = Server(config, self._app)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="weft-http", daemon=True
@@ -71,7 +92,9 @@ class HttpFront:
     def address(self) -> str:
         """Connections are taken already."""
         host, port = self._socket.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if host in ("0.0.0.0", "::"):
+            host = get_node_ip_address()
+        return f"{self._app.options.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def pid(self) -> int:
         return os.getpid()

@@ -20,7 +20,14 @@ class Head:
     __slots__ = ("fields", "headers", "http_version", "keeps_alive", "method", "noted", "path", "query")
 
     def __init__(
-        self, method: str, path: str, query: bytes, headers: Headers, http_version: str, keeps_alive: bool
+        self,
+        method: str,
+        path: str,
+        query: bytes,
+        headers: Headers,
+        http_version: str,
+        keeps_alive: bool,
+        scheme: str = "http",
     ) -> None:
         self.method = method
         self.path = path
@@ -30,7 +37,7 @@ class Head:
         self.keeps_alive = keeps_alive
         self.noted = {name: value for name, value in headers if name in _NOTED}
         """The headers that the front itself looks at."""
-        self.fields: tuple[Any, ...] = (method, path, query, headers)
+        self.fields: tuple[Any, ...] = (method, path, query, headers, scheme)
         """What a replica is told of it; one object, so that a bundle has it once."""
 
     @property

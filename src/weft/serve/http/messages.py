@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from weft.serve.front_options import check_port, check_positive
+from weft.serve.front_options import check_port, check_positive, check_tls
 
 CALL = "__http_call__"
 """The method of a replica that answers a request as a whole."""
@@ -86,7 +86,9 @@ class HTTPOptions:
     port: int = 8000
     """0 for any free one."""
     workers: int = 1
-    """How many fronts listen there; the kernel shares connections out among them."""
+    """How many fronts listen there, on each node; the kernel shares connections out among them."""
+    location: str = "here"
+    """Which nodes have fronts: "here" the one that `start` was called on, "every_node" all that there are then."""
     request_timeout_s: float = 60.0
     """How long an answer, or a stream's next piece, may take: then 504."""
     head_timeout_s: float = 10.0
@@ -103,11 +105,28 @@ class HTTPOptions:
     keep_alive_s: float = 5.0
     access_log: str = ""
     """A file on the front's node for a line of JSON a request; none if empty."""
+    websocket_origins: tuple[str, ...] = ()
+    """Sites beside the server's own whose pages may open WebSockets, such as "https://shop.example"; "*": all."""
+    ssl_certfile: str = ""
+    """With `ssl_keyfile`, PEM files on the fronts' nodes: then the port speaks TLS only. Files that are replaced are
+    used for the connections that come then."""
+    ssl_keyfile: str = ""
+    ssl_ca_certs: str = ""
+    """PEM file: then clients must show a certificate that one of these authorities has signed."""
 
     def __post_init__(self) -> None:
         check_port(self.port)
-        others = ("host", "port", "retry_after_s", "access_log")
+        if self.location not in ("here", "every_node"):
+            raise ValueError(f"location must be 'here' or 'every_node', but got {self.location!r}")
+        check_tls(self.ssl_certfile, self.ssl_keyfile, self.ssl_ca_certs)
+        files = ("access_log", "ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
+        others = ("host", "port", "location", "retry_after_s", "websocket_origins", *files)
         check_positive({name: value for name, value in vars(self).items() if name not in others})
+
+    @property
+    def scheme(self) -> str:
+        """Of the addresses."""
+        return "https" if self.ssl_certfile else "http"
 
 
 def find_route(routes: Mapping[str, Route], path: str) -> tuple[str, Route] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import urllib.parse
 from collections import deque
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from weft.serve.http import written
 from weft.serve.http.bodies import refusal
 from weft.serve.http.exchange import ClientLeft, Exchange
 from weft.serve.http.heads import Head
+from weft.serve.http.messages import header_of
 from weft.serve.http.upload import Upload
 
 if TYPE_CHECKING:
@@ -78,8 +80,9 @@ class HttpProtocol(asyncio.Protocol):
         self.transport = transport
         self.client = _address(transport.get_extra_info("peername"))
         self.server = _address(transport.get_extra_info("sockname"))
-        self._server_state.connections.add(self)
-        if len(self._server_state.connections) > self._options.max_connections:
+        connections = self._server_state.connections
+        connections.add(self)
+        if len(connections) > self.app.most_connections and not send_away(connections - {self}):
             self._refuse(503, "too many connections")
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -153,6 +156,7 @@ class HttpProtocol(asyncio.Protocol):
         parser = self._parser
         self._phase = Phase.BODY
         self._head_bytes = 0
+        most_bytes = self._options.max_head_bytes
         method = parser.get_method()
         path, query = self._target(method)
         is_upgrade = parser.should_upgrade()
@@ -163,12 +167,15 @@ class HttpProtocol(asyncio.Protocol):
             tuple(self._headers),
             parser.get_http_version(),
             parser.should_keep_alive() and not is_upgrade,
+            self._options.scheme,
         )
         exchange = self._arriving = Exchange(self, head)
         noted = head.noted
         if is_upgrade:
             wanted = noted.get(b"upgrade", b"").lower()
             self._is_websocket = wanted == b"websocket" and self._config.ws_protocol_class is not None
+        if len(self._url) + sum(len(name) + len(value) + 4 for name, value in head.headers) > most_bytes:
+            self._stop(431, f"the head of a request must have at most {most_bytes} bytes")
         self._check_for_two_meanings(head)
         if head.body_bytes > self._options.max_body_bytes:
             self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
@@ -184,7 +191,8 @@ class HttpProtocol(asyncio.Protocol):
         codings = [value.lower() for name, value in head.headers if name == b"transfer-encoding"]
         if codings and (codings != [b"chunked"] or head.http_version != "1.1"):
             self._stop(501, "the only transfer-encoding that is understood is chunked, in HTTP/1.1")
-        if sum(name == b"host" for name, _ in head.headers) > 1:
+        hosts = sum(name == b"host" for name, _ in head.headers)
+        if hosts > 1 or (hosts == 0 and head.http_version == "1.1"):
             self._stop(400, "a request must have one host")
 
     def on_body(self, body: bytes) -> None:
@@ -339,7 +347,8 @@ class HttpProtocol(asyncio.Protocol):
         self._is_closing = True
         self._enter(Phase.LINGER)
         self.transport.resume_reading()
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # TLS can not: its client knows by the answer's length
+            self.transport.write_eof()
 
     def _upgrade(self) -> None:
         """The rest of the connection is a WebSocket: uvicorn's protocol for that takes over."""
@@ -348,6 +357,9 @@ class HttpProtocol(asyncio.Protocol):
             return
         if self._arriving is None or not self.app.has_websockets(self._arriving.path):
             self._refuse(404, "no application has a WebSocket at this path")
+            return
+        if not self._has_own_origin(self._arriving.head):
+            self._refuse(403, "a page of another site may not open this WebSocket: name it in websocket_origins")
             return
         self._server_state.connections.discard(self)
         lines = [b"%b %b HTTP/1.1" % (self._parser.get_method(), self._url)]
@@ -358,6 +370,38 @@ class HttpProtocol(asyncio.Protocol):
         protocol.connection_made(self.transport)
         protocol.data_received(b"\r\n".join(lines) + b"\r\n\r\n")
         self.transport.set_protocol(protocol)
+
+    def _has_own_origin(self, head: Head) -> bool:
+        """A browser says which site's page opens a WebSocket, and sends its cookies whichever it is."""
+        origin = header_of(head.headers, b"origin").lower()
+        allowed = self._options.websocket_origins
+        if not origin or "*" in allowed or origin in allowed:
+            return True
+        return origin.partition("://")[2] == header_of(head.headers, b"host").lower()
+
+    def send_away(self) -> None:
+        """Others want its place."""
+        self._refuse(503, "too many connections")
+        self.transport.close()
+
+    @property
+    def waited_since(self) -> tuple[bool, float] | None:
+        """Of a client that has not asked, or not to the end: what to sort by; None where one is being answered."""
+        if self._phase not in (Phase.IDLE, Phase.HEAD) or self._current is not None or self._is_closing:
+            return None
+        return self._phase is Phase.IDLE, self._since_s
+
+
+def send_away(connections: Iterable[Any]) -> int:
+    """A part of those that keep others from their place, half heads before idle ones, the oldest first; how many."""
+    waiting: list[tuple[bool, float, int, HttpProtocol]] = []
+    for one in connections:
+        if isinstance(one, HttpProtocol) and (since := one.waited_since) is not None:
+            waiting.append((*since, id(one), one))
+    waiting.sort()
+    for *_, one in waiting[: 1 + len(waiting) // 16]:
+        one.send_away()
+    return len(waiting)
 
 
 def _address(found: Any) -> tuple[str, int] | None:

@@ -1,0 +1,104 @@
+"""HTTP over TLS: certificates of the server, which may be replaced, and of clients."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+import weft
+from waiting import wait_until
+from weft import serve
+
+DEADLINE_S = 30
+
+
+@serve.deployment
+async def scheme(request: Request) -> str:
+    return str(request.url.scheme)
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two certificates of the same name that sign themselves, each with its key."""
+    folder = tmp_path_factory.mktemp("pems")
+    new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    for name in ("first", "second"):
+        command = f"{new} -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout {name}.key -out {name}.pem"
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def used(pems: Path, tmp_path: Path, shared_weft_session: ModuleType) -> Iterator[Path]:
+    """A folder with the pair that fronts use, at first the first."""
+    put(pems, tmp_path, "first", "pem")
+    put(pems, tmp_path, "first", "key")
+    yield tmp_path
+    serve.shutdown()
+
+
+def put(pems: Path, used: Path, name: str, kind: str) -> None:
+    (used / f"new.{kind}").write_bytes((pems / f"{name}.{kind}").read_bytes())
+    os.replace(used / f"new.{kind}", used / f"used.{kind}")
+
+
+def started(used: Path, **others: str) -> str:
+    certificate = {"ssl_certfile": str(used / "used.pem"), "ssl_keyfile": str(used / "used.key")}
+    address = serve.start({"port": 0, "host": "127.0.0.1", **certificate, **others})
+    serve.run(scheme.bind(), route_prefix="/scheme")
+    return address
+
+
+def shown(address: str) -> bytes:
+    """The certificate that a new connection is shown."""
+    where = urlsplit(address)
+    assert where.hostname is not None and where.port is not None
+    return ssl.PEM_cert_to_DER_cert(
+        ssl.get_server_certificate((where.hostname, where.port), timeout=DEADLINE_S)
+    ).strip()
+
+
+def der(pems: Path, name: str) -> bytes:
+    return ssl.PEM_cert_to_DER_cert((pems / f"{name}.pem").read_text())
+
+
+def test_a_certificate_that_is_replaced_is_used_for_new_connections_and_old_ones_go_on(pems: Path, used: Path) -> None:
+    address = started(used)
+    assert address.startswith("https://127.0.0.1:") and shown(address) == der(pems, "first")
+    trusting = ssl.create_default_context(cafile=str(pems / "first.pem"))
+    with httpx.Client(verify=trusting, base_url=address, timeout=DEADLINE_S) as client:
+        assert client.get("/scheme").text == "https"
+        assert client.get("/-/nothing").status_code == 404
+        put(pems, used, "second", "key")  # which does not fit the certificate yet: nothing changes
+        assert shown(address) == der(pems, "first")
+        put(pems, used, "second", "pem")
+        wait_until(lambda: shown(address) == der(pems, "second"))
+        assert client.get("/scheme").text == "https", "the connection that there was"
+    trusting = ssl.create_default_context(cafile=str(pems / "second.pem"))
+    assert httpx.get(f"{address}/scheme", verify=trusting, timeout=DEADLINE_S).text == "https"
+
+
+def test_clients_must_show_a_certificate_if_it_is_wanted(pems: Path, used: Path) -> None:
+    address = started(used, ssl_ca_certs=str(pems / "second.pem"))
+    trusting = ssl.create_default_context(cafile=str(pems / "first.pem"))
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{address}/scheme", verify=trusting, timeout=DEADLINE_S)
+    trusting.load_cert_chain(pems / "second.pem", pems / "second.key")
+    assert httpx.get(f"{address}/scheme", verify=trusting, timeout=DEADLINE_S).text == "https"
+
+
+def test_a_pair_that_does_not_fit_is_refused_at_once(pems: Path, used: Path) -> None:
+    put(pems, used, "second", "key")
+    with pytest.raises(weft.exceptions.ActorDiedError, match="KEY_VALUES_MISMATCH"):
+        started(used)
+    with pytest.raises(ValueError, match="belong together"):
+        serve.HTTPOptions(ssl_certfile="only.pem")
