@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +18,11 @@ from group_members import MemberActor, error_of
 import weft
 from weft import train
 from weft.testing import Cluster
+from weft.train.mesh import MeshMember
 from weft.train.mesh_links import Lost, connect, exchange
+from weft.util.peer_sockets import PeerEndpoint
 from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from weft.util.shared_block import OPERATIONS
 
 SIZE = 3
 
@@ -141,9 +146,14 @@ def test_members_that_share_a_node_of_the_cluster_use_its_memory(two_nodes: list
     group.close()
 
 
-def test_a_stranger_is_not_let_in() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    places = {0: ("n", "127.0.0.1", listener.getsockname()[1]), 1: ("n", "", 0)}
+@pytest.fixture(params=["0", "1"], ids=["encrypted", "local"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_LOCAL_LINKS", request.param)
+
+
+def test_a_stranger_is_not_let_in(way: None) -> None:
+    listener = PeerEndpoint("127.0.0.1")
+    places = {0: ("n", "127.0.0.1", listener.port), 1: ("n", "", 0)}
     failed: list[BaseException] = []
 
     def stranger() -> None:
@@ -158,6 +168,91 @@ def test_a_stranger_is_not_let_in() -> None:
         connect(0, places, listener, b"the secret", 0.5)
     thread.join()
     assert len(failed) == 1
+
+
+def meet(endpoint: PeerEndpoint, size: int = 2) -> list[MeshMember]:
+    """All members of a mesh, each made on a thread of its own."""
+    places = dict.fromkeys(range(size), ("n", "127.0.0.1", endpoint.port))
+    made: dict[int, MeshMember] = {}
+
+    def join(rank: int) -> None:
+        with PeerEndpoint("127.0.0.1") as own:
+            listens = endpoint if rank == 0 else own
+            places[rank] = ("n", "127.0.0.1", listens.port)
+            came.wait(10)
+            made[rank] = MeshMember(rank, size, connect(rank, places, listens, b"the secret", 20), 20)
+
+    came = threading.Barrier(size)
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [made[rank] for rank in range(size)]
+
+
+def test_what_members_exchange_over_a_network_is_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody in between sees all that passes."""
+    monkeypatch.setenv("WEFT_LOCAL_LINKS", "0")
+    seen = bytearray()
+    arrays = [np.full(300_000, rank + 1, np.float32) for rank in range(2)]
+    with PeerEndpoint("127.0.0.1") as endpoint, socket.create_server(("127.0.0.1", 0)) as relay:
+
+        def pass_on(source: socket.socket, target: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(1 << 16):
+                    seen.extend(data)
+                    target.sendall(data)
+
+        def relay_one() -> None:
+            one, _ = relay.accept()
+            other = socket.create_connection(("127.0.0.1", endpoint.port))
+            with one, other:
+                threads = [threading.Thread(target=pass_on, args=ends) for ends in ((one, other), (other, one))]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+
+        thread = threading.Thread(target=relay_one)
+        thread.start()
+        links: dict[int, dict[int, socket.socket]] = {}
+        places = {0: ("n", "127.0.0.1", relay.getsockname()[1]), 1: ("n", "", 0)}
+        with PeerEndpoint("127.0.0.1") as other:
+            first = threading.Thread(
+                target=lambda: links.__setitem__(0, connect(0, places, endpoint, b"the secret", 20))
+            )
+            first.start()
+            links[1] = connect(1, places, other, b"the secret", 20)
+            first.join()
+        assert isinstance(links[0][1], ssl.SSLSocket) and isinstance(links[1][0], ssl.SSLSocket)
+        members = [MeshMember(rank, 2, links[rank], 20) for rank in range(2)]
+        reduced = OPERATIONS.index("all_reduce")
+        threads = [
+            threading.Thread(target=member.perform, args=(reduced, 0, 0, 0, (300_000,), None, array))
+            for member, array in zip(members, arrays, strict=True)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        for member in members:
+            member.leave()
+        thread.join()
+    assert all((array == 3).all() for array in arrays)
+    assert len(seen) > arrays[0].nbytes and bytes(np.full(8, 2, np.float32)) not in seen
+
+
+def test_strangers_that_say_nothing_keep_no_group_from_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_LOCAL_LINKS", "0")
+    with PeerEndpoint("127.0.0.1") as endpoint:
+        silent = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(40)]
+        members = meet(endpoint)
+        for member in members:
+            member.leave()
+        for stranger in silent:
+            assert stranger.recv(1) == b""  # sent away when all had come
+            stranger.close()
 
 
 def test_silence_is_ended_by_the_timeout() -> None:

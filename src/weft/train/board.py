@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import weft
@@ -38,7 +38,8 @@ class TrainBoard:
         self._workers = [{"rank": rank, "node_id": node} for rank, node in enumerate(nodes)]
         self._publish("running")
 
-    def reported(self, metrics: Mapping[str, Any], checkpoint: str | None) -> None:
+    def reported(self, metrics: Mapping[str, Any], checkpoint: str | None, kept: Collection[str]) -> None:
+        """`kept` are the checkpoints that are still there."""
         self._reports += 1
         for key, value in metrics.items():
             has_room = key in self._curves or len(self._curves) < MOST_METRICS
@@ -47,7 +48,7 @@ class TrainBoard:
         self._last = {key: _plain(value) for key, value in list(metrics.items())[:MOST_METRICS]}
         if checkpoint is not None:
             self._checkpoints.append({"name": checkpoint, "time_s": time.time(), "report": self._reports})
-            del self._checkpoints[:-MOST_CHECKPOINTS]
+        self._checkpoints = [one for one in self._checkpoints if one["name"] in kept][-MOST_CHECKPOINTS:]
         if time.monotonic() - self._published_s >= PUBLISH_S:
             self._publish("running")
 

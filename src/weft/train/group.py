@@ -68,7 +68,7 @@ class Meeting:
 
     In a cluster of several nodes they may be anywhere (`across_nodes`). If all are on the node where the meeting was
     made, they work through its shared segment; otherwise through connections of each with each, which prove that
-    they belong together but are not encrypted.
+    they belong together; what leaves the machine is encrypted, unless WEFT_TRAIN_ENCRYPT is 0 on all nodes.
 
     >>> import numpy as np
     >>> @weft.remote
@@ -108,8 +108,8 @@ class Meeting:
 
     def _mesh_member(self, rank: int, timeout_s: float) -> MeshMember | None:
         """None when all members are where the block is."""
-        listener, place = listen(self.size)
-        with listener:
+        endpoint, place = listen()
+        with endpoint:
             places = weft.get(self._rendezvous.meet.remote(rank, place, timeout_s))
             if isinstance(places, int):
                 if places == rank:
@@ -118,7 +118,7 @@ class Meeting:
             if {node_id for node_id, *_ in places.values()} == {self._block.node_id}:
                 return None
             try:
-                sockets = connect(rank, places, listener, self._secret, timeout_s)
+                sockets = connect(rank, places, endpoint, self._secret, timeout_s)
             except Lost as lost:
                 raise _late(f"join on rank {rank} of {self.size}", lost.rank, "join") from lost
         return MeshMember(rank, self.size, sockets, timeout_s)

@@ -1,4 +1,4 @@
-"""Collective operations between members on different nodes: every member has a TCP connection to every other.
+"""Collective operations between members on different nodes: every member has a connection to every other.
 
 `MeshMember` has the interface of the native `GroupMember`, so `weft.train.Group` is the same over both. Each operation
 begins with a message of everyone to everyone that says what is asked for, with small arrays in it: then all know

@@ -82,7 +82,8 @@ def set_current(session: Session | None) -> None:
 
 
 def report(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None:
-    """Report metrics, and perhaps a checkpoint: a dictionary, a folder or a Checkpoint. Those of rank 0 count.
+    """Report metrics, and perhaps a checkpoint: a dictionary, a folder or a Checkpoint. Rank 0's metrics count; of the
+    checkpoints, those of all ranks that give one with their n-th report are one, which is there when all of it is.
 
     A dictionary is pickled at once, a folder copied; the writing goes on behind. When a checkpoint is given, the loop
     may end here by an exception (let it through) and start anew from the checkpoint with other workers."""

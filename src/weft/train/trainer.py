@@ -16,6 +16,7 @@ can be had, the loop starts anew in all of them from the last checkpoint, with o
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -26,17 +27,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import weft
+from weft.train.assembly import Whole
 from weft.train.backends import BACKENDS, keeps_processes
 from weft.train.board import TrainBoard
 from weft.train.crew import Crew, Member
-from weft.train.errors import WorkersLostError
+from weft.train.errors import DivergedError, WorkersLostError
 from weft.train.generation import End, Generation
 from weft.train.history import LOG, History
+from weft.train.kept_config import changed_config, keep_config
+from weft.train.parts import add_parts
 from weft.train.progress import ProgressLine
 from weft.train.shares import split_dataset
 from weft.train.worker import MARKER, Assignment, Report, read_packed, write_packed
 from weft.tune.checkpoint import Checkpoint
 from weft.tune.storage import Storage, open_storage
+from weft.util.html_table import html_table
 
 __all__ = ["Result", "Trainer"]
 
@@ -51,6 +56,11 @@ class Result:
     checkpoint: Checkpoint | None
     history: list[dict[str, Any]]
     path: str
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the last report."""
+        rows = [[key, value] for key, value in self.metrics.items()]
+        return html_table(["", "value"], rows, f"a training of {len(self.history)} reports", self.path)
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,11 @@ class Trainer:
     """How often workers may be lost without a checkpoint in between before it gives up."""
     timeout_s: float = 600.0
     """How long workers may take to start, and to find each other."""
+    guards: Mapping[str, float] | Sequence[str] = ()
+    """Metrics that must be finite numbers, with a mapping at most as large as it says: else DivergedError."""
+    hang_timeout_s: float | None = None
+    """HangError, with the stacks of all ranks, when no rank has reported for so long. By default they are told at the
+    terminal after ten minutes, and the training goes on."""
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -103,6 +118,12 @@ class Trainer:
             )
         if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
             raise ValueError(f"keep_checkpoints must be at least 1 or None, but got {self.keep_checkpoints}")
+        if self.hang_timeout_s is not None and not self.hang_timeout_s > 0:
+            raise ValueError(f"hang_timeout_s must be positive or None, but got {self.hang_timeout_s}")
+        if isinstance(self.guards, str):
+            raise ValueError(
+                f"guards are a list of metrics or a mapping, but got {self.guards!r}: write [{self.guards!r}]"
+            )
 
     def fit(
         self,
@@ -113,10 +134,11 @@ class Trainer:
     ) -> Result:
         """Train until the loop ends, from `checkpoint` if one is given.
 
-        Where the storage has a run of this name already, that run goes on from its last checkpoint, and says so. With
-        `resume=False` it is deleted and begins anew; `resume=True` wants a name.
+        Where the storage has a run of this name already, that run goes on from its last checkpoint, and says so; with
+        another config than it had it is refused. With `resume=True` it goes on whatever its config was, with
+        `resume=False` it is deleted and begins anew.
 
-        Raises what a loop raised, and WorkersLostError when workers are lost too often."""
+        Raises what a loop raised, WorkersLostError when workers are lost too often, HangError and DivergedError."""
         if not weft.is_initialized():
             weft.init()
         if resume and self.name is None:
@@ -126,7 +148,7 @@ class Trainer:
         storage = open_storage(f"{base.rstrip('/')}/{name}")
         history = History(storage, self.keep_checkpoints)
         try:
-            _take_over(history, storage, resume)
+            _take_over(history, storage, resume, dict(self.config))
             if checkpoint is not None and history.checkpoint is None:
                 history.begin_with(_stored(checkpoint, storage))
             _Fit(self, name, storage, history, on_report).run()
@@ -209,7 +231,8 @@ class _Fit:
                 members = crew.assemble()
                 self._size = len(members)
                 self._board.began([member.place.node_id for member in members if member.place is not None])
-                end = Generation(crew, members, self._assignments(members, number), self._reported).run(keeps)
+                assignments = self._assignments(members, number)
+                end = Generation(crew, members, assignments, self._reported, trainer.hang_timeout_s).run(keeps)
                 if end is End.FINISHED:
                     return
                 if end is End.LOST:
@@ -228,16 +251,34 @@ class _Fit:
                 "died is in their logs."
             )
 
-    def _reported(self, report: Report) -> None:
-        if report.packed is not None and report.checkpoint is not None:
+    def _reported(self, whole: Whole) -> None:
+        report = whole.report
+        if report.packed is not None and report.checkpoint is not None and not whole.is_late:
             write_packed(self._storage, report.checkpoint, report.packed)
+        if report.checkpoint is not None:
+            add_parts(self._storage, report.checkpoint, whole.parts)
+        if whole.is_late:
+            return
+        self._guard(report)
         self._history.add(report.metrics, report.checkpoint)
         if report.checkpoint is not None:
             self._losses = 0
         self._progress.update(self._size, len(self._history.metrics), report.metrics)
-        self._board.reported(report.metrics, report.checkpoint)
+        kept = {name for _, name in self._history.checkpoints}
+        self._board.reported(report.metrics, report.checkpoint, kept)
         if self._on_report is not None:
             self._on_report(report.metrics, _checkpoint(self._storage, report.checkpoint))
+
+    def _guard(self, report: Report) -> None:
+        guards = self._trainer.guards
+        limits = guards if isinstance(guards, Mapping) else dict.fromkeys(guards, math.inf)
+        for name, limit in limits.items():
+            value = report.metrics.get(name)
+            if isinstance(value, int | float) and not (math.isfinite(value) and value <= limit):
+                if report.checkpoint is not None:
+                    self._storage.delete_folder(report.checkpoint)
+                number = len(self._history.metrics) + 1
+                raise DivergedError(self._name, name, value, number, self._history.checkpoint)
 
     def _assignments(self, members: Sequence[Member], generation: int) -> list[Assignment]:
         trainer, size = self._trainer, len(members)
@@ -286,18 +327,27 @@ class _Fit:
         return made
 
 
-def _take_over(history: History, storage: Storage, resume: bool | None) -> None:
+def _take_over(history: History, storage: Storage, resume: bool | None, config: dict[str, Any]) -> None:
     """What to do with a run of the same name."""
-    if storage.read_log(LOG) is None:
-        return
-    history.load()
-    if resume is False:
+    is_new = storage.read_log(LOG) is None
+    if not is_new:
+        history.load()
+    if not is_new and resume is False:
         count = len(history.metrics)
         history.delete()
         _say(f"the run with {count} reports in {storage.root} is deleted and begins anew (resume=False)")
-    elif resume is None:
+    elif history.checkpoint is not None:
+        change = changed_config(storage, config)
+        if change and resume is None:
+            raise ValueError(
+                f"the run in {storage.root} has another config: {change}. Its result would be that of the old one: "
+                "give this run a name of its own, or fit(resume=False) to begin anew, or fit(resume=True) to go on "
+                "with the new config"
+            )
+    if not is_new and resume is None:
         where = f"after report {len(history.metrics)}, from {history.checkpoint}" if history.checkpoint else "anew"
         _say(f"the run in {storage.root} goes on {where}; fit(resume=False) or another name begins one of its own")
+    keep_config(storage, config)
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,8 @@
 """The actor that a trainer's loop runs in. The loop has the actor's own thread; reports leave by another.
 
-Rank 0's reports go through one thread that writes checkpoints, so they stay in order, and a report is in the outbox
-only when its checkpoint lies in the storage (or is in the report, where this machine cannot see the storage).
+Reports go through one thread that writes checkpoints, so they stay in order, and rank 0's is in the outbox only when
+its checkpoint lies in the storage (or is in the report, where this machine cannot see the storage). Other ranks say at
+once that a part of a checkpoint is coming; the part is a folder that the driver joins to rank 0's.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import inspect
 import os
 import queue
 import shutil
+import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from weft.train.group import Meeting
 from weft.train.session import TrainContext, set_current
 from weft.tune.checkpoint import STATE_FILE, Checkpoint
 from weft.tune.host import new_folder, pack, unpack
-from weft.tune.storage import Storage
+from weft.tune.storage import LocalStorage, Storage
 
 __all__ = ["CONTROL", "MARKER", "Assignment", "Place", "Report", "TrainWorker", "read_packed", "write_packed"]
 
@@ -70,11 +73,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Report:
-    """`checkpoint` is its name in the storage; with `packed` it still has to be written there."""
+    """Of rank 0: `checkpoint` is its name in the storage; with `packed` it still has to be written there. Of others:
+    that they have reported, and in another report their part of the checkpoint, as a folder or packed."""
 
     metrics: dict[str, Any]
     checkpoint: str | None = None
     packed: dict[str, bytes] | None = None
+    number: int = 0
+    """Of this rank's reports in this generation, from 0."""
+    is_coming: bool = False
+    """A part of the checkpoint follows."""
 
 
 class EndOfGeneration(BaseException):
@@ -85,6 +93,7 @@ class TrainWorker:
     def __init__(self) -> None:
         self._outbox: queue.SimpleQueue[Report] = queue.SimpleQueue()
         self._ending = threading.Event()
+        self._loop_thread = 0
 
     def place(self) -> Place:
         return Place(weft.get_runtime_context().get_node_id(), os.getpid())
@@ -99,6 +108,7 @@ class TrainWorker:
     def run(self, assignment: Assignment) -> bool:
         """Run the loop; whether it came to its own end."""
         self._ending.clear()
+        self._loop_thread = threading.get_ident()
         with _WorkerSession(assignment, self._outbox, self._ending) as session:
             context = session.context
             with backends.running(assignment.backend, context, assignment.addresses, assignment.timeout_s):
@@ -123,6 +133,21 @@ class TrainWorker:
         """Let the loop end at its next report with a checkpoint."""
         self._ending.set()
 
+    @weft.method(concurrency_group=CONTROL)
+    def stacks(self) -> str:
+        """Where the loop is, and in short where the other threads are."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        lines: list[str] = []
+        for ident, frame in sys._current_frames().items():
+            frames = traceback.extract_stack(frame)
+            if ident == self._loop_thread:
+                own = [number for number, one in enumerate(frames) if one.filename == __file__ and one.name == "run"]
+                lines[:0] = traceback.format_list(frames[own[-1] + 1 :] if own else frames)
+            elif ident != threading.get_ident():
+                last = frames[-1]
+                lines.append(f"  thread {names.get(ident, ident)}: {last.filename}:{last.lineno} in {last.name}\n")
+        return "".join(lines)
+
 
 class _WorkerSession:
     """What `train.report` and its like find in this process."""
@@ -133,6 +158,7 @@ class _WorkerSession:
         sees = storage.read(MARKER) == assignment.run_id.encode()
         self._storage = storage if sees else None
         self._checkpoints = assignment.first_checkpoint
+        self._reports = 0
         self._unpacked = contextlib.ExitStack()
         self._writes: queue.Queue[Callable[[], None] | None] = queue.Queue(WRITES_AHEAD)
         self._writer = threading.Thread(target=self._write_all, name="weft-train-checkpoints", daemon=True)
@@ -174,28 +200,33 @@ class _WorkerSession:
     def report(self, metrics: Mapping[str, Any], checkpoint: Any) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._assignment.rank != 0:
-            return
-        plain = {name: _plain(value) for name, value in metrics.items()}
+        number, is_head = self._reports, self._assignment.rank == 0
+        self._reports += 1
+        if not is_head:
+            self._outbox.put(Report({}, number=number, is_coming=checkpoint is not None))
+        plain = {name: _plain(value) for name, value in metrics.items()} if is_head else {}
         if checkpoint is None:
-            self._writes.put(lambda: self._outbox.put(Report(plain)))
+            if is_head:
+                self._writes.put(lambda: self._outbox.put(Report(plain, number=number)))
             return
-        name = f"checkpoint_{self._checkpoints:06d}"
+        name = f"checkpoint_{self._checkpoints:06d}" if is_head else None
         self._checkpoints += 1
         folder = new_folder(self._storage)
         finish = _capture(checkpoint, folder)
-        self._writes.put(lambda: self._store(plain, name, folder, finish))
+        self._writes.put(lambda: self._store(Report(plain, name, number=number), folder, finish))
         if self._ending.is_set():
             raise EndOfGeneration
 
-    def _store(self, metrics: dict[str, Any], name: str, folder: Path, finish: Callable[[], None]) -> None:
+    def _store(self, report: Report, folder: Path, finish: Callable[[], None]) -> None:
         finish()
-        if self._storage is not None:
-            self._storage.put_folder(folder, name)
-            self._outbox.put(Report(metrics, name))
+        if self._storage is not None and report.checkpoint is not None:
+            self._storage.put_folder(folder, report.checkpoint)
+        elif isinstance(self._storage, LocalStorage):
+            report = replace(report, checkpoint=str(folder))
         else:
-            self._outbox.put(Report(metrics, name, pack(folder)))
+            report = replace(report, packed=pack(folder))
             shutil.rmtree(folder, ignore_errors=True)
+        self._outbox.put(report)
 
     def _write_all(self) -> None:
         for write in iter(self._writes.get, None):
