@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft import tune
 from weft.engine.cluster.client import Client
-from weft.engine.process import context_state
+from weft.engine.process.session import context_state
 
 
 def boards(page: str) -> dict[str, Any]:

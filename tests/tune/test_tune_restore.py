@@ -137,6 +137,17 @@ def test_a_ledger_torn_at_any_byte_is_read_up_to_the_last_whole_entry(tmp_path: 
     assert counts == sorted(counts) and counts[-1] == 3
 
 
+def test_configurations_come_back_from_the_ledger_as_they_were(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    ledger = Ledger(storage)
+    config = {"hidden": (64, (32, max)), "listed": [1, (2,)], "deep": {"empty": (), "x": 0.5}, "name": "a"}
+    ledger.add("added", "00000", config)
+    ledger.flush()
+    storage.close()
+    ((_, _, found),) = read_entries(storage)
+    assert found == config, "a tuple became a list, or a list a tuple"
+
+
 def test_a_flipped_bit_in_the_ledger_is_noticed(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     ledger = Ledger(storage)

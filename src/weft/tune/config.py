@@ -32,6 +32,9 @@ class TuneConfig:
     time_budget_s: float | None = None
     reuse_actors: bool = True
     """Whether trials of one shape share processes, one after another. False gives each trial a process of its own."""
+    in_process: bool = False
+    """Whether trials run in this process, one after another: for functions that take less than a few milliseconds, need
+    no isolation and ask for no resources. A session is not needed."""
     seed: int | None = None
     trial_name_creator: Callable[[Trial], str] | None = None
 
@@ -102,8 +105,9 @@ class RunConfig:
     """Beside the CSV, JSON and TensorBoard logs."""
     verbose: int | None = None
     """0: nothing; 1: one line; 2: the status table. Default: the table at a terminal, nothing in a pipe."""
-    log_files: bool = True
-    """Whether each trial gets CSV, JSON and TensorBoard files. The ledger has every result in any case."""
+    log_files: bool | None = None
+    """Whether each trial gets CSV, JSON and TensorBoard files; if not said, unless trials run in this process. The
+    ledger has every result in any case."""
 
 
 @dataclass

@@ -5,9 +5,14 @@ CPUs as any task does. Results gather in an outbox, which the runner empties wit
 group: it returns when a period has passed, or at once when the trial waits for a decision or has ended. So a trial
 never waits for the runner, except at its milestones.
 
+What a trial reports is written to a journal of this machine too, before anyone hears of it: a process that dies leaves
+there what was not pulled yet (`journal_of`).
+
 HOST-1  One trial at a time; a `Start` ends the one before it.
 HOST-2  Items leave the outbox in the order in which the trial made them; a checkpoint lies in the storage before its
         item is in the outbox.
+HOST-3  A result is in the journal before `report` returns. The journal goes when the next trial starts, by when the
+        runner has pulled all of it.
 """
 
 from __future__ import annotations
@@ -100,6 +105,8 @@ class TrialHost:
         shared = settings.storage.read(MARKER) == settings.experiment_id.encode()
         self._storage = settings.storage if shared else None
         """None when this machine can not see it; checkpoints then travel in batches."""
+        self._journals = journals_of(settings.storage, settings.experiment_id) if shared else None
+        """None on a machine whose files the runner can not see."""
 
     def serve(self) -> None:
         """Run trials as they come."""
@@ -119,7 +126,8 @@ class TrialHost:
         if isinstance(command, Start):
             if self._run is not None:
                 self._kept = self._run.end_and_wait()
-            self._run = TrialRun(command, self._settings, self._storage, self._kept)
+                self._run.delete_journal()
+            self._run = TrialRun(command, self._settings, self._storage, self._kept, self._journals)
             self._kept = None
             self._waiting.put(self._run)
         elif command is not None:
@@ -134,6 +142,17 @@ class TrialHost:
             self._kept = self._run.end_and_wait()
         if self._kept is not None:
             self._kept.stop()
+
+
+def journals_of(storage: Storage, experiment_id: str) -> LocalStorage:
+    """Where the journals of an experiment's trials lie: beside the experiment, or for a URL on this machine."""
+    if isinstance(storage, LocalStorage):
+        return LocalStorage(storage.path(".staging"))
+    return LocalStorage(os.path.join(tempfile.gettempdir(), f"weft-tune-{os.getuid()}", f"journals-{experiment_id}"))
+
+
+def journal_of(trial_id: str, incarnation: int) -> str:
+    return f"{trial_id}-{incarnation}.journal"
 
 
 def pack(folder: Path) -> dict[str, bytes]:

@@ -34,13 +34,13 @@ PLAIN = (str, int, float, bool, type(None), bytes)
 class Ledger:
     """Appends; the owner of the file while an experiment runs."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, name: str = LOG) -> None:
+        self._storage, self._name = storage, name
         self._waiting: list[bytes] = []
         self._encode = msgspec.msgpack.Encoder(enc_hook=_pickled).encode
 
     def add(self, *entry: Any) -> None:
-        data = self._encode(entry)
+        data = self._encode(entry if entry[0] != "added" else (*entry[:2], _with_tuples(entry[2])))
         self._waiting.append(_HEAD.pack(len(data), zlib.crc32(data)))
         self._waiting.append(data)
 
@@ -49,12 +49,12 @@ class Ledger:
         if self._waiting:
             data = b"".join(self._waiting)
             self._waiting.clear()
-            self._storage.append(LOG, data)
+            self._storage.append(self._name, data)
 
     def sync(self) -> None:
         """Once this returns, they outlive the machine."""
         self.flush()
-        self._storage.sync_log(LOG)
+        self._storage.sync_log(self._name)
 
 
 def plain(value: Any) -> Any:
@@ -73,15 +73,29 @@ def _pickled(value: Any) -> Any:
     return msgspec.msgpack.Ext(1, cloudpickle.dumps(value))
 
 
+def _with_tuples(value: Any) -> Any:
+    """A configuration in which tuples will still be tuples when it is read: a searched choice is known by its value."""
+    if type(value) is dict:
+        return {key: _with_tuples(each) for key, each in value.items()}
+    if type(value) is list:
+        return [_with_tuples(each) for each in value]
+    if type(value) is tuple:
+        members = [_with_tuples(each) for each in value]
+        return msgspec.msgpack.Ext(2, msgspec.msgpack.encode(members, enc_hook=_pickled))
+    return value
+
+
 def _unpickled(code: int, data: memoryview) -> Any:
+    if code == 2:
+        return tuple(msgspec.msgpack.decode(data, ext_hook=_unpickled))
     if code != 1:
         raise LedgerError(f"the ledger has an entry of unknown type {code}: it was written by a newer version")
     return pickle.loads(data)
 
 
-def read_entries(storage: Storage) -> Iterator[tuple[Any, ...]]:
+def read_entries(storage: Storage, name: str = LOG) -> Iterator[tuple[Any, ...]]:
     """The whole entries; what lies after them is the torn end of a killed writer and is cut off."""
-    data = storage.read_log(LOG)
+    data = storage.read_log(name)
     if data is None:
         return
     decode = msgspec.msgpack.Decoder(tuple, ext_hook=_unpickled).decode
@@ -94,7 +108,7 @@ def read_entries(storage: Storage) -> Iterator[tuple[Any, ...]]:
         at += _HEAD.size + length
         yield decode(body)
     if at < len(data):
-        storage.cut_log(LOG, at)
+        storage.cut_log(name, at)
 
 
 def write_experiment(storage: Storage, spec: Any) -> None:

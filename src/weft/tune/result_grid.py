@@ -12,8 +12,9 @@ from weft.tune.checkpoint import Checkpoint
 from weft.tune.errors import TrialError, TuneError
 from weft.tune.ledger import read_entries
 from weft.tune.lookup import flatten, value_at
-from weft.tune.schedulers.scheduler import missing_key
+from weft.tune.schedulers.scheduler import FILLED_IN, missing_key
 from weft.tune.trial import ERROR, TERMINATED, Trial
+from weft.util.html_table import html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from weft.tune.storage import Storage
 
 __all__ = ["Result", "ResultGrid"]
+
+_MOST_ROWS = 50
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,12 @@ class Result:
     checkpoint: Checkpoint | None
     error: TrialError | None
     _history: Callable[[str], list[dict[str, Any]]]
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [[f"config/{key}", value] for key, value in flatten(self.config).items()]
+        rows += [[key, value] for key, value in flatten(self.metrics).items() if key not in FILLED_IN]
+        return html_table(["", "value"], rows, f"{self.name}: {self.status}", str(self.error or self.path))
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -154,6 +163,12 @@ class ResultGrid:
         return best
 
     def _why_none_is_best(self, metric: str) -> str:
+        if self._results and self.num_errors == len(self):
+            first = self.errors[0]
+            return (
+                f"all {len(self)} trials failed, so none is the best; the first, {first.trial_id}: {first.message}. "
+                f"Tracebacks are in error.txt in the trials' folders below {self.experiment_path}"
+            )
         reporting = [result.metrics for result in self._results if result.metrics]
         values = [value_at(metrics, metric) for metrics in reporting]
         if any(isinstance(value, int | float) for value in values):
@@ -237,3 +252,23 @@ class ResultGrid:
 
     def __repr__(self) -> str:
         return f"ResultGrid({len(self)} trials, {self.num_errors} failed, {self.experiment_path})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: one row a trial."""
+        shown = self._results[:_MOST_ROWS]
+        settings = dict.fromkeys(key for result in shown for key in flatten(result.config))
+        measured = dict.fromkeys(
+            key for result in shown for key in flatten(result.metrics) if key not in FILLED_IN and key not in settings
+        )
+        heads = ["trial", "status", *settings, *measured]
+        rows = [
+            [
+                result.name,
+                result.status if result.error is None else f"{result.status}: {result.error.message}",
+                *(flatten(result.config).get(key, "") for key in settings),
+                *(flatten(result.metrics).get(key, "") for key in measured),
+            ]
+            for result in shown
+        ]
+        more = f"; the first {len(shown)} are shown" if len(self) > len(shown) else ""
+        return html_table(heads, rows, f"{len(self)} trials, {self.num_errors} failed{more}", self.experiment_path)

@@ -29,12 +29,14 @@ from weft.tune.host import (
     Go,
     HostSettings,
     Start,
+    journal_of,
+    journals_of,
     new_folder,
     pack,
     unpack,
 )
 from weft.tune.host import RUNNING as RUNNING_PHASE
-from weft.tune.ledger import Ledger
+from weft.tune.ledger import Ledger, read_entries
 from weft.tune.naming import trial_dir_of
 from weft.tune.pool import Host, HostPool
 from weft.tune.resources import PlacementGroupFactory
@@ -99,7 +101,11 @@ class Runner:
             checkpoint_frequency=checkpoints.checkpoint_frequency,
             checkpoint_at_end=checkpoints.checkpoint_at_end,
         )
-        self._pool = HostPool(weft.put(self._settings))
+        self._pool = self._make_pool()
+        self._journals = journals_of(storage, spec.experiment_id)
+
+    def _make_pool(self) -> HostPool:
+        return HostPool(weft.put(self._settings))
 
     # ---- the loop ----
 
@@ -119,18 +125,12 @@ class Runner:
 
     def _start_trials(self) -> None:
         while True:
-            had_ended = self._state.search_ended
             has_room = self._last_shape is None or self._pool.could_take(self._last_shape)
-            trial, made = self._state.next_trial(may_ask=has_room)
-            if made is not None:
-                self._ledger.add("added", made.trial_id, made.config)
-            if self._state.search_ended and not had_ended:
-                self._ledger.add("search ended", "")
+            trial, is_news = self._next(may_ask=has_room)
             if trial is None:
-                if self._slots or made is not None or not self._state.is_stalled:
+                if self._slots or is_news or not self._state.is_stalled:
                     return
-                self._ledger.add("stalled", "")
-                self._state.stalled()
+                self._stalled()
                 continue
             host = self._pool.take(trial.resources)
             if host is None:
@@ -142,13 +142,32 @@ class Runner:
             self._state.started(trial)
             self._start_in(host, trial)
 
+    def _next(self, may_ask: bool) -> tuple[Trial | None, bool]:
+        """The trial that should run now, and whether one was made for that."""
+        had_ended = self._state.search_ended
+        trial, made = self._state.next_trial(may_ask)
+        if made is not None:
+            self._ledger.add("added", made.trial_id, made.config)
+        if self._state.search_ended and not had_ended:
+            self._ledger.add("search ended", "")
+        return trial, made is not None
+
+    def _stalled(self) -> None:
+        self._ledger.add("stalled", "")
+        self._state.stalled()
+
     def _start_in(self, host: Host, trial: Trial) -> None:
+        command = self._start_command(trial, self._announced(trial))
+        self._pull(Slot(host, trial, time.monotonic()), command)
+
+    def _announced(self, trial: Trial) -> str:
+        """Tell callbacks that a trial starts; its folder."""
         trial_dir = self._dirs.get(trial.trial_id)
         if trial_dir is None:
             trial_dir = self._dirs[trial.trial_id] = trial_dir_of(trial)
         for callback in self._callbacks:
             callback.on_trial_start(trial, trial_dir)
-        self._pull(Slot(host, trial, time.monotonic()), self._start_command(trial, trial_dir))
+        return trial_dir
 
     def _start_command(self, trial: Trial, trial_dir: str) -> Start:
         return Start(
@@ -179,11 +198,15 @@ class Runner:
             ready += more
         for ref in ready:
             self._handle(self._slots.pop(ref), ref)
-        for trial in self._state.interrupts:
-            self._finished(trial)
-        self._state.interrupts.clear()
+        self._finish_interrupted()
         if self._spec.run.failure_config.hang_timeout_s is not None:
             self._end_hung_trials(self._spec.run.failure_config.hang_timeout_s)
+
+    def _finish_interrupted(self, besides: Trial | None = None) -> None:
+        for trial in self._state.interrupts:
+            if trial is not besides:
+                self._finished(trial)
+        self._state.interrupts.clear()
 
     # ---- one batch ----
 
@@ -191,34 +214,52 @@ class Runner:
         try:
             batch: Batch = weft.get(ref)
         except weft.exceptions.WeftError as error:
+            self._take(slot.trial, self._left_behind(slot.trial))
             self._lost(slot, f"its process ended: {error}", crashed=True)
             return
         trial = slot.trial
         slot.host.answered = True
         if batch.items:
             slot.heard_at = time.monotonic()
-        decision: Decision = CONTINUE
-        decided_at = -1
-        for item in batch.items:
-            if item[0] == "reported" and decision == CONTINUE and not trial.is_finished:
-                decided_at = item[1]["training_iteration"]
-                decision = self._reported(trial, item[1])
-            elif item[0] == "saved" and _counts(item[2], decision, decided_at):
-                self._saved(trial, *item[1:])
+        decision = self._take(trial, batch.items)
         if trial.is_finished:
             self._release(slot, batch.phase)
         elif batch.phase == FAILED:
             message, details = batch.error or ("it failed", "")
             self._lost(slot, message, crashed=False, details=details)
         elif batch.phase == ENDED:
-            self._ledger.add("ended", trial.trial_id)
-            self._state.ended(trial)
+            self._ended(trial)
             self._release(slot, batch.phase)
-            self._finished(trial)
         elif batch.phase == SAVED:
             self._paused(slot)
         else:
             self._command(slot, decision, batch.phase)
+
+    def _take(self, trial: Trial, items: Sequence[tuple[Any, ...]]) -> Decision:
+        """Hear what a trial said; what was decided, after which it is heard no further."""
+        decision: Decision = CONTINUE
+        decided_at = -1
+        for item in items:
+            if item[0] == "reported" and decision == CONTINUE and not trial.is_finished:
+                decided_at = item[1]["training_iteration"]
+                decision = self._reported(trial, item[1])
+            elif item[0] == "saved" and _counts(item[2], decision, decided_at):
+                self._saved(trial, *item[1:])
+        return decision
+
+    def _left_behind(self, trial: Trial) -> list[tuple[Any, ...]]:
+        """What a trial's process that died had said, and nobody had heard; see `weft.tune.host`."""
+        if trial.is_finished:
+            return []
+        name = journal_of(trial.trial_id, trial.incarnation)
+        saved = trial.checkpoint.iteration if trial.checkpoint is not None else -1
+        said = list(read_entries(self._journals, name))
+        self._journals.delete_log(name)
+        return [
+            item
+            for item in said
+            if (item[1]["training_iteration"] > trial.seen_iteration if item[0] == "reported" else item[2] > saved)
+        ]
 
     def _command(self, slot: Slot, decision: Decision, phase: str) -> None:
         trial = slot.trial
@@ -272,8 +313,16 @@ class Runner:
         for callback in self._callbacks:
             callback.on_checkpoint(trial, checkpoint)
 
+    def _ended(self, trial: Trial) -> None:
+        self._ledger.add("ended", trial.trial_id)
+        self._state.ended(trial)
+        self._finished(trial)
+
     def _paused(self, slot: Slot) -> None:
-        trial = slot.trial
+        self._note_paused(slot.trial)
+        self._release(slot, SAVED)
+
+    def _note_paused(self, trial: Trial) -> None:
         if trial.checkpoint is None and not trial.failures:
             self._status.warn_once(
                 "pause",
@@ -282,13 +331,13 @@ class Runner:
             )
         self._ledger.add("paused", trial.trial_id)
         self._state.paused(trial)
-        self._release(slot, SAVED)
 
     def _lost(self, slot: Slot, message: str, crashed: bool, details: str = "") -> None:
-        trial = slot.trial
         self._pool.discard(slot.host)
-        if trial.is_finished:
-            return
+        if not slot.trial.is_finished:
+            self._failed(slot.trial, message, crashed, details)
+
+    def _failed(self, trial: Trial, message: str, crashed: bool, details: str = "") -> None:
         self._ledger.add("failed", trial.trial_id, message, crashed)
         again = self._state.failed(trial, message, crashed)
         self._status.trial_failed(trial, message, details, again)
@@ -389,6 +438,8 @@ class Runner:
                 callback.on_experiment_end(list(self._state.trials))
             self._status.finish(self._state, self._pool)
         self._storage.delete_folder(".staging")
+        if not isinstance(self._storage, LocalStorage):
+            self._journals.delete_folder("")
 
 
 def default_storage_path() -> str:

@@ -8,7 +8,8 @@ STATE-2  A decision takes effect here when it is made (STOP, Exploit), or is *ow
          has carried it out (PAUSE, SAVE, Restart).
 STATE-3  A result whose iteration was seen before is a repetition after a restart: nobody sees it twice. If it is the
          one whose decision is owed, that decision is given again.
-STATE-4  The search algorithm is told exactly once how a trial ended.
+STATE-4  The search algorithm is told exactly once how a trial ended; of a trial that failed and was revived, once more
+         if it takes it (`Searcher.revive`).
 """
 
 from __future__ import annotations
@@ -78,6 +79,10 @@ class ExperimentState:
         self._make_trial = make_trial
         self._required_keys = required_keys
         """key -> what it is needed for"""
+        self._asked: dict[str, dict[str, Any]] = {}
+        """What the search algorithm gave; schedulers change a trial's own configuration."""
+        self._untold: set[str] = set()
+        """Revived trials that the search algorithm does not want to hear of again."""
 
     @property
     def is_finished(self) -> bool:
@@ -158,6 +163,7 @@ class ExperimentState:
 
     def _add(self, number: int, config: dict[str, Any]) -> Trial:
         trial = self._make_trial(number, config)
+        self._asked[trial.trial_id] = config
         self.trials.add(trial)
         self.scheduler.on_trial_add(trial)
         if self.limits.num_trials is not None and len(self.trials) >= self.limits.num_trials:
@@ -179,7 +185,8 @@ class ExperimentState:
         trial.last_result = result
         trial.results_seen += 1
         self._note_best(trial, result)
-        self.searcher.observe(trial.trial_id, result)
+        if trial.trial_id not in self._untold:
+            self.searcher.observe(trial.trial_id, result)
         if result.get("done"):
             return CONTINUE  # `ended` follows
         if self.stopper(trial.trial_id, result):
@@ -256,6 +263,10 @@ class ExperimentState:
         trial.failures = trial.crashes = 0
         trial.error = None
         self.trials.move(trial, PENDING)
+        self.scheduler.on_trial_revive(trial)
+        takes_it = self.searcher.revive(trial.trial_id, self._asked[trial.trial_id])
+        (self._untold.discard if takes_it else self._untold.add)(trial.trial_id)
+        self._carry_out_stops()
 
     def stop_everything(self) -> None:
         """Start nothing any more, and stop what runs."""
@@ -307,7 +318,8 @@ class ExperimentState:
         trial.owed = None
         failed = status == ERROR or not trial.last_result
         result = {**trial.last_result, "stopped_early": True} if stopped_early else trial.last_result
-        self.searcher.tell(trial.trial_id, None if failed else result)
+        if trial.trial_id not in self._untold:
+            self.searcher.tell(trial.trial_id, None if failed else result)
         self.stopper.forget(trial.trial_id)
 
     def _check_keys(self, trial: Trial, result: Mapping[str, Any]) -> None:

@@ -119,6 +119,14 @@ class LocalStorage(Storage):
         if name in self._logs:
             os.fdatasync(self._logs[name])
 
+    def delete_log(self, name: str) -> None:
+        """Close and delete it, if it is there."""
+        descriptor = self._logs.pop(name, None)
+        if descriptor is not None:
+            os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(name))
+
     def put_folder(self, source: Path, name: str) -> None:
         target = self.path(name)
         os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -28,15 +28,16 @@ from weft.tune.host import (
     HostSettings,
     Items,
     Start,
+    journal_of,
     local_trial_dir,
     new_folder,
     pack,
     unpack,
 )
-from weft.tune.ledger import PLAIN, plain
+from weft.tune.ledger import PLAIN, Ledger, plain
 from weft.tune.lookup import value_at
 from weft.tune.stopping import reaches
-from weft.tune.storage import Storage
+from weft.tune.storage import LocalStorage, Storage
 from weft.tune.trainable import Trainable
 
 __all__ = ["TrialRun"]
@@ -50,14 +51,25 @@ SUMS = (("timesteps_this_iter", "timesteps_total"), ("episodes_this_iter", "epis
 class TrialRun:
     """`report` and what it calls run in the trial's thread, the rest in those of the runner's calls."""
 
-    def __init__(self, start: Start, settings: HostSettings, storage: Storage | None, kept: Any) -> None:
+    def __init__(
+        self,
+        start: Start,
+        settings: HostSettings,
+        storage: Storage | None,
+        kept: Any,
+        journals: LocalStorage | None = None,
+    ) -> None:
         self._start, self._settings, self._storage = start, settings, storage
+        self._journals = journals
+        self._journal = journal_of(start.trial_id, start.incarnation)
+        self._written = Ledger(journals, self._journal) if journals is not None else None
         self._kept = kept
         self._trainable: Any = None
         self._change = threading.Condition()
         self._outbox: Items = []
         self._phase = RUNNING
         self._error: tuple[str, str] | None = None
+        self.failure: BaseException | None = None
         self._milestone = start.milestone
         self._command: Go | End | None = None
         self._stopping = False
@@ -133,6 +145,7 @@ class TrialRun:
             phase = SAVED if stop.args else ENDED
         except BaseException as failure:  # whatever it is, the runner must hear of it
             phase, error = FAILED, (_summary(failure), traceback.format_exc())
+            self.failure = failure
         finally:
             session.set_current(None)
             if self._unpacked is not None:
@@ -228,10 +241,22 @@ class TrialRun:
             items.append(self._stored(self._trainable.save))
         with self._change:
             was_empty = not self._outbox
-            self._outbox += items
+            self._keep(items)
             if was_empty:
                 self._change.notify_all()
         return result
+
+    def _keep(self, items: Items) -> None:
+        """To the journal, then to the outbox; the caller holds the lock."""
+        if self._written is not None:
+            for item in items:
+                self._written.add(*item)
+            self._written.flush()
+        self._outbox += items
+
+    def delete_journal(self) -> None:
+        if self._journals is not None:
+            self._journals.delete_log(self._journal)
 
     def _filled_in(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         now = time.monotonic()
@@ -274,7 +299,7 @@ class TrialRun:
             return
         item = self._stored(self._trainable.save)
         with self._change:
-            self._outbox.append(item)
+            self._keep([item])
 
     def _save_at_end(self) -> None:
         if self._settings.checkpoint_at_end:

@@ -126,9 +126,9 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run until all trials have finished. Trials that fail are in `errors`; TuneError for what is wrong as a
         whole."""
-        if not weft.is_initialized():
-            weft.init()
         spec, storage = self._spec, self._storage
+        if not spec.tune.in_process and not weft.is_initialized():
+            weft.init()
         if not self._is_restored:
             if storage.exists("experiment.pkl"):
                 raise TuneError(
@@ -164,8 +164,9 @@ class Tuner:
         state, thresholds = build_state(spec, searcher, scheduler)
         ledger = Ledger(storage)
         folder = storage.root if isinstance(storage, LocalStorage) else _local_folder(spec)
-        shown = BoardCallback(spec.name, state.searcher.metric, spec.tune.mode or state.scheduler.mode)
-        callbacks = [*_default_callbacks(spec), shown, *self._callbacks]
+        callbacks = [*_default_callbacks(spec), *self._callbacks]
+        if weft.is_initialized():
+            callbacks.append(BoardCallback(spec.name, state.searcher.metric, spec.tune.mode or state.scheduler.mode))
         for callback in callbacks:
             callback.set_up(spec.name, folder)
         if self._is_restored:
@@ -174,7 +175,10 @@ class Tuner:
             spec.tune.metric or scheduler.metric or next((key for key in thresholds if key not in _FILLED_IN), None)
         )
         status = StatusTable(spec.run.verbose, shown_metric, storage.root)
-        Runner(spec, state, storage, ledger, callbacks, thresholds, status).run()
+        runner = Runner
+        if spec.tune.in_process:
+            from weft.tune.in_process import InProcessRunner as runner
+        runner(spec, state, storage, ledger, callbacks, thresholds, status).run()
         if not isinstance(storage, LocalStorage):
             _upload(folder, storage)
         return _grid(spec, state, storage)
@@ -298,6 +302,10 @@ def _make_trial(spec: ExperimentSpec, keys: list[tuple[Any, ...]], number: int, 
         resources = wanted(config)
     else:
         resources = as_resources(ask(config) if ask is not None else None)
+    if spec.tune.in_process and (spec.resources is not None or wanted is not None or ask is not None):
+        raise TuneError(
+            f"{spec.trainable_name} asks for resources, which in_process=True cannot set aside: leave one of both out"
+        )
     trial = Trial(trial_id_of(number), number, spec.trainable_name, config, tag_of(keys, config), resources=resources)
     if spec.tune.trial_name_creator is not None:
         trial.tag = str(spec.tune.trial_name_creator(trial))
@@ -305,7 +313,7 @@ def _make_trial(spec: ExperimentSpec, keys: list[tuple[Any, ...]], number: int, 
 
 
 def _default_callbacks(spec: ExperimentSpec) -> list[Callback]:
-    if not spec.run.log_files:
+    if not (spec.run.log_files if spec.run.log_files is not None else not spec.tune.in_process):
         return []
     from weft.tune.loggers import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 

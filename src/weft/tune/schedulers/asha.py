@@ -103,6 +103,15 @@ class ASHAScheduler(TrialScheduler):
         self._bracket_of[trial.trial_id] = rungs
         self._next_rung[trial.trial_id] = 0
 
+    def on_trial_revive(self, trial: Trial) -> None:
+        """Back to its bracket, behind the rungs that it has passed: it is compared once at each."""
+        self.on_trial_add(trial)
+        for rungs in self._brackets:
+            passed = [index for index, rung in enumerate(rungs) if trial.trial_id in rung.scores]
+            if passed:
+                self._bracket_of[trial.trial_id] = rungs
+                self._next_rung[trial.trial_id] = passed[-1] + 1
+
     def on_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         time = self.time(result)
         if time >= self.max_t:

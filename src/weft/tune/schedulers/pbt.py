@@ -170,6 +170,9 @@ class PopulationBasedTraining(TrialScheduler):
 
     on_trial_remove = on_trial_error
 
+    def on_trial_revive(self, trial: Trial) -> None:
+        """Its lineage is still known, and its interval goes on from where it failed."""
+
     def on_search_ended(self) -> None:
         if self.synch:
             self._perturb_all()

@@ -36,6 +36,9 @@ class PopulationBasedTrainingReplay(TrialScheduler):
             raise TuneError("a replayed schedule is for one trial: use num_samples=1 and no grid")
         trial.config = {**trial.config, **self.config}
 
+    def on_trial_revive(self, trial: Trial) -> None:
+        """It has the configuration of the step that it failed in."""
+
     def on_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         if self._next >= len(self._steps) or self.time(result) < self._steps[self._next]["time"]:
             return CONTINUE

@@ -91,6 +91,9 @@ class ResourceChangingScheduler(TrialScheduler):
     def on_trial_add(self, trial: Trial) -> None:
         self._base.on_trial_add(trial)
 
+    def on_trial_revive(self, trial: Trial) -> None:
+        self._base.on_trial_revive(trial)
+
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> None:
         self._base.on_trial_complete(trial, result)
 

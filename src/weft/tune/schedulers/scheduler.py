@@ -131,6 +131,10 @@ class TrialScheduler:
     def on_trial_error(self, trial: Trial) -> None:
         """It failed for good."""
 
+    def on_trial_revive(self, trial: Trial) -> None:
+        """It failed for good, and gets another chance in a restored experiment: to most it is as if it were new."""
+        self.on_trial_add(trial)
+
     def on_trial_remove(self, trial: Trial) -> None:
         """It was stopped while it was pending or paused, or from outside."""
 
@@ -205,17 +209,18 @@ def missing_key(role: str, key: str, result: Mapping[str, Any]) -> str:
     """The message for a key that was counted on and not reported."""
     if key in result:
         return f"{role} {key!r} must be a number, but the trial reported {result[key]!r}"
-    reported = ", ".join(sorted(key for key in result if key not in _FILLED_IN)) or "nothing"
+    reported = ", ".join(sorted(key for key in result if key not in FILLED_IN)) or "nothing"
     return (
         f"{role} {key!r} is not in the result of the trial, which reported: {reported} "
-        f"(beside {', '.join(sorted(_FILLED_IN))}). Report it with every result (NaN where it is not known), or "
+        f"(beside {', '.join(sorted(FILLED_IN))}). Report it with every result (NaN where it is not known), or "
         f"name another"
     )
 
 
-_FILLED_IN = frozenset(
+FILLED_IN = frozenset(
     "done date hostname pid time_this_iter_s time_total_s timestamp training_iteration trial_id".split()
 )
+"""What every result has, beside what the trial reported."""
 
 
 class FIFOScheduler(TrialScheduler):

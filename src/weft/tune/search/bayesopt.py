@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.tune.errors import TuneError
@@ -45,12 +45,23 @@ class BayesOptSearch(Searcher):
     def ask(self, trial_id: str) -> dict[str, Any] | Finished | None:
         self._count += 1
         if self._count <= self._random_steps:
-            point = {f"x{index:03d}": self.rng.random() for index in range(len(self._cube))}
+            point = _point([self.rng.random() for _ in range(len(self._cube))])
         else:
             suggested = self._optimizer.suggest(*self._suggest_with)
             point = {key: float(value) for key, value in suggested.items()}
         self._asked[trial_id] = point
         return self._cube.to_config([point[key] for key in sorted(point)])
+
+    def replay(self, trial_id: str, config: Mapping[str, Any]) -> None:
+        place = self._cube.recorded(self.ask(trial_id), config)
+        if place is not None:
+            self._asked[trial_id] = _point(place)
+
+    def revive(self, trial_id: str, config: Mapping[str, Any]) -> bool:
+        place = self._cube.to_vector(config)
+        if place is not None:
+            self._asked[trial_id] = _point(place)
+        return place is not None
 
     def tell(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
         point = self._asked.pop(trial_id)
@@ -61,5 +72,8 @@ class BayesOptSearch(Searcher):
     def add_evaluated(self, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         vector, score = self._cube.to_vector(config), self.score(result)
         if vector is not None and math.isfinite(score):
-            point = {f"x{index:03d}": place for index, place in enumerate(vector)}
-            self._optimizer.register(params=point, target=score)
+            self._optimizer.register(params=_point(vector), target=score)
+
+
+def _point(vector: Sequence[float]) -> dict[str, float]:
+    return {f"x{index:03d}": place for index, place in enumerate(vector)}

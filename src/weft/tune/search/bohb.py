@@ -71,6 +71,12 @@ class TuneBOHB(Searcher):
         self._vectors[trial_id] = vector
         return self._cube.to_config(vector)
 
+    def replay(self, trial_id: str, config: Mapping[str, Any]) -> None:
+        self._vectors[trial_id] = self._cube.recorded(self.ask(trial_id), config) or self._vectors[trial_id]
+
+    def revive(self, trial_id: str, config: Mapping[str, Any]) -> bool:
+        return True
+
     def observe(self, trial_id: str, result: Mapping[str, Any]) -> None:
         score = self.score(result)
         if score == -float("inf"):

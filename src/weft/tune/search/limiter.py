@@ -21,6 +21,8 @@ class ConcurrencyLimiter(Searcher):
         self.batch = batch
         self._live: set[str] = set()
         self._ended = 0
+        self._untold: set[str] = set()
+        """Live trials that `searcher` does not want to hear of again."""
 
     def set_up(self, space: Mapping[str, Any], metric: str | None, mode: Mode, seed: int, num_samples: int) -> None:
         super().set_up(space, metric, mode, seed, num_samples)
@@ -40,10 +42,18 @@ class ConcurrencyLimiter(Searcher):
         self._live.add(trial_id)
 
     def observe(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        self.searcher.observe(trial_id, result)
+        if trial_id not in self._untold:
+            self.searcher.observe(trial_id, result)
+
+    def revive(self, trial_id: str, config: Mapping[str, Any]) -> bool:
+        takes_it = self.searcher.revive(trial_id, config)
+        (self._untold.discard if takes_it else self._untold.add)(trial_id)
+        self._live.add(trial_id)
+        return True
 
     def tell(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
-        self.searcher.tell(trial_id, result)
+        if trial_id not in self._untold:
+            self.searcher.tell(trial_id, result)
         self._live.discard(trial_id)
         self._ended = self._ended + 1 if self._live else 0
 

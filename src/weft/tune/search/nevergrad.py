@@ -48,6 +48,22 @@ class NevergradSearch(Searcher):
         self._asked[trial_id] = candidate
         return self._cube.to_config([float(place) for place in candidate.value])
 
+    def replay(self, trial_id: str, config: Mapping[str, Any]) -> None:
+        place = self._cube.recorded(self.ask(trial_id), config)
+        if place is not None:
+            self._asked[trial_id] = self._candidate(place)
+
+    def revive(self, trial_id: str, config: Mapping[str, Any]) -> bool:
+        place = self._cube.to_vector(config)
+        if place is not None:
+            self._asked[trial_id] = self._candidate(place)
+        return place is not None
+
+    def _candidate(self, place: list[float]) -> Any:
+        import numpy
+
+        return self._optimizer.parametrization.spawn_child(new_value=numpy.array(place))
+
     def tell(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
         candidate = self._asked.pop(trial_id)
         score = self.score(result) if result is not None else -math.inf
@@ -55,9 +71,6 @@ class NevergradSearch(Searcher):
             self._optimizer.tell(candidate, -score)
 
     def add_evaluated(self, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        import numpy
-
         vector, score = self._cube.to_vector(config), self.score(result)
         if vector is not None and math.isfinite(score):
-            candidate = self._optimizer.parametrization.spawn_child(new_value=numpy.array(vector))
-            self._optimizer.tell(candidate, -score)
+            self._optimizer.tell(self._candidate(vector), -score)

@@ -66,6 +66,7 @@ class OptunaSearch(Searcher):
         self._rewards = list(evaluated_rewards)
         self._own_seed = seed
         self._trials: dict[str, Any] = {}
+        """Optuna's trial; or the configuration of one that it did not give, which it gets when the result is there."""
 
     def set_up(self, space: Mapping[str, Any], metric: str | None, mode: Mode, seed: int, num_samples: int) -> None:
         super().set_up(space, metric, mode, seed, num_samples)
@@ -97,36 +98,57 @@ class OptunaSearch(Searcher):
         self._trials[trial_id] = trial
         return resolve(self.space, lambda path, domain: _suggest(trial, path, domain))
 
+    def replay(self, trial_id: str, config: Mapping[str, Any]) -> None:
+        """Asked again, a seeded sampler is in the state that it was in; one that gives something else (it is not
+        seeded, or another version) is given what was recorded, from then on without being asked."""
+        if not self._differs:
+            asked = self.ask(trial_id)
+            assert isinstance(asked, dict)
+            if self._params_of(asked) == self._params_of(config):
+                return
+            self._differs = True
+            self.study.tell(self._trials[trial_id], state=_optuna().trial.TrialState.FAIL)
+        self._trials[trial_id] = config
+
+    def revive(self, trial_id: str, config: Mapping[str, Any]) -> bool:
+        self._trials[trial_id] = config
+        return True
+
     def tell(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
         optuna = _optuna()
         trial = self._trials.pop(trial_id)
         values = [value_at(result, metric) for metric in self._metrics] if result is not None else []
         if result is not None and any(value is None for value in values):
             raise TuneError(missing_key("metric", self._metrics[values.index(None)], result))
-        if not values or any(math.isnan(value) for value in values):
-            self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        elif result is not None and result.get("stopped_early") and len(values) == 1:
-            trial.report(float(values[0]), int(result["training_iteration"]))
-            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        numbers = [float(value) for value in values]
+        states, curve = optuna.trial.TrialState, {}
+        if not numbers or any(math.isnan(number) for number in numbers):
+            state, numbers = states.FAIL, []
+        elif result is not None and result.get("stopped_early") and len(numbers) == 1:
+            state, curve = states.PRUNED, {int(result["training_iteration"]): numbers[0]}
         else:
-            self.study.tell(trial, [float(value) for value in values])
+            state = states.COMPLETE
+        if isinstance(trial, Mapping):
+            self._add(trial, state=state, values=numbers or None, intermediate_values=curve)
+            return
+        for step, number in curve.items():
+            trial.report(number, step)
+        self.study.tell(trial, numbers if state == states.COMPLETE else None, state=state)
 
     def add_evaluated(self, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        optuna = _optuna()
         values = [value_at(result, metric) for metric in self._metrics]
-        if any(not isinstance(value, int | float) or math.isnan(value) for value in values):
-            return
-        self.study.add_trial(
-            optuna.trial.create_trial(
-                params=self._params_of(config), distributions=self._distributions_of(config), values=values
-            )
-        )
+        if not any(not isinstance(value, int | float) or math.isnan(value) for value in values):
+            self._add(config, values=values)
+
+    def _add(self, config: Mapping[str, Any], **told: Any) -> None:
+        """A trial that the sampler did not give."""
+        known = self._known(config)
+        params = {name: value for name, (value, _) in known.items()}
+        distributions = {name: _distribution(domain) for name, (_, domain) in known.items()}
+        self.study.add_trial(_optuna().trial.create_trial(params=params, distributions=distributions, **told))
 
     def _params_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, (value, _) in self._known(config).items()}
-
-    def _distributions_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: _distribution(domain) for name, (_, domain) in self._known(config).items()}
 
     def _known(self, config: Mapping[str, Any]) -> dict[str, tuple[Any, Domain]]:
         """name -> (Optuna's value, domain), of the keys that the configuration has."""

@@ -70,8 +70,16 @@ class Repeater(Searcher):
             self._open = None
         return config
 
+    def revive(self, trial_id: str, config: Mapping[str, Any]) -> bool:
+        """A group whose mean was told stays as it is."""
+        group = self._groups[trial_id]
+        if group.ended == self.repeat:
+            return False
+        group.ended -= 1
+        return True
+
     def tell(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
-        group = self._groups.pop(trial_id)
+        group = self._groups[trial_id]
         group.ended += 1
         if result is not None and math.isfinite(self.score(result)):
             group.values.append(float(value_at(result, self.metric)))

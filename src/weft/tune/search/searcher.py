@@ -18,17 +18,20 @@ A new algorithm overrides `ask` and `tell`; thirty lines are enough:
 ...             self.best, self.best_score = self.asked[trial_id], self.score(result)
 
 An algorithm has no I/O and no clock, and its randomness is `self.rng`, so that asking and telling it the same things
-in the same order leads to the same state: an experiment is restored by doing that (see `weft.tune.ledger`).
+in the same order leads to the same state: an experiment is restored by doing that (see `weft.tune.ledger`). One that
+may give other configurations when it is asked again overrides `replay` to take the one that was recorded.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 from weft.tune.lookup import value_at
+from weft.tune.search.unit_cube import searched
 from weft.tune.space import check_space
 
 __all__ = ["FINISHED", "Finished", "Mode", "Searcher"]
@@ -59,6 +62,8 @@ class Searcher:
     rng: random.Random
     samples: int | None = None
     """How many configurations there will be, if that is known."""
+    _differs = False
+    """In a restored experiment, whether it has given another configuration than the one that was recorded."""
 
     def set_up(self, space: Mapping[str, Any], metric: str | None, mode: Mode, seed: int, num_samples: int) -> None:
         """Take the space and what is to be optimised; raises SearchSpaceError for what the algorithm can not search."""
@@ -88,7 +93,20 @@ class Searcher:
 
     def replay(self, trial_id: str, config: Mapping[str, Any]) -> None:
         """Come to the state after `ask(trial_id)` gave this configuration, in a restored experiment."""
-        self.ask(trial_id)
+        asked = self.ask(trial_id)
+        is_same = isinstance(asked, dict) and searched(self.space, asked) == searched(self.space, config)
+        if not is_same and not self._differs:
+            self._differs = True
+            warnings.warn(
+                f"{type(self).__name__} gave another configuration for trial {trial_id} than was recorded, and will be "
+                f"told the result of the recorded one: draw from self.rng alone, or override replay()",
+                stacklevel=2,
+            )
+
+    def revive(self, trial_id: str, config: Mapping[str, Any]) -> bool:
+        """A trial whose failure was told runs again, in a restored experiment. True to be told of it once more, with
+        `observe` and `tell`; those that forget a trial when it is told must take `config` up again."""
+        return False
 
     def score(self, result: Mapping[str, Any]) -> float:
         """What is optimised, the higher the better; minus infinity for NaN and for what is missing."""

@@ -65,6 +65,11 @@ class UnitCube:
             vector.append(place)
         return vector
 
+    def recorded(self, asked: Any, config: Mapping[str, Any]) -> list[float] | None:
+        """Where a recorded configuration lies, if it is another one than an algorithm gives when it is asked again."""
+        place = self.to_vector(config)
+        return None if isinstance(asked, Mapping) and self.to_vector(asked) == place else place
+
 
 def _value(domain: Domain, place: float) -> Any:
     if isinstance(domain, Real):
@@ -120,6 +125,16 @@ def _could_be(space: Any, value: Any) -> bool:
     if isinstance(space, Mapping) and isinstance(value, Mapping):
         return set(space) == set(value) and all(_could_be(space[key], value[key]) for key in space)
     return bool(space == value)
+
+
+def searched(space: Any, config: Any) -> dict[Path, Any]:
+    """What was searched for of a configuration: the values at the domains that it has."""
+    found = {path: look_up(config, space, path) for path, domain in domains_of(space) if _is_drawn(domain)}
+    return {path: value for path, (is_there, value) in found.items() if is_there}
+
+
+def _is_drawn(domain: Domain) -> bool:
+    return not isinstance(domain, SampleFrom)
 
 
 def look_up(config: Any, space: Any, path: Path) -> tuple[bool, Any]:
