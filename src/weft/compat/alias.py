@@ -1,0 +1,134 @@
+"""`import ray` finds Weft: in this process by a finder, in its children by a folder on PYTHONPATH.
+
+The folder `on_path` holds a module `ray`, which installs the finder where it is imported, and the metadata of a
+distribution `ray`, so that `importlib.metadata.version("ray")` answers. A worker on another machine has that folder at
+another place: the engine imports `weft.compat.in_worker` there, as WEFT_WORKER_IMPORTS asks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+API_LEVEL = "2.60.0"
+"""The version of Ray whose words are spoken; `ray.__version__`, and that of the metadata."""
+VARIABLE = "RAY_MEANS_WEFT"
+ON_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "on_path")
+_WORKER_IMPORTS = ("WEFT_WORKER_IMPORTS", "weft.compat.in_worker")
+_OURS = ("weft", "weft.compat.ray")
+
+
+class RayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Resolves `ray.x` to `weft.compat.ray.x` where that is, else to `weft.x`: the very same module objects."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "ray" and not fullname.startswith("ray."):
+            return None
+        found = _home(fullname)
+        return None if found is None else importlib.machinery.ModuleSpec(fullname, self, origin=found, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        assert spec.origin is not None
+        module = importlib.import_module(spec.origin)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state  # the import system has put the alias's there
+
+
+def _home(name: str) -> str | None:
+    """The module that stands behind a name of Ray's."""
+    rest = name[len("ray") :]
+    for home in (f"weft.compat.ray{rest}", f"weft{rest}"):
+        try:
+            if importlib.util.find_spec(home) is not None:
+                return home
+        except ModuleNotFoundError:  # there is not even the package that it would be in
+            continue
+    return None
+
+
+def install_as_ray() -> None:
+    """From now on `import ray` finds Weft, in this process and in those that it starts.
+
+    Raises RuntimeError when the real Ray was imported before. Where it is installed, a warning says that it is not
+    the one that is found.
+
+    >>> weft.compat.install_as_ray()
+    >>> import ray
+    >>> ray.get is weft.get
+    True
+    """
+    known = sys.modules.get("ray")
+    if known is not None and known.__name__ not in _OURS:
+        raise RuntimeError("ray is imported already: call install_as_ray() before anything imports ray")
+    if VARIABLE not in os.environ and (real := installed_ray()) is not None:
+        import warnings
+
+        warnings.warn(
+            f"Ray {real.version} is installed here ({real.locate_file('')}), but from now on `import ray` and "
+            f"importlib.metadata find Weft, which offers the API of Ray {API_LEVEL}. For the real Ray run the program "
+            "without weft.compat.",
+            stacklevel=2,
+        )
+    install_quietly()
+
+
+def install_quietly() -> None:
+    """Without a word about a real Ray: in children, which can do nothing about it."""
+    if not any(isinstance(finder, RayFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, RayFinder())
+    if ON_PATH not in sys.path:
+        sys.path.insert(1, ON_PATH)  # the first is the program's own folder, which some programs look for there
+    os.environ.update(environment(os.environ))
+    from weft.compat import addresses
+
+    addresses.translate_variables()
+
+
+def environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which a child finds `ray`."""
+    path = [entry for entry in inherited.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != ON_PATH]
+    variable, module = _WORKER_IMPORTS
+    imports = inherited.get(variable, "").split()
+    return {
+        VARIABLE: "1",
+        "PYTHONPATH": os.pathsep.join([ON_PATH, *path]),
+        variable: " ".join(imports if module in imports else [*imports, module]),
+    }
+
+
+def with_alias(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """The same environment, in which `import ray` finds Weft: on nodes that have it where this machine has it."""
+    variables = dict(runtime_env.get("env_vars") or {})
+    variables["PYTHONPATH"] = os.pathsep.join([ON_PATH, variables.get("PYTHONPATH", "${PYTHONPATH}")])
+    return {**runtime_env, "env_vars": variables}
+
+
+def take_over() -> None:
+    """Called by `on_path/ray.py` as it is imported: put the real one in its place."""
+    sys.modules.pop("ray", None)
+    install_quietly()
+    sys.modules["ray"] = importlib.import_module("weft.compat.ray")
+
+
+def installed_ray() -> Distribution | None:
+    """The metadata of a real Ray that this Python could import."""
+    import importlib.metadata  # takes longer than all else here, and workers do not ask
+
+    paths = [entry for entry in sys.path if os.path.abspath(entry or ".") != ON_PATH]
+    return next(iter(importlib.metadata.distributions(name="ray", path=paths)), None)

@@ -1,0 +1,57 @@
+"""Words of Ray 2.60 that are attributes of Weft's own classes. They are put there when `ray` is first imported.
+
+`_remote` is what wrappers of Ray call, `bind` makes lazy graphs, and a cancelled task is a failed one: `except
+RayTaskError` catches it, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.exceptions
+from weft.actor import ActorClass, ActorMethod
+from weft.engine.process.actors.actor_class import ActorClassVariant
+from weft.engine.process.actors.actor_handle import ActorMethodVariant
+from weft.engine.process.calls.remote_function import RemoteFunctionVariant
+from weft.exceptions import TaskCancelledError, TaskError
+from weft.remote_function import RemoteFunction
+
+
+def teach() -> None:
+    """Once a process."""
+    from weft.compat.ray.dag import class_node, function_node
+
+    words: tuple[tuple[type, str, Any], ...] = (
+        (RemoteFunction, "_remote", _remote),
+        (ActorClass, "_remote", _remote),
+        (ActorMethod, "_remote", _remote),
+        (RemoteFunction, "bind", function_node.bind),
+        (RemoteFunctionVariant, "bind", function_node.bind),
+        (ActorClass, "bind", class_node.bind_class),
+        (ActorClassVariant, "bind", class_node.bind_class),
+        (ActorMethod, "bind", class_node.bind_method),
+        (ActorMethodVariant, "bind", class_node.bind_method),
+    )
+    for owner, name, value in words:
+        setattr(owner, name, value)
+    weft.exceptions.TaskCancelledError = CancelledTaskError  # type: ignore[misc]
+
+
+def _remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+    """Submit with options, in one call."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return (self.options(**given) if given else self).remote(*(args or ()), **(kwargs or {}))
+
+
+class CancelledTaskError(TaskCancelledError, TaskError):
+    """Takes the place of TaskCancelledError: what catches that one catches this one."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return weft.exceptions.TaskCancelledError, (self.task_id, self.error_message)
+
+    def __repr__(self) -> str:
+        return f"TaskCancelledError({str(self)!r})"
+
+
+CancelledTaskError.__name__ = CancelledTaskError.__qualname__ = "TaskCancelledError"
+CancelledTaskError.__module__ = "weft.exceptions"

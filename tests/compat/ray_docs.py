@@ -1,0 +1,107 @@
+"""Runs the programs of Ray's documentation of its core on Weft, unchanged, and compares with what is known of them.
+
+    python tests/compat/ray_docs.py --repository PATH [--only WORD] [--write]
+
+The programs (`doc/source/ray-core/doc_code`) are read from a clone of Ray's repository, at whatever commit it has, and
+are not kept. `ray_docs.json` has for each name "runs", or why it does not; a program that is said to run and does not
+is an error. One that is "not tried" would harm the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FOLDER = "doc/source/ray-core/doc_code"
+KNOWN = Path(__file__).with_name("ray_docs.json")
+LIMIT_S = 300.0
+"""Two of them compute for minutes on two busy cores."""
+RUNS = "runs"
+BIN = Path(sys.executable).parent
+"""Of this environment, with the `ray` command that some of them call."""
+
+
+def git(repository: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True, text=True).stdout
+
+
+def programs(repository: Path) -> dict[str, str]:
+    """The text of each, by its name below the folder."""
+    names = git(repository, "ls-tree", "-r", "--name-only", "HEAD", FOLDER).split()
+    return {
+        name.removeprefix(f"{FOLDER}/"): git(repository, "show", f"HEAD:{name}")
+        for name in names
+        if name.endswith(".py")
+    }
+
+
+def run(name: str, text: str, limit_s: float) -> str:
+    """RUNS, or the last line of what it has said."""
+    with tempfile.TemporaryDirectory(prefix="ray-docs-") as folder:
+        program = Path(folder, Path(name).name)
+        program.write_text(text)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "weft.compat", str(program)],
+            cwd=folder,
+            env={**os.environ, "XDG_STATE_HOME": folder, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return f"did not end within {limit_s:g} s"
+    if process.returncode == 0:
+        return RUNS
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else f"exit status {process.returncode}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repository", type=Path, required=True, help="a clone of Ray's repository")
+    parser.add_argument("--only", default="", help="programs whose names contain it")
+    parser.add_argument("--processes", type=int, default=1, help="so many at once")
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="a program that takes longer has failed")
+    parser.add_argument("--write", action="store_true", help="note the results of programs that are not known yet")
+    options = parser.parse_args()
+    known: dict[str, str] = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
+    chosen = {
+        name: text
+        for name, text in programs(options.repository).items()
+        if options.only in name and not known.get(name, "").startswith("not tried")
+    }
+    results: dict[str, str] = {}
+    with concurrent.futures.ThreadPoolExecutor(options.processes) as pool:
+        futures = {pool.submit(run, name, text, options.limit_s): name for name, text in chosen.items()}
+        for future in concurrent.futures.as_completed(futures):
+            name = futures[future]
+            results[name] = future.result()
+            print(f"{name}: {results[name]}", flush=True)
+    if options.write:
+        merged = {**results, **known} | {name: RUNS for name, result in results.items() if result == RUNS}
+        KNOWN.write_text(json.dumps(dict(sorted(merged.items())), indent=2) + "\n")
+    worse = [name for name, result in results.items() if result != RUNS and known.get(name, RUNS) == RUNS]
+    runs = sum(result == RUNS for result in results.values())
+    print(f"{runs} of {len(results)} run")
+    if worse and not options.write:
+        print(f"said to run, or not known: {', '.join(sorted(worse))}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

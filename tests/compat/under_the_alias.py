@@ -1,0 +1,227 @@
+"""Ray's words where `import ray` finds Weft. Run by `test_ray_words.py`, with `python -m weft.compat`."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+from ray.dag import InputNode, MultiOutputNode
+from ray.exceptions import RayTaskError, TaskCancelledError
+
+from waiting import comes_true
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[Any]:
+    with ray.init(num_cpus=2, dashboard_port=0, dashboard_host="127.0.0.2", labels={"zone": "here"}) as context:
+        yield context
+
+
+@ray.remote
+def add(x: int, y: int = 0) -> int:
+    return x + y
+
+
+@ray.remote
+class Counter:
+    def __init__(self, start: int = 0) -> None:
+        self.value = start
+
+    def inc(self, amount: int) -> int:
+        self.value += amount
+        return self.value
+
+    def get(self) -> int:
+        return self.value
+
+    @ray.method(num_returns=2)
+    def both(self) -> tuple[int, int]:
+        return self.value, -self.value
+
+
+def is_dead(counter: Any) -> bool:
+    try:
+        ray.get(counter.get.remote())
+    except ray.exceptions.RayActorError:
+        return True
+    return False
+
+
+def test_the_dashboard_listens_where_init_says(session: Any) -> None:
+    assert session["webui_url"].startswith("http://127.0.0.2:")
+
+
+def test_functions_actors_and_methods_are_submitted_with_their_options_at_once() -> None:
+    assert ray.get(add._remote(args=[1], kwargs={"y": 2}, num_cpus=1, name=None)) == 3
+    first, second = add._remote((1,), num_returns=1), add._remote([5])
+    assert ray.get([first, second]) == [1, 5]
+    counter = Counter._remote(args=[7], num_cpus=0, name="of-remote")
+    assert ray.get(counter.inc._remote(args=(3,))) == 10
+    assert ray.get(ray.get_actor("of-remote").get._remote()) == 10
+    one, other = counter.both._remote(num_returns=2)
+    assert ray.get([one, other]) == [10, -10]
+
+
+def test_a_cancelled_task_is_caught_as_a_failed_one() -> None:
+    @ray.remote
+    def forever() -> None:
+        import threading
+
+        threading.Event().wait()
+
+    @ray.remote
+    def gets(refs: list[Any]) -> str:
+        try:
+            ray.get(refs[0])
+        except RayTaskError as error:
+            return f"caught {isinstance(error, TaskCancelledError)}"
+        return "nothing"
+
+    ref = forever.remote()
+    ray.cancel(ref)
+    with pytest.raises(RayTaskError) as caught:
+        ray.get(ref)
+    assert isinstance(caught.value, TaskCancelledError) and "cancelled" in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is TaskCancelledError and str(again) == str(caught.value)
+    assert ray.get(gets.remote([ref])) == "caught True"
+
+
+def test_other_labels_will_do_where_the_first_are_not_found() -> None:
+    (node,) = ray.nodes()
+    others = [{"label_selector": {"zone": "nowhere"}}, {"label_selector": {"ray.io/node-id": node["NodeID"]}}]
+    chosen = add.options(label_selector={"zone": "there"}, fallback_strategy=others)
+    assert node["Labels"] == {"zone": "here", "ray.io/node-id": node["NodeID"], "ray.io/node_id": node["NodeID"]}
+    assert ray.get(chosen.remote(1)) == 1
+
+
+def test_the_types_of_refs_are_found_where_annotations_name_them() -> None:
+    from ray._raylet import ObjectRef, ObjectRefGenerator
+
+    @ray.remote
+    def count() -> Iterator[int]:
+        yield from range(3)
+
+    assert isinstance(ray.put(1), ObjectRef)
+    stream = count.remote()
+    assert isinstance(stream, ObjectRefGenerator)
+    assert [ray.get(ref) for ref in stream] == [0, 1, 2]
+
+
+def test_the_logger_has_the_name_of_ray() -> None:
+    assert ray.logger is logging.getLogger("ray")
+
+
+def test_progress_is_counted_in_the_driver_and_printed_by_workers(capfd: pytest.CaptureFixture[str]) -> None:
+    from ray.experimental import tqdm_ray
+
+    assert list(tqdm_ray.tqdm(range(3), desc="here")) == [0, 1, 2]
+
+    @ray.remote
+    def work() -> int:
+        bar = tqdm_ray.tqdm(total=4, desc="there", flush_interval_s=1000)
+        for _ in range(4):
+            bar.update()
+        bar.close()
+        return bar.n
+
+    assert ray.get(work.remote()) == 4
+
+
+def test_the_private_parts_that_packages_use_are_there() -> None:
+    from ray._private import services
+    from ray._private.internal_api import memory_summary
+    from ray._private.worker import global_worker
+
+    (node,) = ray.nodes()
+    assert ray._private.state.available_resources_per_node()[node["NodeID"]]["CPU"] <= 2
+    assert ray._private.state.total_resources_per_node()[node["NodeID"]]["CPU"] == 2
+    group = ray.util.placement_group([{"CPU": 1}])
+    ray.get(group.ready())
+    assert ray._private.state.state.placement_group_table(group.id)["state"] == "CREATED"
+    ray.util.remove_placement_group(group)
+    assert services.get_node_ip_address() == node["NodeManagerAddress"]
+    assert global_worker.connected and global_worker.mode == ray.SCRIPT_MODE
+    assert global_worker.current_node_id.hex() == node["NodeID"]
+    assert "of the object store in use" in memory_summary()
+
+    @ray.remote
+    def mode() -> Any:
+        from ray._private.worker import global_worker
+
+        return global_worker.mode
+
+    assert ray.get(mode.remote()) == ray.WORKER_MODE
+
+
+# ---- lazy graphs -----------------------------------------------------------------------------------
+
+
+def test_a_graph_runs_when_it_is_executed_and_each_node_once() -> None:
+    counter = Counter.remote()
+    once = counter.inc.bind(1)
+    graph = add.bind(once, once)
+    assert ray.get(counter.get.remote()) == 0
+    assert ray.get(graph.execute()) == 2
+    assert ray.get(graph.execute()) == 4
+    assert ray.get(add.options(num_cpus=1).bind(1, y=2).execute()) == 3
+
+
+def test_the_input_of_a_graph_is_what_execute_is_given() -> None:
+    with InputNode() as given:
+        graph = add.bind(given, given)
+        by_number = add.bind(given[0], given[1])
+        by_name = add.bind(given.x, y=given["y"])
+    assert ray.get([graph.execute(3), graph.execute(4)]) == [6, 8]
+    assert ray.get(by_number.execute(1, 2)) == 3
+    assert ray.get(by_name.execute(x=5, y=6)) == 11
+    assert ray.get(add.bind(given.real, 1).execute(7)) == 8
+    with pytest.raises(ValueError, match="give execute\\(\\) its input"):
+        graph.execute()
+
+
+def test_an_actor_of_a_graph_is_made_anew_and_its_calls_keep_their_order() -> None:
+    first = Counter.bind(10)
+    assert ray.get(first.get.bind().execute()) == 10
+    second = Counter.options(num_cpus=0).bind(10)
+    first.inc.bind(2)
+    first.inc.bind(4)
+    second.inc.bind(6)
+    graph = add.bind(first.get.bind(), second.get.bind())
+    assert [ray.get(graph.execute()), ray.get(graph.execute())] == [32, 32]
+    assert ray.get(ray.get_runtime_context and Counter.bind(3).execute().get.remote()) == 3
+
+
+def test_several_results_and_nodes_inside_of_containers() -> None:
+    counter = Counter.remote(5)
+
+    @ray.remote
+    def total(values: list[Any]) -> int:
+        return sum(ray.get(values))
+
+    with InputNode() as given:
+        one, other = counter.both.bind()
+        graph = MultiOutputNode([add.bind(given, 1), one, other, total.bind([add.bind(given), add.bind(2)])])
+    assert ray.get(graph.execute(1)) == [2, 5, -5, 3]
+
+
+def test_a_long_chain_of_calls_needs_no_deep_stack() -> None:
+    node: Any = 0
+    for _ in range(3000):
+        node = add.bind(node, 1)
+    assert ray.get(node.execute()) == 3000
+
+
+def test_a_compiled_graph_gives_what_the_graph_gives_until_it_is_torn_down() -> None:
+    counter = Counter.remote()
+    with InputNode() as given:
+        compiled = counter.inc.bind(given).experimental_compile()
+    assert [ray.get(compiled.execute(2)), ray.get(compiled.execute(3))] == [2, 5]
+    compiled.teardown(kill_actors=True)
+    with pytest.raises(RuntimeError, match="torn down"):
+        compiled.execute(1)
+    assert comes_true(lambda: is_dead(counter))
