@@ -24,7 +24,7 @@ void pack_encoded(Core& core, Buffer& out, const Buffer& data, const Returned& v
     out.add(PackedValue{value.encoded.where, uint32_t(value.nested.entries.size()),
                         in_arena ? sizeof(ArenaRef) : value.encoded.bytes});
     for (Entry* entry : value.nested.entries) {
-        core.lend_ref(entry, to);
+        core.borrowing.lend_ref(entry, to);
         out.add(PackedRef{entry->id, entry->owner, entry->is_actor, 0});
     }
     if (in_arena)
@@ -35,7 +35,8 @@ void pack_encoded(Core& core, Buffer& out, const Buffer& data, const Returned& v
 
 /// The values of a task that returns several: of a sequence or a generator, each owned. An exception in the
 /// midst of a generator is taken into `error` and stands for the rest. False with an exception set.
-bool take_returns(const Frame& frame, PyObject* result, std::vector<Owned>& items, std::string& error) {
+bool take_returns(const Core& core, const Frame& frame, PyObject* result, std::vector<Owned>& items,
+                  std::string& error) {
     const size_t count = frame.header.returns;
     Owned iterator(PyObject_GetIter(result));
     if (!iterator) {
@@ -55,12 +56,39 @@ bool take_returns(const Frame& frame, PyObject* result, std::vector<Owned>& item
         }
         if (!PyErr_Occurred()) break;
         if (!is_generator) return false;
-        error = dump_exception(frame).first;
+        error = dump_exception(core, frame).first;
         return true;
     }
     if (items.size() == count) return true;
     PyErr_Format(PyExc_ValueError, "task %s has num_returns=%d but returned %s%zd values", frame.name.c_str(),
                  int(count), items.size() > count ? "at least " : "", Py_ssize_t(items.size()));
+    return false;
+}
+
+/// False. The values are not sent.
+bool discard(Core& core, const std::vector<Returned>& values) {
+    for (const Returned& value : values) {
+        for (Entry* entry : value.nested.entries)
+            core.objects.drop(entry);
+        if (value.encoded.where == Where::arena) core.arena().remove(value.encoded.arena);
+    }
+    return false;
+}
+
+/// Whether one record holds these values, and an error of so many bytes for each of the others. False with an
+/// exception set.
+bool fits_reply(const Frame& frame, const std::vector<Returned>& values, uint64_t bytes, uint64_t count,
+                uint64_t error) {
+    bytes += count * (sizeof(PackedValue) + sizeof(ArenaRef)) + (count - values.size()) * error;
+    for (const Returned& value : values)
+        bytes += value.nested.entries.size() * sizeof(PackedRef);
+    if (bytes <= kMostRecordBytes) return true;
+    PyErr_Format(
+        PyExc_ValueError,
+        "the %llu results of task %s take %llu bytes beside what is in the object store, and at most "
+        "%llu can be sent: return fewer, or lists of them",
+        static_cast<unsigned long long>(count), frame.name.c_str(), static_cast<unsigned long long>(bytes),
+        static_cast<unsigned long long>(kMostRecordBytes));
     return false;
 }
 
@@ -77,7 +105,7 @@ void send_error_item(Core& core, Frame& frame, uint32_t index, std::string_view 
     out.add(PackedValue{Where::error, 0, error.size()});
     out.append(error.data(), error.size());
     std::lock_guard lock(core.mutex());
-    core.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
+    core.endpoint.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
 }
 
 }  // namespace
@@ -86,12 +114,12 @@ void drop_nested(Core& core, Frame& frame) {
     if (frame.nested.empty()) return;
     std::lock_guard lock(core.mutex());
     for (Entry* entry : frame.nested)
-        core.drop_locked(entry);
+        core.objects.drop_locked(entry);
     frame.nested.clear();
 }
 
 void record_run(Core& core, const Frame& frame, Status status, int64_t spent_ns) {
-    EventLog& log = core.log();
+    EventLog& log = core.endpoint.log;
     log.add(Tally::run_ns, uint64_t(spent_ns));
     if (!log.counts(status == Status::ok ? Tally::finished : Tally::failed, frame.header.task)) return;
     Event event;
@@ -102,7 +130,7 @@ void record_run(Core& core, const Frame& frame, Status status, int64_t spent_ns)
     event.bytes = 0;
     event.kind = EventKind::RAN;
     event.status = uint8_t(status);
-    event.attempt = frame.header.attempt;
+    event.attempt = uint16_t(std::min<uint32_t>(frame.header.attempt, 0xffff));
     event.count = frame.header.returns;
     log.record(event, frame.name);
 }
@@ -114,9 +142,9 @@ void reply_error(Core& core, Frame& frame, std::string_view error, Status status
     out.add(PackedValue{Where::error, 0, error.size()});
     out.append(error.data(), error.size());
     std::lock_guard lock(core.mutex());
-    ++core.tasks_run;
+    ++core.inbox.tasks_run;
     record_run(core, frame, status, spent_ns);
-    core.send(frame.from, Kind::REPLY, out.data(), out.size());
+    core.endpoint.send(frame.from, Kind::REPLY, out.data(), out.size());
 }
 
 void reply_cancelled(Core& core, Frame& frame) {
@@ -130,10 +158,11 @@ void reply_lost(Core& core, const Frame& frame) {
     const ReplyHeader reply{frame.header.cookie, uint32_t(Status::lost), shortened(spent_ns), 0, 0};
     std::lock_guard lock(core.mutex());
     record_run(core, frame, Status::lost, spent_ns);
-    core.send(frame.from, Kind::REPLY, &reply, sizeof reply);
+    core.endpoint.send(frame.from, Kind::REPLY, &reply, sizeof reply);
 }
 
-std::pair<std::string, bool> dump_exception(const Frame& frame) {
+std::pair<std::string, bool> dump_exception(const Core& core, const Frame& frame) {
+    end_if_fork(core);
     PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
@@ -141,9 +170,11 @@ std::pair<std::string, bool> dump_exception(const Frame& frame) {
     Owned type_owned(type), error(value), trace_owned(trace);
     Owned name(PyUnicode_FromStringAndSize(frame.name.data(), Py_ssize_t(frame.name.size())));
     Owned types(PyBytes_FromStringAndSize(frame.retry_types.data(), Py_ssize_t(frame.retry_types.size())));
-    PyObject* args[] = {session().host, error.get(), name.get(), types.get()};
+    Owned to(host());
+    PyObject* args[] = {to.get(), error.get(), name.get(), types.get()};
     static PyObject* const name_error = PyUnicode_InternFromString("dump_error");
-    Owned pair(PyObject_VectorcallMethod(name_error, args, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    Owned pair(to ? PyObject_VectorcallMethod(name_error, args, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
+                  : nullptr);
     if (!pair || !PyTuple_Check(pair.get()) || PyTuple_GET_SIZE(pair.get()) != 2) {
         PyErr_WriteUnraisable(error.get());
         return {error_value(ErrorCode::worker_crashed,
@@ -156,18 +187,19 @@ std::pair<std::string, bool> dump_exception(const Frame& frame) {
 }
 
 void reply_exception(Core& core, Frame& frame) {
-    auto [error, retry] = dump_exception(frame);
+    auto [error, retry] = dump_exception(core, frame);
     const bool again = retry && (frame.header.flags & kRetryErrors) != 0;
     reply_error(core, frame, error, again ? Status::retry : Status::failed);
 }
 
 bool reply_results(Core& core, Frame& frame, PyObject* result) {
-    const uint16_t count = frame.header.returns;
+    end_if_fork(core);
+    const uint32_t count = frame.header.returns;
     std::vector<Owned> items;
     std::string error;
     if (count == 1) {
         items.emplace_back(Py_NewRef(result));
-    } else if (count > 1 && !take_returns(frame, result, items, error)) {
+    } else if (count > 1 && !take_returns(core, frame, result, items, error)) {
         return false;
     }
     static thread_local Buffer data, out;
@@ -178,14 +210,11 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
         if (encode_value(core, items[i].get(), data, values[i].nested, frame.from, values[i].encoded,
                          {"result", count > 1 ? long(i) : -1, nullptr, frame.name}))
             continue;
-        for (size_t k = 0; k <= i; ++k) {
-            for (Entry* entry : values[k].nested.entries)
-                core.drop(entry);
-            if (k < i && values[k].encoded.where == Where::arena)
-                core.arena().remove(values[k].encoded.arena);
-        }
-        return false;
+        values.resize(i + 1);
+        values[i].encoded = {};  // what it was given in the arena is given back
+        return discard(core, values);
     }
+    if (!fits_reply(frame, values, data.size(), count, error.size())) return discard(core, values);
     out.clear();
     const int64_t spent_ns = now_ns() - frame.started_ns;
     out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), shortened(spent_ns),
@@ -198,29 +227,36 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
         out.add(PackedValue{Where::error, 0, error.size()});
         out.append(error.data(), error.size());
     }
-    ++core.tasks_run;
-    core.send(frame.from, Kind::REPLY, out.data(), out.size());
+    ++core.inbox.tasks_run;
+    core.endpoint.send(frame.from, Kind::REPLY, out.data(), out.size());
     for (const Returned& value : values)
         for (Entry* entry : value.nested.entries)
-            core.drop_locked(entry);
+            core.objects.drop_locked(entry);
     return true;
 }
 
 bool send_item(Core& core, Frame& frame, uint32_t index, PyObject* value) {
+    end_if_fork(core);
+    if (index >= kMostItems) {
+        PyErr_Format(PyExc_OverflowError,
+                     "the stream of task %s has had %u items, and no more can be numbered",
+                     frame.name.c_str(), unsigned(kMostItems));
+        return false;
+    }
     Buffer data, out;
     Returned item{};
     if (!encode_value(core, value, data, item.nested, frame.from, item.encoded,
                       {"item", long(index), nullptr, frame.name})) {
         for (Entry* entry : item.nested.entries)
-            core.drop(entry);
+            core.objects.drop(entry);
         return false;
     }
     start_item(out, frame, index);
     std::lock_guard lock(core.mutex());
     pack_encoded(core, out, data, item, frame.from);
-    core.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
+    core.endpoint.send(frame.from, Kind::STREAM_ITEM, out.data(), out.size());
     for (Entry* entry : item.nested.entries)
-        core.drop_locked(entry);
+        core.objects.drop_locked(entry);
     return true;
 }
 
@@ -233,7 +269,7 @@ bool has_room(uint32_t sent, const Credit& credit, uint32_t window) {
 }
 
 void end_stream_with_exception(Core& core, Frame& frame, uint32_t index) {
-    auto [error, retry] = dump_exception(frame);
+    auto [error, retry] = dump_exception(core, frame);
     if (retry && (frame.header.flags & kRetryErrors)) return reply_error(core, frame, error, Status::retry);
     send_error_item(core, frame, index, error);
     reply_results(core, frame, Py_None);

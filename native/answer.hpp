@@ -22,7 +22,7 @@ void drop_nested(Core& core, Frame& frame);
 void record_run(Core& core, const Frame& frame, Status status, int64_t spent_ns);
 
 /// The pending Python exception as an error value, and whether the caller wants it tried again.
-std::pair<std::string, bool> dump_exception(const Frame& frame);
+std::pair<std::string, bool> dump_exception(const Core& core, const Frame& frame);
 void reply_error(Core& core, Frame& frame, std::string_view error, Status status);
 void reply_cancelled(Core& core, Frame& frame);
 /// An argument is gone: its submitter makes it again, or knows why it can not.

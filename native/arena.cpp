@@ -11,36 +11,25 @@ namespace {
 /// From 4 MiB on: to look through a table of 100,000 granules takes less than a tenth of copying so much.
 constexpr uint32_t kLargeRun = (4 << 20) / kGranuleBytes;
 
-uint32_t granules_for(uint64_t bytes) {
-    return uint32_t(std::max<uint64_t>(1, (bytes + kGranuleBytes - 1) / kGranuleBytes));
-}
-
-uint32_t phase(Phase p) {
-    return uint32_t(p);
-}
-
-uint32_t phase_of(uint32_t state) {
-    return state & 0xff;
-}
-
-uint32_t held(Phase p, uint32_t slot) {
-    return phase(p) | (slot + 1) << kHolderShift;
-}
-
-/// Put an entry that this caller moved to reclaiming back on the free list.
-void retire(ObjectEntry& entry) {
-    entry.owner.store(0, std::memory_order_relaxed);
-    entry.writer.store(0, std::memory_order_relaxed);
-    entry.generation.fetch_add(1, std::memory_order_seq_cst);
-    entry.state.store(phase(Phase::free), std::memory_order_seq_cst);  // partner: take_entry
+/// Put an entry that this caller moved to reclaiming back on the free list. False when the caller was taken
+/// for dead, and its entry retired by the daemon.
+bool retire(ObjectEntry& entry, EntryWord word) {
+    return entry.word.compare_exchange_strong(word.bits, word.retired().bits);  // partner: take_entry
 }
 
 }  // namespace
 
-bool no_pins(const ObjectEntry& entry) {
-    for (const auto& word : entry.pins)
+bool no_pins(const Segment& segment, uint32_t entry) {
+    for (const auto& word : pins_of(segment, entry))
         if (word.load(std::memory_order_seq_cst) != 0) return false;
     return true;
+}
+
+uint32_t count_pins(const Segment& segment, uint32_t entry) {
+    uint32_t count = 0;
+    for (const auto& word : pins_of(segment, entry))
+        count += uint32_t(__builtin_popcountll(word.load(std::memory_order_relaxed)));
+    return count;
 }
 
 bool Arena::claim_at(uint32_t first, uint32_t count) {
@@ -95,19 +84,28 @@ void Arena::release(Run run) {
     if (run.count < kLargeRun) segment_.header().granule_hint.store(run.first, std::memory_order_relaxed);
 }
 
-uint32_t Arena::take_entry() {
+bool Arena::take_entry(uint32_t& index, uint32_t& generation) {
     Header& header = segment_.header();
-    const uint32_t start = header.object_hint.load(std::memory_order_relaxed);
-    for (uint32_t i = 0; i < header.objects; ++i) {
-        const uint32_t index = (start + i) % header.objects;
-        ObjectEntry& entry = segment_.object(index);
-        uint32_t free = phase(Phase::free);
-        if (entry.state.load(std::memory_order_relaxed) != free) continue;
-        if (!entry.state.compare_exchange_strong(free, held(Phase::building, self_.slot))) continue;
-        header.object_hint.store(index + 1 < header.objects ? index + 1 : 0, std::memory_order_relaxed);
-        return index;
+    for (;;) {
+        uint32_t used = header.objects_used.load(std::memory_order_acquire);
+        const uint32_t start = header.object_hint.load(std::memory_order_relaxed);
+        for (uint32_t i = 0; i < used; ++i) {
+            index = (start + i) % used;
+            Shared<uint64_t>& shared = segment_.object(index).word;
+            EntryWord word{shared.load(std::memory_order_relaxed)};
+            if (word.phase() != Phase::free) continue;
+            generation = word.generation();
+            if (!shared.compare_exchange_strong(word.bits, word.held(Phase::building, self_.slot).bits))
+                continue;
+            header.object_hint.store(index + 1, std::memory_order_relaxed);
+            return true;
+        }
+        if (used == header.objects) return false;
+        // By so many that the next ones need not look through the whole table again.
+        const uint32_t more = std::min(header.objects, used + std::max(64u, used / 2));
+        if (header.objects_used.compare_exchange_strong(used, more))
+            header.object_hint.store(used, std::memory_order_relaxed);
     }
-    return header.objects;
 }
 
 bool Arena::allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data) {
@@ -115,30 +113,32 @@ bool Arena::allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data
     std::lock_guard lock(mutex_);
     Run run{};
     if (!claim(count, run)) return false;
-    const uint32_t index = take_entry();
-    if (index == segment_.header().objects) {
+    uint32_t index = 0, generation = 0;
+    if (!take_entry(index, generation)) {
         release(run);
         return false;
     }
     ObjectEntry& entry = segment_.object(index);
     entry.writer.store(self_.key(), std::memory_order_relaxed);
-    entry.owner.store(owner.key(), std::memory_order_relaxed);
-    entry.accepted.store(0, std::memory_order_relaxed);
-    entry.is_elsewhere.store(0, std::memory_order_relaxed);
+    entry.owner.store(OwnerWord::pack(owner, generation), std::memory_order_relaxed);
     entry.first_granule.store(run.first, std::memory_order_relaxed);
     entry.granules.store(run.count, std::memory_order_relaxed);
-    entry.bytes = bytes;
-    ref = {index, entry.generation.load(std::memory_order_relaxed), bytes};
+    entry.bytes.store(bytes, std::memory_order_relaxed);
+    ref = {index, generation, bytes};
     data = segment_.granule_data(run.first);
     return true;
 }
 
 void Arena::seal(const ArenaRef& ref, bool accepted) {
     ObjectEntry& entry = segment_.object(ref.entry);
-    entry.accepted.store(accepted ? 1 : 0, std::memory_order_relaxed);
-    entry.state.store(phase(Phase::sealed), std::memory_order_seq_cst);  // partner: pin
+    const uint64_t flags = EntryWord::kResident | (accepted ? EntryWord::kAccepted : 0);
+    const auto sealed = change_word(entry, [&](EntryWord now) -> std::optional<EntryWord> {
+        // Not so when this process was taken for dead.
+        const bool is_mine = now.is(ref.generation, Phase::building) && now.holder() == self_.slot + 1;
+        return is_mine ? std::optional(now.in(Phase::sealed).with(flags)) : std::nullopt;  // partner: pin
+    });
     // Its owner died while it was written, and what it owned was deleted before this was there to be found.
-    if (!segment_.is_alive(ProcessId::from_key(entry.owner.load()))) remove(ref);
+    if (sealed && !OwnerWord{entry.owner.load()}.is_alive(segment_)) remove(ref);
 }
 
 void Arena::abandon(const ArenaRef& ref) {
@@ -147,36 +147,53 @@ void Arena::abandon(const ArenaRef& ref) {
 }
 
 void Arena::accept(const ArenaRef& ref) {
-    segment_.object(ref.entry).accepted.store(1, std::memory_order_release);
+    change_word(segment_.object(ref.entry), [&](EntryWord now) -> std::optional<EntryWord> {
+        const bool is_due = now.is_whole(ref.generation) && !now.has(EntryWord::kAccepted);
+        return is_due ? std::optional(now.with(EntryWord::kAccepted)) : std::nullopt;
+    });
 }
 
 void Arena::adopt(const ArenaRef& ref) {
-    ObjectEntry& entry = segment_.object(ref.entry);
-    if (entry.generation.load(std::memory_order_seq_cst) == ref.generation) entry.owner.store(self_.key());
+    if (!exists(ref)) return;
+    Shared<uint64_t>& shared = segment_.object(ref.entry).owner;
+    OwnerWord owner{shared.load()};
+    while (owner.is_of(ref.generation) &&
+           !shared.compare_exchange_weak(owner.bits, OwnerWord::pack(self_, ref.generation))) {
+    }
 }
 
 void Arena::remove(const ArenaRef& ref) {
-    ObjectEntry& entry = segment_.object(ref.entry);
-    if (entry.generation.load(std::memory_order_seq_cst) != ref.generation) return;
-    entry.state.fetch_or(kDeleted, std::memory_order_seq_cst);
+    const auto marked =
+        change_word(segment_.object(ref.entry), [&](EntryWord now) -> std::optional<EntryWord> {
+            const bool is_due = now.is_whole(ref.generation) && !now.has(EntryWord::kDeleted);
+            return is_due ? std::optional(now.with(EntryWord::kDeleted)) : std::nullopt;
+        });
+    if (!marked) return;
     std::lock_guard lock(mutex_);
     try_reclaim(ref.entry);
 }
 
 void Arena::try_reclaim(uint32_t index) {
     ObjectEntry& entry = segment_.object(index);
-    uint32_t state = entry.state.load(std::memory_order_seq_cst);
-    const bool in_arena = state == (phase(Phase::sealed) | kDeleted);
-    if (!in_arena && state != (phase(Phase::spilled) | kDeleted)) return;
-    if (!no_pins(entry)) return;  // whoever holds the last pin reclaims
-    if (!entry.state.compare_exchange_strong(state, held(Phase::reclaiming, self_.slot))) return;
-    const Run run{entry.first_granule, entry.granules};
-    if (in_arena) {
-        for (uint32_t i = 0; i < run.count; ++i)
-            segment_.granule(run.first + i).store(self_.slot + 1, std::memory_order_release);
+    const auto mine = change_word(entry, [&](EntryWord now) -> std::optional<EntryWord> {
+        // Whoever holds the last pin reclaims.
+        if (!now.is_reclaimable() || !no_pins(segment_, index)) return std::nullopt;
+        return now.held(Phase::reclaiming, self_.slot);
+    });
+    if (!mine) return;
+    if (!mine->has(EntryWord::kResident)) {
+        retire(entry, *mine);
+        return;
     }
-    retire(entry);
-    if (in_arena) release(run);
+    const Run run{entry.first_granule.load(std::memory_order_relaxed),
+                  entry.granules.load(std::memory_order_relaxed)};
+    put_name_on(run);
+    if (retire(entry, *mine)) release(run);
+}
+
+void Arena::put_name_on(Run run) {
+    for (uint32_t i = 0; i < run.count; ++i)
+        segment_.granule(run.first + i).store(self_.slot + 1, std::memory_order_release);
 }
 
 PinResult Arena::pin(const ArenaRef& ref, char*& data) {
@@ -184,61 +201,96 @@ PinResult Arena::pin(const ArenaRef& ref, char*& data) {
     std::lock_guard lock(mutex_);
     if (const auto held = pins_.find(ref.entry); held != pins_.end()) {
         // What is pinned here stays: a ref to what the entry was before has no say in it.
-        if (entry.generation.load(std::memory_order_seq_cst) != ref.generation) return PinResult::lost;
-        ++held->second;
-        data = segment_.granule_data(entry.first_granule);
+        if (held->second.generation != ref.generation) return PinResult::lost;
+        ++held->second.count;
+        data = segment_.granule_data(entry.first_granule.load(std::memory_order_relaxed));
         return PinResult::ok;
     }
+    if (!exists(ref)) return PinResult::lost;
     const uint64_t bit = 1ULL << (self_.slot % 64);
-    entry.pins[self_.slot / 64].fetch_or(bit, std::memory_order_seq_cst);
-    const uint32_t state = entry.state.load(std::memory_order_seq_cst);  // partner: remove, spill
-    const bool same = entry.generation.load(std::memory_order_seq_cst) == ref.generation;
-    if (same && state == phase(Phase::sealed)) {
-        pins_.emplace(ref.entry, 1);
-        data = segment_.granule_data(entry.first_granule);
+    Shared<uint64_t>& pins = pins_of(segment_, ref.entry)[self_.slot / 64];
+    pins.fetch_or(bit, std::memory_order_seq_cst);
+    EntryWord word = word_of(segment_, ref.entry);  // partner: remove, spill
+    // Its bytes are here as long as the spiller has not changed the word, which this hinders.
+    while (word.is(ref.generation, Phase::spilling) && !word.has(EntryWord::kDeleted)) {
+        const EntryWord kept = word.in(Phase::sealed);
+        if (entry.word.compare_exchange_weak(word.bits, kept.bits, std::memory_order_seq_cst)) word = kept;
+    }
+    if (word.is(ref.generation, Phase::sealed) && !word.has(EntryWord::kDeleted)) {
+        pins_.emplace(ref.entry, Pin{ref.generation, 1});
+        data = segment_.granule_data(entry.first_granule.load(std::memory_order_relaxed));
         return PinResult::ok;
     }
-    entry.pins[self_.slot / 64].fetch_and(~bit, std::memory_order_seq_cst);
+    pins.fetch_and(~bit, std::memory_order_seq_cst);
     try_reclaim(ref.entry);
-    const bool on_disk = same && (state == phase(Phase::spilling) || state == phase(Phase::spilled) ||
-                                  state == phase(Phase::restoring));
-    return on_disk ? PinResult::spilled : PinResult::lost;
+    const bool comes_back = !word.has(EntryWord::kDeleted) && (word.is(ref.generation, Phase::spilled) ||
+                                                               word.is(ref.generation, Phase::moving));
+    return comes_back ? PinResult::spilled : PinResult::lost;
 }
 
 void Arena::unpin(const ArenaRef& ref) {
-    ObjectEntry& entry = segment_.object(ref.entry);
     std::lock_guard lock(mutex_);
     const auto it = pins_.find(ref.entry);
-    if (it == pins_.end()) return;
-    if (--it->second > 0) return;
+    if (it == pins_.end() || it->second.generation != ref.generation) return;
+    if (--it->second.count > 0) return;
     pins_.erase(it);
-    entry.pins[self_.slot / 64].fetch_and(~(1ULL << (self_.slot % 64)), std::memory_order_seq_cst);
-    if (entry.state.load(std::memory_order_seq_cst) & kDeleted) try_reclaim(ref.entry);
+    const uint64_t bit = 1ULL << (self_.slot % 64);
+    pins_of(segment_, ref.entry)[self_.slot / 64].fetch_and(~bit, std::memory_order_seq_cst);
+    try_reclaim(ref.entry);
+}
+
+void Arena::keep_pinned() {
+    std::lock_guard lock(mutex_);
+    for (const auto& [index, count] : pins_) {
+        const ObjectEntry& entry = segment_.object(index);
+        segment_.keep_copy(entry.first_granule, entry.granules);
+    }
 }
 
 bool Arena::import_entry(uint64_t bytes, ProcessId owner, ArenaRef& ref) {
     std::lock_guard lock(mutex_);
-    const uint32_t index = take_entry();
-    if (index == segment_.header().objects) return false;
+    uint32_t index = 0, generation = 0;
+    if (!take_entry(index, generation)) return false;
     ObjectEntry& entry = segment_.object(index);
     entry.writer.store(self_.key(), std::memory_order_relaxed);
-    entry.owner.store(owner.key(), std::memory_order_relaxed);
-    entry.accepted.store(1, std::memory_order_relaxed);
-    entry.first_granule = 0;
-    entry.granules = 0;
-    entry.bytes = bytes;
-    entry.is_elsewhere.store(1, std::memory_order_relaxed);
-    entry.file_offset = 0;
-    ref = {index, entry.generation.load(std::memory_order_relaxed), bytes};
-    entry.state.store(phase(Phase::spilled), std::memory_order_seq_cst);
+    entry.owner.store(OwnerWord::pack(owner, generation), std::memory_order_relaxed);
+    entry.bytes.store(bytes, std::memory_order_relaxed);
+    entry.node.store(0, std::memory_order_relaxed);
+    ref = {index, generation, bytes};
+    change_word(entry, [](EntryWord now) {
+        return std::optional(now.in(Phase::spilled).with(EntryWord::kAccepted | EntryWord::kElsewhere));
+    });
     return true;
 }
 
+void Arena::set_node_of(const ArenaRef& ref, uint32_t node) {
+    if (exists(ref))
+        segment_.object(ref.entry).node.store(uint64_t(ref.generation) << 32 | (node + 1),
+                                              std::memory_order_relaxed);
+}
+
 uint32_t Arena::node_of(const ArenaRef& ref) const {
-    const ObjectEntry& entry = segment_.object(ref.entry);
-    if ((entry.state.load(std::memory_order_acquire) & 0xff) != phase(Phase::spilled)) return 0;
-    const uint64_t offset = entry.file_offset;
-    return (offset & kFarBytes) != 0 ? uint32_t(offset & ~kFarBytes) + 1 : 0;
+    const EntryWord word = word_of(segment_, ref.entry);
+    if (!word.is(ref.generation, Phase::spilled) || !word.has(EntryWord::kElsewhere)) return 0;
+    const uint64_t node = segment_.object(ref.entry).node.load(std::memory_order_relaxed);
+    return node >> 32 == ref.generation ? uint32_t(node) : 0;
+}
+
+bool Arena::has_run(uint32_t granules) const {
+    const uint32_t total = segment_.header().granules;
+    for (uint32_t at = 0, found = 0; at < total; ++at) {
+        found = segment_.granule(at).load(std::memory_order_relaxed) == 0 ? found + 1 : 0;
+        if (found == granules) return true;
+    }
+    return false;
+}
+
+bool Arena::has_entry() const {
+    const Header& header = segment_.header();
+    const uint32_t used = header.objects_used.load(std::memory_order_acquire);
+    for (uint32_t i = 0; used == header.objects && i < used; ++i)
+        if (word_of(segment_, i).phase() == Phase::free) return true;
+    return used < header.objects;
 }
 
 bool Arena::claim_run(uint32_t granules, uint32_t& first) {
@@ -249,69 +301,78 @@ bool Arena::claim_run(uint32_t granules, uint32_t& first) {
     return true;
 }
 
+void Arena::take_run(uint32_t first, uint32_t granules) {
+    put_name_on({first, granules});
+}
+
 void Arena::release_run(uint32_t first, uint32_t granules) {
     release({first, granules});
 }
 
 void Arena::reclaim_if_deleted(uint32_t entry) {
-    if ((segment_.object(entry).state.load(std::memory_order_seq_cst) & kDeleted) == 0) return;
+    if (!word_of(segment_, entry).has(EntryWord::kDeleted)) return;
     std::lock_guard lock(mutex_);
     try_reclaim(entry);
 }
 
 void remove_objects_of(Segment& segment, ProcessId dead) {
-    const uint32_t objects = segment.header().objects;
+    const uint32_t objects = segment.header().objects_used.load(std::memory_order_acquire);
     for (uint32_t i = 0; i < objects; ++i) {
         ObjectEntry& entry = segment.object(i);
-        const uint32_t state = entry.state.load(std::memory_order_seq_cst);
-        if (state == phase(Phase::free) || entry.owner.load() != dead.key()) continue;
-        // One that is deleted already may go, and come back as another's, at any moment.
-        if ((state & kDeleted) != 0 || state >> kHolderShift != 0) continue;
-        entry.state.fetch_or(kDeleted);
+        change_word(entry, [&](EntryWord now) -> std::optional<EntryWord> {
+            const bool is_due = now.is_whole(now.generation()) && !now.has(EntryWord::kDeleted) &&
+                                OwnerWord{entry.owner.load()}.is(dead, now.generation());
+            return is_due ? std::optional(now.with(EntryWord::kDeleted)) : std::nullopt;
+        });
     }
 }
 
+namespace {
+
+/// Whether the entry is retired now: the dead held it, or it was the last thing that kept it.
+bool reclaim_entry(Segment& segment, uint32_t index, ProcessId dead, bool unaccepted) {
+    ObjectEntry& entry = segment.object(index);
+    const auto taken = change_word(entry, [&](EntryWord now) -> std::optional<EntryWord> {
+        if (now.holder() == dead.slot + 1) return now.held(now.phase(), kDaemonSlot);
+        if (!now.is_whole(now.generation())) return std::nullopt;
+        if (unaccepted && !now.has(EntryWord::kAccepted) && entry.writer.load() == dead.key())
+            now = now.with(EntryWord::kDeleted);
+        if (!now.has(EntryWord::kDeleted)) return std::nullopt;
+        return now.is_reclaimable() && no_pins(segment, index) ? now.held(Phase::reclaiming, kDaemonSlot)
+                                                               : now;
+    });
+    if (!taken || taken->holder() == 0) return false;
+    // Of what it was building nothing but its name is sure; the memory is in its name, and is swept later.
+    if (taken->has(EntryWord::kResident)) {
+        const uint32_t first = entry.first_granule.load(), count = entry.granules.load();
+        for (uint32_t g = 0; g < count; ++g)
+            segment.granule(first + g).store(0, std::memory_order_release);
+    }
+    retire(entry, *taken);
+    return true;
+}
+
+}  // namespace
+
 void reclaim_after_death(Segment& segment, ProcessId dead, bool unaccepted) {
     Header& header = segment.header();
-    const uint64_t key = dead.key();
     const uint64_t bit = 1ULL << (dead.slot % 64);
     std::vector<bool> covered(header.granules, false);
-    const auto free_granules = [&](const ObjectEntry& entry) {
-        for (uint32_t g = 0; g < entry.granules; ++g)
-            segment.granule(entry.first_granule + g).store(0, std::memory_order_release);
-    };
-    for (uint32_t i = 0; i < header.objects; ++i) {
-        ObjectEntry& entry = segment.object(i);
-        // Also on one that is free: it may have died with a stale ref in its hand. Before the state is read:
+    const uint32_t objects = header.objects_used.load(std::memory_order_acquire);
+    for (uint32_t i = 0; i < objects; ++i) {
+        // Also on one that is free: it may have died with a stale ref in its hand. Before the word is read:
         // who deletes it now sees the pin gone, or is seen.
-        if (entry.pins[dead.slot / 64].load() & bit) entry.pins[dead.slot / 64].fetch_and(~bit);
-        const uint32_t generation = entry.generation.load(std::memory_order_seq_cst);
-        uint32_t state = entry.state.load(std::memory_order_seq_cst);
-        if (state == phase(Phase::free)) continue;
-        if (state >> kHolderShift == dead.slot + 1) {
-            // Of what it was building nothing but its name is sure; the memory is in its name and is swept
-            // below.
-            if (phase_of(state) == phase(Phase::reclaiming)) free_granules(entry);
-            retire(entry);
-            continue;
+        if (!is_far(dead.slot)) {
+            Shared<uint64_t>& pins = pins_of(segment, i)[dead.slot / 64];
+            if (pins.load() & bit) pins.fetch_and(~bit);
         }
-        if (phase_of(state) == phase(Phase::building)) continue;
-        const bool wrote = entry.writer.load() == key;
-        if (wrote && unaccepted && entry.accepted.load() == 0)
-            state = entry.state.fetch_or(kDeleted) | kDeleted;
-        if ((state & kDeleted) != 0 && no_pins(entry)) {
-            const bool in_arena = state == (phase(Phase::sealed) | kDeleted);
-            const bool on_disk = state == (phase(Phase::spilled) | kDeleted);
-            if ((in_arena || on_disk) &&
-                entry.state.compare_exchange_strong(state, held(Phase::reclaiming, kDaemonSlot))) {
-                if (in_arena) free_granules(entry);
-                retire(entry);
-                continue;
-            }
-        }
-        const uint32_t first = entry.first_granule, count = entry.granules;
+        if (reclaim_entry(segment, i, dead, unaccepted)) continue;
+        const EntryWord word = word_of(segment, i);
+        if (!word.has(EntryWord::kResident)) continue;
+        const ObjectEntry& entry = segment.object(i);
+        const uint32_t first = entry.first_granule.load(), count = entry.granules.load();
         // Whoever has reclaimed it meanwhile has put its own name on the memory first.
-        if (entry.generation.load(std::memory_order_seq_cst) != generation) continue;
+        if (word_of(segment, i).generation() != word.generation()) continue;
         for (uint32_t g = 0; g < count; ++g)
             covered[first + g] = true;
     }

@@ -11,7 +11,7 @@ thread_local Context* context = nullptr;
 
 Id next_child(Core& core) {
     if (context != nullptr) return context->task.child(context->counter++);
-    return core.root.child(core.root_counter.fetch_add(1, std::memory_order_relaxed));
+    return core.endpoint.root.child(core.endpoint.root_counter.fetch_add(1, std::memory_order_relaxed));
 }
 
 namespace {
@@ -21,18 +21,18 @@ PyTypeObject* actor_call_type;
 
 /// A call on its way into a Task: everything that needs Python happens before the core is locked.
 struct Draft {
+    Core& core;
     Buffer& record;
     std::vector<Entry*> deps;
     Nested nested;
-    bool ok = true;
 
-    explicit Draft(Buffer& scratch) : record(scratch) { record.clear(); }
+    Draft(Core& to, Buffer& scratch) : core(to), record(scratch) { record.clear(); }
     Draft(const Draft&) = delete;
     ~Draft() {
         for (Entry* entry : deps)
-            session().core->drop(entry);
+            core.objects.drop(entry);
         for (Entry* entry : nested.entries)
-            session().core->drop(entry);
+            core.objects.drop(entry);
     }
 
     void start(const TaskHeader& header, std::string_view name, std::string_view method,
@@ -44,7 +44,7 @@ struct Draft {
     }
 
     bool add_dep(Entry* entry) {
-        const auto index = uint16_t(deps.size());
+        const auto index = uint32_t(deps.size());
         deps.push_back(entry);
         record.add(char('R'));
         record.add(index);
@@ -52,15 +52,17 @@ struct Draft {
     }
 
     /// 'R' and the index of a dependency, or 'V', a length and the value.
-    bool argument(Core& core, PyObject* value, const Subject& subject) {
+    bool argument(PyObject* value, const Subject& subject) {
+        if (!fits(subject.task)) return false;
         if (is_ref(value)) {
             Entry* entry = entry_of(value);
             if (entry == nullptr) return false;
-            Core::hold(entry);
+            if (core.is_closed()) return raise_over(core) != nullptr;  // an entry of the next session
+            hold(entry);
             return add_dep(entry);
         }
         const size_t start = record.size();
-        record.extend(5);
+        record.extend(kLeastArgument);
         Encoded encoded;
         const size_t refs_before = nested.entries.size();
         if (!encode_value(core, value, record, nested, core.self(), encoded, subject)) return false;
@@ -72,33 +74,48 @@ struct Draft {
         }
         // Large: an object of its own that only this task refers to.
         record.resize(start);
+        if (core.is_closed()) return raise_over(core) != nullptr;
         std::lock_guard lock(core.mutex());
-        Entry* entry = core.new_entry(next_child(core).object(1));
-        core.publish_inner(entry, {nested.entries.begin() + long(refs_before), nested.entries.end()});
+        Entry* entry = core.objects.new_entry(next_child(core).object(1));
+        core.objects.publish_inner(entry, {nested.entries.begin() + long(refs_before), nested.entries.end()});
         nested.entries.resize(refs_before);
-        core.complete(entry, Where::arena, nullptr, 0, encoded.arena);
-        Core::hold(entry);
+        core.objects.complete(entry, Where::arena, nullptr, 0, encoded.arena);
+        hold(entry);
         return add_dep(entry);
     }
 
-    bool keyword(Core& core, PyObject* name, PyObject* value, std::string_view task) {
+    /// Each argument takes five bytes or more: what is within the record's limit is within each count's.
+    bool fits(std::string_view task) const {
+        return record.size() + nested.entries.size() * sizeof(PackedRef) <= kMostRecordBytes ||
+               too_long(task);
+    }
+    static bool too_long(std::string_view task) {
+        PyErr_Format(PyExc_ValueError,
+                     "the arguments of %.200s take more than %llu bytes, all in all: put() what is large, or "
+                     "what is many in one list, and pass the ref",
+                     std::string(task).c_str(), static_cast<unsigned long long>(kMostRecordBytes));
+        return false;
+    }
+
+    bool keyword(PyObject* name, PyObject* value, std::string_view task) {
         Py_ssize_t bytes = 0;
         const char* text = PyUnicode_AsUTF8AndSize(name, &bytes);
         if (text == nullptr) return false;
-        record.add(uint16_t(bytes));
+        if (record.size() + size_t(bytes) > kMostRecordBytes) return too_long(task);
+        record.add(uint32_t(bytes));
         record.append(text, size_t(bytes));
-        return argument(core, value, {"kwargs", -1, name, task});
+        return argument(value, {"kwargs", -1, name, task});
     }
 
     /// Everything is encoded: move it into the task. The mutex is held.
-    void finish(Core& core, Task* task) {
+    void finish(Task* task) {
         for (Entry* entry : nested.entries) {
-            core.escape(entry);
+            core.objects.escape(entry);
             record.add(PackedRef{entry->id, entry->owner, entry->is_actor, 0});
         }
         auto& header = *reinterpret_cast<TaskHeader*>(record.data());
-        header.deps = uint16_t(deps.size());
-        header.nested = uint16_t(nested.entries.size());
+        header.deps = uint32_t(deps.size());
+        header.nested = uint32_t(nested.entries.size());
         header.static_bytes = uint32_t(record.size() - sizeof header);
         task->record.append(record.data(), record.size());
         task->deps.swap(deps);
@@ -108,22 +125,14 @@ struct Draft {
     }
 };
 
-constexpr size_t kMostArguments = 0xffff;  ///< their number has 16 bits in a record
-
-bool encode_call(Core& core, Draft& draft, PyObject* const* args, size_t count, PyObject* keywords,
+bool encode_call(Draft& draft, PyObject* const* args, size_t count, PyObject* keywords,
                  std::string_view task) {
-    if (count > kMostArguments) {
-        PyErr_Format(PyExc_ValueError,
-                     "a call takes at most %zu positional arguments, but %.200s got %zu: pass a list",
-                     kMostArguments, std::string(task).c_str(), count);
-        return false;
-    }
     for (size_t i = 0; i < count; ++i)
-        if (!draft.argument(core, args[i], {"args", long(i), nullptr, task})) return false;
+        if (!draft.argument(args[i], {"args", long(i), nullptr, task})) return false;
     const Py_ssize_t names = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
     for (Py_ssize_t i = 0; i < names; ++i)
-        if (!draft.keyword(core, PyTuple_GET_ITEM(keywords, i), args[count + size_t(i)], task)) return false;
-    return true;
+        if (!draft.keyword(PyTuple_GET_ITEM(keywords, i), args[count + size_t(i)], task)) return false;
+    return draft.fits(task);
 }
 
 /// The refs of a task that was submitted: None, one, or a list.
@@ -191,49 +200,55 @@ class Scratch {
 
 /// Encodes a call and makes its task; `send` gives the task what it still lacks and submits it. The refs.
 template <class Send>
-PyObject* submit_task(Core& core, const CallSpec& spec, uint64_t function, Id actor, PyObject* const* args,
-                      size_t count, PyObject* keywords, const Send& send) {
+PyObject* submit_task(const Attached& attached, const CallSpec& spec, uint64_t function, Id actor,
+                      PyObject* const* args, size_t count, PyObject* keywords, const Send& send) {
+    Core& core = *attached;
     Scratch scratch;
-    Draft draft(scratch.buffer());
+    Draft draft(core, scratch.buffer());
     TaskHeader header{};
     header.function = function;
     header.actor = actor;
     header.flags = spec.flags;
-    header.returns = uint16_t(spec.returns);
-    header.args = uint16_t(count);
-    header.keywords = uint16_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
-    header.name_bytes = uint16_t(spec.name.size());
-    header.method_bytes = uint16_t(spec.method.size());
+    header.returns = spec.returns;
+    header.args = uint32_t(count);
+    header.keywords = uint32_t(keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
+    header.name_bytes = uint32_t(spec.name.size());
+    header.method_bytes = uint32_t(spec.method.size());
     header.retry_bytes = uint32_t(spec.retry_types.size());
     header.window = spec.window;
     header.task = next_child(core);
     draft.start(header, spec.name, spec.method, spec.retry_types);
-    if (!encode_call(core, draft, args, count, keywords, spec.name)) return nullptr;
+    if (!encode_call(draft, args, count, keywords, spec.name)) return nullptr;
+    if (attached.is_over()) return raise_over(core);
 
-    core.advance_epoch();
+    core.pump.advance_epoch();
     Entry* few[8];
-    std::vector<Entry*> many(spec.returns > std::size(few) ? spec.returns : 0);
-    Entry** entries = many.empty() ? few : many.data();
+    std::vector<Entry*> many;
+    Entry** entries = few;
     try {
+        if (spec.returns > std::size(few)) {
+            many.resize(spec.returns);
+            entries = many.data();
+        }
         std::lock_guard lock(core.mutex());
-        Task* task = core.new_task();
-        draft.finish(core, task);
+        Task* task = core.tasks.new_task();
+        draft.finish(task);
         task->id = header.task;
         task->flags = spec.flags;
         task->retries = spec.retries;
         task->name = spec.name;
         for (uint32_t i = 0; i < spec.returns; ++i) {
-            entries[i] = core.new_entry(header.task.object(i + 1));
+            entries[i] = core.objects.new_entry(header.task.object(i + 1));
             entries[i]->holds.store(2, std::memory_order_relaxed);  // the task's and the ref's
             task->returns.push_back(entries[i]);
         }
-        task->parent = context != nullptr ? context->task : core.root;
+        task->parent = context != nullptr ? context->task : core.endpoint.root;
         if (spec.flags & kStreaming) entries[0]->more().stream = std::make_unique<Stream>();
         send(task);
     } catch (...) {
         return translate_exception();
     }
-    core.poll();
+    core.pump.poll();
     return refs_for(entries, spec.returns);
 }
 
@@ -263,11 +278,12 @@ PyObject* remote_call(PyObject* self, PyObject* const* args, size_t nargs, PyObj
             return nullptr;
         }
     }
-    Core& core = *session().core;
+    const Attached core;
+    // Bound to this core for as long as its session lasts, and that is looked at before the task is made.
     return submit_task(core, *call->spec, call->function->key, {}, args, count, keywords, [&](Task* task) {
         task->function = call->function;
         task->shape = call->shape;
-        core.submit(task);
+        core->submitter.submit(task);
     });
 }
 
@@ -276,7 +292,7 @@ void release_function(RemoteCall* call) {
     if (call->session == 0 || call->session != session().number) return;
     Core& core = *session().core;
     std::lock_guard lock(core.mutex());
-    core.give_up(call->function);
+    core.sweep.give_up(call->function);
 }
 
 int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -293,6 +309,7 @@ int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
                                      &name_bytes, &returns, &retries, &retry, &types, &types_bytes, &window,
                                      &check))
         return -1;
+    if (call->spec != nullptr) return PyErr_SetString(PyExc_TypeError, "it is made already"), -1;
     call->call = remote_call;
     Py_INCREF(prepare);
     call->prepare = prepare;
@@ -339,11 +356,11 @@ PyObject* remote_call_bind(PyObject* self, PyObject* args) {
     if (core == nullptr) return nullptr;
     {
         std::lock_guard lock(core->mutex());
-        if (Function* function = core->function(key)) {
+        if (Function* function = core->definitions.function(key)) {
             ++function->holders;
-            if (call->session == session().number) core->give_up(call->function);
+            if (call->session == session().number) core->sweep.give_up(call->function);
             call->function = function;
-            call->shape = core->shape(shape);
+            call->shape = core->leases.shape(shape);
             call->session = session().number;
             Py_RETURN_NONE;
         }
@@ -393,13 +410,13 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
     auto* call = reinterpret_cast<ActorCall*>(self);
     const auto count = size_t(PyVectorcall_NARGS(nargs));
     if (!call->check.passes(args, count, keywords)) return nullptr;
-    Entry* actor = entry_of(call->token);
+    const Attached core;
+    Entry* actor = core ? entry_of(call->token) : nullptr;
     if (actor == nullptr) return nullptr;
-    Core& core = *session().core;
     return submit_task(core, *call->spec, call->key, actor->id, args, count, keywords, [&](Task* task) {
         task->actor_entry = actor;
-        Core::hold(actor);
-        core.submit_call(task, actor);
+        hold(actor);
+        core->actors.submit_call(task, actor);
     });
 }
 
@@ -420,6 +437,7 @@ int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
                                      &token, &method, &returns, &retries, &retry, &name, &window, &check,
                                      &ordered, &types, &types_bytes))
         return -1;
+    if (call->spec != nullptr) return PyErr_SetString(PyExc_TypeError, "it is made already"), -1;
     call->call = actor_call;
     Py_INCREF(token);
     call->token = token;
@@ -469,40 +487,44 @@ PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count) {
         PyErr_SetString(PyExc_TypeError, "create_actor(token, spec, class_key, name, args, kwargs)");
         return nullptr;
     }
-    Entry* actor = entry_of(args[0]);
+    const Attached core;
+    Entry* actor = core ? entry_of(args[0]) : nullptr;
     if (actor == nullptr) return nullptr;
-    Core& core = *session().core;
     const uint64_t key = PyLong_AsUnsignedLongLong(args[2]);
     const char* name = PyUnicode_AsUTF8(args[3]);
     if (name == nullptr || PyErr_Occurred()) return nullptr;
+    Owned keywords(PyDict_Copy(args[5]));  // what runs while arguments are pickled may change it
+    if (!keywords) return nullptr;
     Buffer scratch;
-    Draft draft(scratch);
+    Draft draft(*core, scratch);
     TaskHeader header{};
     header.function = key;
     header.flags = kIsCreation | kSelfBorrow;
     header.actor = actor->id;
-    header.args = uint16_t(PyTuple_GET_SIZE(args[4]));
-    header.keywords = uint16_t(PyDict_GET_SIZE(args[5]));
-    header.name_bytes = uint16_t(strlen(name));
-    header.task = next_child(core);
-    draft.start(header, name, {}, {});
+    header.args = uint32_t(PyTuple_GET_SIZE(args[4]));
+    header.keywords = uint32_t(PyDict_GET_SIZE(keywords.get()));
+    header.name_bytes = uint32_t(strlen(name));
+    header.task = next_child(*core);
+    draft.start(header, name, "", "");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[4]); ++i)
-        if (!draft.argument(core, PyTuple_GET_ITEM(args[4], i), {"args", i, nullptr, name})) return nullptr;
+        if (!draft.argument(PyTuple_GET_ITEM(args[4], i), {"args", i, nullptr, name})) return nullptr;
     Py_ssize_t at = 0;
     PyObject *key_object = nullptr, *value = nullptr;
-    while (PyDict_Next(args[5], &at, &key_object, &value))
-        if (!draft.keyword(core, key_object, value, name)) return nullptr;
+    while (PyDict_Next(keywords.get(), &at, &key_object, &value))
+        if (!draft.keyword(key_object, value, name)) return nullptr;
+    if (!draft.fits(name)) return nullptr;
+    if (core.is_over()) return raise_over(*core);
     try {
-        std::lock_guard lock(core.mutex());
-        Task* task = core.new_task();
-        draft.finish(core, task);
+        std::lock_guard lock(core->mutex());
+        Task* task = core->tasks.new_task();
+        draft.finish(task);
         task->id = header.task;
         task->flags = header.flags;
-        task->function = core.function(key);
+        task->function = core->definitions.function(key);
         task->name = name;
-        task->parent = context != nullptr ? context->task : core.root;
+        task->parent = context != nullptr ? context->task : core->endpoint.root;
         task->spec.assign(PyBytes_AS_STRING(args[1]), size_t(PyBytes_GET_SIZE(args[1])));
-        core.submit_creation(task);
+        core->actors.submit_creation(task);
     } catch (...) {
         return translate_exception();
     }

@@ -1,20 +1,22 @@
 /// Cancelling: what has not started ends at once; what runs is asked to stop, or its worker is ended.
-#include <algorithm>
-
-#include "core.hpp"
+#include "actor_links.hpp"
+#include "leases.hpp"
+#include "objects.hpp"
+#include "submitter.hpp"
+#include "tasks.hpp"
 
 namespace weft {
 
-Core::Cancelled Core::cancel(Entry* entry, bool force, bool recursive) {
+Submitter::Cancelled Submitter::cancel(Entry* entry, bool force, bool recursive) {
     if (!entry->owned && !entry->is_done()) {
         struct {
             Id id;
             uint32_t how, reserved;
         } body{entry->id, (force ? 1u : 0u) | (recursive ? 2u : 0u), 0};
-        send(entry->owner, Kind::CANCEL_OBJECT, &body, sizeof body);
+        endpoint_.send(entry->owner, Kind::CANCEL_OBJECT, &body, sizeof body);
         return Cancelled::asked;
     }
-    Task* task = task_at(entry->cookie);
+    Task* task = tasks_.task_at(entry->cookie);
     if (entry->cookie == 0 || task == nullptr || entry->is_done()) return Cancelled::too_late;
     if (force && task->actor != nullptr) return Cancelled::refused;
     task->cancelled = true;
@@ -22,26 +24,25 @@ Core::Cancelled Core::cancel(Entry* entry, bool force, bool recursive) {
     const std::string error =
         error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled before it started");
     if (task->missing != 0) {
-        for (Entry* dep : task->deps)
-            if (dep->extra) std::erase(dep->extra->dependents, task);
         ActorLink* behind = task->actor;
-        if (behind != nullptr) std::erase(behind->queue, task);
+        if (behind != nullptr) behind->queue.erase(task);
         fail_task(task, error);
-        if (behind != nullptr) flush_actor(behind);
+        if (behind != nullptr) actors_.flush_actor(behind);
         return Cancelled::done;
     }
     ProcessId where{};
     if (task->actor != nullptr) {
-        if (std::erase(task->actor->queue, task) != 0) {
+        if (task->actor->queue.contains(task)) {
+            task->actor->queue.erase(task);
             fail_task(task, error);
             return Cancelled::done;
         }
         where = task->actor->where;
     } else if (task->lease == nullptr) {
         Shape* shape = task->shape;
-        std::erase(shape->queue, task);
+        if (task->list != nullptr) task->list->erase(task);  // else it waits for a larger shape
         fail_task(task, error);
-        pump_shape(shape);
+        leases_.pump_shape(shape);
         return Cancelled::done;
     } else {
         where = task->lease->worker;
@@ -50,35 +51,40 @@ Core::Cancelled Core::cancel(Entry* entry, bool force, bool recursive) {
         uint64_t cookie;
         uint32_t how, reserved;
     } body{task->cookie(), (force ? 1u : 0u) | (recursive ? 2u : 0u), 0};
-    send(where, Kind::CANCEL, &body, sizeof body);
+    endpoint_.send(where, Kind::CANCEL, &body, sizeof body);
     return Cancelled::asked;
 }
 
-void Core::cancel_children(Id parent, bool force) {
-    std::vector<Entry*> mine;
-    for (auto& task : tasks_)
-        if (task->parent == parent && !task->returns.empty() && task->returns[0] != nullptr &&
-            task->kept_for == 0)
-            mine.push_back(task->returns[0]);
-    for (Entry* entry : mine)
-        cancel(entry, force, true);
+/// One search through the tasks finds the children of all, as long as no task is added.
+void Submitter::index_children() {
+    if (children_as_of_ == tasks_.last_generation() && !children_.empty()) return;
+    children_.clear();
+    children_as_of_ = tasks_.last_generation();
+    tasks_.each([&](Task* task) {
+        if (!task->returns.empty()) children_.emplace(task->parent, task->cookie());
+    });
 }
 
-bool Core::cancel_incoming(ProcessId from, uint64_t cookie) {
-    const auto it = std::find_if(inbox_.begin(), inbox_.end(), [&](const Incoming& in) {
-        return in.from == from && reinterpret_cast<const TaskHeader*>(in.bytes.data())->cookie == cookie;
-    });
-    if (it == inbox_.end()) return false;
-    discard_task(*it);
-    inbox_.erase(it);
-    inbox_changed();
-    const std::string error = error_value(ErrorCode::cancelled, "the task was cancelled before it started");
-    Buffer out;
-    out.add(ReplyHeader{cookie, uint32_t(Status::cancelled), 0, 1, 0});
-    out.add(PackedValue{Where::error, 0, error.size()});
-    out.append(error.data(), error.size());
-    send(from, Kind::REPLY, out.data(), out.size());
-    return true;
+void Submitter::cancel_children(Id parent, bool force) {
+    index_children();
+    std::vector<uint64_t> mine;
+    for (auto [it, end] = children_.equal_range(parent); it != end; ++it)
+        mine.push_back(it->second);
+    for (const uint64_t cookie : mine) {
+        const Task* task = tasks_.task_at(cookie);  // unless it has ended meanwhile
+        if (task != nullptr && !task->returns.empty() && task->returns[0] != nullptr && task->kept_for == 0)
+            cancel(task->returns[0], force, true);
+    }
+}
+
+void Submitter::forget_index() {
+    if (!children_.empty()) children_ = {};
+}
+
+void Submitter::on_cancel_object(Cursor cursor) {
+    const Id id = cursor.take<Id>();
+    const uint32_t how = cursor.take<uint32_t>();
+    if (Entry* entry = objects_.find(id); entry != nullptr && entry->owned) cancel(entry, how & 1, how & 2);
 }
 
 }  // namespace weft

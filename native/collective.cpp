@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "doorbell.hpp"
+#include "spin.hpp"
 
 namespace weft::collective {
 
@@ -29,12 +30,6 @@ int64_t now_ns() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
-
-void relax() {
-#ifdef __x86_64__
-    __builtin_ia32_pause();
-#endif
 }
 
 /// Whether a counter that wraps around has come as far as `goal`.

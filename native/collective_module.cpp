@@ -53,7 +53,7 @@ struct GroupMember {
 
     Surroundings surroundings() {
         return {[this](uint64_t process) {
-                    return core->segment().is_alive({uint32_t(process) - 1, uint32_t(process >> 32)});
+                    return core->endpoint.segment.is_alive({uint32_t(process) - 1, uint32_t(process >> 32)});
                 },
                 [this] {
                     if (core->is_lost()) return Outcome::node_lost;

@@ -34,7 +34,7 @@ inline void futex_wake(Shared<uint32_t>& word, int count = 1) {
 /// Tells `to` that `from` has published. Call after the ring's publish().
 inline void ring_bell(Segment& segment, uint32_t from, uint32_t to, int daemon_event_fd) {
     Doorbell& bell = segment.bell(to);
-    Shared<uint64_t>& word = bell.ready[from / 64];
+    Shared<uint64_t>& word = bell.ready(from / 64);
     const uint64_t bit = 1ULL << (from % 64);
     // Partner: take_ready's exchange. The fence orders the tail's store before the load of the bit.
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -55,21 +55,30 @@ inline void ring_bell(Segment& segment, uint32_t from, uint32_t to, int daemon_e
     futex_wake(futex);
 }
 
+/// Wakes whoever sleeps, also where the bell says that it is awake: one that died in ring_bell, between the
+/// two, has left it so, and nobody who rings after it would wake anybody.
+inline void wake_sleepers(Doorbell& bell) {
+    for (Shared<uint32_t>* word : {&bell.waiter_word, &bell.background_word}) {
+        word->fetch_add(1, std::memory_order_seq_cst);
+        futex_wake(*word);
+    }
+}
+
 /// Whether any bit is set.
 inline bool has_ready(const Segment& segment, const Doorbell& bell) {
-    const uint32_t words = segment.header().ready_words.load(std::memory_order_relaxed);
+    const uint32_t words = segment.ready_words();
     for (uint32_t w = 0; w < words; ++w)
-        if (bell.ready[w].load(std::memory_order_seq_cst) != 0) return true;
+        if (bell.ready(w).load(std::memory_order_seq_cst) != 0) return true;
     return false;
 }
 
 /// Calls visit(slot) for each slot that had rung, having cleared its bit.
 template <class Visit>
 void take_ready(const Segment& segment, Doorbell& bell, Visit&& visit) {
-    const uint32_t words = segment.header().ready_words.load(std::memory_order_relaxed);
+    const uint32_t words = segment.ready_words();
     for (uint32_t w = 0; w < words; ++w) {
-        if (bell.ready[w].load(std::memory_order_relaxed) == 0) continue;
-        uint64_t bits = bell.ready[w].exchange(0, std::memory_order_seq_cst);  // partner: ring_bell's load
+        if (bell.ready(w).load(std::memory_order_relaxed) == 0) continue;
+        uint64_t bits = bell.ready(w).exchange(0, std::memory_order_seq_cst);  // partner: ring_bell's load
         while (bits != 0) {
             const uint32_t b = uint32_t(__builtin_ctzll(bits));
             bits &= bits - 1;

@@ -1,5 +1,6 @@
 /// Looking into the core from Python: tasks, objects, waits. Nothing here is on the way of a task.
 #include "bindings.hpp"
+#include "inspection.hpp"
 #include "py.hpp"
 
 namespace weft {
@@ -11,12 +12,12 @@ nb::dict explain(nb::handle ref) {
     Entry* entry = entry_of(ref.ptr());
     if (entry == nullptr) throw nb::python_error();
     Core& core = need();
-    core.poll();
+    core.pump.poll();
     Explanation e;
     ArenaRef arena;
     {
         std::lock_guard lock(core.mutex());
-        e = core.explain(entry);
+        e = Inspection(core).explain(entry);
         if (entry->is_done() && entry->where == Where::arena) arena = entry->arena;
     }
     nb::dict out;
@@ -55,7 +56,7 @@ nb::list submitted_tasks(size_t most) {
     std::vector<TaskStory> tasks;
     {
         std::lock_guard lock(core.mutex());
-        tasks = core.tasks(most);
+        tasks = Inspection(core).tasks(most);
     }
     nb::list out;
     for (const TaskStory& one : tasks) {
@@ -88,8 +89,8 @@ nb::tuple long_waits(std::vector<nb::bytes> asked) {
     {
         std::lock_guard lock(core.mutex());
         std::vector<Entry*> first;
-        for (const LongWait* wait : core.long_waits()) {
-            const std::vector<Entry*> entries = core.waited_for(*wait);
+        for (const LongWait* wait : core.long_waits.all()) {
+            const std::vector<Entry*> entries = Inspection(core).waited_for(*wait);
             std::vector<Id> ids;
             for (const Entry* entry : entries)
                 ids.push_back(entry->id);
@@ -100,9 +101,9 @@ nb::tuple long_waits(std::vector<nb::bytes> asked) {
             Id id;
             if (one.size() != sizeof id) continue;
             memcpy(&id, one.c_str(), sizeof id);
-            if (Entry* entry = core.find(id)) first.push_back(entry);
+            if (Entry* entry = core.objects.find(id)) first.push_back(entry);
         }
-        found = core.hindrances(std::move(first));
+        found = Inspection(core).hindrances(std::move(first));
     }
     nb::list waits, hindrances;
     for (const Told& one : told)
@@ -120,18 +121,18 @@ nb::tuple waiting_tasks(size_t most) {
     {
         std::lock_guard lock(core.mutex());
         running = running_task();
-        inbox = core.inbox(most);
+        inbox = core.inbox.waiting(most);
     }
     return nb::make_tuple(running == Id{} ? nb::bytes("", 0) : as_bytes(running), as_list(inbox));
 }
 
 nb::list held_objects(size_t most) {
     Core& core = need();
-    core.poll();
+    core.pump.poll();
     std::vector<Held> held;
     {
         std::lock_guard lock(core.mutex());
-        held = core.held(most);
+        held = Inspection(core).held(most);
     }
     nb::list out;
     for (const Held& one : held) {
@@ -153,7 +154,7 @@ nb::list held_objects(size_t most) {
 }
 
 nb::dict statistics() {
-    const Core::Counters c = need().counters();
+    const Counters c = Inspection(need()).counters();
     nb::dict out;
     out["tasks_submitted"] = c.submitted;
     out["tasks_run"] = c.run;
@@ -182,7 +183,7 @@ void add_inspection(nb::module_& m) {
     m.def("long_waits", &long_waits);
     m.def("waiting_tasks", &waiting_tasks);
     m.def("break_wait", [](uint64_t number, nb::bytes error) {
-        return need().break_wait(number, std::string(error.c_str(), error.size()));
+        return need().long_waits.break_wait(number, std::string(error.c_str(), error.size()));
     });
 }
 

@@ -164,9 +164,8 @@ std::vector<FoundRow> read_ledger(Segment& segment, ProcessId dead) {
     uint64_t link = segment.slot(dead.slot).ledger.load(std::memory_order_acquire);
     while (link != 0) {
         const auto entry = uint32_t(link - 1), generation = uint32_t((link - 1) >> 32);
-        ObjectEntry& object = segment.object(entry);
-        if (object.generation.load() != generation) break;
-        char* page = segment.granule_data(object.first_granule);
+        if (word_of(segment, entry).generation() != generation) break;
+        char* page = segment.granule_data(segment.object(entry).first_granule.load());
         const uint32_t used = head_of(page).used.load(std::memory_order_acquire);
         for (uint32_t at = sizeof(PageHead); at < used;) {
             const RowPrefix& prefix = prefix_of(page + at);

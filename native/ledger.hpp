@@ -25,6 +25,9 @@ struct RowHead {
 };
 static_assert(sizeof(RowHead) == 56);
 
+/// Stands for the control store among the nodes that get a copy of a row; no node has this number.
+constexpr uint32_t kStoreNode = (1u << 20) - 2;
+
 /// How a row's body begins. A value: the kind, whether its task follows (as a TaskRow that may be run again),
 /// then a PackedValue. A task that was not done, or that only tells how to make a value which is gone: a
 /// TaskRow.

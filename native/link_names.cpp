@@ -8,30 +8,36 @@ constexpr size_t kRemembered = 4096;
 }  // namespace
 
 void LinkNames::add_proxy(ProcessId proxy, const FarProcess& who) {
-    by_slot_[proxy.slot] = {proxy, who};
+    const uint32_t at = proxy.slot - kFarSlots;
+    if (by_slot_.size() <= at) by_slot_.resize(at + 1);
+    by_slot_[at] = {proxy, who};
     proxies_[who] = proxy;
 }
 
 void LinkNames::remove_proxy(ProcessId proxy) {
-    Living& living = by_slot_[proxy.slot];
-    if (!living.who || living.proxy != proxy) return;
-    proxies_.erase(*living.who);
-    dead_[proxy.key()] = *living.who;
+    const auto who = of_proxy(proxy);
+    if (!who) return;
+    proxies_.erase(*who);
+    dead_[proxy.key()] = *who;
     dead_order_.push_back(proxy.key());
-    living.who.reset();
+    by_slot_[proxy.slot - kFarSlots].who.reset();
     if (dead_order_.size() > kRemembered) {
         dead_.erase(dead_order_.front());
         dead_order_.pop_front();
     }
 }
 
+std::optional<FarProcess> LinkNames::of_proxy(ProcessId proxy) const {
+    if (!is_far(proxy.slot) || proxy.slot - kFarSlots >= by_slot_.size()) return std::nullopt;
+    const Living& living = by_slot_[proxy.slot - kFarSlots];
+    return living.proxy == proxy ? living.who : std::nullopt;
+}
+
 FarProcess LinkNames::far(ProcessId process) const {
-    if (process.slot < kSlots) {
-        const Living& living = by_slot_[process.slot];
-        if (living.who && living.proxy == process) return *living.who;
-    }
+    if (!is_far(process.slot)) return {node, process};
+    if (const auto who = of_proxy(process)) return *who;
     if (const auto it = dead_.find(process.key()); it != dead_.end()) return it->second;
-    return {node, process};
+    return {0, {0, process.generation}};  // dead for so long that nobody knows whom it stood for
 }
 
 std::optional<ProcessId> LinkNames::local(const FarProcess& who) const {

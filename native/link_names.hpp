@@ -4,10 +4,11 @@
 /// process's slot and above an object's size. So a record is translated where it lies.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "arena.hpp"
 
@@ -28,10 +29,10 @@ struct FarObject {
     uint64_t bytes = 0;
 };
 
-constexpr uint32_t kSlotBits = 10;
-static_assert(kSlots == 1u << kSlotBits);
+constexpr uint32_t kSlotBits = 14;
+static_assert(kMostSlots == 1u << kSlotBits);
 constexpr uint32_t kSizeBits = 44;
-constexpr uint32_t kMaxNode = (1u << (64 - kSizeBits)) - 2;
+constexpr uint32_t kMaxNode = std::min(1u << (64 - kSizeBits), 1u << (32 - kSlotBits)) - 2;
 
 /// Slot 0 inside a record means nobody, on every node: it stays 0.
 inline ProcessId to_link(const FarProcess& who) {
@@ -39,8 +40,8 @@ inline ProcessId to_link(const FarProcess& who) {
     return {((who.node + 1) << kSlotBits) | who.id.slot, who.id.generation};
 }
 inline FarProcess process_from_link(ProcessId name) {
-    if (name.slot < kSlots) return {0, {0, name.generation}};
-    return {(name.slot >> kSlotBits) - 1, {name.slot & (kSlots - 1), name.generation}};
+    if (name.slot < kMostSlots) return {0, {0, name.generation}};
+    return {(name.slot >> kSlotBits) - 1, {name.slot & (kMostSlots - 1), name.generation}};
 }
 inline ArenaRef to_link(const FarObject& what) {
     return {what.entry, what.generation, what.bytes | uint64_t(what.node) << kSizeBits};
@@ -58,8 +59,8 @@ class LinkNames {
     void add_proxy(ProcessId proxy, const FarProcess& who);
     /// It is dead. Its name is kept for a while: records may still speak of it.
     void remove_proxy(ProcessId proxy);
-    /// Whom the living proxy in that slot stands for.
-    const std::optional<FarProcess>& of_proxy(uint32_t slot) const { return by_slot_[slot].who; }
+    /// Whom that living proxy stands for.
+    std::optional<FarProcess> of_proxy(ProcessId proxy) const;
     FarProcess far(ProcessId process) const;
     /// This node's name for it, when it has one.
     std::optional<ProcessId> local(const FarProcess& who) const;
@@ -91,7 +92,7 @@ class LinkNames {
     };
     static uint64_t key(uint32_t entry, uint32_t generation) { return uint64_t(generation) << 32 | entry; }
 
-    std::array<Living, kSlots> by_slot_{};
+    std::vector<Living> by_slot_;  ///< of far slots, from kFarSlots on
     std::unordered_map<FarProcess, ProcessId, ProcessHash> proxies_;
     std::unordered_map<uint64_t, FarProcess> dead_;
     std::deque<uint64_t> dead_order_;

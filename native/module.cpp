@@ -13,16 +13,60 @@ Session& session() {
     return *instance;
 }
 
+namespace {
+
+constexpr const char* kForked =
+    "this process is a fork of one that is attached to weft, and has no attachment of its own: refs, actors "
+    "and "
+    "tasks belong to the process that forked. Call weft.init() in the child of a driver; start other "
+    "programs "
+    "with subprocess, or multiprocessing's spawn method";
+
+}  // namespace
+
 Core* attached() {
     if (session().number != 0) return session().core.get();
-    PyErr_SetString(PyExc_RuntimeError, "weft is not initialised in this process: call weft.init() first");
+    PyErr_SetString(
+        PyExc_RuntimeError,
+        session().is_fork ? kForked : "weft is not initialised in this process: call weft.init() first");
     return nullptr;
+}
+
+PyObject* raise_over(const Core& core) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    core.is_ours() ? "weft was shut down while this call was running" : kForked);
+    return nullptr;
+}
+
+PyObject* host() {
+    if (session().host != nullptr) return Py_NewRef(session().host);
+    PyErr_SetString(PyExc_RuntimeError,
+                    session().is_fork ? kForked : "weft was shut down while this call was running");
+    return nullptr;
+}
+
+bool look_for_signals(const Core& core) {
+    if (PyErr_CheckSignals() != 0) return false;
+    if (!core.is_ours()) raise_over(core);
+    return core.is_ours();
+}
+
+void end_if_fork(const Core& core) {
+    if (core.is_ours()) return;
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != nullptr) PyException_SetTraceback(value, trace);
+    Owned lifecycle(PyImport_ImportModule("weft.engine.process.worker.lifecycle"));
+    if (lifecycle) Owned none(PyObject_CallMethod(lifecycle.get(), "end_fork", "O", value ? value : Py_None));
+    _exit(1);  // end_fork() does not return
 }
 
 PyObject* raise_error(std::string_view error) {
     Owned bytes(PyBytes_FromStringAndSize(error.data(), Py_ssize_t(error.size())));
-    if (!bytes) return nullptr;
-    Owned none(PyObject_CallMethod(session().host, "raise_error", "O", bytes.get()));
+    Owned to(bytes ? host() : nullptr);
+    if (!to) return nullptr;
+    Owned none(PyObject_CallMethod(to.get(), "raise_error", "O", bytes.get()));
     if (none) PyErr_SetString(PyExc_RuntimeError, "weft: an error value raised nothing");
     return nullptr;
 }
@@ -56,7 +100,7 @@ void callback_loop(std::shared_ptr<Core> core, PyObject* host) {
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
     pthread_setname_np(pthread_self(), "weft-callbacks");
     CoreEvent event;
-    while (core->next_event(event)) {
+    while (core->endpoint.next_event(event)) {
         const PyGILState_STATE state = PyGILState_Ensure();
         PyObject* result;
         if (event.callback != nullptr) {
@@ -75,10 +119,14 @@ void callback_loop(std::shared_ptr<Core> core, PyObject* host) {
     }
 }
 
-/// A forked child has the memory but not the threads: it is not attached.
+/// A forked child has the memory but not the threads: it is not attached. Its copies of arrays, refs and
+/// calls touch nothing when they go; arrays stay readable for as long as the process that forked keeps them.
 void after_fork_in_child() {
+    ++forks;
     Session& s = session();
     if (s.number == 0) return;
+    s.core->become_private();
+    s.is_fork = true;
     new std::shared_ptr<Core>(std::move(s.core));  // leaked on purpose: its threads are not here
     s.core.reset();
     s.number = 0;
@@ -95,14 +143,16 @@ void attach(int segment_fd, int event_fd, uint32_t slot, uint32_t generation, nb
     memcpy(&root, root_task.c_str(), 12);
     auto core = std::make_shared<Core>(Segment::attach(segment_fd), event_fd, ProcessId{slot, generation},
                                        root, is_worker);
-    if (daemon_socket_fd >= 0) core->watch_daemon(daemon_socket_fd);
+    if (daemon_socket_fd >= 0) core->pump.watch_daemon(daemon_socket_fd);
     s.core = core;
     s.host = host.inc_ref().ptr();
     s.number = ++s.attaches;
+    s.is_fork = false;
     s.callbacks = std::thread(callback_loop, core, s.host);
 }
 
-void detach() {
+/// `keeps_arrays`: the node goes on, and would give their memory to others.
+void detach(bool keeps_arrays) {
     Session& s = session();
     if (s.number == 0) return;
     s.number = 0;
@@ -110,15 +160,21 @@ void detach() {
     s.core.reset();
     std::thread callbacks = std::move(s.callbacks);
     PyObject* host = std::exchange(s.host, nullptr);
+    const bool is_lost = core->is_lost();
+    if (core->calls != 0) core->kept_for_calls = core;
     {
         nb::gil_scoped_release release;
         core->close();
-        if (callbacks.get_id() == std::this_thread::get_id())
+        wait_for_writers(*core);
+        if (callbacks.get_id() == std::this_thread::get_id()) {
             callbacks.detach();
-        else
+            host = nullptr;  // what is left of the events goes to it when this one is done
+        } else {
             callbacks.join();
+        }
     }
     Py_XDECREF(host);
+    if (keeps_arrays && !is_lost) core->arena().keep_pinned();
 }
 
 void on_freed(nb::handle ref, nb::object callback) {
@@ -131,6 +187,15 @@ void on_freed(nb::handle ref, nb::object callback) {
     entry->more().on_freed.push_back(owned);
 }
 
+void keep(nb::handle ref) {
+    if (!is_ref(ref.ptr())) throw nb::type_error("keep wants an ObjectRef");
+    Entry* entry = entry_of(ref.ptr());
+    if (entry == nullptr) throw nb::python_error();
+    Core& core = need();
+    std::lock_guard lock(core.mutex());
+    core.lent_rows.keep(entry);
+}
+
 void on_ready(nb::handle ref, nb::object callback) {
     if (!is_ref(ref.ptr())) throw nb::type_error("on_ready wants an ObjectRef");
     Entry* entry = entry_of(ref.ptr());
@@ -139,13 +204,13 @@ void on_ready(nb::handle ref, nb::object callback) {
     PyObject* owned = callback.inc_ref().ptr();
     {
         std::lock_guard lock(core.mutex());
-        core.fetch(entry);
+        core.borrowing.fetch(entry);
         if (!entry->is_done()) {
             entry->more().callbacks.push_back(owned);
             return;
         }
     }
-    core.push_event({0xffff, {}, owned});
+    core.endpoint.push_event({0xffff, {}, owned});
 }
 
 int cancel(nb::handle ref, bool force, bool recursive) {
@@ -153,8 +218,13 @@ int cancel(nb::handle ref, bool force, bool recursive) {
     Entry* entry = entry_of(ref.ptr());
     if (entry == nullptr) throw nb::python_error();
     Core& core = need();
-    std::lock_guard lock(core.mutex());
-    return int(core.cancel(entry, force, recursive));
+    Submitter::Cancelled cancelled;
+    {
+        std::lock_guard lock(core.mutex());
+        cancelled = core.submitter.cancel(entry, force, recursive);
+    }
+    core.pump.wake_waiters();  // what had not started is done, and this thread need not be the one that pumps
+    return int(cancelled);
 }
 
 void close_stream(nb::handle ref) {
@@ -166,7 +236,7 @@ void close_stream(nb::handle ref) {
     }
     Core& core = need();
     std::lock_guard lock(core.mutex());
-    core.close_stream(entry);
+    core.streams.close_stream(entry);
 }
 
 /// Run the callback once an item or the end has come.
@@ -178,13 +248,13 @@ void on_item(nb::handle ref, nb::object callback) {
     PyObject* owned = callback.inc_ref().ptr();
     {
         std::lock_guard lock(core.mutex());
-        Stream* stream = core.stream_of(entry);
+        Stream* stream = stream_of(entry);
         if (stream != nullptr && stream->items.empty() && !entry->is_done()) {
             stream->callbacks.push_back(owned);
             return;
         }
     }
-    core.push_event({0xffff, {}, owned});
+    core.endpoint.push_event({0xffff, {}, owned});
 }
 
 nb::object new_actor() {
@@ -194,11 +264,12 @@ nb::object new_actor() {
         std::lock_guard lock(core.mutex());
         // Of the process and not of the task: when the task runs again elsewhere, what it creates is another
         // actor, since the first one has died with its creator.
-        const Id creation = core.root.child(core.root_counter.fetch_add(1, std::memory_order_relaxed));
-        entry = core.new_entry(creation.object(0xfffe));
+        const Id creation =
+            core.endpoint.root.child(core.endpoint.root_counter.fetch_add(1, std::memory_order_relaxed));
+        entry = core.objects.new_entry(creation.object(0xfffe));
         entry->is_actor = true;
-        core.escape(entry);
-        Core::hold(entry);
+        core.objects.escape(entry);
+        hold(entry);
     }
     PyObject* token = make_ref(token_type, entry);
     if (token == nullptr) throw nb::python_error();
@@ -213,8 +284,8 @@ nb::object actor_token(nb::bytes id_bytes) {
     Entry* entry;
     {
         std::lock_guard lock(core.mutex());
-        entry = core.weak_actor(id);
-        Core::hold(entry);
+        entry = core.borrowing.weak_actor(id);
+        hold(entry);
     }
     PyObject* token = make_ref(token_type, entry);
     if (token == nullptr) throw nb::python_error();
@@ -223,7 +294,7 @@ nb::object actor_token(nb::bytes id_bytes) {
 
 nb::object current_task() {
     if (context == nullptr) {
-        const Id root = session().core ? session().core->root : Id{};
+        const Id root = session().number != 0 ? session().core->endpoint.root : Id{};
         return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(&root), sizeof root), 0, nb::str(""),
                               nb::bytes("", 0));
     }
@@ -257,7 +328,7 @@ struct Exported {
     Exported(uint64_t definition, nb::bytes payload) : key(definition), session_(session().number) {
         Core& core = need();
         std::lock_guard lock(core.mutex());
-        function_ = core.define_function(key, std::string(payload.c_str(), payload.size()));
+        function_ = core.definitions.define_function(key, std::string(payload.c_str(), payload.size()));
         ++function_->holders;
     }
     Exported(const Exported&) = delete;
@@ -266,7 +337,7 @@ struct Exported {
         if (session_ == 0 || session_ != session().number) return;
         Core& core = *session().core;
         std::lock_guard lock(core.mutex());
-        core.give_up(function_);
+        core.sweep.give_up(function_);
     }
 
   private:
@@ -287,6 +358,8 @@ PyMethodDef hot_functions[] = {
     {"create_actor", as_function(py_create_actor), METH_FASTCALL,
      "create_actor(token, spec, class_key, name, args, kwargs)"},
     {"run_worker", py_run_worker, METH_NOARGS, "A worker's life; its exit status."},
+    {"ring_when_idle", py_ring_when_idle, METH_O,
+     "Write to that eventfd when the main thread, which calls, needs the GIL no longer."},
     {"title_prefix", py_title_prefix, METH_O, "What stands before a task's name in this worker's title."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -303,8 +376,9 @@ NB_MODULE(_native, m) {
     m.def("attach", &attach, nb::arg("segment_fd"), nb::arg("event_fd"), nb::arg("slot"),
           nb::arg("generation"), nb::arg("host"), nb::arg("root_task"), nb::arg("is_worker"),
           nb::arg("daemon_socket_fd") = -1);
-    m.def("detach", &detach);
+    m.def("detach", &detach, nb::arg("keeps_arrays") = false);
     m.def("is_attached", [] { return session().number != 0; });
+    m.def("is_fork", [] { return session().is_fork; });
     m.def("is_lost", [] { return session().number != 0 && session().core->is_lost(); });
     m.def("session", [] { return session().number; });
     nb::class_<Exported>(m, "Exported")
@@ -312,15 +386,19 @@ NB_MODULE(_native, m) {
         .def_ro("key", &Exported::key);
     m.def("on_ready", &on_ready);
     m.def("on_freed", &on_freed);
+    m.def("keep", &keep);
     m.def("retry_in", [](uint64_t cookie, uint32_t shape) {
         Core& core = need();
-        std::lock_guard lock(core.mutex());
-        core.retry_in(cookie, shape);
+        {
+            std::lock_guard lock(core.mutex());
+            core.leases.retry_in(cookie, shape);
+        }
+        core.pump.wake_waiters();  // it may have failed: no node holds the larger shape
     });
     m.def("send", [](int kind, nb::bytes payload) {
         Core& core = need();
         std::lock_guard lock(core.mutex());
-        core.send_daemon(Kind(kind), payload.c_str(), payload.size());
+        core.endpoint.send_daemon(Kind(kind), payload.c_str(), payload.size());
     });
     m.def("new_actor", &new_actor);
     m.def("actor_token", &actor_token);
@@ -337,9 +415,9 @@ NB_MODULE(_native, m) {
         Entry* entry;
         {
             std::lock_guard lock(core.mutex());
-            entry = core.new_entry(next_child(core).object(0xffff));
-            Core::hold(entry);
-            core.fail(entry, {error.c_str(), error.size()});
+            entry = core.objects.new_entry(next_child(core).object(0xffff));
+            hold(entry);
+            core.objects.fail(entry, {error.c_str(), error.size()});
         }
         PyObject* ref = make_ref(ref_type, entry);
         if (ref == nullptr) throw nb::python_error();
@@ -352,20 +430,23 @@ NB_MODULE(_native, m) {
     m.def("close_stream", &close_stream);
     m.def("on_item", &on_item);
     m.def("has_item", [](nb::handle ref) {
-        Entry* entry = is_ref(ref.ptr()) ? entry_of(ref.ptr()) : nullptr;
+        if (!is_ref(ref.ptr())) throw nb::type_error("has_item wants an ObjectRef");
+        Entry* entry = entry_of(ref.ptr());
         if (entry == nullptr) throw nb::python_error();
-        need().poll();
-        const Stream* stream = need().stream_of(entry);
+        Core& core = need();
+        core.pump.poll();
+        std::lock_guard lock(core.mutex());
+        const Stream* stream = stream_of(entry);
         return stream != nullptr && stream->available.load(std::memory_order_acquire) != 0;
     });
-    m.def("exit_worker", [] { need().request_exit(); });
-    m.def("retire_worker", [] { need().retire(); });
+    m.def("exit_worker", [] { need().pump.request_exit(); });
+    m.def("retire_worker", [] { need().inbox.retire(); });
     m.def("limit_lineage", [](uint64_t memory_bytes, uint64_t disk_bytes) {
         Core& core = need();
         std::lock_guard lock(core.mutex());
-        core.limit_lineage(memory_bytes, disk_bytes);
+        core.flushing.limit_lineage(memory_bytes, disk_bytes);
     });
-    m.def("spin_limit_us", [](int64_t us) { need().set_spin_limit(us * 1000); });
+    m.def("spin_limit_us", [](int64_t us) { need().pump.set_spin_limit(us * 1000); });
 
     add_inspection(m);
     add_node_port(m);

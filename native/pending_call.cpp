@@ -20,10 +20,11 @@ struct PendingObject {
 std::map<std::pair<uint64_t, uint64_t>, Id> under_way;
 
 std::unique_ptr<Frame> take_frame(PendingObject* pending) {
+    end_if_fork(*pending->core);
     std::unique_ptr<Frame> frame(std::exchange(pending->frame, nullptr));
     std::lock_guard lock(pending->core->mutex());
     under_way.erase({frame->from.key(), frame->header.cookie});
-    if (pending->credit) pending->core->forget_credit(frame->from, frame->header.cookie);
+    if (pending->credit) pending->core->inbox.forget_credit(frame->from, frame->header.cookie);
     return frame;
 }
 
@@ -94,12 +95,14 @@ PyObject* pending_task(PyObject* self, PyObject*) {
 
 void pending_dealloc(PyObject* self) {
     auto* pending = reinterpret_cast<PendingObject*>(self);
-    if (pending->frame != nullptr) {
-        std::unique_ptr<Frame> frame = take_frame(pending);
-        drop_nested(*pending->core, *frame);
+    if (pending->core->is_ours()) {  // a fork's copy is nobody's to answer
+        if (pending->frame != nullptr) {
+            std::unique_ptr<Frame> frame = take_frame(pending);
+            drop_nested(*pending->core, *frame);
+        }
+        pending->credit.~shared_ptr();
+        pending->core.~shared_ptr();
     }
-    pending->credit.~shared_ptr();
-    pending->core.~shared_ptr();
     PyTypeObject* type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);
@@ -139,13 +142,13 @@ void start_pending_call(const std::shared_ptr<Core>& core, std::unique_ptr<Frame
     {
         std::lock_guard lock(core->mutex());
         under_way[{from.key(), header.cookie}] = header.task;
-        if (header.flags & kStreaming) pending->credit = core->credit(from, header.cookie);
+        if (header.flags & kStreaming) pending->credit = core->inbox.credit(from, header.cookie);
     }
     Owned call(reinterpret_cast<PyObject*>(pending));
-    PyObject* all[] = {session().host, call.get(), method.get(), args, kwargs};
-    Owned started(args && kwargs && method ? PyObject_VectorcallMethod(
-                                                 name_start, all, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
-                                           : nullptr);
+    Owned to(args && kwargs && method ? host() : nullptr);
+    PyObject* all[] = {to.get(), call.get(), method.get(), args, kwargs};
+    Owned started(to ? PyObject_VectorcallMethod(name_start, all, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
+                     : nullptr);
     if (started) return;
     PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
     PyErr_Fetch(&type, &value, &trace);
@@ -157,8 +160,8 @@ void start_pending_call(const std::shared_ptr<Core>& core, std::unique_ptr<Frame
 bool cancel_pending_call(Core& core, ProcessId from, uint64_t cookie, bool force, bool recursive) {
     const auto it = under_way.find({from.key(), cookie});
     if (it == under_way.end()) return false;
-    if (recursive) core.cancel_children(it->second, force);
-    core.push_event(
+    if (recursive) core.submitter.cancel_children(it->second, force);
+    core.endpoint.push_event(
         {uint16_t(Kind::CANCEL), std::string(reinterpret_cast<const char*>(&it->second), sizeof(Id))});
     return true;
 }

@@ -75,13 +75,13 @@ nb::bytes take_batch(NodePort& port, uint32_t node) {
 }
 
 /// (consumed, None | (processes, objects, to, kind) | (from, to, kind, payload)).
-nb::tuple deliver(NodePort& port, uint32_t node, nb::handle batch, size_t at) {
+nb::tuple deliver(NodePort& port, uint32_t node, nb::handle batch, size_t at, nb::bytes refusal) {
     Py_buffer view;
     if (PyObject_GetBuffer(batch.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
     const std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> guard(&view, PyBuffer_Release);
     if (at > size_t(view.len)) throw nb::value_error("beyond the end of the batch");
-    const Delivery d =
-        port.forwarding().deliver(node, static_cast<const char*>(view.buf) + at, size_t(view.len) - at);
+    const Delivery d = port.forwarding().deliver(node, static_cast<const char*>(view.buf) + at,
+                                                 size_t(view.len) - at, {refusal.c_str(), refusal.size()});
     const size_t consumed = at + d.consumed;
     if (d.stop == Delivery::Stop::none) return nb::make_tuple(consumed, nb::none());
     const nb::tuple to = nb::make_tuple(d.to.slot, d.to.generation);
@@ -110,6 +110,17 @@ nb::tuple row_from_link(NodePort& port, nb::bytes body, std::tuple<uint32_t, uin
     return nb::make_tuple(nb::bytes(row.data(), row.size()), processes, objects);
 }
 
+/// (ticket, code, bytes, errno, folder) for each.
+nb::list take_spilled(NodePort& port) {
+    constexpr const char* kCodes[] = {"done",      "no_room",     "nothing",    "gone",
+                                      "elsewhere", "disk_failed", "over_limit", "stopped"};
+    static_assert(std::size(kCodes) == size_t(SpillCode::stopped) + 1);
+    nb::list out;
+    for (const auto& [ticket, is_restore, result, folder] : port.take_spilled())
+        out.append(nb::make_tuple(ticket, kCodes[size_t(result.code)], result.bytes, result.error, folder));
+    return out;
+}
+
 nb::object begin_receiving(NodePort& port, uint32_t entry, uint32_t generation, uint64_t bytes) {
     char* data = port.begin_receiving(entry, generation);
     if (data == nullptr) return nb::none();
@@ -127,7 +138,8 @@ nb::object begin_sending(NodePort& port, uint32_t entry, uint32_t generation) {
 
 void add_node_port(nb::module_& m) {
     nb::class_<NodePort>(m, "NodePort")
-        .def(nb::init<uint64_t, uint32_t>(), nb::arg("arena_bytes"), nb::arg("events") = kEvents)
+        .def(nb::init<uint64_t, uint32_t, uint32_t>(), nb::arg("arena_bytes"), nb::arg("events") = kEvents,
+             nb::arg("slots") = kFewSlots)
         .def_prop_ro("segment_fd", &NodePort::segment_fd)
         .def_prop_ro("event_fd", &NodePort::event_fd)
         .def("reserve_slot",
@@ -154,25 +166,27 @@ void add_node_port(nb::module_& m) {
                 p.record(EventKind(kind), at_ns, duration_ns, bytes, name);
             },
             nb::arg("kind"), nb::arg("at_ns"), nb::arg("duration_ns"), nb::arg("bytes"), nb::arg("name") = "")
-        .def("spill", &NodePort::spill, nb::call_guard<nb::gil_scoped_release>())
-        .def("spill_errno", &NodePort::spill_errno)
-        .def("restore", &NodePort::restore, nb::call_guard<nb::gil_scoped_release>())
-        .def("reserve_proxy",
-             [](NodePort& p) {
-                 const ProcessId id = p.reserve_proxy();
+        .def("begin_spilling", &NodePort::begin_spilling)
+        .def("end_spilling", &NodePort::end_spilling, nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("spill_fd", [](NodePort& p) { return p.spill_thread().event_fd(); })
+        .def("ask_room", [](NodePort& p, uint64_t bytes) { return p.spill_thread().make_room(bytes); })
+        .def("ask_restore",
+             [](NodePort& p, uint32_t entry, uint32_t generation) {
+                 return p.spill_thread().restore({entry, generation, 0});
+             })
+        .def("take_spilled", &take_spilled)
+        .def("has_entry", &NodePort::has_entry)
+        .def("add_proxy",
+             [](NodePort& p, uint32_t node, uint32_t far_slot, uint32_t far_generation) {
+                 if (node > kMaxNode || far_slot >= kMostSlots)
+                     throw nb::value_error("no node or no process has that number");
+                 const ProcessId id = p.add_proxy({node, {far_slot, far_generation}});
                  return nb::make_tuple(id.slot, id.generation);
              })
         .def("is_proxy", &NodePort::is_proxy)
         .def("is_alive",
              [](NodePort& p, uint32_t slot, uint32_t generation) { return p.is_alive({slot, generation}); })
         .def("set_node", [](NodePort& p, uint32_t node) { p.forwarding().names.node = node; })
-        .def("name_proxy",
-             [](NodePort& p, uint32_t slot, uint32_t generation, uint32_t node, uint32_t far_slot,
-                uint32_t far_generation) {
-                 if (node > kMaxNode) throw nb::value_error("no node has that number");
-                 p.forwarding().names.add_proxy({slot, generation}, {node, {far_slot, far_generation}});
-                 p.set_node_of_proxy({slot, generation}, node);
-             })
         .def("far_name",
              [](NodePort& p, uint32_t slot, uint32_t generation) {
                  const FarProcess who = p.forwarding().names.far({slot, generation});
@@ -214,13 +228,6 @@ void add_node_port(nb::module_& m) {
                  return nb::bytes(row.data(), row.size());
              })
         .def("row_from_link", &row_from_link)
-        .def("take_detached",
-             [](NodePort& p) {
-                 nb::list out;
-                 for (const ProcessId& dead : p.take_detached())
-                     out.append(nb::make_tuple(dead.slot, dead.generation));
-                 return out;
-             })
         .def("import_object",
              [](NodePort& p, uint64_t bytes, uint32_t slot, uint32_t generation) {
                  const ArenaRef ref = p.import_object(bytes, {slot, generation});
@@ -233,9 +240,7 @@ void add_node_port(nb::module_& m) {
         .def("exists", &NodePort::exists)
         .def("accept", &NodePort::accept)
         .def("remove", &NodePort::remove)
-        .def("trim", &NodePort::trim)
-        .def("has_room", &NodePort::has_room)
-        .def("is_read_by_others", &NodePort::is_read_by_others)
+        .def("room_may_come", &NodePort::room_may_come)
         .def("largest_objects", &NodePort::largest_objects)
         .def("close", [](NodePort&) {});
 }

@@ -14,11 +14,46 @@ struct Session {
     PyObject* host = nullptr;
     uint64_t number = 0;  ///< 0 when not attached
     uint64_t attaches = 0;
+    bool is_fork = false;  ///< of a process that was attached; this one is not
     std::thread callbacks;
 };
 Session& session();
-/// The core, or null with a RuntimeError set.
+/// The core, or null with a RuntimeError set. It stays until Python code runs or the GIL is given up: who
+/// does that in between is Attached.
 Core* attached();
+/// Sets the error of a call whose session was ended by another thread, or that goes on in a fork.
+PyObject* raise_over(const Core& core);
+/// New reference; null with a RuntimeError set when the session is over.
+PyObject* host();
+
+/// A call's hold on the core, for as long as it lives: another thread may shut the session down while this
+/// one runs Python code or waits. Counted under the GIL, since two atomic operations are felt in each task.
+class Attached {
+  public:
+    /// Empty, with a RuntimeError set, when the process is not attached.
+    Attached() : core_(attached()) {
+        if (core_ != nullptr) ++core_->calls;
+    }
+    Attached(const Attached&) = delete;
+    Attached& operator=(const Attached&) = delete;
+    ~Attached() {
+        if (core_ != nullptr && --core_->calls == 0) core_->kept_for_calls.reset();
+    }
+    explicit operator bool() const { return core_ != nullptr; }
+    Core& operator*() const { return *core_; }
+    Core* operator->() const { return core_; }
+    /// Whether its session is not this process's any more.
+    bool is_over() const { return core_ != session().core.get(); }
+
+  private:
+    Core* const core_;
+};
+
+/// Runs the handlers of signals that have come. False with an exception set, also when one of them has forked
+/// and this is the child.
+bool look_for_signals(const Core& core);
+/// A worker's answer is due, and this is a fork of the worker: it ends here, with the exception that is set.
+void end_if_fork(const Core& core);
 /// Sets the exception of an error value (through the host); returns null.
 PyObject* raise_error(std::string_view error);
 /// Turns a C++ exception into a Python one; returns null.
@@ -35,7 +70,7 @@ struct RefObject {
 };
 extern PyTypeObject* ref_type;
 extern PyTypeObject* token_type;
-/// Takes over one hold of the entry. Null on error (the hold is dropped).
+/// Takes over one hold of the entry, which is of this session. Null on error (the hold is dropped).
 PyObject* make_ref(PyTypeObject* type, Entry* entry);
 /// The entry of a ref of this session, or null with an exception set.
 Entry* entry_of(PyObject* ref);
@@ -46,9 +81,10 @@ bool add_ref_types(PyObject* module);
 
 // ---- values.cpp ------------------------------------------------------------------------------------
 
-/// Refs met while something is pickled; each is held once for the collector.
+/// Refs met while something is pickled for this core; each is held once for the collector.
 struct Nested {
     std::vector<Entry*> entries;
+    const Core* core = nullptr;
 };
 /// While one exists on a thread, pickled refs are collected in it.
 class Collecting {
@@ -101,6 +137,8 @@ class AskedAhead {
     Core& core_;
     std::vector<uint64_t> keys_;  ///< of what was asked for
 };
+/// Until no other thread writes into the arena; the core is closed. Without the GIL.
+void wait_for_writers(Core& core);
 /// Room in the arena, asking the daemon to spill when there is none. False with an exception set.
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data);
 bool init_values();
@@ -112,7 +150,7 @@ struct Context {
     Id task;
     Id actor;
     uint64_t counter = 0;
-    uint16_t attempt = 0;
+    uint32_t attempt = 0;
     std::string name;
 };
 extern thread_local Context* context;
@@ -126,6 +164,7 @@ PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_run_worker(PyObject*, PyObject*);
+PyObject* py_ring_when_idle(PyObject*, PyObject* fd);
 PyObject* py_title_prefix(PyObject*, PyObject*);
 bool add_worker_types(PyObject* module);
 /// Whether the task that runs on this worker's main thread was cancelled.

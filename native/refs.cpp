@@ -21,7 +21,7 @@ RefObject* as_ref(PyObject* self) {
 void ref_dealloc(PyObject* self) {
     RefObject* ref = as_ref(self);
     if (ref->weak_list != nullptr) PyObject_ClearWeakRefs(self);
-    if (ref->entry != nullptr && ref->session == session().number) session().core->drop(ref->entry);
+    if (ref->entry != nullptr && ref->session == session().number) session().core->objects.drop(ref->entry);
     PyTypeObject* type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);
@@ -39,7 +39,7 @@ PyObject* ref_hex(PyObject* self, PyObject*) {
 PyObject* ref_is_ready(PyObject* self, PyObject*) {
     Entry* entry = entry_of(self);
     if (entry == nullptr) return nullptr;
-    session().core->poll();
+    session().core->pump.poll();
     return PyBool_FromLong(entry->is_done());
 }
 
@@ -69,13 +69,16 @@ PyObject* ref_reduce(PyObject* self, PyObject*) {
     Entry* entry = entry_of(self);
     if (entry == nullptr) return nullptr;
     Core& core = *session().core;
-    Core::hold(entry);
-    if (Nested* nested = Collecting::current()) {
+    Nested* nested = Collecting::current();
+    // A value may take so long to pickle that another session has begun meanwhile.
+    if (nested != nullptr && nested->core != &core) return raise_over(core);
+    hold(entry);
+    if (nested != nullptr) {
         nested->entries.push_back(entry);
     } else {
         // Pickled by somebody else: nobody can count that copy, so this process keeps the object for good.
         std::lock_guard lock(core.mutex());
-        core.escape(entry);
+        core.objects.escape(entry);
     }
     PyObject* restore = Py_TYPE(self) == ref_type ? restore_ref : restore_token;
     return Py_BuildValue("O(y#K)", restore, reinterpret_cast<const char*>(&entry->id), Py_ssize_t(sizeof(Id)),
@@ -96,20 +99,20 @@ PyObject* restore(PyTypeObject* type, PyObject* args) {
     Entry* entry;
     {
         std::lock_guard lock(core->mutex());
-        entry = core->find(id);
+        entry = core->objects.find(id);
         if (entry == nullptr) {
             // It did not come in a record of ours: count ourselves in.
             const bool counted = owner.slot != kDaemonSlot && owner != core->self();
-            entry = core->borrow(id, owner, type == token_type, counted ? 1 : 0);
+            entry = core->borrowing.borrow(id, owner, type == token_type, counted ? 1 : 0);
             if (owner == core->self() && type == ref_type)
-                core->fail(
+                core->objects.fail(
                     entry,
                     error_value(ErrorCode::object_lost,
                                 "every counted reference to the object was dropped before this copy of a "
                                 "reference, which was pickled outside of weft, was read"));
-            if (counted) core->count_in(id, owner, core->self());
+            if (counted) core->borrowing.count_in(id, owner, core->self());
         }
-        Core::hold(entry);
+        hold(entry);
     }
     return make_ref(type, entry);
 }
@@ -187,7 +190,7 @@ PyMethodDef module_functions[] = {
 PyObject* make_ref(PyTypeObject* type, Entry* entry) {
     auto* ref = PyObject_New(RefObject, type);
     if (ref == nullptr) {
-        session().core->drop(entry);
+        session().core->objects.drop(entry);
         return nullptr;
     }
     ref->entry = entry;

@@ -24,7 +24,7 @@ class RingWriter {
   public:
     explicit RingWriter(RingHeader* ring)
         : ring_(ring),
-          data_(reinterpret_cast<char*>(ring) + 4096),
+          data_(reinterpret_cast<char*>(ring) + kRingPage),
           tail_(ring->tail.load(std::memory_order_relaxed)),
           head_(ring->head.load(std::memory_order_acquire)) {}
 
@@ -38,7 +38,9 @@ class RingWriter {
             offset = 0;
         }
         if (tail_ + skip + span - head_ > kRingBytes) {
-            head_ = ring_->head.load(std::memory_order_acquire);  // partner: RingReader::release
+            // Partner: RingReader::release. Sequentially consistent: after want_room() either this sees the
+            // room, or the reader sees that it is wanted.
+            head_ = ring_->head.load(std::memory_order_seq_cst);
             if (tail_ + skip + span - head_ > kRingBytes) return nullptr;
         }
         if (skip != 0) reinterpret_cast<RecordHeader*>(data_ + (tail_ & (kRingBytes - 1)))->bytes = kWrap;
@@ -71,7 +73,7 @@ class RingReader {
   public:
     explicit RingReader(RingHeader* ring)
         : ring_(ring),
-          data_(reinterpret_cast<char*>(ring) + 4096),
+          data_(reinterpret_cast<char*>(ring) + kRingPage),
           head_(ring->head.load(std::memory_order_relaxed)),
           tail_(head_) {}
 
@@ -79,7 +81,9 @@ class RingReader {
     bool next(Record& out) {
         for (;;) {
             if (head_ == tail_) {
-                tail_ = ring_->tail.load(std::memory_order_acquire);  // partner: RingWriter::publish
+                // Partner: RingWriter::publish. Sequentially consistent: after take_ready's exchange either
+                // this sees the record, or the producer sees its bit cleared and rings again.
+                tail_ = ring_->tail.load(std::memory_order_seq_cst);
                 if (head_ == tail_) return false;
             }
             const uint32_t offset = head_ & (kRingBytes - 1);

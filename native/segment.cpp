@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <stdexcept>
 #include <system_error>
 
@@ -39,14 +40,14 @@ char* map(int fd, uint64_t bytes) {
 
 }  // namespace
 
-std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes, uint32_t events) {
+std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes, uint32_t events, uint32_t slots) {
     Header plan{};
     plan.magic = kMagic;
     plan.granules = uint32_t(std::max<uint64_t>(1, round_up(arena_bytes, kGranuleBytes) / kGranuleBytes));
     plan.arena_bytes = plan.granules * kGranuleBytes;
-    // Spilled objects keep their entries, so a small arena has more of these than room for objects.
-    const uint32_t with_spilled = std::clamp(8 * plan.granules, kFewObjects, kManyObjects);
-    plan.objects = std::min(std::max(plan.granules, with_spilled), kMaxObjects);
+    // Spilled objects keep their entries, so there are more of these than room for objects. Those that were
+    // never taken cost no memory.
+    plan.objects = std::clamp(plan.granules, kMinObjects, kMaxObjects);
     plan.cores = uint32_t(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
     uint64_t at = 4096;
     const auto place = [&at](uint64_t bytes) {
@@ -54,15 +55,21 @@ std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes, uint32_t events) 
         at = round_up(at + bytes, 4096);
         return here;
     };
-    plan.slots_at = place(kSlots * sizeof(ProcessSlot));
-    plan.directory_at = place(uint64_t(kSlots) * kSlots * sizeof(uint32_t));
-    plan.blocks_at = place(kRingBlocks * sizeof(uint64_t));
-    plan.rings_at = place(kRingBlocks * kRingStride);
+    plan.slots = std::clamp(uint32_t(round_up(slots, 64)), 64u, kMostSlots);
+    const uint64_t bits = round_up(plan.slots / 64 * sizeof(uint64_t), 64);
+    plan.slot_stride = sizeof(ProcessSlot) + bits;
+    plan.entry_stride = sizeof(ObjectEntry) + bits;
+    plan.blocks = kOwnBlocks * plan.slots + kSharedBlocks;
+    plan.slots_at = place(plan.slots * plan.slot_stride);
+    plan.far_at = place(kMostFar * sizeof(FarSlot));
+    plan.directory_at = place(uint64_t(plan.slots) * plan.slots * sizeof(uint32_t));
+    plan.blocks_at = place(plan.blocks * sizeof(uint64_t));
+    plan.rings_at = place(plan.blocks * kRingStride);
     plan.granules_at = place(plan.granules * sizeof(uint32_t));
-    plan.objects_at = place(plan.objects * sizeof(ObjectEntry));
+    plan.objects_at = place(plan.objects * plan.entry_stride);
     plan.events = events;
     plan.event_stride = event_ring_stride(events);
-    plan.events_at = place(kSlots * plan.event_stride);
+    plan.events_at = place(plan.slots * plan.event_stride);
     at = round_up(at, 2 << 20);
     plan.arena_at = place(plan.arena_bytes);
     plan.segment_bytes = at;
@@ -80,7 +87,12 @@ std::unique_ptr<Segment> Segment::create(uint64_t arena_bytes, uint32_t events) 
     header.granules = plan.granules;
     header.objects = plan.objects;
     header.cores = plan.cores;
+    header.slots = plan.slots;
+    header.blocks = plan.blocks;
+    header.slot_stride = plan.slot_stride;
+    header.entry_stride = plan.entry_stride;
     header.slots_at = plan.slots_at;
+    header.far_at = plan.far_at;
     header.directory_at = plan.directory_at;
     header.blocks_at = plan.blocks_at;
     header.rings_at = plan.rings_at;
@@ -112,40 +124,83 @@ std::unique_ptr<Segment> Segment::attach(int fd) {
     return std::unique_ptr<Segment>(new Segment(own, base, uint64_t(info.st_size)));
 }
 
+void Segment::become_private() {
+    // Not in place: a mapping that fails may leave a hole where the old one was.
+    void* copy = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
+    if (copy != MAP_FAILED && mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, base_) == base_) {
+        madvise(base_, bytes_, MADV_DONTDUMP);
+        return;
+    }
+    mprotect(base_, bytes_,
+             PROT_READ);  // where memory is not overcommitted: who writes ends, and harms nobody
+}
+
+void Segment::keep_copy(uint32_t first, uint32_t count) {
+    const uint64_t bytes = count * kGranuleBytes;
+    void* copy = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) fail("weft: cannot keep what was read");
+    memcpy(copy, granule_data(first), bytes);
+    mprotect(copy, bytes, PROT_READ);
+    if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, granule_data(first)) == MAP_FAILED)
+        fail("weft: cannot keep what was read");
+}
+
 Segment::~Segment() {
     munmap(base_, bytes_);
     close(fd_);
 }
 
-uint32_t Segment::open_ring(ProcessId from, ProcessId to) {
-    Shared<uint32_t>& named = ring_of(from.slot, to.slot);
-    if (const uint32_t existing = named.load(std::memory_order_acquire)) return existing - 1;
-    const uint64_t ends = RingEnds::pack(from, to);
-    for (uint32_t i = 0; i < kRingBlocks; ++i) {
-        const uint32_t block = (i + from.slot * 8) % kRingBlocks;
-        uint64_t nobody = 0;
-        if (block_owner(block).load(std::memory_order_relaxed) != 0) continue;
-        if (!block_owner(block).compare_exchange_strong(nobody, ends)) continue;
-        // Partner: the daemon clears `alive`, then looks for blocks (NodePort::mark_dead). One of the two
-        // sees the other; and who is alive now keeps its slot until this block is given back.
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        if (!is_alive(to)) {
-            free_block(block, ends);
-            return kNoRing;
-        }
-        RingHeader* header = ring(block);
-        header->tail.store(0, std::memory_order_relaxed);
-        header->head.store(0, std::memory_order_relaxed);
-        header->wants_room.store(0, std::memory_order_relaxed);
-        named.store(block + 1, std::memory_order_release);  // partner: Channels::receive
-        return block;
+/// A block that is marked with the two ends from now on, or kNoBlock. Each process has blocks of its own for
+/// the daemon and the relay, so that whatever else is scarce it can be told things.
+uint32_t Segment::take_block(ProcessId from, ProcessId to, uint64_t ends) {
+    const uint32_t own = kOwnBlocks * header().slots, shared = header().blocks - own;
+    const uint32_t service = std::min(from.slot, to.slot), client = std::max(from.slot, to.slot);
+    uint64_t nobody = 0;
+    if (service <= kRelaySlot) {
+        const uint32_t block = kOwnBlocks * client + 2 * service + (client == to.slot ? 1 : 0);
+        return block_owner(block).compare_exchange_strong(nobody, ends) ? block : kNoBlock;
     }
-    return kRingBlocks;
+    for (uint32_t i = 0; i < shared; ++i, nobody = 0) {
+        const uint32_t block = own + (i + from.slot * 8) % shared;
+        if (block_owner(block).load(std::memory_order_relaxed) == 0 &&
+            block_owner(block).compare_exchange_strong(nobody, ends))
+            return block;
+    }
+    return kNoBlock;
+}
+
+uint32_t Segment::open_ring(ProcessId from, ProcessId to) {
+    if (const uint32_t existing = open_block(from.slot, to.slot)) return existing - 1;
+    const uint64_t ends = RingEnds::pack(from, to);
+    const uint32_t block = take_block(from, to, ends);
+    if (block == kNoBlock) return is_alive(to) ? kNoBlock : kNoRing;
+    // Partner: the daemon clears `alive`, then looks for blocks (NodePort::mark_dead). One of the two
+    // sees the other; and who is alive now keeps its slot until this block is given back.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!is_alive(to)) {
+        free_block(block, ends);
+        return kNoRing;
+    }
+    RingHeader* header = ring(block);
+    header->tail.store(0, std::memory_order_relaxed);
+    header->head.store(0, std::memory_order_relaxed);
+    header->wants_room.store(0, std::memory_order_relaxed);
+    ring_of(from.slot, to.slot).store(block + 1, std::memory_order_release);  // partner: Channels::receive
+    return block;
 }
 
 void Segment::close_ring(ProcessId from, ProcessId to) {
     const uint32_t existing = ring_of(from.slot, to.slot).exchange(0);
-    if (existing != 0) free_block(existing - 1, RingEnds::pack(from, to));
+    if (existing != 0 && existing != kParted) free_block(existing - 1, RingEnds::pack(from, to));
+}
+
+void Segment::part(ProcessId from, ProcessId to) {
+    uint32_t none = 0;
+    ring_of(to.slot, from.slot).compare_exchange_strong(none, kParted);
+    const uint32_t block = ring_of(from.slot, to.slot).exchange(kParted);
+    if (block == 0 || block == kParted) return;
+    madvise(reinterpret_cast<char*>(ring(block - 1)) + kRingPage, kRingBytes, MADV_REMOVE);
+    free_block(block - 1, RingEnds::pack(from, to));
 }
 
 }  // namespace weft

@@ -11,8 +11,8 @@ namespace weft {
 /// The two ends of a ring in one word, never 0: both slots and, lest who lets go late frees what those have
 /// who got the slots next, the low bits of both generations.
 struct RingEnds {
-    static constexpr uint32_t kSlotBits = 11, kGenerationBits = 21;
-    static_assert(kSlots < 1 << kSlotBits && 2 * (kSlotBits + kGenerationBits) == 64);
+    static constexpr uint32_t kSlotBits = 15, kGenerationBits = 17;
+    static_assert(kMostSlots < 1 << kSlotBits && 2 * (kSlotBits + kGenerationBits) == 64);
 
     static uint64_t pack(ProcessId from, ProcessId to) { return half(from) << 32 | half(to); }
     explicit RingEnds(uint64_t word) : from(slot(word >> 32)), to(slot(word)) {}
@@ -27,23 +27,44 @@ struct RingEnds {
 
 class Segment {
   public:
-    /// A new memfd with room for so many bytes of objects and, of each process, events. Throws
+    /// A new memfd with room for so many bytes of objects, processes and, of each process, events. Throws
     /// std::system_error.
-    static std::unique_ptr<Segment> create(uint64_t arena_bytes, uint32_t events = kEvents);
+    static std::unique_ptr<Segment> create(uint64_t arena_bytes, uint32_t events = kEvents,
+                                           uint32_t slots = kFewSlots);
     /// Maps an existing one; the descriptor is duplicated. Throws std::system_error or std::runtime_error.
     static std::unique_ptr<Segment> attach(int fd);
     ~Segment();
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
 
+    /// In a fork's child: what it writes from now on no other process sees, and it goes on reading what those
+    /// write who share the segment. Safe in a child of several threads.
+    void become_private();
+    /// These granules, as this process sees them, are a copy from now on: the node may give them to others.
+    void keep_copy(uint32_t first, uint32_t count);
+
     int fd() const { return fd_; }
     Header& header() const { return *reinterpret_cast<Header*>(base_); }
-    ProcessSlot& slot(uint32_t i) const { return at<ProcessSlot>(header().slots_at)[i]; }
+    ProcessSlot& slot(uint32_t i) const {
+        return *at<ProcessSlot>(header().slots_at + i * header().slot_stride);
+    }
+    FarSlot& far(uint32_t slot) const { return at<FarSlot>(header().far_at)[slot - kFarSlots]; }
+    /// Number + 1 of the node of a process of another one; 0 for this node's.
+    uint32_t node_of(uint32_t slot) const {
+        return is_far(slot) ? far(slot).node.load(std::memory_order_acquire) : 0;
+    }
+    /// Words that have a bit for each slot that was ever used.
+    uint32_t ready_words() const { return header().ready_words.load(std::memory_order_relaxed); }
     Doorbell& bell(uint32_t i) const { return slot(i).bell; }
     /// Where a consumer finds its rings: index + 1 of the block from one slot to another, 0 when there is
-    /// none. Stored (release) by the producer once the ring is usable.
+    /// none, kParted when there was one. Stored (release) by the producer once the ring is usable.
     Shared<uint32_t>& ring_of(uint32_t from, uint32_t to) const {
-        return at<Shared<uint32_t>>(header().directory_at)[uint64_t(from) * kSlots + to];
+        return at<Shared<uint32_t>>(header().directory_at)[uint64_t(from) * header().slots + to];
+    }
+    /// Index + 1 of the block of that ring; 0 when there is none now.
+    uint32_t open_block(uint32_t from, uint32_t to) const {
+        const uint32_t block = ring_of(from, to).load(std::memory_order_acquire);
+        return block == kParted ? 0 : block;
     }
     /// 0 when free, else RingEnds. A producer that holds a block keeps its consumer's slot from being used
     /// again: so it takes the block before the directory names it, and gives it back after.
@@ -55,7 +76,9 @@ class Segment {
     }
     /// 0 when free, else slot + 1 of who claimed it.
     Shared<uint32_t>& granule(uint32_t i) const { return at<Shared<uint32_t>>(header().granules_at)[i]; }
-    ObjectEntry& object(uint32_t i) const { return at<ObjectEntry>(header().objects_at)[i]; }
+    ObjectEntry& object(uint32_t i) const {
+        return *at<ObjectEntry>(header().objects_at + i * header().entry_stride);
+    }
     char* event_ring(uint32_t slot) const {
         return base_ + header().events_at + slot * header().event_stride;
     }
@@ -63,15 +86,18 @@ class Segment {
 
     /// `alive` first: were it read last, it could be that of the slot's next process.
     bool is_alive(ProcessId p) const {
-        const ProcessSlot& s = slot(p.slot);
-        return s.alive.load(std::memory_order_acquire) != 0 &&
-               s.generation.load(std::memory_order_acquire) == p.generation;
+        return is_far(p.slot) ? lives(far(p.slot), p) : lives(slot(p.slot), p);
     }
+    /// Whether a slot number that came from elsewhere can be one of this node's.
+    bool is_slot(uint32_t s) const { return is_far(s) ? s - kFarSlots < kMostFar : s < header().slots; }
 
-    /// The block of the ring from -> to, made if there is none; kRingBlocks when no block is free, kNoRing
-    /// when `to` is dead.
+    /// The block of the ring from -> to, made if there is none; kNoBlock when no block is free, kNoRing
+    /// when `to` is dead. With the daemon or the relay at one end there always is one.
     uint32_t open_ring(ProcessId from, ProcessId to);
     void close_ring(ProcessId from, ProcessId to);
+    /// The consumer has read the last record of a ring whose producer needs it no more: its block and its
+    /// memory go back. The two remain acquainted, for who tells of deaths: the row of each names the other.
+    void part(ProcessId from, ProcessId to);
     /// Gives a block back, if it has these ends still: who opens a ring to a dead process, or closes one with
     /// it, and the daemon that buries that may both be at it.
     void free_block(uint32_t block, uint64_t ends) { block_owner(block).compare_exchange_strong(ends, 0); }
@@ -81,6 +107,12 @@ class Segment {
 
   private:
     Segment(int fd, char* base, uint64_t bytes) : fd_(fd), base_(base), bytes_(bytes) {}
+    template <class Slot>
+    static bool lives(const Slot& s, ProcessId p) {
+        return s.alive.load(std::memory_order_acquire) != 0 &&
+               s.generation.load(std::memory_order_acquire) == p.generation;
+    }
+    uint32_t take_block(ProcessId from, ProcessId to, uint64_t ends);
     template <class T>
     T* at(uint64_t offset) const {
         return reinterpret_cast<T*>(base_ + offset);
@@ -93,7 +125,7 @@ class Segment {
 
 template <class Visit>
 void Segment::blocks_of(uint32_t slot, Visit&& visit) const {
-    for (uint32_t block = 0; block < kRingBlocks; ++block) {
+    for (uint32_t block = 0; block < header().blocks; ++block) {
         const uint64_t word = block_owner(block).load();
         if (word == 0) continue;
         const RingEnds ends(word);

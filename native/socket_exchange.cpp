@@ -59,11 +59,18 @@ Exchanged exchange(std::vector<Flow>& flows, int64_t quiet_ns, const std::functi
         for (size_t i = 0; i < flows.size(); ++i) {
             if (polled[i].fd < 0) continue;
             const int fd = flows[i].socket;
-            const Moved out = move(flows[i].out, sent[i], [fd](const char* data, size_t bytes) {
+            const bool was_reading = received[i] < flows[i].in.size();
+            Moved out = move(flows[i].out, sent[i], [fd](const char* data, size_t bytes) {
                 return send(fd, data, bytes, MSG_NOSIGNAL);
             });
             const Moved in = move(flows[i].in, received[i],
                                   [fd](char* data, size_t bytes) { return recv(fd, data, bytes, 0); });
+            // Who has closed may have said why before: what it sent is read first. A local socket refuses at
+            // once to send to it, TCP only after a reset.
+            if (out == Moved::closed && in != Moved::closed && was_reading) {
+                sent[i] = flows[i].out.size();
+                out = Moved::all;
+            }
             if (out == Moved::closed || in == Moved::closed) return {Exchanged::closed, i};
             has_moved |= out == Moved::some || in == Moved::some;
             polled[i].events = short((out == Moved::all ? 0 : POLLOUT) | (in == Moved::all ? 0 : POLLIN));

@@ -4,6 +4,7 @@
 ///
 /// A value starts with a tag. 'P' is followed by PickleHeader, the buffers' lengths, the pickle and the
 /// buffers, each at a multiple of 64 from the value's start.
+#include <optional>
 #include <string>
 
 #include "copy.hpp"
@@ -18,6 +19,9 @@ constexpr Py_ssize_t kPlainItems = 256;
 /// Of a list or tuple that has numbers only.
 constexpr Py_ssize_t kPlainNumbers = 4096;
 constexpr size_t kAlign = 64;
+/// So long a shutdown waits for others to finish what they write: the function that writes a LateArray may
+/// itself wait for the shutdown.
+constexpr int64_t kLateWriterNs = 5'000'000'000;
 
 struct PickleHeader {
     char tag;
@@ -200,6 +204,26 @@ bool write_pickled(char* to, const char* pickle, size_t bytes, const Views& view
     return true;
 }
 
+thread_local uint32_t own_writers = 0;
+
+/// While one exists, a shutdown by another thread waits: the arena's memory would be given to others.
+class Writing {
+  public:
+    explicit Writing(Core& core) : core_(core) {
+        core_.writers.fetch_add(1);
+        ++own_writers;
+    }
+    Writing(const Writing&) = delete;
+    ~Writing() {
+        --own_writers;
+        core_.writers.fetch_sub(1);
+        if (core_.is_closed()) futex_wake(core_.writers);  // partner: wait_for_writers
+    }
+
+  private:
+    Core& core_;
+};
+
 bool place(Core& core, size_t bytes, Buffer& out, ProcessId owner, Encoded& encoded, char*& to) {
     if (bytes <= kInlineBytes) {
         encoded.bytes = bytes;
@@ -219,8 +243,10 @@ struct PinObject {
 
 void pin_dealloc(PyObject* self) {
     auto* pin = reinterpret_cast<PinObject*>(self);
-    pin->core->arena().unpin(pin->arena);
-    pin->core.~shared_ptr();
+    // After a shutdown the slot that has the pin may be another process's. In a fork the pin is the parent's,
+    // and so are the threads that the core would end.
+    if (!pin->core->is_closed()) pin->core->arena().unpin(pin->arena);
+    if (pin->core->is_ours()) pin->core.~shared_ptr();
     PyTypeObject* type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);
@@ -241,19 +267,29 @@ PyType_Spec pin_spec = {"weft._native.Pin", sizeof(PinObject), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, pin_slots};
 PyTypeObject* pin_type;
 
+PyObject* damaged() {
+    PyErr_SetString(PyExc_RuntimeError, "weft: a value's bytes are damaged");
+    return nullptr;
+}
+
+/// Throws Malformed at the end of the bytes.
 struct PlainReader {
-    const char* at;
+    Cursor bytes;
 
     template <class T>
     T take() {
-        T value;
-        memcpy(&value, at, sizeof value);
-        at += sizeof value;
-        return value;
+        return bytes.take<T>();
+    }
+    /// Each item takes a byte or more: so many there can be.
+    Py_ssize_t count() {
+        const auto items = take<uint32_t>();
+        if (items > bytes.left()) cut_short();
+        return Py_ssize_t(items);
     }
 
-    PyObject* read() {
-        switch (*at++) {
+    PyObject* read(int depth = kPlainDepth) {
+        if (depth < 0) return damaged();
+        switch (take<char>()) {
             case 'N':
                 Py_RETURN_NONE;
             case 'T':
@@ -265,58 +301,55 @@ struct PlainReader {
             case 'f':
                 return PyFloat_FromDouble(take<double>());
             case 's': {
-                const auto bytes = take<uint32_t>();
-                PyObject* text = PyUnicode_DecodeUTF8(at, bytes, nullptr);
-                at += bytes;
-                return text;
+                const auto size = take<uint32_t>();
+                return PyUnicode_DecodeUTF8(bytes.skip(size), size, nullptr);
             }
             case 'b': {
-                const auto bytes = take<uint32_t>();
-                PyObject* data = PyBytes_FromStringAndSize(at, bytes);
-                at += bytes;
-                return data;
+                const auto size = take<uint32_t>();
+                return PyBytes_FromStringAndSize(bytes.skip(size), size);
             }
             case 't': {
-                const auto count = take<uint32_t>();
-                Owned tuple(PyTuple_New(count));
-                for (uint32_t i = 0; tuple && i < count; ++i) {
-                    PyObject* item = read();
+                const Py_ssize_t size = count();
+                Owned tuple(PyTuple_New(size));
+                for (Py_ssize_t i = 0; tuple && i < size; ++i) {
+                    PyObject* item = read(depth - 1);
                     if (item == nullptr) return nullptr;
                     PyTuple_SET_ITEM(tuple.get(), i, item);
                 }
                 return tuple.release();
             }
             case 'l': {
-                const auto count = take<uint32_t>();
-                Owned list(PyList_New(count));
-                for (uint32_t i = 0; list && i < count; ++i) {
-                    PyObject* item = read();
+                const Py_ssize_t size = count();
+                Owned list(PyList_New(size));
+                for (Py_ssize_t i = 0; list && i < size; ++i) {
+                    PyObject* item = read(depth - 1);
                     if (item == nullptr) return nullptr;
                     PyList_SET_ITEM(list.get(), i, item);
                 }
                 return list.release();
             }
             case 'd': {
-                const auto count = take<uint32_t>();
+                const Py_ssize_t size = count();
                 Owned dict(PyDict_New());
-                for (uint32_t i = 0; dict && i < count; ++i) {
-                    Owned key(read());
+                for (Py_ssize_t i = 0; dict && i < size; ++i) {
+                    Owned key(read(depth - 1));
                     if (!key) return nullptr;
-                    Owned item(read());
+                    Owned item(read(depth - 1));
                     if (!item || PyDict_SetItem(dict.get(), key.get(), item.get()) != 0) return nullptr;
                 }
                 return dict.release();
             }
             default:
-                PyErr_SetString(PyExc_RuntimeError, "weft: a value's bytes are damaged");
-                return nullptr;
+                return damaged();
         }
     }
 };
 
 PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
-    PickleHeader header;
-    memcpy(&header, data, sizeof header);
+    Cursor head(data, bytes);
+    const auto header = head.take<PickleHeader>();
+    Cursor buffers(head.skip(header.buffers * sizeof(uint64_t)), header.buffers * sizeof(uint64_t));
+    head.skip(header.bytes);
     if (header.buffers == 0) {
         Owned view(PyMemoryView_FromMemory(const_cast<char*>(data + sizeof header), Py_ssize_t(header.bytes),
                                            PyBUF_READ));
@@ -332,8 +365,7 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
     Owned whole(PyMemoryView_FromObject(keeper));
     Owned list(PyList_New(header.buffers));
     if (!whole || !list) return nullptr;
-    const size_t lengths = sizeof header;
-    const size_t pickle = lengths + header.buffers * sizeof(uint64_t);
+    const size_t pickle = sizeof header + header.buffers * sizeof(uint64_t);
     size_t at = pickle + header.bytes;
     const auto slice = [&](size_t start, size_t size) -> PyObject* {
         Owned from(PyLong_FromSize_t(start)), to(PyLong_FromSize_t(start + size));
@@ -342,9 +374,9 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
         return range ? PyObject_GetItem(whole.get(), range.get()) : nullptr;
     };
     for (uint32_t i = 0; i < header.buffers; ++i) {
-        uint64_t length = 0;
-        memcpy(&length, data + lengths + i * sizeof length, sizeof length);
+        const auto length = buffers.take<uint64_t>();
         at = aligned(at);
+        if (at > bytes || length > bytes - at) cut_short();
         PyObject* view = slice(at, length);
         if (view == nullptr) return nullptr;
         PyList_SET_ITEM(list.get(), i, view);
@@ -359,53 +391,57 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
 /// Blocks without the GIL until the daemon has answered once more. False with an exception set.
 bool wait_for_answer(Core& core, const std::atomic<uint64_t>& answers, uint64_t before) {
     for (;;) {
-        Core::Waited result;
+        Pump::Waited result;
         Py_BEGIN_ALLOW_THREADS;
-        result = core.wait_until([&] { return answers.load(std::memory_order_acquire) != before; }, -1,
-                                 Core::kNeverLend);
+        result = core.pump.wait_until([&] { return answers.load(std::memory_order_acquire) != before; }, -1,
+                                      Pump::kNeverLend);
         Py_END_ALLOW_THREADS;
-        if (result == Core::Waited::done) return true;
-        if (result == Core::Waited::closed) {
-            PyErr_SetString(PyExc_RuntimeError, "weft was shut down while this call was waiting");
-            return false;
-        }
-        if (PyErr_CheckSignals() != 0) return false;
+        if (result == Pump::Waited::done) return true;
+        if (result == Pump::Waited::closed) return raise_over(core) != nullptr;
+        if (!look_for_signals(core)) return false;
     }
 }
 
 /// Ask the daemon for room and wait for what it says. False with an exception set.
-bool ask_for_room(Core& core, uint64_t bytes, Core::SpaceRequest& answer) {
+bool ask_for_room(Core& core, uint64_t bytes, StoreRequests::Space& answer) {
     uint64_t before = 0, number = 0;
     {
         std::lock_guard lock(core.mutex());
-        before = core.space_answers.load();
-        number = core.ask_space(bytes);
+        before = core.store_requests.space_answers.load();
+        number = core.store_requests.ask_space(bytes);
     }
     answer = {};
     bool is_whole = !core.is_lost();
     while (is_whole && !answer.is_answered) {  // an answer may be another thread's
-        is_whole = wait_for_answer(core, core.space_answers, before);
+        is_whole = wait_for_answer(core, core.store_requests.space_answers, before);
         std::lock_guard lock(core.mutex());
-        before = core.space_answers.load();
-        answer = core.space_requests[number];
+        before = core.store_requests.space_answers.load();
+        answer = core.store_requests.space[number];
     }
     {
         std::lock_guard lock(core.mutex());
-        core.space_requests.erase(number);
+        core.store_requests.space.erase(number);
     }
-    if (!is_whole && PyErr_Occurred() == nullptr) raise_error(Core::node_lost_error());
-    return is_whole;
+    if (core.is_lost() && PyErr_Occurred() == nullptr) raise_error(node_lost_error());
+    return is_whole && !core.is_lost();
 }
 
 bool no_room(Core& core, uint64_t bytes, const std::string& text) {
-    raise_error(error_value(ErrorCode::out_of_memory,
-                            "no room for an object of " + std::to_string(bytes) +
-                                " bytes in the object store of " +
-                                std::to_string(core.segment().header().arena_bytes) + " bytes. " + text));
+    raise_error(
+        error_value(ErrorCode::out_of_memory,
+                    "no room for an object of " + std::to_string(bytes) + " bytes in the object store of " +
+                        std::to_string(core.endpoint.segment.header().arena_bytes) + " bytes. " + text));
     return false;
 }
 
 }  // namespace
+
+void wait_for_writers(Core& core) {
+    const int64_t until = now_ns() + kLateWriterNs;
+    uint32_t left;
+    while ((left = core.writers.load()) > own_writers && now_ns() < until)
+        futex_wait(core.writers, left, until - now_ns());
+}
 
 Collecting::Collecting(Nested& nested) : before_(collecting) {
     collecting = &nested;
@@ -419,8 +455,9 @@ Nested* Collecting::current() {
 
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data) {
     // Others may take what was freed; as long as something is freed, asking again is worth it.
-    Core::SpaceRequest answer{true, 1, ""};
+    StoreRequests::Space answer{true, 1, ""};
     while (!core.arena().allocate(bytes, owner, ref, data)) {
+        if (core.is_closed()) return raise_over(core) != nullptr;
         if (answer.freed == 0) return no_room(core, bytes, answer.text);
         if (!ask_for_room(core, bytes, answer)) return false;
     }
@@ -446,28 +483,40 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
     }
     out.resize(start);
     char* to = nullptr;
+    std::optional<Writing> writing;
     if (PyBytes_CheckExact(value)) {
         const auto bytes = uint64_t(PyBytes_GET_SIZE(value));
+        writing.emplace(core);
         if (!place(core, 1 + sizeof bytes + bytes, out, owner, encoded, to)) return false;
         *to = 'B';
         memcpy(to + 1, &bytes, sizeof bytes);
         memcpy(to + 1 + sizeof bytes, PyBytes_AS_STRING(value), bytes);
     } else {
+        nested.core = &core;
+        const size_t refs_before = nested.entries.size();
         Collecting scope(nested);
-        Owned text(subject.text());
-        PyObject* args[] = {session().host, value, text.get()};
-        Owned pair(text ? PyObject_VectorcallMethod(name_serialize, args, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                                    nullptr)
-                        : nullptr);
+        Owned text(subject.text()), to_host(text ? host() : nullptr);
+        PyObject* args[] = {to_host.get(), value, text.get()};
+        Owned pair(to_host ? PyObject_VectorcallMethod(name_serialize, args,
+                                                       3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
+                           : nullptr);
         if (!pair) return false;
+        if (core.is_closed()) return raise_over(core) != nullptr;
+        if (nested.entries.size() - refs_before > kMostNested) {
+            PyErr_Format(PyExc_ValueError, "%U holds %zu refs, and a value can hold %zu: split it",
+                         text.get(), nested.entries.size() - refs_before, kMostNested);
+            return false;
+        }
         Views views;
         PyObject* pickle = PyTuple_GET_ITEM(pair.get(), 0);
         if (!views.open(PyTuple_GET_ITEM(pair.get(), 1))) return false;
         const auto bytes = size_t(PyBytes_GET_SIZE(pickle));
+        writing.emplace(core);
         if (!place(core, pickled_size(bytes, views), out, owner, encoded, to)) return false;
-        if (!write_pickled(to, PyBytes_AS_STRING(pickle), bytes, views)) {
+        const bool is_written = write_pickled(to, PyBytes_AS_STRING(pickle), bytes, views);
+        if (!is_written || core.is_closed()) {
             if (encoded.where == Where::arena) core.arena().abandon(encoded.arena);
-            return false;
+            return is_written && raise_over(core) != nullptr;
         }
     }
     if (encoded.where == Where::arena) core.arena().seal(encoded.arena, owner == core.self());
@@ -476,20 +525,23 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
 
 PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper) {
     if (bytes == 0) Py_RETURN_NONE;
-    if (*data == 'P') return decode_pickled(data, bytes, keeper);
-    if (*data == 'B') {
-        uint64_t length = 0;
-        memcpy(&length, data + 1, sizeof length);
-        return PyBytes_FromStringAndSize(data + 1 + sizeof length, Py_ssize_t(length));
+    try {
+        if (*data == 'P') return decode_pickled(data, bytes, keeper);
+        Cursor whole(data, bytes);
+        if (*data != 'B') return PlainReader{whole}.read();
+        whole.skip(1);
+        const auto length = whole.take<uint64_t>();
+        return PyBytes_FromStringAndSize(whole.skip(length), Py_ssize_t(length));
+    } catch (const Malformed&) {
+        return damaged();
     }
-    return PlainReader{data}.read();
 }
 
 namespace {
 
 /// A task that waits for what must be made again lends its CPUs at once: it may need them.
 int64_t rebuild_lend(const Core& core) {
-    return core.is_worker() && context != nullptr ? Core::kLendAtOnce : Core::kNeverLend;
+    return core.endpoint.is_worker && context != nullptr ? Pump::kLendAtOnce : Pump::kNeverLend;
 }
 
 }  // namespace
@@ -498,13 +550,13 @@ AskedAhead::~AskedAhead() {
     if (keys_.empty()) return;
     std::lock_guard lock(core_.mutex());
     for (const uint64_t key : keys_)
-        core_.end_restore(key);
+        core_.store_requests.end_restore(key);
 }
 
 void AskedAhead::ask(const ArenaRef& arena) {
     if (!core_.arena().is_elsewhere(arena)) return;
     keys_.push_back(arena.key());
-    core_.ask_restore(keys_.back());
+    core_.store_requests.ask_restore(keys_.back());
 }
 
 namespace {
@@ -515,20 +567,23 @@ bool restore(Core& core, uint64_t key, std::string& problem) {
     uint32_t answers;
     {
         std::lock_guard lock(core.mutex());
-        before = core.restore_answers.load();
-        core.ask_restore(key);
-        answers = core.restoring[key].answers;
+        before = core.store_requests.restore_answers.load();
+        core.store_requests.ask_restore(key);
+        answers = core.store_requests.restoring[key].answers;
     }
     bool is_interrupted = false;
     for (bool answered = false; !answered && !is_interrupted;) {
-        if (core.is_lost()) problem = "the node daemon ended";
-        is_interrupted = !core.is_lost() && !wait_for_answer(core, core.restore_answers, before);
+        is_interrupted =
+            !core.is_lost() && !wait_for_answer(core, core.store_requests.restore_answers, before);
         std::lock_guard lock(core.mutex());
-        before = core.restore_answers.load();
-        const Core::Restoring& state = core.restoring[key];
+        before = core.store_requests.restore_answers.load();
+        const StoreRequests::Restoring& state = core.store_requests.restoring[key];
         answered = core.is_lost() || state.answers != answers;
-        if (state.answers != answers) problem = state.error;
-        if (answered || is_interrupted) core.end_restore(key);
+        if (state.answers != answers)
+            problem = state.error;
+        else if (core.is_lost())
+            problem = node_lost_error();
+        if (answered || is_interrupted) core.store_requests.end_restore(key);
     }
     return !is_interrupted;
 }
@@ -537,10 +592,13 @@ bool restore(Core& core, uint64_t key, std::string& problem) {
 
 PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost) {
     for (;;) {
+        if (core.is_closed()) return raise_over(core);
         char* data = nullptr;
         switch (core.arena().pin(arena, data)) {
             case PinResult::ok: {
-                auto* pin = PyObject_New(PinObject, pin_type);
+                const bool is_inside = arena.bytes <= core.endpoint.segment.object(arena.entry).bytes;
+                auto* pin = is_inside ? PyObject_New(PinObject, pin_type) : nullptr;
+                if (!is_inside) damaged();
                 if (pin == nullptr) {
                     core.arena().unpin(arena);
                     return nullptr;
@@ -559,53 +617,63 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost) {
                 continue;
             }
             case PinResult::lost:
-                lost = Core::lost_for_good();
+                lost = lost_for_good();
                 return nullptr;
         }
     }
 }
 
+namespace {
+
+/// Waits for an object that is being made again. False with an exception set.
+bool comes_again(Core& core, const Entry* entry, int64_t deadline_ns) {
+    for (;;) {
+        Pump::Waited waited;
+        Py_BEGIN_ALLOW_THREADS;
+        waited = core.pump.wait_until([entry] { return entry->is_done(); }, deadline_ns, rebuild_lend(core));
+        Py_END_ALLOW_THREADS;
+        if (waited == Pump::Waited::done) return true;
+        if (waited == Pump::Waited::timed_out)
+            return raise_error(error_value(ErrorCode::get_timed_out,
+                                           "the object was lost and is being made again, which takes "
+                                           "longer than get() was to wait")) != nullptr;
+        if (waited == Pump::Waited::closed) return raise_over(core) != nullptr;
+        if (!look_for_signals(core)) return false;
+    }
+}
+
+}  // namespace
+
 PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns) {
     for (;;) {
-        if (!entry->is_done()) {  // it is being made again
-            bool is_there = false;
-            while (!is_there) {
-                Core::Waited waited;
-                Py_BEGIN_ALLOW_THREADS;
-                waited =
-                    core.wait_until([entry] { return entry->is_done(); }, deadline_ns, rebuild_lend(core));
-                Py_END_ALLOW_THREADS;
-                if (waited == Core::Waited::timed_out)
-                    return raise_error(error_value(ErrorCode::get_timed_out,
-                                                   "the object was lost and is being made again, which takes "
-                                                   "longer than get() was to wait"));
-                if (waited == Core::Waited::closed) {
-                    PyErr_SetString(PyExc_RuntimeError, "weft was shut down while this call was waiting");
-                    return nullptr;
-                }
-                if (PyErr_CheckSignals() != 0) return nullptr;
-                is_there = waited == Core::Waited::done;
-            }
+        switch (entry->now()) {
+            case ObjectState::failed:
+                return raise_error(entry->value.view());
+            case ObjectState::inlined:
+                return decode_value(entry->value.data(), entry->value.size(), nullptr);
+            case ObjectState::pending:
+                if (!comes_again(core, entry, deadline_ns)) return nullptr;
+                continue;
+            case ObjectState::in_arena:
+                break;
         }
-        if (entry->where == Where::error) return raise_error(entry->value.view());
-        if (entry->where != Where::arena)
-            return decode_value(entry->value.data(), entry->value.size(), nullptr);
         ArenaRef arena;
         {
             std::lock_guard lock(core.mutex());
-            if (entry->where != Where::arena) continue;
+            if (entry->now() != ObjectState::in_arena) continue;
             arena = entry->arena;
         }
         std::string lost;
         PyObject* value = value_in_arena(core, arena, lost);
         if (value != nullptr || lost.empty()) return value;
-        bool comes_again;
+        bool is_rebuilt;
         {
             std::lock_guard lock(core.mutex());
-            comes_again = core.recover(entry, arena);
-            if (!comes_again && entry->flushed != 0) lost = core.why_lost(entry);
+            is_rebuilt = core.lineage.recover(entry, arena);
+            if (!is_rebuilt && core.lineage.knows_why_lost(entry)) lost = core.lineage.why_lost(entry);
         }
-        if (!comes_again) return raise_error(lost);
+        core.pump.wake_waiters();  // for others it may have failed
+        if (!is_rebuilt) return raise_error(lost);
     }
 }
 

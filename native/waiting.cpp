@@ -19,8 +19,8 @@ constexpr int64_t kFetchingNs = 5'000'000;
 
 /// When a task that waits on this thread lends its CPUs.
 int64_t lend_after(const Core& core, bool fetching_only) {
-    if (!core.is_worker() || context == nullptr) return Core::kNeverLend;
-    return fetching_only ? kFetchingNs : Core::kLendAtOnce;
+    if (!core.endpoint.is_worker || context == nullptr) return Pump::kNeverLend;
+    return fetching_only ? kFetchingNs : Pump::kLendAtOnce;
 }
 
 /// Ask for what others own. Returns whether anything is pending.
@@ -34,13 +34,16 @@ bool start_fetching(Core& core, const std::vector<Entry*>& entries) {
     if (borrowed) {
         std::lock_guard lock(core.mutex());
         for (Entry* entry : entries)
-            if (!entry->is_done()) core.fetch(entry);
+            if (!entry->is_done()) core.borrowing.fetch(entry);
     }
     return pending;
 }
 
 /// A wait without a deadline that has lasted so long may be in vain, and can be broken.
 constexpr int64_t kLongWaitNs = 1'000'000'000;
+/// So often a driver that waits looks for signals by itself. One that came before the thread slept, or that
+/// another thread took, has ended no system call of it. A worker is interrupted by `wake_waiters`.
+constexpr int64_t kLookForSignalsNs = 500'000'000;
 
 /// What a wait is for. A wait for nothing that is named can not be broken.
 struct Wanted {
@@ -56,9 +59,9 @@ class TellingOf {
         wait.count = wanted.count;
         wait.thread = PyThread_get_thread_ident();
         if (context != nullptr) wait.name = context->name;
-        core_.begin_long_wait(wait);
+        core_.long_waits.begin(wait);
     }
-    ~TellingOf() { core_.end_long_wait(wait); }
+    ~TellingOf() { core_.long_waits.end(wait); }
     LongWait wait;
 
   private:
@@ -77,23 +80,26 @@ bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false
         return done() || (told && told->wait.is_broken.load(std::memory_order_acquire));
     };
     for (;;) {
-        Core::Waited result;
+        Pump::Waited result;
+        int64_t until = deadline;
+        if (!core.endpoint.is_worker) {
+            const int64_t look_at = now_ns() + kLookForSignalsNs;
+            if (deadline < 0 || look_at < deadline) until = look_at;
+        }
         Py_BEGIN_ALLOW_THREADS;
-        result = core.wait_until(done_or_broken, deadline, lend, due_ns);
+        result = core.pump.wait_until(done_or_broken, until, lend, due_ns);
         Py_END_ALLOW_THREADS;
-        if (result == Core::Waited::timed_out && may_be_long) {
+        if (result == Pump::Waited::timed_out && until != deadline) result = Pump::Waited::interrupted;
+        if (result == Pump::Waited::timed_out && may_be_long) {
             deadline = -1;
             told.emplace(core, wanted);
             continue;
         }
-        if (result == Core::Waited::done && told && !done()) return raise_error(told->wait.error) != nullptr;
-        if (result == Core::Waited::done) return true;
-        if (result == Core::Waited::timed_out) return false;
-        if (result == Core::Waited::closed) {
-            PyErr_SetString(PyExc_RuntimeError, "weft was shut down while this call was waiting");
-            return false;
-        }
-        if (PyErr_CheckSignals() != 0) return false;
+        if (result == Pump::Waited::done && told && !done()) return raise_error(told->wait.error) != nullptr;
+        if (result == Pump::Waited::done) return true;
+        if (result == Pump::Waited::timed_out) return false;
+        if (result == Pump::Waited::closed) return raise_over(core) != nullptr;
+        if (!look_for_signals(core)) return false;
     }
 }
 
@@ -101,7 +107,7 @@ bool block(Core& core, Done&& done, int64_t deadline, bool fetching_only = false
 class RecordedWait {
   public:
     RecordedWait(Core& core, Id object, size_t count) : core_(core), object_(object), count_(count) {
-        if (core.log().admits_wait(object)) began_ns_ = now_ns();
+        if (core.endpoint.log.admits_wait(object)) began_ns_ = now_ns();
     }
     RecordedWait(const RecordedWait&) = delete;
     ~RecordedWait() {
@@ -109,7 +115,7 @@ class RecordedWait {
         Event event;
         event.at_ns = began_ns_;
         event.duration_ns = now_ns() - began_ns_;
-        event.task = context != nullptr ? context->task : core_.root;
+        event.task = context != nullptr ? context->task : core_.endpoint.root;
         event.other = object_;
         event.bytes = 0;
         event.kind = EventKind::WAITED;
@@ -117,7 +123,7 @@ class RecordedWait {
         event.attempt = 0;
         event.count = uint32_t(count_);
         std::lock_guard lock(core_.mutex());
-        core_.log().record(event, {});
+        if (!core_.is_closed()) core_.endpoint.log.record(event, {});
     }
 
   private:
@@ -129,7 +135,7 @@ class RecordedWait {
 
 /// A value went into the arena. The mutex is held.
 void record_put(Core& core, Id object, const Encoded& encoded) {
-    EventLog& log = core.log();
+    EventLog& log = core.endpoint.log;
     log.add(Tally::put_objects, 1);
     if (encoded.where != Where::arena) return log.add(Tally::put_bytes, encoded.bytes);
     log.add(Tally::put_bytes, encoded.arena.bytes);
@@ -137,7 +143,7 @@ void record_put(Core& core, Id object, const Encoded& encoded) {
     Event event;
     event.at_ns = now_ns();
     event.duration_ns = 0;
-    event.task = context != nullptr ? context->task : core.root;
+    event.task = context != nullptr ? context->task : core.endpoint.root;
     event.other = object;
     event.bytes = encoded.arena.bytes;
     event.kind = EventKind::PUT;
@@ -156,14 +162,14 @@ class Bytes {
     ~Bytes() {
         std::lock_guard lock(core_.mutex());
         for (const std::optional<uint64_t>& key : asked_)
-            if (key) core_.end_restore(*key);
+            if (key) core_.store_requests.end_restore(*key);
     }
 
     /// How many are done and here. Asks for those that are done and elsewhere, once.
     size_t look() {
         std::lock_guard lock(core_.mutex());
-        done_seen_ = core_.marked_done.load();
-        answers_seen_ = core_.restore_answers.load();
+        done_seen_ = core_.objects.marked_done.load();
+        answers_seen_ = core_.store_requests.restore_answers.load();
         size_t count = 0;
         for (size_t i = 0; i < entries_.size(); ++i) {
             entries_[i]->marked = true;
@@ -175,8 +181,8 @@ class Bytes {
     bool is_ready(size_t i) const { return is_ready_[i]; }
     /// Whether there may be more since the last look. Called with and without the mutex.
     bool has_changed() const {
-        return core_.marked_done.load(std::memory_order_acquire) != done_seen_ ||
-               core_.restore_answers.load(std::memory_order_acquire) != answers_seen_;
+        return core_.objects.marked_done.load(std::memory_order_acquire) != done_seen_ ||
+               core_.store_requests.restore_answers.load(std::memory_order_acquire) != answers_seen_;
     }
 
     /// With the mutex held.
@@ -189,10 +195,10 @@ class Bytes {
         if (!is_elsewhere(core_, entries_[i])) return true;
         const ArenaRef& arena = entries_[i]->arena;
         const uint64_t key = arena.key();
-        if (asked_[i] == key) return !core_.restoring.at(key).error.empty();  // get() says why
-        if (asked_[i]) core_.end_restore(*asked_[i]);                         // it was made again meanwhile
+        if (asked_[i] == key) return !core_.store_requests.restoring.at(key).error.empty();  // get() says why
+        if (asked_[i]) core_.store_requests.end_restore(*asked_[i]);  // it was made again meanwhile
         asked_[i] = key;
-        core_.ask_restore(key);
+        core_.store_requests.ask_restore(key);
         return false;
     }
 
@@ -216,16 +222,18 @@ bool have_here(Core& core, const std::vector<Entry*>& entries, Bytes& bytes, siz
 
 /// Whether a value that is done is to be brought here first.
 bool is_elsewhere(Core& core, const Entry* entry) {
-    if (entry->where != Where::arena) return false;
+    if (entry->now() != ObjectState::in_arena) return false;
     std::lock_guard lock(core.mutex());
     return Bytes::is_elsewhere(core, entry);
 }
 
-bool collect(PyObject* list, std::vector<Entry*>& entries) {
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
+/// The entries of refs that the caller keeps: in a tuple of its own, since another thread, or what runs when
+/// a value is unpickled, may change the list and so end what only the list held.
+bool collect(PyObject* refs, std::vector<Entry*>& entries) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(refs);
     entries.reserve(size_t(count));
     for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* item = PySequence_Fast_GET_ITEM(list, i);
+        PyObject* item = PyTuple_GET_ITEM(refs, i);
         if (!is_ref(item)) {
             PyErr_Format(PyExc_TypeError, "expected a list of ObjectRefs, but item %zd is a %s", i,
                          Py_TYPE(item)->tp_name);
@@ -249,10 +257,10 @@ PyObject* timed_out(size_t pending, size_t count, double seconds) {
 PyObject* get_one(Core& core, PyObject* ref, double seconds) {
     Entry* entry = entry_of(ref);
     if (entry == nullptr) return nullptr;
-    core.advance_epoch();
+    core.pump.advance_epoch();
     const int64_t deadline = deadline_after(seconds);
     if (!entry->is_done()) {
-        core.poll();
+        core.pump.poll();
         if (!entry->is_done()) {
             if (!entry->owned) start_fetching(core, {entry});
             const RecordedWait recorded(core, entry->id, 1);
@@ -265,40 +273,39 @@ PyObject* get_one(Core& core, PyObject* ref, double seconds) {
 
 /// Of values that are done: those whose bytes are on other nodes, unless there is only one.
 void ask_for_all(Core& core, const std::vector<Entry*>& entries, AskedAhead& ahead) {
-    const auto in_arena = [](const Entry* entry) { return entry->where == Where::arena; };
+    const auto in_arena = [](const Entry* entry) { return entry->now() == ObjectState::in_arena; };
     if (entries.size() < 2 || std::none_of(entries.begin(), entries.end(), in_arena)) return;
     std::lock_guard lock(core.mutex());
     for (const Entry* entry : entries)
-        if (entry->where == Where::arena) ahead.ask(entry->arena);
+        if (in_arena(entry)) ahead.ask(entry->arena);
 }
 
 PyObject* get_many(Core& core, PyObject* list, double seconds) {
+    Owned kept(PyList_AsTuple(list));
     std::vector<Entry*> entries;
-    if (!collect(list, entries)) return nullptr;
-    core.advance_epoch();
+    if (!kept || !collect(kept.get(), entries)) return nullptr;
+    core.pump.advance_epoch();
     const int64_t deadline = deadline_after(seconds);
     const size_t count = entries.size();
     size_t done = 0;
-    uint64_t failures = core.failures.load(std::memory_order_acquire);
+    uint64_t failures = core.objects.failures.load(std::memory_order_acquire);
     bool failed = false;
     const auto all_done = [&] {
-        while (done < count && entries[done]->is_done())
-            ++done;
-        if (done == count) return true;
-        // One that failed ends the wait, even when an earlier one never comes.
-        const uint64_t now = core.failures.load(std::memory_order_acquire);
+        // One that failed ends the wait, even when others never come, before it or behind.
+        for (; done < count && !failed && entries[done]->is_done(); ++done)
+            failed = entries[done]->now() == ObjectState::failed;
+        if (failed || done == count) return true;
+        const uint64_t now = core.objects.failures.load(std::memory_order_acquire);
         if (now != failures) {
             failures = now;
             for (size_t i = done; i < count && !failed; ++i)
-                failed = entries[i]->state.load(std::memory_order_acquire) == uint8_t(ObjectState::failed);
+                failed = entries[i]->now() == ObjectState::failed;
         }
         return failed;
     };
     if (start_fetching(core, entries)) {
         for (Entry* entry : entries)
-            failed = failed || (entry->is_done() && entry->where == Where::error);
-        Owned kept(PyList_GetSlice(list, 0, PyList_GET_SIZE(list)));  // another thread may change the list
-        if (!kept) return nullptr;
+            failed = failed || entry->now() == ObjectState::failed;
         const bool fetching_only =
             std::all_of(entries.begin(), entries.end(), [](Entry* e) { return !e->owned || e->is_done(); });
         if (!all_done()) {
@@ -309,7 +316,7 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
     }
     if (failed)
         for (Entry* entry : entries)
-            if (entry->is_done() && entry->where == Where::error) return value_of(core, entry);
+            if (entry->now() == ObjectState::failed) return value_of(core, entry);
     AskedAhead ahead(core);
     ask_for_all(core, entries, ahead);
     Owned values(PyList_New(Py_ssize_t(count)));
@@ -324,23 +331,24 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
 }  // namespace
 
 PyObject* py_put(PyObject*, PyObject* value) {
-    Core* core = attached();
-    if (core == nullptr) return nullptr;
+    const Attached core;
+    if (!core) return nullptr;
     Buffer scratch;
     Nested nested;
     Encoded encoded;
     if (!encode_value(*core, value, scratch, nested, core->self(), encoded, {})) {
         for (Entry* entry : nested.entries)
-            core->drop(entry);
+            core->objects.drop(entry);
         return nullptr;
     }
+    if (core.is_over()) return raise_over(*core);
     Entry* entry;
     {
         std::lock_guard lock(core->mutex());
-        entry = core->new_entry(next_child(*core).object(0xffff));
-        Core::hold(entry);
-        core->publish_inner(entry, std::move(nested.entries));
-        core->complete(entry, encoded.where, scratch.data(), encoded.bytes, encoded.arena);
+        entry = core->objects.new_entry(next_child(*core).object(0xffff));
+        hold(entry);
+        core->objects.publish_inner(entry, std::move(nested.entries));
+        core->objects.complete(entry, encoded.where, scratch.data(), encoded.bytes, encoded.arena);
         record_put(*core, entry->id, encoded);
     }
     return make_ref(ref_type, entry);
@@ -352,9 +360,10 @@ PyObject* py_promise(PyObject*, PyObject*) {
     Entry* entry;
     {
         std::lock_guard lock(core->mutex());
-        entry = core->new_entry(next_child(*core).object(0xffff));
-        core->escape(entry);  // so that PROMISE_KEPT finds it
-        Core::hold(entry);
+        entry = core->objects.new_entry(next_child(*core).object(0xffff));
+        core->objects.escape(entry);  // so that PROMISE_KEPT finds it
+        hold(entry);
+        if (core->is_lost()) core->objects.fail(entry, node_lost_error());  // nobody is left to keep it
     }
     return make_ref(ref_type, entry);
 }
@@ -362,8 +371,8 @@ PyObject* py_promise(PyObject*, PyObject*) {
 PyObject* py_keep_promise(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count != 3 || !is_ref(args[0]) || !PyBytes_Check(args[2]))
         return PyErr_SetString(PyExc_TypeError, "keep_promise(ref, value, error value)"), nullptr;
-    Core* core = attached();
-    Entry* entry = core != nullptr ? entry_of(args[0]) : nullptr;
+    const Attached core;
+    Entry* entry = core ? entry_of(args[0]) : nullptr;
     if (entry == nullptr) return nullptr;
     const std::string_view error(PyBytes_AS_STRING(args[2]), size_t(PyBytes_GET_SIZE(args[2])));
     Buffer scratch;
@@ -371,19 +380,20 @@ PyObject* py_keep_promise(PyObject*, PyObject* const* args, Py_ssize_t count) {
     Encoded encoded;
     if (error.empty() && !encode_value(*core, args[1], scratch, nested, core->self(), encoded, {})) {
         for (Entry* inner : nested.entries)
-            core->drop(inner);
+            core->objects.drop(inner);
         return nullptr;
     }
+    if (core.is_over()) return raise_over(*core);
     {
         std::lock_guard lock(core->mutex());
         if (error.empty()) {
-            core->publish_inner(entry, std::move(nested.entries));
-            core->complete(entry, encoded.where, scratch.data(), encoded.bytes, encoded.arena);
+            core->objects.publish_inner(entry, std::move(nested.entries));
+            core->objects.complete(entry, encoded.where, scratch.data(), encoded.bytes, encoded.arena);
         } else {
-            core->fail(entry, error);
+            core->objects.fail(entry, error);
         }
     }
-    core->wake_waiters();
+    core->pump.wake_waiters();
     Py_RETURN_NONE;
 }
 
@@ -391,9 +401,8 @@ PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count < 1 || count > 2) return PyErr_SetString(PyExc_TypeError, "get(refs, timeout_s=-1)"), nullptr;
     const double seconds = count == 2 ? PyFloat_AsDouble(args[1]) : -1;
     if (seconds == -1 && PyErr_Occurred()) return nullptr;
-    if (attached() == nullptr) return nullptr;
-    // Kept for the call: another thread may shut the session down meanwhile.
-    const std::shared_ptr<Core> core = session().core;
+    const Attached core;
+    if (!core) return nullptr;
     if (is_ref(args[0])) return get_one(*core, args[0], seconds);
     if (PyList_Check(args[0])) return get_many(*core, args[0], seconds);
     PyErr_Format(PyExc_TypeError, "expected an ObjectRef or a list of them, but got a %s",
@@ -406,16 +415,17 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
         return PyErr_SetString(PyExc_TypeError,
                                "wait(list of refs, num_returns, timeout_s=-1, due_ns=0, fetch_local=True)"),
                nullptr;
-    const Py_ssize_t wanted = PyLong_AsSsize_t(args[1]);
+    Py_ssize_t wanted = PyLong_AsSsize_t(args[1]);
     const double seconds = count > 2 ? PyFloat_AsDouble(args[2]) : -1;
     const int64_t due_ns = count > 3 ? PyLong_AsLongLong(args[3]) : 0;
     const bool fetch = count <= 4 || args[4] == Py_True;
-    if (PyErr_Occurred() || attached() == nullptr) return nullptr;
-    const std::shared_ptr<Core> core = session().core;
-    core->advance_epoch();
-    core->poll();
+    if (PyErr_Occurred()) return nullptr;
+    const Attached core;
+    if (!core) return nullptr;
+    core->pump.advance_epoch();
+    core->pump.poll();
     PyObject* list = args[0];
-    const Py_ssize_t size = PyList_GET_SIZE(list);
+    Py_ssize_t size = PyList_GET_SIZE(list);
 
     // The common case in a loop over many: the first ones are there, and nothing else is looked at.
     Py_ssize_t first = 0;
@@ -432,10 +442,11 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
         return ready && rest ? PyTuple_Pack(2, ready.get(), rest.get()) : nullptr;
     }
 
-    Owned kept(PyList_GetSlice(list, 0, size));  // another thread may change the list while this one waits
+    Owned kept(PyList_AsTuple(list));
     std::vector<Entry*> entries;
     if (!kept || !collect(kept.get(), entries)) return nullptr;
-    list = kept.get();
+    size = PyTuple_GET_SIZE(kept.get());
+    wanted = std::min(wanted, size);  // another thread may have made the list shorter
     const auto count_done = [&] {
         size_t done = 0;
         for (Entry* entry : entries)
@@ -451,10 +462,10 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
             std::lock_guard lock(core->mutex());
             for (Entry* entry : entries)
                 entry->marked = true;
-            seen = core->marked_done.load();
+            seen = core->objects.marked_done.load();
         }
         const auto enough = [&] {
-            const uint64_t now = core->marked_done.load(std::memory_order_acquire);
+            const uint64_t now = core->objects.marked_done.load(std::memory_order_acquire);
             if (done < size_t(wanted) && now - seen < size_t(wanted) - done) return false;
             seen = now;
             done = count_done();
@@ -468,6 +479,7 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
                 return nullptr;
         }
     }
+    if (core.is_over()) return raise_over(*core);
     const bool looks = fetch && std::any_of(entries.begin(), entries.end(), [&](Entry* entry) {
                            return entry->is_done() && is_elsewhere(*core, entry);
                        });
@@ -479,7 +491,8 @@ PyObject* py_wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < size; ++i) {
         const bool is_ready = bytes ? bytes->is_ready(size_t(i)) : entries[size_t(i)]->is_done();
         const bool take = is_ready && PyList_GET_SIZE(ready.get()) < wanted;
-        if (PyList_Append(take ? ready.get() : rest.get(), PyList_GET_ITEM(list, i)) != 0) return nullptr;
+        if (PyList_Append(take ? ready.get() : rest.get(), PyTuple_GET_ITEM(kept.get(), i)) != 0)
+            return nullptr;
     }
     return PyTuple_Pack(2, ready.get(), rest.get());
 }
@@ -490,26 +503,31 @@ PyObject* py_next_item(PyObject*, PyObject* const* args, Py_ssize_t count) {
         return PyErr_SetString(PyExc_TypeError, "next_item(ref of a generator task, timeout_s=-1)"), nullptr;
     const double seconds = count == 2 ? PyFloat_AsDouble(args[1]) : -1;
     if (PyErr_Occurred()) return nullptr;
-    Entry* generator = entry_of(args[0]);
+    const Attached core;
+    Entry* generator = core ? entry_of(args[0]) : nullptr;
     if (generator == nullptr) return nullptr;
-    const std::shared_ptr<Core> core = session().core;
-    core->advance_epoch();
-    Stream* stream = core->stream_of(generator);
+    core->pump.advance_epoch();
+    Stream* stream;
+    {
+        std::lock_guard lock(core->mutex());
+        stream = stream_of(generator);
+    }
     if (stream == nullptr)
         return PyErr_SetString(PyExc_ValueError, "the ref is not of a generator task"), nullptr;
     const auto done = [&] {
         return stream->available.load(std::memory_order_acquire) != 0 || generator->is_done();
     };
-    core->poll();
+    core->pump.poll();
     if (!done() && !block(*core, done, deadline_after(seconds), false, 0, {&generator, 1}))
         return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
+    if (core.is_over()) return raise_over(*core);
     Entry* item;
     {
         std::lock_guard lock(core->mutex());
-        item = core->take_item(generator);
+        item = core->streams.take_item(generator);
     }
     if (item != nullptr) return make_ref(ref_type, item);
-    if (generator->where == Where::error) return value_of(*core, generator);
+    if (generator->now() == ObjectState::failed) return value_of(*core, generator);
     Py_RETURN_NONE;
 }
 

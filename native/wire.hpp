@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,6 +52,7 @@ enum class Kind : uint16_t {
     WITHDRAW = 34,
     NOT_NEAR = 35,
     RETIRES = 36,
+    SPARE_RINGS = 37,
     // Between drivers and workers only:
     REPLY = 64,            ///< ReplyHeader, then for each return a PackedValue
     HANDBACK = 65,         ///< u64 cookies of tasks that were not started
@@ -65,10 +67,12 @@ enum class Kind : uint16_t {
     CANCEL_OBJECT = 74,    ///< Id, u32 how: cancel your task that makes it
     MOVED = 75,            ///< Id, ProcessId: its owner is dead, that one owns it now and counts you in
     FORGET_FUNCTION = 76,  ///< u64 key: no task of mine will need it again, unless I send it anew
+    KEEP = 77,  ///< Id, u32 1: what outlives all processes names it, so it stays; from a daemon 0: no more
 };
 
-/// Flag of a record: the next one of the same peer continues it.
-constexpr uint16_t kMore = 1;
+/// Flags of a record: the next one of the same peer continues it; a ProcessId comes before its bytes, whom
+/// it is for or, from the relay, who sends it; it is a Word of the channels (channels.hpp).
+constexpr uint16_t kMore = 1, kNamed = 2, kChannel = 4;
 
 enum TaskFlags : uint32_t {
     kIsCreation = 1,    ///< makes an actor; the reply goes to the daemon
@@ -81,8 +85,14 @@ enum TaskFlags : uint32_t {
 
 /// A consumer's credit that says: stop.
 constexpr uint32_t kNoMoreItems = 0xffffffff;
+/// Items of one stream: their numbers, and the ids made of these, have 32 bits.
+constexpr uint32_t kMostItems = 0xfffffff0;
+static_assert(uint64_t(kMostItems) + 2 < kNoMoreItems);
 /// A producer may be so many items ahead of its consumer.
 constexpr uint32_t kStreamWindow = 256;
+
+/// An argument in the static part: 'R' and the index of a dependency, or 'V', a length and the value.
+constexpr size_t kLeastArgument = 1 + sizeof(uint32_t);
 
 struct TaskHeader {
     Id task;
@@ -90,19 +100,19 @@ struct TaskHeader {
     uint64_t function;  ///< key of the function or class
     Id actor;
     uint32_t flags;
-    uint16_t attempt;
-    uint16_t returns;
-    uint16_t args;        ///< positional
-    uint16_t keywords;    ///< (str, value) pairs after them
-    uint16_t deps;        ///< PackedValues after the static part
-    uint16_t nested;      ///< PackedRefs at the start of the static part
-    uint16_t name_bytes;  ///< display name, when not the function's own
-    uint16_t method_bytes;
+    uint32_t attempt;
+    uint32_t returns;
+    uint32_t args;        ///< positional
+    uint32_t keywords;    ///< (str, value) pairs after them
+    uint32_t deps;        ///< PackedValues after the static part
+    uint32_t nested;      ///< PackedRefs at the end of the static part
+    uint32_t name_bytes;  ///< display name, when not the function's own
+    uint32_t method_bytes;
     uint32_t retry_bytes;   ///< pickled exception types worth a retry
-    uint32_t static_bytes;  ///< name, method, retry types, nested refs, arguments
+    uint32_t static_bytes;  ///< name, method, retry types, arguments, nested refs
     uint32_t window;        ///< of a generator: items it may be ahead
 };
-static_assert(sizeof(TaskHeader) == 80);
+static_assert(sizeof(TaskHeader) == 96);
 
 /// `lost`: the memory of an argument was gone when the task was to start.
 enum class Status : uint32_t { ok = 0, failed = 1, retry = 2, cancelled = 3, exiting = 4, lost = 5 };
@@ -115,6 +125,18 @@ struct ReplyHeader {
     uint32_t reserved;
 };
 static_assert(sizeof(ReplyHeader) == 24);
+
+/// Why a process ended, as far as somebody acts on it; `engine/wire/kinds.py` has the same.
+enum class DeathCause : uint32_t { ended = 0, stopped_for_memory = 1 };
+
+/// What PEER_DIED begins with; then the reason, for a person.
+struct PeerDeath {
+    ProcessId dead;
+    DeathCause cause = DeathCause::ended;
+    uint32_t reserved = 0;
+    uint64_t peak_bytes = 0;  ///< what it held at most, when it was stopped for memory
+};
+static_assert(sizeof(PeerDeath) == 24);
 
 /// A ref inside a value.
 struct PackedRef {
@@ -135,6 +157,18 @@ struct PackedValue {
 };
 static_assert(sizeof(PackedValue) == 16);
 
+/// A record has at most so many bytes, whatever is in it: sums of its parts fit into 32 bits with room to
+/// spare.
+/// `engine/wire/link.py` takes no longer frame than twice that from another node.
+constexpr uint64_t kMostRecordBytes = 1u << 29;
+/// A task has at most so many results; `engine/process/options/option_checks.py` refuses more.
+constexpr uint32_t kMostReturns = 1u << 24;
+/// Refs inside one value: as PackedRefs they take half of a record.
+constexpr size_t kMostNested = kMostRecordBytes / 2 / sizeof(PackedRef);
+
+/// Counts that one process can have of one object; before it gets more it returns most of them.
+constexpr uint32_t kMostTokens = 1u << 31;
+
 /// A growing byte buffer.
 class Buffer {
   public:
@@ -149,7 +183,11 @@ class Buffer {
         size_ += bytes;
         return at;
     }
-    void append(const void* bytes, size_t count) { memcpy(extend(count), bytes, count); }
+    /// `bytes` may be null when there are none, which memcpy must not be given.
+    void append(const void* bytes, size_t count) {
+        char* at = extend(count);
+        if (count != 0) memcpy(at, bytes, count);
+    }
     template <class T>
     void add(const T& value) {
         append(&value, sizeof value);
@@ -164,8 +202,9 @@ class Buffer {
     void clear() { size_ = 0; }
 
   private:
+    /// At first to what is needed and no more: many are written once and kept.
     void grow(size_t needed) {
-        capacity_ = needed + needed / 2 + 256;
+        capacity_ = capacity_ == 0 ? needed : needed + needed / 2 + 256;
         data_ = static_cast<char*>(realloc(data_, capacity_));
         if (data_ == nullptr) throw std::bad_alloc();
     }
@@ -209,7 +248,15 @@ class Blob {
     };
 };
 
-/// Reads a record front to back.
+/// A record that makes no sense.
+struct Malformed : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+[[noreturn, gnu::cold, gnu::noinline]] inline void cut_short() {
+    throw Malformed("it is cut short");
+}
+
+/// Reads a record front to back, never beyond its end: Malformed then.
 class Cursor {
   public:
     Cursor(const char* data, size_t bytes) : at_(data), end_(data + bytes) {}
@@ -217,11 +264,12 @@ class Cursor {
     template <class T>
     T take() {
         T value;
-        memcpy(&value, at_, sizeof value);
-        at_ += sizeof value;
+        memcpy(&value, skip(sizeof value), sizeof value);
         return value;
     }
     const char* skip(size_t bytes) {
+        if (bytes > left()) [[unlikely]]
+            cut_short();
         const char* here = at_;
         at_ += bytes;
         return here;
@@ -249,11 +297,15 @@ enum class ErrorCode : uint8_t {
     unschedulable = 10,
     reconstruction_failed = 24,
     stopped_for_memory = 25,
+    bad_record = 26,  ///< one that makes no sense, or is too long to be sent
 };
+
+/// What an engine error has before its text.
+constexpr size_t kErrorCodeBytes = 2;
 
 /// Whether a text is an error value of the engine's own, not words for a person.
 inline bool is_error_value(std::string_view text) {
-    return text.size() >= 2 && text[0] == 'S' && uint8_t(text[1]) < ' ';
+    return text.size() >= kErrorCodeBytes && text[0] == 'S' && uint8_t(text[1]) < ' ';
 }
 
 inline std::string error_value(ErrorCode code, std::string_view text) {

@@ -59,6 +59,12 @@ class Worker {
     ProcessTitle title;
     /// The task on the main thread; the mutex is held.
     Id running() const { return running_.task; }
+    /// Write to an eventfd once the main thread, which calls this, needs the GIL no longer. False on others.
+    bool ring_when_idle(int fd) {
+        if (!pthread_equal(pthread_self(), main_thread_)) return false;
+        to_ring_.push_back(fd);
+        return true;
+    }
 
   private:
     void execute(Incoming& incoming);
@@ -71,8 +77,10 @@ class Worker {
     PyObject* load(uint64_t key);
     bool bind_job();
     bool decode(Incoming& incoming, Frame& frame, Arguments& arguments);
+    bool decode_record(Incoming& incoming, Frame& frame, Arguments& arguments);
     PyObject* call(Frame& frame, Arguments& arguments);
     void keep_inputs(Incoming& incoming, const Frame& frame, const Arguments* live = nullptr);
+    void ring();
 
     std::shared_ptr<Core> core_;
     std::unordered_map<uint64_t, PyObject*> functions_;
@@ -87,29 +95,33 @@ class Worker {
         Id task;
     } running_;  ///< on the main thread; guarded by the core's mutex
     std::atomic<bool> cancel_{false};
+    /// Of loops that have calls to begin. They are rung without the GIL: a loop that wakes while this thread
+    /// holds it takes it from this thread in the middle, and each waits for the other.
+    std::vector<int> to_ring_;
     pthread_t main_thread_ = pthread_self();
 };
 
 Worker* the_worker = nullptr;
 bool Worker::bind_job() {
-    const std::string binding = core_->take_binding();
+    const std::string binding = core_->inbox.take_binding();
     if (binding.empty()) return true;
     Owned bytes(PyBytes_FromStringAndSize(binding.data(), Py_ssize_t(binding.size())));
-    return bytes && Owned(PyObject_CallMethodOneArg(session().host, name_bind, bytes.get()));
+    Owned to(bytes ? host() : nullptr);
+    return to && Owned(PyObject_CallMethodOneArg(to.get(), name_bind, bytes.get()));
 }
 
 /// Borrowed; null with an exception set.
 PyObject* Worker::load(uint64_t key) {
     if (const auto it = functions_.find(key); it != functions_.end()) return it->second;
     // The daemon bound this worker before it granted the lease, so what it sent is there by now.
-    core_->poll();
+    core_->pump.poll();
     if (!bind_job()) return nullptr;
     std::vector<uint64_t> forgotten;
     std::string payload;
     {
         std::lock_guard lock(core_->mutex());
-        forgotten = core_->take_forgotten();
-        payload = core_->definition(key);
+        forgotten = core_->definitions.take_forgotten();
+        payload = core_->definitions.definition(key);
     }
     for (const uint64_t unused : forgotten)
         if (auto gone = functions_.extract(unused)) Py_DECREF(gone.mapped());
@@ -119,15 +131,28 @@ PyObject* Worker::load(uint64_t key) {
         return nullptr;
     }
     Owned bytes(PyBytes_FromStringAndSize(payload.data(), Py_ssize_t(payload.size())));
-    PyObject* function = bytes ? PyObject_CallMethodOneArg(session().host, name_load, bytes.get()) : nullptr;
+    Owned to(bytes ? host() : nullptr);
+    PyObject* function = to ? PyObject_CallMethodOneArg(to.get(), name_load, bytes.get()) : nullptr;
     if (function == nullptr) return nullptr;
     functions_.emplace(key, function);
     std::lock_guard lock(core_->mutex());
-    core_->loaded(key);
+    core_->definitions.loaded(key);
     return function;
 }
 
 bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
+    try {
+        return decode_record(incoming, frame, arguments);
+    } catch (const Malformed& error) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "weft: the record of task %.200s, from the process in slot %u, makes no "
+                     "sense: %s",
+                     frame.name.c_str(), incoming.from.slot, error.what());
+        return false;
+    }
+}
+
+bool Worker::decode_record(Incoming& incoming, Frame& frame, Arguments& arguments) {
     Cursor cursor(incoming.bytes.data(), incoming.bytes.size());
     frame.from = incoming.from;
     frame.header = cursor.take<TaskHeader>();
@@ -135,9 +160,11 @@ bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
     frame.name = cursor.text(header.name_bytes);
     frame.method = cursor.text(header.method_bytes);
     frame.retry_types = cursor.text(header.retry_bytes);
-    const size_t prefix = header.name_bytes + header.method_bytes + header.retry_bytes;
-    const size_t refs = header.nested * sizeof(PackedRef);
-    Cursor args(cursor.skip(header.static_bytes - prefix - refs), header.static_bytes - prefix - refs);
+    // It was looked at when it came (record_check.hpp); what is in the arguments' bytes is checked here.
+    const size_t args_bytes = header.static_bytes - header.nested * sizeof(PackedRef) - frame.name.size() -
+                              frame.method.size() - frame.retry_types.size();
+    Cursor args(cursor.skip(args_bytes), args_bytes);
+    if (uint64_t(header.args) + header.keywords > args_bytes / kLeastArgument) cut_short();
 
     struct Dependency {
         PackedValue value;
@@ -153,10 +180,10 @@ bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
     if (header.nested != 0 || header.deps != 0) {
         const bool self_borrow = (header.flags & kSelfBorrow) != 0;
         std::lock_guard lock(core_->mutex());
-        frame.nested = core_->unpack_refs(cursor, header.nested, self_borrow);
+        frame.nested = core_->borrowing.unpack_refs(cursor, header.nested, self_borrow);
         for (Dependency& dep : deps) {
             dep.value = cursor.take<PackedValue>();
-            std::vector<Entry*> inner = core_->unpack_refs(cursor, dep.value.nested, self_borrow);
+            std::vector<Entry*> inner = core_->borrowing.unpack_refs(cursor, dep.value.nested, self_borrow);
             frame.nested.insert(frame.nested.end(), inner.begin(), inner.end());
             dep.data = cursor.skip(dep.value.bytes);
             if (header.deps > 1 && dep.value.where == Where::arena) ahead.ask(dep.arena());
@@ -164,7 +191,13 @@ bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
     }
     const auto argument = [&]() -> PyObject* {
         if (args.take<char>() == 'R') {
-            const Dependency& dep = deps[args.take<uint16_t>()];
+            const auto index = args.take<uint32_t>();
+            if (index >= deps.size()) throw Malformed("it names an argument that did not come with it");
+            const Dependency& dep = deps[index];
+            if (dep.value.where == Where::error) [[unlikely]] {  // its node had no room for it
+                raise_error({dep.data, dep.value.bytes});
+                return nullptr;
+            }
             if (dep.value.where != Where::arena) return decode_value(dep.data, dep.value.bytes, nullptr);
             return value_in_arena(*core_, dep.arena(), frame.lost);
         }
@@ -173,15 +206,15 @@ bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
     };
     arguments.positional = header.args;
     arguments.values.reserve(size_t(header.args) + header.keywords);
-    for (int i = 0; i < header.args; ++i) {
+    for (uint32_t i = 0; i < header.args; ++i) {
         PyObject* value = argument();
         if (value == nullptr) return false;
         arguments.values.push_back(value);
     }
     if (header.keywords == 0) return true;
     arguments.names = Owned(PyTuple_New(header.keywords));
-    for (int i = 0; arguments.names && i < header.keywords; ++i) {
-        const auto bytes = args.take<uint16_t>();
+    for (uint32_t i = 0; arguments.names && i < header.keywords; ++i) {
+        const auto bytes = args.take<uint32_t>();
         const char* text = args.skip(bytes);
         PyObject* name = PyUnicode_FromStringAndSize(text, bytes);
         if (name == nullptr) return false;
@@ -216,24 +249,27 @@ void show_inputs(PyObject* what, PyObject* args, PyObject* kwargs) {
     static PyObject* const name_keep = PyUnicode_InternFromString("keep_inputs");
     PyObject *type = nullptr, *error = nullptr, *trace = nullptr;
     PyErr_Fetch(&type, &error, &trace);
-    PyObject* all[] = {session().host, what, args, kwargs};
-    if (!Owned(PyObject_VectorcallMethod(name_keep, all, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)))
+    Owned to(host());
+    PyObject* all[] = {to.get(), what, args, kwargs};
+    if (!to || !Owned(PyObject_VectorcallMethod(name_keep, all, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)))
         PyErr_Clear();  // there is nothing to replay
     PyErr_Restore(type, error, trace);
 }
 
 void Worker::create(Frame& frame, Arguments& arguments) {
-    core_->is_actor.store(true);
+    core_->inbox.is_actor.store(true);
     PyObject* cls = load(frame.header.function);
     Owned args(cls ? arguments.tuple() : nullptr), kwargs(args ? arguments.dict() : nullptr);
     Owned id(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&frame.header.actor), sizeof(Id)));
-    if (kwargs && id) {
-        PyObject* all[] = {session().host, cls, args.get(), kwargs.get(), id.get()};
+    Owned to(kwargs && id ? host() : nullptr);
+    if (to) {
+        PyObject* all[] = {to.get(), cls, args.get(), kwargs.get(), id.get()};
         actor_ = PyObject_VectorcallMethod(name_create, all, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
     }
+    end_if_fork(*core_);
     if (actor_ != nullptr) {
         idle_title_ = frame.name.substr(0, frame.name.rfind('.'));
-        Owned answer(PyObject_CallMethodNoArgs(session().host, name_concurrent));
+        Owned answer(PyObject_CallMethodNoArgs(to.get(), name_concurrent));
         if (answer) {
             concurrent_ = PyObject_IsTrue(answer.get()) == 1;
         } else {
@@ -251,12 +287,12 @@ void Worker::answer_creation(const Frame& frame) {
     out.add(uint32_t(actor_ != nullptr));
     out.add(uint32_t(0));
     if (actor_ == nullptr) {
-        const std::string error = dump_exception(frame).first;
+        const std::string error = dump_exception(*core_, frame).first;
         out.append(error.data(), error.size());
     }
     std::lock_guard lock(core_->mutex());
     record_run(*core_, frame, actor_ != nullptr ? Status::ok : Status::failed, now_ns() - frame.started_ns);
-    core_->send_daemon(Kind::ACTOR_CREATED, out.data(), out.size());
+    core_->endpoint.send_daemon(Kind::ACTOR_CREATED, out.data(), out.size());
 }
 
 void Worker::execute(Incoming& incoming) {
@@ -264,7 +300,7 @@ void Worker::execute(Incoming& incoming) {
     frame->started_ns = now_ns();
     Context here;
     context = &here;
-    core_->begin_task();
+    core_->pump.begin_task();
     const auto* header = reinterpret_cast<const TaskHeader*>(incoming.bytes.data());
     {
         std::lock_guard lock(core_->mutex());
@@ -277,11 +313,12 @@ void Worker::execute(Incoming& incoming) {
     {
         std::lock_guard lock(core_->mutex());
         running_ = {};
+        core_->inbox.forget_taken();
         cancel_.store(false);
     }
-    core_->running_task.store(false, std::memory_order_relaxed);
+    core_->pump.end_task();
     context = nullptr;
-    core_->advance_epoch();
+    core_->pump.advance_epoch();
 }
 
 /// Runs the call and answers it; one of a concurrent actor is only started.
@@ -310,9 +347,10 @@ void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& h
         fail(*frame);
     } else {
         Owned result(call(*frame, arguments));
+        end_if_fork(*core_);
         const bool has_raised = !result;
         if (!has_raised) arguments.clear();
-        if (result && core_->is_actor.load() && is_cancelled())
+        if (result && core_->inbox.is_actor.load() && is_cancelled())
             reply_cancelled(*core_, *frame);  // it could not be stopped; its caller has given it up
         else if (result && (flags & kStreaming))
             stream(incoming, *frame, result.get());
@@ -333,7 +371,7 @@ void Worker::keep_inputs(Incoming& incoming, const Frame& frame, const Arguments
     bool has_refs = header.nested != 0;
     Cursor deps(incoming.bytes.data() + sizeof(TaskHeader) + header.static_bytes,
                 incoming.bytes.size() - sizeof(TaskHeader) - header.static_bytes);
-    for (int i = 0; i < header.deps; ++i) {
+    for (uint32_t i = 0; i < header.deps; ++i) {
         const auto value = deps.take<PackedValue>();
         has_refs = has_refs || value.nested != 0;
         deps.skip(value.bytes);
@@ -363,7 +401,7 @@ void Worker::keep_inputs(Incoming& incoming, const Frame& frame, const Arguments
 
 /// Answers with the exception that is set.
 void Worker::fail(Frame& frame) {
-    if (is_cancelled() && !core_->is_actor.load()) {
+    if (is_cancelled() && !core_->inbox.is_actor.load()) {
         PyErr_Clear();
         return reply_cancelled(*core_, frame);
     }
@@ -377,30 +415,36 @@ void Worker::stream(Incoming& incoming, Frame& frame, PyObject* result) {
     std::shared_ptr<Credit> credit;
     {
         std::lock_guard lock(core_->mutex());
-        credit = core_->credit(frame.from, frame.header.cookie);
+        credit = core_->inbox.credit(frame.from, frame.header.cookie);
     }
     const uint32_t window = window_of(frame);
     uint32_t sent = 0;
     bool failed = false;
     while (!credit->closed.load(std::memory_order_acquire)) {
         Owned item(PyIter_Next(iterator.get()));
+        end_if_fork(*core_);
         if (!item) {
             failed = PyErr_Occurred() != nullptr;
             break;
         }
         if ((failed = !send_item(*core_, frame, sent, item.get()))) break;
         ++sent;
-        core_->advance_epoch();
+        core_->pump.advance_epoch();
         const auto may_send = [&] {
             return credit->closed.load(std::memory_order_acquire) || has_room(sent, *credit, window);
         };
         while (!may_send()) {
             Py_BEGIN_ALLOW_THREADS;
-            core_->wait_until(may_send, -1, Core::kLendAtOnce);
+            core_->pump.wait_until(may_send, -1, Pump::kLendAtOnce);
             Py_END_ALLOW_THREADS;
             if (core_->is_closed() || (failed = PyErr_CheckSignals() != 0)) break;
         }
         if (failed || core_->is_closed()) break;
+    }
+    {
+        // Before the answer: the caller's next attempt may have the same cookie, and credits of its own.
+        std::lock_guard lock(core_->mutex());
+        core_->inbox.forget_credit(frame.from, frame.header.cookie);
     }
     if (failed && is_cancelled()) {
         PyErr_Clear();
@@ -411,55 +455,71 @@ void Worker::stream(Incoming& incoming, Frame& frame, PyObject* result) {
     } else {
         reply_results(*core_, frame, Py_None);
     }
-    std::lock_guard lock(core_->mutex());
-    core_->forget_credit(frame.from, frame.header.cookie);
 }
 
 /// A caller wants a task that has been taken from the inbox to stop. The mutex is held.
 void Worker::on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive) {
     if (cancel_pending_call(*core_, from, cookie, force, recursive)) return;
-    if (running_.cookie != cookie || running_.from != from) return;
-    if (recursive) core_->cancel_children(running_.task, force);
+    const bool is_running = running_.cookie == cookie && running_.from == from;
+    if (!is_running && !core_->inbox.was_taken_last(from, cookie)) return;
+    if (recursive && is_running) core_->submitter.cancel_children(running_.task, force);
     if (force) _exit(1);
     cancel_.store(true, std::memory_order_release);
     // The main thread's handler asks is_cancelled(); a late signal finds it false and is ignored.
-    if (core_->is_actor.load()) return;
+    if (core_->inbox.is_actor.load()) return;
     pthread_kill(main_thread_, SIGUSR1);
-    core_->interrupt(main_thread_);  // it may be the one that reads this record, inside a get
+    core_->pump.interrupt(main_thread_);  // it may be the one that reads this record, inside a get
+}
+
+void Worker::ring() {
+    for (const int fd : to_ring_) {
+        const uint64_t one = 1;
+        if (write(fd, &one, sizeof one) < 0) continue;  // a counter that is full wakes as well
+    }
+    to_ring_.clear();
 }
 
 int Worker::run() {
     {
         std::lock_guard lock(core_->mutex());
-        core_->on_cancel = [this](ProcessId from, uint64_t cookie, bool force, bool recursive) {
+        core_->inbox.on_cancel_running = [this](ProcessId from, uint64_t cookie, bool force, bool recursive) {
             on_cancel(from, cookie, force, recursive);
         };
     }
-    while (!core_->exit_requested() && !core_->is_closed()) {
+    while (!core_->pump.exit_requested() && !core_->is_closed()) {
         Incoming incoming;
         if (actor_ != nullptr && !before_creation_.empty()) {
             incoming = std::move(before_creation_.front());
             before_creation_.pop_front();
-        } else if (!core_->take_incoming(incoming)) {
-            core_->poll();
-            if (!core_->take_incoming(incoming)) {
-                core_->tell_lending();
+        } else if (!core_->inbox.take_incoming(incoming)) {
+            core_->pump.poll();
+            if (!core_->inbox.take_incoming(incoming)) {
+                core_->lent_rows.tell_lending();
                 title.show(idle_title_);
-                Core::Waited waited;
+                Pump::Waited waited;
                 Py_BEGIN_ALLOW_THREADS;
-                waited =
-                    core_->wait_until([this] { return core_->has_incoming() || core_->exit_requested(); }, -1,
-                                      Core::kNeverLend);
+                ring();
+                waited = core_->pump.wait_until(
+                    [this] { return core_->inbox.has_incoming() || core_->pump.exit_requested(); }, -1,
+                    Pump::kNeverLend);
                 Py_END_ALLOW_THREADS;
-                if (waited == Core::Waited::interrupted && PyErr_CheckSignals() != 0)
+                if (waited == Pump::Waited::interrupted && PyErr_CheckSignals() != 0)
                     PyErr_WriteUnraisable(nullptr);
                 continue;
             }
         }
         const auto* header = reinterpret_cast<const TaskHeader*>(incoming.bytes.data());
         if ((header->flags & kIsMethod) && actor_ == nullptr) {
+            std::lock_guard lock(core_->mutex());
+            core_->inbox.forget_taken();
+            cancel_.store(false);
             before_creation_.push_back(std::move(incoming));
             continue;
+        }
+        if (!to_ring_.empty()) {  // this one's arguments may take long, or wait for what another call does
+            Py_BEGIN_ALLOW_THREADS;
+            ring();
+            Py_END_ALLOW_THREADS;
         }
         execute(incoming);
     }
@@ -470,14 +530,15 @@ int Worker::run() {
 
 PyObject* py_run_worker(PyObject*, PyObject*) {
     if (attached() == nullptr) return nullptr;
+    const std::shared_ptr<Core> core = session().core;
     int status;
     {
-        Worker worker(session().core);
+        Worker worker(core);
         the_worker = &worker;
         status = worker.run();
         the_worker = nullptr;
-        std::lock_guard lock(session().core->mutex());
-        session().core->on_cancel = nullptr;
+        std::lock_guard lock(core->mutex());
+        core->inbox.on_cancel_running = nullptr;
     }
     return PyLong_FromLong(status);
 }
@@ -488,6 +549,12 @@ PyObject* py_title_prefix(PyObject*, PyObject* prefix) {
     if (text == nullptr) return nullptr;
     if (the_worker != nullptr) the_worker->title.set_prefix({text, size_t(bytes)});
     Py_RETURN_NONE;
+}
+
+PyObject* py_ring_when_idle(PyObject*, PyObject* fd) {
+    const long number = PyLong_AsLong(fd);
+    if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
+    return PyBool_FromLong(the_worker != nullptr && the_worker->ring_when_idle(int(number)));
 }
 
 bool is_cancelled() {

@@ -66,11 +66,11 @@ def _leak_check() -> Iterator[None]:
         yield
         assert _is_initialized(), "the test ended a session that it shares with others"
         return
-    children_before = set(psutil.Process().children(recursive=True))
+    children_before = set(_children())
     descriptors_before = _descriptors()
     yield
     assert not _is_initialized(), "the test left Weft initialised: call weft.shutdown() or use weft_session"
-    children = [child for child in psutil.Process().children(recursive=True) if child not in children_before]
+    children = [child for child in _children() if child not in children_before]
     _, alive = psutil.wait_procs(children, timeout=LEAK_DEADLINE_S)
     assert not alive, f"processes left behind: {[_describe(child) for child in alive]}"
     assert comes_true(lambda: not _weft_threads(), LEAK_DEADLINE_S), f"threads left behind: {_weft_threads()}"
@@ -85,6 +85,17 @@ def _leak_check() -> Iterator[None]:
 def _is_initialized() -> bool:
     weft = sys.modules.get("weft")
     return weft is not None and hasattr(weft, "is_initialized") and weft.is_initialized()
+
+
+def _children() -> list[psutil.Process]:
+    """All processes below this one. Most tests have none, which the kernel says at once; psutil looks at every process
+    of the machine."""
+    try:
+        if not any((task / "children").read_text() for task in Path("/proc/self/task").iterdir()):
+            return []
+    except OSError:
+        pass  # a thread ended meanwhile, or the kernel has no such lists
+    return psutil.Process().children(recursive=True)
 
 
 def _weft_threads() -> list[str]:

@@ -16,7 +16,7 @@ struct Stage {
     Stage() {
         handle = pending(*caller);
         handle->is_actor = true;
-        actor->is_actor.store(true);
+        actor->inbox.is_actor.store(true);
     }
     Id id() const { return handle->id; }
     void up() { node.actor_up(*caller, id(), *actor); }
@@ -25,22 +25,22 @@ struct Stage {
         node.kill(actor);
         node.actor_down(*caller, id(), false, "restarting");
         actor = node.worker();
-        actor->is_actor.store(true);
+        actor->inbox.is_actor.store(true);
         if (tell_up) up();
     }
     std::string result(Entry* entry) {
         std::string value = get(*caller, entry);
-        caller->drop(entry);
+        caller->objects.drop(entry);
         return value;
     }
     void complete(Entry* entry, std::string_view value) {
         std::lock_guard lock(caller->mutex());
-        caller->complete(entry, Where::inlined, value.data(), value.size(), {});
+        caller->objects.complete(entry, Where::inlined, value.data(), value.size(), {});
     }
     /// Nothing is left of any call.
     void check_over() {
-        CHECK_EQ(caller->counters().pending, 0u);
-        caller->drop(handle);
+        CHECK_EQ(counters(*caller).pending, 0u);
+        caller->objects.drop(handle);
         CHECK_EQ(owned(*caller), 0u);
     }
 };
@@ -93,7 +93,7 @@ TEST("a call whose dependency is missing holds up those behind it") {
     Entry* first = call_actor(*stage.caller, stage.handle, {.deps = {later}});
     Entry* second = call_actor(*stage.caller, stage.handle);
     settle(*stage.caller);
-    CHECK(!stage.actor->has_mail());
+    CHECK(!stage.actor->pump.has_mail());
     stage.complete(later, "later");
     const Task_ task = next_task(*stage.actor);
     CHECK_EQ(task.deps.at(0), "later");
@@ -101,7 +101,7 @@ TEST("a call whose dependency is missing holds up those behind it") {
     reply(*stage.actor, next_task(*stage.actor), {"second"});
     CHECK_EQ(stage.result(first), "first");
     CHECK_EQ(stage.result(second), "second");
-    stage.caller->drop(later);
+    stage.caller->objects.drop(later);
     stage.check_over();
 }
 
@@ -116,7 +116,7 @@ TEST("a call that may be overtaken does not hold up those behind it") {
     stage.complete(later, "later");
     reply(*stage.actor, next_task(*stage.actor), {"first"});
     CHECK_EQ(stage.result(first), "first");
-    stage.caller->drop(later);
+    stage.caller->objects.drop(later);
     stage.check_over();
 }
 
@@ -129,13 +129,13 @@ TEST("a call whose dependency failed fails, and those behind it go on") {
     Entry* last = call_actor(*stage.caller, stage.handle);
     {
         std::lock_guard lock(stage.caller->mutex());
-        stage.caller->fail(bad, "bad");
+        stage.caller->objects.fail(bad, "bad");
     }
     CHECK_EQ(stage.result(first), "!bad");
     CHECK_EQ(stage.result(chained), "!bad");
     reply(*stage.actor, next_task(*stage.actor), {"last"});
     CHECK_EQ(stage.result(last), "last");
-    stage.caller->drop(bad);
+    stage.caller->objects.drop(bad);
     stage.check_over();
 }
 
@@ -145,8 +145,8 @@ TEST("two callers each have their own order") {
     Entry* theirs = nullptr;
     {
         std::lock_guard lock(other->mutex());
-        theirs = other->borrow(stage.id(), stage.caller->self(), true, 0);
-        Core::hold(theirs);
+        theirs = other->borrowing.borrow(stage.id(), stage.caller->self(), true, 0);
+        hold(theirs);
     }
     stage.up();
     stage.node.actor_up(*other, stage.id(), *stage.actor);
@@ -168,9 +168,9 @@ TEST("two callers each have their own order") {
         CHECK_EQ(stage.result(entry), "x");
     for (Entry* entry : others) {
         CHECK_EQ(get(*other, entry), "x");
-        other->drop(entry);
+        other->objects.drop(entry);
     }
-    other->drop(theirs);
+    other->objects.drop(theirs);
     stage.check_over();
 }
 
@@ -194,7 +194,7 @@ TEST("a restarted actor gets again what it had not answered, in order; what may 
     for (Entry* expected : {again, forever, fresh}) {
         const Task_ task = next_task(*stage.actor);
         CHECK_EQ(task.header.task.high, expected->id.high);
-        CHECK_EQ(task.header.attempt, expected == fresh ? 0 : 1);
+        CHECK_EQ(task.header.attempt, expected == fresh ? 0u : 1u);
         if (expected != forever) reply(*stage.actor, task, {"second life"});
     }
     CHECK_EQ(stage.result(again), "second life");
@@ -204,6 +204,27 @@ TEST("a restarted actor gets again what it had not answered, in order; what may 
     CHECK_EQ(third.header.attempt, 2);
     reply(*stage.actor, third, {"third life"});
     CHECK_EQ(stage.result(forever), "third life");
+    stage.check_over();
+}
+
+TEST("an actor that is known by two names is missed under both when its process dies") {
+    Stage stage;
+    Entry* alias = pending(*stage.caller);
+    alias->is_actor = true;
+    stage.up();
+    stage.up();  // told again: it is one actor all the same
+    stage.node.actor_up(*stage.caller, alias->id, *stage.actor);
+    settle(*stage.caller);
+    stage.node.kill(stage.actor, {stage.caller->self()});
+    std::set<uint64_t> watched;
+    for (int i = 0; i < 2; ++i) {
+        Id id;
+        memcpy(&id, stage.node.expect(Kind::ACTOR_WATCH).payload.data(), sizeof id);
+        watched.insert(id.high);
+    }
+    CHECK(watched == (std::set<uint64_t>{stage.id().high, alias->id.high}));
+    CHECK(!stage.node.has(Kind::ACTOR_WATCH));
+    stage.caller->objects.drop(alias);
     stage.check_over();
 }
 
@@ -235,7 +256,7 @@ TEST("an answer that comes after its call was given to another incarnation is ig
     settle(*stage.caller);
     stage.node.kill(stage.actor);
     stage.actor = stage.node.worker();
-    stage.actor->is_actor.store(true);
+    stage.actor->inbox.is_actor.store(true);
     stage.up();
     settle(*stage.caller);
     reply(*stage.actor, next_task(*stage.actor), {"in time"});
@@ -260,7 +281,7 @@ TEST("a dead actor fails all its calls, sent or not, and those to come") {
         CHECK_EQ(stage.result(entry), "!dead");
     CHECK_EQ(stage.result(call_actor(*stage.caller, stage.handle)), "!dead");
     stage.complete(never, "too late");  // and nobody is waiting for it
-    stage.caller->drop(never);
+    stage.caller->objects.drop(never);
     stage.check_over();
 }
 
@@ -275,7 +296,7 @@ TEST("calls that wait for each other's results end once each when the actor dies
         stage.node.actor_down(*stage.caller, stage.id(), true, "dead");
         for (Entry* entry : results)
             CHECK_EQ(stage.result(entry), "!dead");
-        CHECK_EQ(stage.caller->counters().pending, 0u);
+        CHECK_EQ(counters(*stage.caller).pending, 0u);
         // Each task is free once: as many new ones have as many names.
         std::vector<Entry*> fresh;
         for (int i = 0; i < 40; ++i)
@@ -286,7 +307,7 @@ TEST("calls that wait for each other's results end once each when the actor dies
         std::sort(cookies.begin(), cookies.end());
         CHECK(std::adjacent_find(cookies.begin(), cookies.end()) == cookies.end());
         for (Entry* entry : fresh)
-            stage.caller->drop(entry);
+            stage.caller->objects.drop(entry);
     }
 }
 
@@ -297,16 +318,16 @@ TEST("an actor whose constructor's argument failed is dead to its callers") {
         std::lock_guard lock(stage.caller->mutex());
         Task* task = draft(*stage.caller, {.deps = {bad}, .returns = 0, .flags = kIsCreation | kSelfBorrow},
                            stage.id());
-        stage.caller->submit_creation(task);
+        stage.caller->actors.submit_creation(task);
     }
     Entry* call = call_actor(*stage.caller, stage.handle);
     {
         std::lock_guard lock(stage.caller->mutex());
-        stage.caller->fail(bad, "bad argument");
+        stage.caller->objects.fail(bad, "bad argument");
     }
     CHECK_EQ(stage.result(call), "!bad argument");
     CHECK(!stage.node.has(Kind::CREATE_ACTOR));
-    stage.caller->drop(bad);
+    stage.caller->objects.drop(bad);
     stage.check_over();
 }
 
@@ -318,21 +339,21 @@ TEST("a creation waits for its arguments and is kept until the actor is dead") {
         Task* task =
             draft(*stage.caller, {.deps = {argument}, .returns = 0, .flags = kIsCreation | kSelfBorrow},
                   stage.id());
-        stage.caller->submit_creation(task);
+        stage.caller->actors.submit_creation(task);
     }
     Entry* call = call_actor(*stage.caller, stage.handle);
     CHECK(!stage.node.has(Kind::CREATE_ACTOR));
     stage.complete(argument, "argument");
-    stage.caller->drop(argument);
+    stage.caller->objects.drop(argument);
     stage.node.expect(Kind::CREATE_ACTOR);
     CHECK(!stage.node.has(Kind::ACTOR_WATCH));  // the creator hears of it by itself
     stage.up();
     settle(*stage.caller);
     reply(*stage.actor, next_task(*stage.actor), {"alive"});
     CHECK_EQ(stage.result(call), "alive");
-    CHECK_EQ(stage.caller->counters().pending, 1u);
+    CHECK_EQ(counters(*stage.caller).pending, 1u);
     stage.node.kill(stage.actor);
     stage.node.actor_down(*stage.caller, stage.id(), true, "dead");
-    EVENTUALLY(stage.caller->counters().pending == 0);
+    EVENTUALLY(counters(*stage.caller).pending == 0);
     stage.check_over();
 }

@@ -9,7 +9,8 @@ namespace weft::testing {
 /// A segment in which every slot is somebody's, of the first generation.
 inline std::unique_ptr<Segment> inhabited(uint64_t arena_bytes) {
     auto segment = Segment::create(arena_bytes);
-    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    segment->header().ready_words.store(segment->header().slots / 64);
+    for (uint32_t slot = 0; slot < segment->header().slots; ++slot) {
         segment->slot(slot).generation.store(1);
         segment->slot(slot).alive.store(1);
     }
@@ -17,7 +18,7 @@ inline std::unique_ptr<Segment> inhabited(uint64_t arena_bytes) {
 }
 
 inline uint32_t granules_of(const Segment& segment, const ArenaRef& ref) {
-    return segment.object(ref.entry).granules;
+    return segment.object(ref.entry).granules.load();
 }
 
 /// Marks the first and last word of each granule with the name of the object that it belongs to.
@@ -58,7 +59,7 @@ inline void check_readable(Arena& arena, const ArenaRef& ref) {
 }
 
 inline bool is_gone(const Segment& segment, const ArenaRef& ref) {
-    return segment.object(ref.entry).generation.load() != ref.generation;
+    return word_of(segment, ref.entry).generation() != ref.generation;
 }
 
 /// AR-1 to AR-3 at rest: objects do not overlap, exactly what they cover is claimed, and it is counted.
@@ -67,17 +68,18 @@ inline uint32_t check_books(const Segment& segment) {
     const Header& header = segment.header();
     std::vector<uint32_t> covered(header.granules, 0);
     uint32_t objects = 0;
-    for (uint32_t i = 0; i < header.objects; ++i) {
+    for (uint32_t i = 0; i < header.objects_used.load(); ++i) {
         const ObjectEntry& entry = segment.object(i);
-        const uint32_t phase = entry.state.load() & 0xff;
-        if (phase == uint32_t(Phase::free)) {
-            CHECK_EQ(entry.state.load(), 0u);
-            CHECK(no_pins(entry));
+        const EntryWord word = word_of(segment, i);
+        if (word.phase() == Phase::free) {
+            CHECK_EQ(uint32_t(word.bits), 0u);
+            CHECK(no_pins(segment, i));
             continue;
         }
         ++objects;
-        CHECK(phase == uint32_t(Phase::sealed) || phase == uint32_t(Phase::spilled));
-        if (phase == uint32_t(Phase::spilled)) continue;
+        CHECK(word.phase() == Phase::sealed || word.phase() == Phase::spilled);
+        CHECK_EQ(word.has(EntryWord::kResident), word.phase() == Phase::sealed);
+        if (word.phase() == Phase::spilled) continue;
         for (uint32_t g = entry.first_granule; g < entry.first_granule + entry.granules; ++g) {
             CHECK(g < header.granules);
             CHECK_EQ(covered[g], 0u);

@@ -113,6 +113,26 @@ TEST("a ref to what was there before does not disturb who reads what is there no
     CHECK(is_gone(*segment, now));
 }
 
+TEST("a full object table refuses though there is memory, and takes more once an entry is free") {
+    auto segment = inhabited(16 * kGranuleBytes);
+    segment->header().objects = 3;
+    Arena arena(*segment, kFirst);
+    std::vector<ArenaRef> refs;
+    for (int i = 0; i < 3; ++i) {
+        CHECK(arena.has_entry());
+        refs.push_back(make(arena, 1, kFirst));
+    }
+    CHECK(!arena.has_entry() && arena.has_run(13));
+    ArenaRef ref;
+    char* data = nullptr;
+    CHECK(!arena.allocate(kGranuleBytes, kFirst, ref, data));
+    CHECK(!arena.import_entry(kGranuleBytes, kFirst, ref));
+    arena.remove(refs[1]);
+    CHECK(arena.has_entry());
+    refs[1] = make(arena, 1, kFirst);
+    CHECK_EQ(check_books(*segment), 3u);
+}
+
 TEST("what will not be sealed is given up") {
     auto segment = inhabited(16 * kGranuleBytes);
     Arena arena(*segment, kFirst);

@@ -19,19 +19,19 @@ int64_t count_of(Core& owner, Entry* entry, ProcessId borrower) {
 
 bool knows(Core& core, Id id) {
     std::lock_guard lock(core.mutex());
-    return core.find(id) != nullptr;
+    return core.objects.find(id) != nullptr;
 }
 
 void lend(Core& owner, Entry* entry, ProcessId to) {
     std::lock_guard lock(owner.mutex());
-    owner.lend_ref(entry, to);
+    owner.borrowing.lend_ref(entry, to);
 }
 
 /// As one that came in a record: counted, and held once.
 Entry* borrow(Core& core, Id id, ProcessId from, uint32_t tokens = 1) {
     std::lock_guard lock(core.mutex());
-    Entry* entry = core.borrow(id, from, false, tokens);
-    Core::hold(entry);
+    Entry* entry = core.borrowing.borrow(id, from, false, tokens);
+    hold(entry);
     return entry;
 }
 
@@ -48,7 +48,7 @@ void check_free_entries(Core& core, size_t count) {
     CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end());
     CHECK_EQ(owned(core), count);
     for (Entry* entry : fresh)
-        core.drop(entry);
+        core.objects.drop(entry);
     CHECK_EQ(owned(core), 0u);
 }
 
@@ -58,10 +58,10 @@ TEST("an object that nobody was told of goes with its last hold") {
     FakeNode node;
     auto core = node.driver();
     Entry* entry = put(*core, "value");
-    Core::hold(entry);
-    core->drop(entry);
+    hold(entry);
+    core->objects.drop(entry);
     CHECK_EQ(owned(*core), 1u);
-    core->drop(entry);
+    core->objects.drop(entry);
     CHECK_EQ(owned(*core), 0u);
 }
 
@@ -73,7 +73,7 @@ TEST("a borrowed object stays until the borrower has returned all that it was gi
     const Id id = entry->id;
     for (int i = 0; i < 3; ++i)
         lend(*core, entry, borrower.id);
-    core->drop(entry);
+    core->objects.drop(entry);
     borrower.say(core->self(), Kind::BORROW_RELEASE, id, uint64_t(2));
     EVENTUALLY(count_of(*core, entry, borrower.id) == 1);
     CHECK_EQ(owned(*core), 1u);
@@ -89,7 +89,7 @@ TEST("a return that overtakes its count does not free the object") {
     Entry* entry = put(*core, "value");
     const Id id = entry->id;
     lend(*core, entry, sender.id);
-    core->drop(entry);
+    core->objects.drop(entry);
     // The sender has passed the ref on; the borrower is through with it before the owner hears of it.
     borrower.say(core->self(), Kind::BORROW_RELEASE, id, uint64_t(1));
     EVENTUALLY(count_of(*core, entry, borrower.id) == -1);
@@ -107,9 +107,9 @@ TEST("a borrower returns exactly what it was given, when its last hold goes") {
     Puppet owner(node);
     Entry* entry = borrow(*core, Id{5, 5}, owner.id, 1);
     CHECK(borrow(*core, Id{5, 5}, owner.id, 2) == entry);
-    core->drop(entry);
+    core->objects.drop(entry);
     CHECK_EQ(borrowed(*core), 1u);
-    core->drop(entry);
+    core->objects.drop(entry);
     CHECK_EQ(borrowed(*core), 0u);
     const std::string release = owner.hear(core->self(), Kind::BORROW_RELEASE);
     uint64_t count = 0;
@@ -127,7 +127,7 @@ TEST("who passes a borrowed ref on tells the owner first, unless it goes to the 
     lend(*core, entry, third.id);
     const std::string add = owner.hear(core->self(), Kind::BORROW_ADD);
     CHECK(memcmp(add.data() + sizeof(Id), &third.id, sizeof third.id) == 0);
-    core->drop(entry);
+    core->objects.drop(entry);
     owner.hear(core->self(), Kind::BORROW_RELEASE);
 }
 
@@ -146,10 +146,10 @@ TEST("refs go with a task to its worker and come home when it is done") {
     CHECK_EQ(get(*worker, task.nested[0]), "outer");
     CHECK_EQ(get(*worker, task.nested[1]), "inner");
     reply(*worker, task, {"done"});
-    driver->drop(outer);
-    driver->drop(inner);
+    driver->objects.drop(outer);
+    driver->objects.drop(inner);
     CHECK_EQ(get(*driver, result), "done");
-    driver->drop(result);
+    driver->objects.drop(result);
     EVENTUALLY(owned(*driver) == 0);
     CHECK_EQ(borrowed(*worker), 0u);
 }
@@ -162,16 +162,16 @@ TEST("a worker's object returned in a value belongs to the worker and is borrowe
     settle(*driver);
     Entry* made = put(*worker, "made by the worker");
     reply(*worker, next_task(*worker), {"look inside"}, Status::ok, 1000, {made});
-    worker->drop(made);
+    worker->objects.drop(made);
     CHECK_EQ(get(*driver, result), "look inside");
     CHECK_EQ(owned(*worker), 1u);
     Entry* inner = nullptr;
     {
         std::lock_guard lock(driver->mutex());
-        inner = driver->find(result->extra->nested.at(0)->id);
+        inner = driver->objects.find(result->extra->nested.at(0)->id);
     }
     CHECK_EQ(get(*driver, inner), "made by the worker");
-    driver->drop(result);
+    driver->objects.drop(result);
     EVENTUALLY(owned(*worker) == 0);
     CHECK_EQ(borrowed(*driver), 0u);
 }
@@ -186,12 +186,12 @@ TEST("a value that is not there yet is sent to all who want it when it comes") {
     Entry* at_b = borrow(*b, entry->id, owner->self());
     {
         std::lock_guard lock(a->mutex());
-        a->fetch(at_a);
-        a->fetch(at_a);  // asks once
+        a->borrowing.fetch(at_a);
+        a->borrowing.fetch(at_a);  // asks once
     }
     {
         std::lock_guard lock(b->mutex());
-        b->fetch(at_b);
+        b->borrowing.fetch(at_b);
     }
     EVENTUALLY([&] {
         std::lock_guard lock(owner->mutex());
@@ -199,13 +199,13 @@ TEST("a value that is not there yet is sent to all who want it when it comes") {
     }());
     {
         std::lock_guard lock(owner->mutex());
-        owner->complete(entry, Where::inlined, "here", 4, {});
+        owner->objects.complete(entry, Where::inlined, "here", 4, {});
     }
     CHECK_EQ(get(*a, at_a), "here");
     CHECK_EQ(get(*b, at_b), "here");
-    a->drop(at_a);
-    b->drop(at_b);
-    owner->drop(entry);
+    a->objects.drop(at_a);
+    b->objects.drop(at_b);
+    owner->objects.drop(entry);
     EVENTUALLY(owned(*owner) == 0);
 }
 
@@ -214,7 +214,7 @@ TEST("an object that its owner does not know any more is lost") {
     auto owner = node.driver(), borrower = node.driver();
     Entry* entry = borrow(*borrower, Id{1, 2}, owner->self(), 0);
     CHECK(get(*borrower, entry).find("no longer knows") != std::string::npos);
-    borrower->drop(entry);
+    borrower->objects.drop(entry);
 }
 
 TEST("a list of refs in refs may be longer than a stack is deep") {
@@ -223,10 +223,10 @@ TEST("a list of refs in refs may be longer than a stack is deep") {
     Entry* last = put(*core, "end");
     for (int i = 0; i < 200'000; ++i) {
         Entry* next = put(*core, "link", {last});
-        core->drop(last);
+        core->objects.drop(last);
         last = next;
     }
-    core->drop(last);
+    core->objects.drop(last);
     CHECK_EQ(owned(*core), 0u);
 }
 
@@ -238,7 +238,7 @@ TEST("the creator's refs are counted by the actor itself") {
         std::lock_guard lock(driver->mutex());
         Task* task =
             draft(*driver, {.nested = {inner}, .returns = 0, .flags = kIsCreation | kSelfBorrow}, Id{3, 4});
-        driver->submit_creation(task);
+        driver->actors.submit_creation(task);
     }
     const Received record = node.expect(Kind::CREATE_ACTOR);
     CHECK(node.port.send(worker->self(), Kind::TASK, record.payload.data() + 4, record.payload.size() - 4));
@@ -247,10 +247,10 @@ TEST("the creator's refs are counted by the actor itself") {
     EVENTUALLY(count_of(*driver, inner, worker->self()) == 1);
     {
         std::lock_guard lock(worker->mutex());
-        worker->drop_locked(task.nested.at(0));
+        worker->objects.drop_locked(task.nested.at(0));
     }
     EVENTUALLY(count_of(*driver, inner, worker->self()) == 0);
-    driver->drop(inner);
+    driver->objects.drop(inner);
     CHECK_EQ(owned(*driver), 1u);  // a restart would need it
     node.actor_down(*driver, Id{3, 4}, true, "over");
     EVENTUALLY(owned(*driver) == 0);
@@ -261,7 +261,7 @@ TEST("an actor's last handle ends it") {
     auto driver = node.driver();
     Entry* handle = pending(*driver);
     handle->is_actor = true;
-    driver->drop(handle);
+    driver->objects.drop(handle);
     node.expect(Kind::ACTOR_DROP);
     CHECK_EQ(owned(*driver), 0u);
 }
@@ -280,14 +280,14 @@ TEST("an object in the arena goes with its entry") {
         out.add(PackedValue{Where::arena, 0, sizeof ref});
         out.add(ref);
         std::lock_guard lock(worker->mutex());
-        worker->send(task.from, Kind::REPLY, out.data(), out.size());
+        worker->endpoint.send(task.from, Kind::REPLY, out.data(), out.size());
     }
     wait_until(*driver, [&] { return result->is_done(); });
     check_readable(driver->arena(), result->arena);
-    CHECK_EQ(driver->segment().object(ref.entry).accepted.load(), 1u);
-    driver->drop(result);
-    CHECK(is_gone(driver->segment(), ref));
-    CHECK_EQ(check_books(driver->segment()), 0u);
+    CHECK(word_of(driver->endpoint.segment, ref.entry).has(EntryWord::kAccepted));
+    driver->objects.drop(result);
+    CHECK(is_gone(driver->endpoint.segment, ref));
+    CHECK_EQ(check_books(driver->endpoint.segment), 0u);
 }
 
 // ---- tasks that do not run where they came -----------------------------------------------------------
@@ -310,10 +310,10 @@ struct Parcel {
         Entry* dep = put(*submitter, "dep", {b});
         result = submit(*submitter, {.deps = {dep}, .nested = {a}});
         for (Entry* entry : {a, b, dep})
-            submitter->drop(entry);
+            submitter->objects.drop(entry);
         node.grant(*submitter, *worker);
         settle(*submitter);
-        wait_until(*worker, [&] { return worker->has_incoming(); });
+        wait_until(*worker, [&] { return worker->inbox.has_incoming(); });
         EVENTUALLY(of_worker() == 2);
     }
     int64_t of_worker() {
@@ -321,8 +321,8 @@ struct Parcel {
     }
     /// When all the others let go, so does the owner.
     void check_over() {
-        owner->drop(beside);
-        owner->drop(inside);
+        owner->objects.drop(beside);
+        owner->objects.drop(inside);
         EVENTUALLY(owned(*owner) == 0);
         CHECK_EQ(borrowed(*worker), 0u);
     }
@@ -332,10 +332,10 @@ struct Parcel {
 
 TEST("a task that is handed back takes its refs with it") {
     Parcel parcel;
-    parcel.worker->begin_task();
-    EVENTUALLY(!parcel.worker->has_incoming());
+    parcel.worker->pump.begin_task();
+    EVENTUALLY(!parcel.worker->inbox.has_incoming());
     EVENTUALLY(parcel.of_worker() == 0);
-    parcel.submitter->drop(parcel.result);
+    parcel.submitter->objects.drop(parcel.result);
     parcel.node.kill(parcel.submitter);
     parcel.check_over();
 }
@@ -344,11 +344,11 @@ TEST("a task that is cancelled before it starts takes its refs with it") {
     Parcel parcel;
     {
         std::lock_guard lock(parcel.submitter->mutex());
-        CHECK(parcel.submitter->cancel(parcel.result, false, false) == Core::Cancelled::asked);
+        CHECK(parcel.submitter->submitter.cancel(parcel.result, false, false) == Submitter::Cancelled::asked);
     }
     CHECK(get(*parcel.submitter, parcel.result).find("cancelled") != std::string::npos);
     EVENTUALLY(parcel.of_worker() == 0);
-    parcel.submitter->drop(parcel.result);
+    parcel.submitter->objects.drop(parcel.result);
     parcel.check_over();
 }
 
@@ -356,7 +356,7 @@ TEST("a task whose submitter dies before it starts takes its refs with it") {
     Parcel parcel;
     parcel.node.kill(parcel.submitter);
     EVENTUALLY(parcel.of_worker() == 0);
-    EVENTUALLY(!parcel.worker->has_incoming());
+    EVENTUALLY(!parcel.worker->inbox.has_incoming());
     parcel.check_over();
 }
 
@@ -371,7 +371,7 @@ TEST("an answer that nobody waits for gives its refs and its memory back") {
     Task_ task = next_task(*worker);
     node.actor_down(*driver, handle->id, true, "given up");
     CHECK_EQ(get(*driver, call), "!given up");
-    driver->drop(call);
+    driver->objects.drop(call);
     Entry* inner = put(*worker, "inner");
     const ArenaRef ref = make(worker->arena(), 2, driver->self(), false);
     {
@@ -379,16 +379,16 @@ TEST("an answer that nobody waits for gives its refs and its memory back") {
         out.add(ReplyHeader{task.header.cookie, uint32_t(Status::ok), 1000, 2, 0});
         out.add(PackedValue{Where::inlined, 1, 0});
         std::lock_guard lock(worker->mutex());
-        worker->lend_ref(inner, task.from);
+        worker->borrowing.lend_ref(inner, task.from);
         out.add(PackedRef{inner->id, inner->owner, 0, 0});
         out.add(PackedValue{Where::arena, 0, sizeof ref});
         out.add(ref);
-        worker->send(task.from, Kind::REPLY, out.data(), out.size());
+        worker->endpoint.send(task.from, Kind::REPLY, out.data(), out.size());
     }
-    worker->drop(inner);
+    worker->objects.drop(inner);
     EVENTUALLY(owned(*worker) == 0);
-    EVENTUALLY(is_gone(driver->segment(), ref));
-    driver->drop(handle);
+    EVENTUALLY(is_gone(driver->endpoint.segment, ref));
+    driver->objects.drop(handle);
 }
 
 // ---- deaths ----------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ TEST("a dead borrower's counts go as a whole, positive or negative") {
     lend(*core, b, other.id);
     dead->say(core->self(), Kind::BORROW_RELEASE, b->id, uint64_t(1));
     EVENTUALLY(count_of(*core, b, dead->id) == -1);
-    core->drop(a);
+    core->objects.drop(a);
     node.port.mark_dead(dead->id);
     node.tell_death(core->self(), dead->id);
     EVENTUALLY(owned(*core) == 1);
@@ -415,7 +415,7 @@ TEST("a dead borrower's counts go as a whole, positive or negative") {
     other.say(core->self(), Kind::BORROW_RELEASE, b->id, uint64_t(1));
     EVENTUALLY(count_of(*core, b, other.id) == 0);
     CHECK_EQ(count_of(*core, b, dead->id), 0);
-    core->drop(b);
+    core->objects.drop(b);
     CHECK_EQ(owned(*core), 0u);
 }
 
@@ -431,8 +431,38 @@ TEST("who is known to be dead borrows nothing") {
     node.expect(Kind::PEER_DETACHED);
     lend(*core, entry, dead.id);  // in an answer to what it had asked for
     CHECK_EQ(count_of(*core, entry, dead.id), 0);
-    core->drop(entry);
+    core->objects.drop(entry);
     CHECK_EQ(owned(*core), 0u);
+}
+
+TEST("a value that comes when who wanted it is dead is not sent, and what is in it is not lent") {
+    FakeNode node;
+    auto core = node.driver();
+    Puppet dead(node), other(node);
+    Entry* entry = pending(*core);
+    Entry* inner = put(*core, "inner");
+    for (Puppet* wanter : {&dead, &other}) {
+        lend(*core, entry, wanter->id);
+        wanter->say(core->self(), Kind::WANT, entry->id);
+    }
+    EVENTUALLY([&] {
+        std::lock_guard lock(core->mutex());
+        return entry->extra && entry->extra->wanters.size() == 2;
+    }());
+    node.port.mark_dead(dead.id);
+    node.tell_death(core->self(), dead.id);
+    node.expect(Kind::PEER_DETACHED);
+    {
+        std::lock_guard lock(core->mutex());
+        hold(inner);
+        core->objects.publish_inner(entry, {inner});
+        core->objects.complete(entry, Where::inlined, "here", 4, {});
+    }
+    other.hear(core->self(), Kind::VALUE);
+    CHECK_EQ(count_of(*core, inner, other.id), 1);
+    CHECK_EQ(count_of(*core, inner, dead.id), 0);
+    core->objects.drop(entry);
+    core->objects.drop(inner);
 }
 
 TEST("the owner hears of the death of a borrower that it never talked to") {
@@ -447,7 +477,7 @@ TEST("the owner hears of the death of a borrower that it never talked to") {
     CHECK(told == std::vector<ProcessId>{core->self()});
     node.tell_death(core->self(), borrower.id);
     EVENTUALLY(count_of(*core, entry, borrower.id) == 0);
-    core->drop(entry);
+    core->objects.drop(entry);
     CHECK_EQ(owned(*core), 1u);  // the sender's
     sender.say(core->self(), Kind::BORROW_RELEASE, entry->id, uint64_t(1));
     EVENTUALLY(owned(*core) == 0);
@@ -462,7 +492,7 @@ TEST("an object and the ref inside it, both borrowed by the dead, are freed once
         chain.push_back(put(*core, std::to_string(i), {chain.back()}));
     for (Entry* entry : chain) {
         lend(*core, entry, dead.id);
-        core->drop(entry);
+        core->objects.drop(entry);
     }
     CHECK_EQ(owned(*core), 6u);
     node.port.mark_dead(dead.id);
@@ -482,8 +512,8 @@ TEST("a pending object whose owner dies fails, with all that waits for it") {
     node.tell_death(core->self(), owner.id);
     CHECK(get(*core, lost).find("owned it died") != std::string::npos);
     CHECK(get(*core, waits).find("owned it died") != std::string::npos);
-    core->drop(lost);
-    core->drop(waits);
+    core->objects.drop(lost);
+    core->objects.drop(waits);
     CHECK_EQ(borrowed(*core) + owned(*core), 0u);
 }
 
@@ -500,13 +530,13 @@ TEST("objects that go because others fail are freed once each") {
         lend(*core, mine, dead.id);
         Entry* result = submit(*core, {.deps = {waited}, .nested = {inside, mine}});
         for (Entry* entry : {waited, inside, mine, result})
-            core->drop(entry);
+            core->objects.drop(entry);
     }
     node.port.mark_dead(dead.id);
     node.tell_death(core->self(), dead.id);
     EVENTUALLY(borrowed(*core) == 0);  // it hears of the death first, and then that it is settled
     CHECK_EQ(owned(*core), 0u);
-    CHECK_EQ(core->counters().pending, 0u);
+    CHECK_EQ(counters(*core).pending, 0u);
     check_free_entries(*core, 200);
 }
 
@@ -529,7 +559,7 @@ TEST("what one said for the first time before it died is heard, and its slot can
         CHECK(detached.from == core->self());
         CHECK_EQ(count_of(*core, entry, stranger.id), 0);
         EVENTUALLY(node.port.release_slot(stranger.id));
-        core->drop(entry);
+        core->objects.drop(entry);
         other.say(core->self(), Kind::BORROW_RELEASE, id, uint64_t(1));
         EVENTUALLY(owned(*core) == 0);
         node.kill(core);
@@ -554,13 +584,13 @@ TEST("the owner's last hold and the borrower's return may meet") {
             while (!go.load()) {
             }
             for (Entry* entry : entries)
-                core->drop(entry);
+                core->objects.drop(entry);
         });
         std::thread pump([&] {
             while (!go.load()) {
             }
             while (owned(*core) != 0)
-                core->poll();
+                core->pump.poll();
         });
         go.store(true);
         for (const Id& id : ids)

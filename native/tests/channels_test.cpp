@@ -16,7 +16,7 @@ struct House {
     std::unique_ptr<Segment> segment = Segment::create(1 << 20);
 
     ProcessId enter(uint32_t slot) {
-        segment->header().ready_words.store(kReadyWords);
+        segment->header().ready_words.store(segment->header().slots / 64);
         const uint32_t generation = segment->slot(slot).generation.fetch_add(1) + 1;
         segment->slot(slot).alive.store(1);
         return {slot, generation};
@@ -24,7 +24,7 @@ struct House {
     void die(ProcessId id) { segment->slot(id.slot).alive.store(0); }
     uint32_t blocks() const {
         uint32_t count = 0;
-        for (uint32_t b = 0; b < kRingBlocks; ++b)
+        for (uint32_t b = 0; b < segment->header().blocks; ++b)
             count += segment->block_owner(b).load() != 0 ? 1 : 0;
         return count;
     }

@@ -180,8 +180,8 @@ class Child {
     pid_t pid_;
 };
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr unsigned kHangSeconds = 600;  ///< what is instrumented, on a machine that does other things, too
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__x86_64__)
+constexpr unsigned kHangSeconds = 600;  ///< what is instrumented or emulated, on a machine that does more
 #else
 constexpr unsigned kHangSeconds = 60;
 #endif

@@ -21,8 +21,8 @@ struct Succession {
     /// As if a record had brought the ref.
     Entry* receive(ProcessId named) {
         std::lock_guard lock(borrower->mutex());
-        Entry* got = borrower->borrow(id, named, false, 1);
-        Core::hold(got);
+        Entry* got = borrower->borrowing.borrow(id, named, false, 1);
+        hold(got);
         return got;
     }
     void tell_of_move() {
@@ -42,7 +42,7 @@ struct Succession {
 TEST("the counts of a dead owner are void, the new one's are returned") {
     Succession it;
     it.tell_of_move();
-    it.borrower->drop(it.entry);
+    it.borrower->objects.drop(it.entry);
     CHECK_EQ(it.returned(), 1u);
     CHECK_EQ(borrowed(*it.borrower), 0u);
 }
@@ -51,7 +51,7 @@ TEST("who is told of a move twice was counted twice") {
     Succession it;
     it.tell_of_move();
     it.tell_of_move();
-    it.borrower->drop(it.entry);
+    it.borrower->objects.drop(it.entry);
     CHECK_EQ(it.returned(), 2u);
 }
 
@@ -59,8 +59,8 @@ TEST("a ref that names the dead owner and is read late brings no count") {
     Succession it;
     it.tell_of_move();
     CHECK(it.receive(it.owner.id) == it.entry);
-    it.borrower->drop(it.entry);
-    it.borrower->drop(it.entry);
+    it.borrower->objects.drop(it.entry);
+    it.borrower->objects.drop(it.entry);
     CHECK_EQ(it.returned(), 1u);
 }
 
@@ -68,14 +68,14 @@ TEST("a ref that names the new owner may come before the word of the move") {
     Succession it;
     CHECK(it.receive(it.heir.id) == it.entry);
     it.tell_of_move();
-    it.borrower->drop(it.entry);
-    it.borrower->drop(it.entry);
+    it.borrower->objects.drop(it.entry);
+    it.borrower->objects.drop(it.entry);
     CHECK_EQ(it.returned(), 2u);
 }
 
 TEST("the word of a move that comes after the last hold went returns its count at once") {
     Succession it;
-    it.borrower->drop(it.entry);
+    it.borrower->objects.drop(it.entry);
     it.tell_of_move();
     CHECK_EQ(it.returned(), 1u);
 }
@@ -89,7 +89,7 @@ TEST("a late word of the move before changes nothing") {
     settle(*it.borrower);
     second.say(it.borrower->self(), Kind::MOVED, it.id, it.heir.id);
     settle(*it.borrower);
-    it.borrower->drop(it.entry);
+    it.borrower->objects.drop(it.entry);
     uint64_t count = 0;
     memcpy(&count, second.hear(it.borrower->self(), Kind::BORROW_RELEASE).data() + sizeof(Id), sizeof count);
     CHECK_EQ(count, 1u);
@@ -99,7 +99,41 @@ TEST("an adopter is not told of itself") {
     Succession it;
     it.heir.say(it.borrower->self(), Kind::MOVED, it.id, it.borrower->self());
     settle(*it.borrower);
-    it.borrower->drop(it.entry);
+    it.borrower->objects.drop(it.entry);
     CHECK_EQ(owned(*it.borrower), 0u);
     CHECK_EQ(borrowed(*it.borrower), 0u);
+}
+
+TEST("an heir asks where a ref is whose owner died after the row was written") {
+    FakeNode node;
+    const std::unique_ptr<Core> heir = node.driver();
+    Puppet gone(node), other(node);
+    node.port.mark_dead(gone.id);
+    const Id inner = Id{77, 1}.object(1);
+    Buffer row;
+    row.add(uint32_t(kValueRow));
+    row.add(uint32_t(0));
+    row.add(PackedValue{Where::inlined, 1, 0});
+    row.add(PackedRef{inner, gone.id, 0, 0});
+    Buffer record;
+    record.add(uint64_t(1));
+    record.add(uint32_t(1));
+    record.add(uint32_t(0));
+    record.add(Id{78, 1}.object(1));
+    record.add(uint32_t(row.size()));
+    record.add(uint32_t(0));
+    record.append(row.data(), row.size());
+    CHECK(node.port.send(heir->self(), Kind::ADOPT, record.data(), record.size()));
+    const Received asked = node.expect(Kind::ORPHAN_ASKED);
+    CHECK(asked.payload.substr(0, sizeof gone.id) ==
+          std::string_view(reinterpret_cast<const char*>(&gone.id), 8));
+    Buffer answer;
+    answer.add(inner);
+    answer.add(uint32_t(1));
+    answer.add(uint32_t(0));
+    answer.add(other.id);
+    CHECK(node.port.send(heir->self(), Kind::ORPHAN_ANSWERED, answer.data(), answer.size()));
+    const std::string counted = other.hear(heir->self(), Kind::BORROW_ADD);
+    CHECK(counted.substr(0, sizeof inner) ==
+          std::string_view(reinterpret_cast<const char*>(&inner), sizeof inner));
 }

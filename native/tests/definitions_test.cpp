@@ -19,11 +19,11 @@ struct Shop {
 
     void export_function(uint64_t key) {
         std::lock_guard lock(driver->mutex());
-        ++driver->define_function(key, "code")->holders;
+        ++driver->definitions.define_function(key, "code")->holders;
     }
     void give_up(uint64_t key) {
         std::lock_guard lock(driver->mutex());
-        driver->give_up(driver->function(key));
+        driver->sweep.give_up(driver->definitions.function(key));
     }
     /// So many functions come and go unused that each that has no user is swept.
     void give_up_many() {
@@ -34,7 +34,7 @@ struct Shop {
     }
     bool has_function(uint64_t key) {
         std::lock_guard lock(driver->mutex());
-        return driver->function(key) != nullptr;
+        return driver->definitions.function(key) != nullptr;
     }
     Task_ next() {
         node.grant(*driver, *worker);
@@ -47,12 +47,12 @@ struct Shop {
         CHECK_EQ(code(*worker, key), "code");
         reply(*worker, task, {"done"});
         const std::string value = get(*driver, result);
-        driver->drop(result);
+        driver->objects.drop(result);
         return value;
     }
     static std::string code(Core& core, uint64_t key) {
         std::lock_guard lock(core.mutex());
-        return core.definition(key);
+        return core.definitions.definition(key);
     }
 };
 
@@ -69,8 +69,8 @@ TEST("functions that nobody can call again are forgotten, here and by the worker
         CHECK_EQ(shop.run(key), "done");
         shop.give_up(key);
     }
-    CHECK(shop.driver->counters().functions < kFew);
-    EVENTUALLY(shop.worker->counters().definitions < kFew);
+    CHECK(counters(*shop.driver).functions < kFew);
+    EVENTUALLY(counters(*shop.worker).definitions < kFew);
 }
 
 TEST("a worker that has loaded a function is told once that it may go") {
@@ -79,15 +79,15 @@ TEST("a worker that has loaded a function is told once that it may go") {
     CHECK_EQ(shop.run(7), "done");
     {
         std::lock_guard lock(shop.worker->mutex());
-        shop.worker->loaded(7);
-        CHECK(shop.worker->take_forgotten().empty());
+        shop.worker->definitions.loaded(7);
+        CHECK(shop.worker->definitions.take_forgotten().empty());
     }
     shop.give_up(7);
     shop.give_up_many();
-    EVENTUALLY(shop.worker->counters().definitions == 0);
+    EVENTUALLY(counters(*shop.worker).definitions == 0);
     std::lock_guard lock(shop.worker->mutex());
-    CHECK(shop.worker->take_forgotten() == std::vector<uint64_t>{7});
-    CHECK(shop.worker->take_forgotten().empty());
+    CHECK(shop.worker->definitions.take_forgotten() == std::vector<uint64_t>{7});
+    CHECK(shop.worker->definitions.take_forgotten().empty());
 }
 
 TEST("a function that was forgotten and is called again is sent again") {
@@ -111,7 +111,7 @@ TEST("a function stays as long as a task waits for it, and another call of it is
     CHECK(shop.has_function(7));
     {
         std::lock_guard lock(shop.driver->mutex());
-        shop.driver->complete(later, Where::inlined, "later", 5, {});
+        shop.driver->objects.complete(later, Where::inlined, "later", 5, {});
     }
     shop.export_function(7);
     const Task_ task = shop.next();
@@ -123,8 +123,8 @@ TEST("a function stays as long as a task waits for it, and another call of it is
     shop.give_up(7);
     shop.give_up_many();
     CHECK(!shop.has_function(7));
-    shop.driver->drop(result);
-    shop.driver->drop(later);
+    shop.driver->objects.drop(result);
+    shop.driver->objects.drop(later);
 }
 
 TEST("a function that two have sent stays until one has given it up and the other has died") {
@@ -142,7 +142,7 @@ TEST("a function that two have sent stays until one has given it up and the othe
     CHECK_EQ(Shop::code(*worker, 7), "code");
     node.port.mark_dead(other.id);
     node.tell_death(worker->self(), other.id);
-    EVENTUALLY(worker->counters().definitions == 0);
+    EVENTUALLY(counters(*worker).definitions == 0);
 }
 
 TEST("a function whose sender dies while it is loaded goes as well") {
@@ -150,13 +150,13 @@ TEST("a function whose sender dies while it is loaded goes as well") {
     auto worker = node.worker();
     Puppet sender(node);
     tell_function(sender, *worker, 7);
-    EVENTUALLY(worker->counters().definitions == 1);
+    EVENTUALLY(counters(*worker).definitions == 1);
     node.port.mark_dead(sender.id);
     node.tell_death(worker->self(), sender.id);
-    EVENTUALLY(worker->counters().definitions == 0);
+    EVENTUALLY(counters(*worker).definitions == 0);
     std::lock_guard lock(worker->mutex());
-    worker->loaded(7);
-    CHECK(worker->take_forgotten() == std::vector<uint64_t>{7});
+    worker->definitions.loaded(7);
+    CHECK(worker->definitions.take_forgotten() == std::vector<uint64_t>{7});
 }
 
 TEST("dead actors that nobody has a handle of are forgotten, and why the others died is not") {
@@ -165,10 +165,11 @@ TEST("dead actors that nobody has a handle of are forgotten, and why the others 
     auto where = node.worker();
     const auto actor = [&] {
         std::lock_guard lock(driver->mutex());
-        Entry* entry = driver->new_entry(driver->root.child(driver->root_counter.fetch_add(1)).object(1));
+        Entry* entry = driver->objects.new_entry(
+            driver->endpoint.root.child(driver->endpoint.root_counter.fetch_add(1)).object(1));
         entry->is_actor = true;
-        driver->escape(entry);
-        Core::hold(entry);
+        driver->objects.escape(entry);
+        hold(entry);
         return entry;
     };
     Entry* kept = actor();
@@ -178,14 +179,14 @@ TEST("dead actors that nobody has a handle of are forgotten, and why the others 
         Entry* entry = actor();
         node.actor_up(*driver, entry->id, *where);
         node.actor_down(*driver, entry->id, true, "!gone");
-        driver->drop(entry);
+        driver->objects.drop(entry);
         settle(*driver);
     }
-    EVENTUALLY(driver->counters().actors < kFew);
+    EVENTUALLY(counters(*driver).actors < kFew);
     Entry* result = call_actor(*driver, kept);
     CHECK_EQ(get(*driver, result), "!!first");
-    driver->drop(result);
-    driver->drop(kept);
+    driver->objects.drop(result);
+    driver->objects.drop(kept);
 }
 
 TEST("of a slot's dead, the last one that was settled is remembered") {
@@ -194,14 +195,14 @@ TEST("of a slot's dead, the last one that was settled is remembered") {
     const ProcessId third = node.port.reserve_slot();
     const auto borrow = [&](ProcessId owner) {
         std::lock_guard lock(borrower->mutex());
-        Entry* entry = borrower->borrow(Id{owner.generation, 77}, owner, false, 1);
-        Core::hold(entry);
+        Entry* entry = borrower->borrowing.borrow(Id{owner.generation, 77}, owner, false, 1);
+        hold(entry);
         return entry;
     };
     // Who waits to hear of a new owner once there is one; of a settled death there is nothing to wait for.
     const auto late_lends = [&](Entry* entry) {
         std::lock_guard lock(borrower->mutex());
-        borrower->lend_ref(entry, third);
+        borrower->borrowing.lend_ref(entry, third);
         return entry->extra ? entry->extra->late_lends.size() : 0;
     };
     const auto settled = [&](ProcessId id, const Entry* of_it) {
@@ -221,6 +222,6 @@ TEST("of a slot's dead, the last one that was settled is remembered") {
     node.port.mark_dead(second);
     settled(second, young);
     CHECK_EQ(late_lends(young), 0u);
-    borrower->drop(old);
-    borrower->drop(young);
+    borrower->objects.drop(old);
+    borrower->objects.drop(young);
 }

@@ -9,6 +9,7 @@
 
 #include "check.hpp"
 #include "core.hpp"
+#include "inspection.hpp"
 #include "node_port.hpp"
 
 namespace weft::testing {
@@ -38,7 +39,7 @@ class FakeNode {
     }
     void tell_death(ProcessId to, ProcessId dead) {
         Buffer body;
-        body.add(dead);
+        body.add(PeerDeath{dead});
         body.append("killed by the test", 18);
         port.send(to, Kind::PEER_DIED, body.data(), body.size());
         if (!port.is_proxy(to.slot)) settle_death(to, dead);
@@ -132,38 +133,53 @@ class Puppet {
         (out.add(parts), ...);
         CHECK(channels_.send(to, kind, out.data(), out.size()));
     }
+    void say_bytes(ProcessId to, Kind kind, std::string_view bytes) {
+        CHECK(channels_.send(to, kind, bytes.data(), bytes.size()));
+    }
     /// The next record of that kind from that process; others are skipped.
     std::string hear(ProcessId from, Kind kind) {
         std::string got;
-        bool came = false;
-        EVENTUALLY((listen(from), came = take(kind, got)));
+        EVENTUALLY((listen(from), has(from, kind)));
+        const auto it = find(from, kind);
+        got = std::move(it->bytes);
+        heard_.erase(it);
         return got;
+    }
+    /// Whether all that it said is in its ring to that process.
+    bool has_said_all(ProcessId to) {
+        listen(to);
+        return channels_.is_flushed();
     }
     bool has_heard(ProcessId from, Kind kind) {
         listen(from);
-        return std::any_of(heard_.begin(), heard_.end(), [&](const auto& r) { return r.first == kind; });
+        return has(from, kind);
     }
+    Channels& channels() { return channels_; }
 
     const ProcessId id;
 
   private:
+    struct Heard {
+        uint32_t slot;
+        Kind kind;
+        std::string bytes;
+    };
     void listen(ProcessId from) {
-        channels_.receive(from.slot, [&](ProcessId, Kind kind, const char* data, size_t bytes) {
-            heard_.emplace_back(kind, std::string(data, bytes));
-        });
+        const auto keep = [&](ProcessId who, Kind kind, const char* data, size_t bytes) {
+            heard_.push_back({who.slot, kind, std::string(data, bytes)});
+        };
+        if (!is_far(from.slot)) channels_.receive(from.slot, keep);
+        channels_.receive(kRelaySlot, keep);
     }
-    bool take(Kind kind, std::string& out) {
-        const auto it =
-            std::find_if(heard_.begin(), heard_.end(), [&](const auto& r) { return r.first == kind; });
-        if (it == heard_.end()) return false;
-        out = std::move(it->second);
-        heard_.erase(it);
-        return true;
+    std::vector<Heard>::iterator find(ProcessId from, Kind kind) {
+        return std::find_if(heard_.begin(), heard_.end(),
+                            [&](const Heard& r) { return r.slot == from.slot && r.kind == kind; });
     }
+    bool has(ProcessId from, Kind kind) { return find(from, kind) != heard_.end(); }
 
     std::unique_ptr<Segment> segment_;
     Channels channels_;
-    std::vector<std::pair<Kind, std::string>> heard_;
+    std::vector<Heard> heard_;
 };
 
 // ---- what a driver does ----------------------------------------------------------------------------
@@ -171,7 +187,7 @@ class Puppet {
 struct Call {
     std::vector<Entry*> deps = {};
     std::vector<Entry*> nested = {};
-    uint16_t returns = 1;
+    uint32_t returns = 1;
     int32_t retries = 0;
     uint32_t flags = 0;
     uint32_t shape = 0;
@@ -180,25 +196,25 @@ struct Call {
 
 /// The record of a call, and holds on all that it names, as the Python layer leaves them in a task.
 inline Task* draft(Core& core, const Call& call, Id actor = {}) {
-    Task* task = core.new_task();
+    Task* task = core.tasks.new_task();
     TaskHeader header{};
-    header.task = core.root.child(core.root_counter.fetch_add(1));
+    header.task = core.endpoint.root.child(core.endpoint.root_counter.fetch_add(1));
     header.actor = actor;
     header.function = call.function;
     header.flags = call.flags;
     header.returns = call.returns;
-    header.deps = uint16_t(call.deps.size());
-    header.nested = uint16_t(call.nested.size());
+    header.deps = uint32_t(call.deps.size());
+    header.nested = uint32_t(call.nested.size());
     header.static_bytes = uint32_t(call.nested.size() * sizeof(PackedRef));
     task->record.add(header);
     for (Entry* entry : call.nested) {
-        core.escape(entry);
+        core.objects.escape(entry);
         task->record.add(PackedRef{entry->id, entry->owner, entry->is_actor, 0});
-        Core::hold(entry);
+        hold(entry);
         task->nested.push_back(entry);
     }
     for (Entry* entry : call.deps) {
-        Core::hold(entry);
+        hold(entry);
         task->deps.push_back(entry);
     }
     task->id = header.task;
@@ -206,7 +222,7 @@ inline Task* draft(Core& core, const Call& call, Id actor = {}) {
     task->retries = call.retries;
     task->name = "f";
     for (uint32_t i = 0; i < call.returns; ++i) {
-        Entry* entry = core.new_entry(header.task.object(i + 1));
+        Entry* entry = core.objects.new_entry(header.task.object(i + 1));
         entry->holds.store(2);
         task->returns.push_back(entry);
     }
@@ -217,11 +233,11 @@ inline Task* draft(Core& core, const Call& call, Id actor = {}) {
 inline std::vector<Entry*> submit_many(Core& core, const Call& call) {
     std::lock_guard lock(core.mutex());
     Task* task = draft(core, call);
-    task->function = core.define_function(call.function, "code");
-    task->shape = core.shape(call.shape);
+    task->function = core.definitions.define_function(call.function, "code");
+    task->shape = core.leases.shape(call.shape);
     std::vector<Entry*> returns = task->returns;
-    core.advance_epoch();
-    core.submit(task);
+    core.pump.advance_epoch();
+    core.submitter.submit(task);
     return returns;
 }
 
@@ -234,39 +250,41 @@ inline Entry* call_actor(Core& core, Entry* actor, Call call = {}) {
     call.flags |= kIsMethod;
     Task* task = draft(core, call, actor->id);
     task->actor_entry = actor;
-    Core::hold(actor);
+    hold(actor);
     Entry* result = task->returns.at(0);
-    core.advance_epoch();
-    core.submit_call(task, actor);
+    core.pump.advance_epoch();
+    core.actors.submit_call(task, actor);
     return result;
 }
 
 /// An object that is there, with one hold of the caller.
 inline Entry* put(Core& core, std::string_view value, std::vector<Entry*> nested = {}) {
     std::lock_guard lock(core.mutex());
-    Entry* entry = core.new_entry(core.root.child(core.root_counter.fetch_add(1)).object(0xffff));
-    Core::hold(entry);
+    Entry* entry = core.objects.new_entry(
+        core.endpoint.root.child(core.endpoint.root_counter.fetch_add(1)).object(0xffff));
+    hold(entry);
     for (Entry* inner : nested)
-        Core::hold(inner);
-    core.publish_inner(entry, std::move(nested));
-    core.complete(entry, Where::inlined, value.data(), value.size(), {});
+        hold(inner);
+    core.objects.publish_inner(entry, std::move(nested));
+    core.objects.complete(entry, Where::inlined, value.data(), value.size(), {});
     return entry;
 }
 
 /// An object that somebody else will complete.
 inline Entry* pending(Core& core) {
     std::lock_guard lock(core.mutex());
-    Entry* entry = core.new_entry(core.root.child(core.root_counter.fetch_add(1)).object(1));
-    Core::hold(entry);
+    Entry* entry =
+        core.objects.new_entry(core.endpoint.root.child(core.endpoint.root_counter.fetch_add(1)).object(1));
+    hold(entry);
     return entry;
 }
 
-inline void wait_until(Core& core, const Core::Predicate& done) {
+inline void wait_until(Core& core, const Pump::Predicate& done) {
     const int64_t deadline = now_us() + 30'000'000;
     for (;;) {
-        const Core::Waited waited = core.wait_until(done, deadline * 1000, Core::kNeverLend);
-        if (waited == Core::Waited::done) return;
-        CHECK(waited == Core::Waited::interrupted);
+        const Pump::Waited waited = core.pump.wait_until(done, deadline * 1000, Pump::kNeverLend);
+        if (waited == Pump::Waited::done) return;
+        CHECK(waited == Pump::Waited::interrupted);
     }
 }
 
@@ -274,7 +292,7 @@ inline void wait_until(Core& core, const Core::Predicate& done) {
 inline std::string get(Core& core, Entry* entry) {
     if (!entry->is_done() && !entry->owned) {
         std::lock_guard lock(core.mutex());
-        core.fetch(entry);
+        core.borrowing.fetch(entry);
     }
     wait_until(core, [&] { return entry->is_done(); });
     return (entry->where == Where::error ? "!" : "") + std::string(entry->value.view());
@@ -282,14 +300,17 @@ inline std::string get(Core& core, Entry* entry) {
 
 /// Reads all that has come and was sent on its account, on the caller's thread.
 inline void settle(Core& core) {
-    core.wait_until([] { return false; }, now_us() * 1000 + 200'000, Core::kNeverLend);
+    core.pump.wait_until([] { return false; }, now_us() * 1000 + 200'000, Pump::kNeverLend);
 }
 
+inline Counters counters(Core& core) {
+    return Inspection(core).counters();
+}
 inline uint64_t owned(Core& core) {
-    return core.counters().owned;
+    return counters(core).owned;
 }
 inline uint64_t borrowed(Core& core) {
-    return core.counters().borrowed;
+    return counters(core).borrowed;
 }
 
 // ---- what a worker does ----------------------------------------------------------------------------
@@ -306,8 +327,8 @@ struct Task_ {
 inline Task_ next_task(Core& worker) {
     Incoming incoming;
     do {
-        wait_until(worker, [&] { return worker.has_incoming(); });
-    } while (!worker.take_incoming(incoming));  // it may have been handed back meanwhile
+        wait_until(worker, [&] { return worker.inbox.has_incoming(); });
+    } while (!worker.inbox.take_incoming(incoming));  // it may have been handed back meanwhile
     Task_ task;
     Cursor cursor(incoming.bytes.data(), incoming.bytes.size());
     task.from = incoming.from;
@@ -315,10 +336,10 @@ inline Task_ next_task(Core& worker) {
     cursor.skip(task.header.static_bytes - task.header.nested * sizeof(PackedRef));
     std::lock_guard lock(worker.mutex());
     const bool self_borrow = (task.header.flags & kSelfBorrow) != 0;
-    task.nested = worker.unpack_refs(cursor, task.header.nested, self_borrow);
-    for (int i = 0; i < task.header.deps; ++i) {
+    task.nested = worker.borrowing.unpack_refs(cursor, task.header.nested, self_borrow);
+    for (uint32_t i = 0; i < task.header.deps; ++i) {
         const auto value = cursor.take<PackedValue>();
-        for (Entry* inner : worker.unpack_refs(cursor, value.nested, self_borrow))
+        for (Entry* inner : worker.borrowing.unpack_refs(cursor, value.nested, self_borrow))
             task.nested.push_back(inner);
         task.deps.emplace_back(cursor.skip(value.bytes), value.bytes);
     }
@@ -336,16 +357,16 @@ inline void reply(Core& worker, const Task_& task, const std::vector<std::string
         const auto nested = uint32_t(i == 0 ? refs.size() : 0);
         out.add(PackedValue{status == Status::ok ? Where::inlined : Where::error, nested, values[i].size()});
         for (uint32_t r = 0; r < nested; ++r) {
-            worker.lend_ref(refs[r], task.from);
+            worker.borrowing.lend_ref(refs[r], task.from);
             out.add(PackedRef{refs[r]->id, refs[r]->owner, refs[r]->is_actor, 0});
         }
         out.append(values[i].data(), values[i].size());
     }
-    worker.send(task.from, Kind::REPLY, out.data(), out.size());
+    worker.endpoint.send(task.from, Kind::REPLY, out.data(), out.size());
     if (!keep)
         for (Entry* entry : task.nested)
-            worker.drop_locked(entry);
-    worker.advance_epoch();
+            worker.objects.drop_locked(entry);
+    worker.pump.advance_epoch();
 }
 
 }  // namespace weft::testing

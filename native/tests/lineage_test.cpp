@@ -19,7 +19,7 @@ struct Farm {
     Task_ next() {
         EVENTUALLY(([&] {
             if (node.take(Kind::LEASE_RETURN)) node.grant(*driver, *worker);
-            return worker->has_incoming();
+            return worker->inbox.has_incoming();
         }()));
         return next_task(*worker);
     }
@@ -39,8 +39,8 @@ struct Farm {
             out.add(arena);
         }
         std::lock_guard lock(worker->mutex());
-        worker->send(task.from, Kind::REPLY, out.data(), out.size());
-        worker->advance_epoch();
+        worker->endpoint.send(task.from, Kind::REPLY, out.data(), out.size());
+        worker->pump.advance_epoch();
         return task;
     }
     /// A task that has run, and whose results are in the arena.
@@ -53,14 +53,14 @@ struct Farm {
     /// A task that takes an object which nobody else refers to.
     Entry* follow(Entry* input, char letter) {
         Entry* entry = submit({.deps = {input}, .retries = 3});
-        driver->drop(input);
+        driver->objects.drop(input);
         answer_large(letter);
         wait(entry);
         return entry;
     }
     void limit(size_t memory_bytes, uint64_t disk_bytes = uint64_t(1) << 30) {
         std::lock_guard lock(driver->mutex());
-        driver->limit_lineage(memory_bytes, disk_bytes);
+        driver->flushing.limit_lineage(memory_bytes, disk_bytes);
     }
     void wait(Entry* entry) {
         wait_until(*driver, [&] { return entry->is_done(); });
@@ -77,7 +77,7 @@ struct Farm {
     }
     bool recover(Entry* entry, const ArenaRef& lost) {
         std::lock_guard lock(driver->mutex());
-        return driver->recover(entry, lost);
+        return driver->lineage.recover(entry, lost);
     }
     char letter(Entry* entry) {
         char* data = nullptr;
@@ -98,20 +98,20 @@ TEST("a lost object is made again by the task that made it") {
     Entry* entry = farm.submit(retried);
     const Id task = farm.answer_large('a').header.task;
     farm.wait(entry);
-    CHECK_EQ(farm.driver->counters().kept, 1u);
-    CHECK_EQ(farm.driver->counters().pending, 0u);
+    CHECK_EQ(counters(*farm.driver).kept, 1u);
+    CHECK_EQ(counters(*farm.driver).pending, 0u);
     CHECK(farm.recover(entry, farm.lose(entry)));
     CHECK(!entry->is_done());
-    CHECK_EQ(farm.driver->counters().pending, 1u);
+    CHECK_EQ(counters(*farm.driver).pending, 1u);
     const Task_ again = farm.answer_large('b');
     CHECK(again.header.task == task);
     CHECK_EQ(again.header.attempt, 1u);
     farm.wait(entry);
     CHECK_EQ(farm.letter(entry), 'b');
-    farm.driver->drop(entry);
+    farm.driver->objects.drop(entry);
     CHECK_EQ(owned(*farm.driver), 0u);
-    CHECK_EQ(farm.driver->counters().kept, 0u);
-    CHECK_EQ(farm.driver->counters().kept_bytes, 0u);
+    CHECK_EQ(counters(*farm.driver).kept, 0u);
+    CHECK_EQ(counters(*farm.driver).kept_bytes, 0u);
 }
 
 TEST("what a reader found lost and is there by then is not made again") {
@@ -124,8 +124,8 @@ TEST("what a reader found lost and is there by then is not made again") {
     farm.wait(entry);
     CHECK(farm.recover(entry, lost));
     CHECK(entry->is_done());
-    CHECK_EQ(farm.driver->counters().rebuilt, 1u);
-    farm.driver->drop(entry);
+    CHECK_EQ(counters(*farm.driver).rebuilt, 1u);
+    farm.driver->objects.drop(entry);
 }
 
 TEST("a task that may not be retried leaves no lineage, and small results need none") {
@@ -135,9 +135,9 @@ TEST("a task that may not be retried leaves no lineage, and small results need n
     Entry* small = farm.submit(retried);
     reply(*farm.worker, farm.next(), {"small"});
     farm.wait(small);
-    CHECK_EQ(farm.driver->counters().kept, 0u);
-    farm.driver->drop(once);
-    farm.driver->drop(small);
+    CHECK_EQ(counters(*farm.driver).kept, 0u);
+    farm.driver->objects.drop(once);
+    farm.driver->objects.drop(small);
     CHECK_EQ(owned(*farm.driver), 0u);
 }
 
@@ -154,10 +154,10 @@ TEST("an argument that nobody needs gives its memory back and is made again for 
     CHECK_EQ(again.deps.size(), 1u);
     farm.wait(second);
     CHECK_EQ(farm.letter(second), 'd');
-    CHECK_EQ(farm.driver->counters().rebuilt, 2u);
-    farm.driver->drop(second);
+    CHECK_EQ(counters(*farm.driver).rebuilt, 2u);
+    farm.driver->objects.drop(second);
     CHECK_EQ(owned(*farm.driver), 0u);
-    CHECK_EQ(farm.driver->counters().kept, 0u);
+    CHECK_EQ(counters(*farm.driver).kept, 0u);
 }
 
 TEST("a long chain is made again from its beginning, and forgotten with its end") {
@@ -172,10 +172,10 @@ TEST("a long chain is made again from its beginning, and forgotten with its end"
     for (int i = 0; i <= kLinks; ++i)
         farm.answer_large('c');
     farm.wait(last);
-    CHECK_EQ(farm.driver->counters().rebuilt, uint64_t(kLinks + 1));
-    farm.driver->drop(last);
+    CHECK_EQ(counters(*farm.driver).rebuilt, uint64_t(kLinks + 1));
+    farm.driver->objects.drop(last);
     CHECK_EQ(owned(*farm.driver), 0u);
-    CHECK_EQ(farm.driver->counters().kept, 0u);
+    CHECK_EQ(counters(*farm.driver).kept, 0u);
 }
 
 TEST("of several returns those that are left are made again, and the freed ones are not kept") {
@@ -183,13 +183,13 @@ TEST("of several returns those that are left are made again, and the freed ones 
     std::vector<Entry*> pair = submit_many(*farm.driver, {.returns = 2, .retries = 3});
     farm.answer_large('a', 2);
     farm.wait(pair[1]);
-    farm.driver->drop(pair[0]);
+    farm.driver->objects.drop(pair[0]);
     CHECK(farm.recover(pair[1], farm.lose(pair[1])));
     farm.answer_large('b', 2);
     farm.wait(pair[1]);
     CHECK_EQ(farm.letter(pair[1]), 'b');
     CHECK_EQ(farm.node.port.statistics().objects, 1u);
-    farm.driver->drop(pair[1]);
+    farm.driver->objects.drop(pair[1]);
     CHECK_EQ(owned(*farm.driver), 0u);
     CHECK_EQ(farm.node.port.statistics().objects, 0u);
 }
@@ -204,8 +204,8 @@ TEST("a worker that finds an argument gone has it made again, and then runs the 
     farm.answer_large('b');
     reply(*farm.worker, farm.next(), {"made"});
     CHECK_EQ(get(*farm.driver, second), "made");
-    farm.driver->drop(first);
-    farm.driver->drop(second);
+    farm.driver->objects.drop(first);
+    farm.driver->objects.drop(second);
     CHECK_EQ(owned(*farm.driver), 0u);
 }
 
@@ -216,8 +216,8 @@ TEST("a task fails when an argument is gone that nothing can make") {
     Entry* second = farm.submit({.deps = {once}});
     reply(*farm.worker, farm.next(), {}, Status::lost);
     CHECK(get(*farm.driver, second).find("max_retries=0") != std::string::npos);
-    farm.driver->drop(once);
-    farm.driver->drop(second);
+    farm.driver->objects.drop(once);
+    farm.driver->objects.drop(second);
 }
 
 TEST("a borrower that finds the object gone asks its owner, who makes it again") {
@@ -226,14 +226,14 @@ TEST("a borrower that finds the object gone asks its owner, who makes it again")
     Puppet reader(farm.node);
     {
         std::lock_guard lock(farm.driver->mutex());
-        farm.driver->lend_ref(entry, reader.id);
+        farm.driver->borrowing.lend_ref(entry, reader.id);
     }
     farm.lose(entry);
     reader.say(farm.driver->self(), Kind::WANT, entry->id);
     farm.answer_large('b');
     const std::string value = reader.hear(farm.driver->self(), Kind::VALUE);
     CHECK_EQ(value.size(), sizeof(Id) + sizeof(PackedValue) + sizeof(ArenaRef));
-    farm.driver->drop(entry);
+    farm.driver->objects.drop(entry);
     reader.say(farm.driver->self(), Kind::BORROW_RELEASE, entry->id, uint64_t(1));
     EVENTUALLY(owned(*farm.driver) == 0);
 }
@@ -242,14 +242,14 @@ TEST("lineage past both limits is forgotten, and the error says which") {
     Farm farm;
     farm.limit(1, 1);
     Entry* entry = farm.make(retried);
-    CHECK_EQ(farm.driver->counters().kept, 0u);
-    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+    CHECK_EQ(counters(*farm.driver).kept, 0u);
+    CHECK_EQ(counters(*farm.driver).flushed_bytes, 0u);
     CHECK(!farm.recover(entry, farm.lose(entry)));
     {
         std::lock_guard lock(farm.driver->mutex());
-        CHECK(farm.driver->why_lost(entry).find("WEFT_LINEAGE_DISK") != std::string::npos);
+        CHECK(farm.driver->lineage.why_lost(entry).find("WEFT_LINEAGE_DISK") != std::string::npos);
     }
-    farm.driver->drop(entry);
+    farm.driver->objects.drop(entry);
     CHECK_EQ(owned(*farm.driver), 0u);
 }
 
@@ -263,19 +263,19 @@ TEST("a disk that takes nothing costs the lineage that it was to keep, and says 
     setrlimit(RLIMIT_FSIZE, &none);
     Entry* entry = farm.make(retried);
     setrlimit(RLIMIT_FSIZE, &before);
-    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+    CHECK_EQ(counters(*farm.driver).flushed_bytes, 0u);
     CHECK(!farm.recover(entry, farm.lose(entry)));
     {
         std::lock_guard lock(farm.driver->mutex());
-        CHECK(farm.driver->why_lost(entry).find("File too large") != std::string::npos);
+        CHECK(farm.driver->lineage.why_lost(entry).find("File too large") != std::string::npos);
     }
     CoreEvent event;
-    CHECK(farm.driver->next_event(event));
+    CHECK(farm.driver->endpoint.next_event(event));
     CHECK_EQ(event.kind, kLineageForgotten);
     Entry* later = farm.make(retried);  // there is room again
-    CHECK(farm.driver->counters().flushed_bytes > 0);
-    farm.driver->drop(entry);
-    farm.driver->drop(later);
+    CHECK(counters(*farm.driver).flushed_bytes > 0);
+    farm.driver->objects.drop(entry);
+    farm.driver->objects.drop(later);
     CHECK_EQ(owned(*farm.driver), 0u);
 }
 
@@ -285,16 +285,16 @@ TEST("lineage past its share of memory is on disk, and a lost object is made aga
     Entry* entry = farm.submit(retried);
     const Id task = farm.answer_large('a').header.task;
     farm.wait(entry);
-    CHECK_EQ(farm.driver->counters().kept, 0u);
-    CHECK(farm.driver->counters().flushed_bytes > 0);
+    CHECK_EQ(counters(*farm.driver).kept, 0u);
+    CHECK(counters(*farm.driver).flushed_bytes > 0);
     CHECK(farm.recover(entry, farm.lose(entry)));
     const Task_ again = farm.answer_large('b');
     CHECK(again.header.task == task);
     farm.wait(entry);
     CHECK_EQ(farm.letter(entry), 'b');
-    farm.driver->drop(entry);
+    farm.driver->objects.drop(entry);
     CHECK_EQ(owned(*farm.driver), 0u);
-    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+    CHECK_EQ(counters(*farm.driver).flushed_bytes, 0u);
 }
 
 TEST("a long chain on disk takes no memory, and is made again from its beginning") {
@@ -303,14 +303,14 @@ TEST("a long chain on disk takes no memory, and is made again from its beginning
     constexpr int kLinks = 300;
     Entry* small = put(*farm.driver, "small");
     Entry* last = farm.submit({.deps = {small}, .retries = 3});
-    farm.driver->drop(small);
+    farm.driver->objects.drop(small);
     farm.answer_large('a');
     farm.wait(last);
     for (int i = 0; i < kLinks; ++i) {
         last = farm.follow(last, 'b');
         CHECK_EQ(owned(*farm.driver), 1u);
     }
-    CHECK(farm.driver->counters().flushed_bytes > kLinks * sizeof(TaskHeader));
+    CHECK(counters(*farm.driver).flushed_bytes > kLinks * sizeof(TaskHeader));
     CHECK(farm.recover(last, farm.lose(last)));
     const Task_ first = farm.answer_large('c');
     CHECK_EQ(first.deps.size(), 1u);
@@ -318,10 +318,10 @@ TEST("a long chain on disk takes no memory, and is made again from its beginning
         farm.answer_large('c');
     farm.wait(last);
     CHECK_EQ(farm.letter(last), 'c');
-    CHECK_EQ(farm.driver->counters().rebuilt, uint64_t(kLinks + 1));
-    farm.driver->drop(last);
+    CHECK_EQ(counters(*farm.driver).rebuilt, uint64_t(kLinks + 1));
+    farm.driver->objects.drop(last);
     CHECK_EQ(owned(*farm.driver), 0u);
-    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+    CHECK_EQ(counters(*farm.driver).flushed_bytes, 0u);
 }
 
 TEST("what is flushed while it is held names it, and finds it again when it is needed") {
@@ -334,19 +334,19 @@ TEST("what is flushed while it is held names it, and finds it again when it is n
     CHECK(farm.recover(pair[0], farm.lose(pair[0])));
     CHECK_EQ(farm.answer_large('c', 2).deps.size(), 1u);
     farm.wait(pair[0]);
-    CHECK_EQ(farm.driver->counters().rebuilt, 1u);  // the first was there
-    farm.driver->drop(first);
+    CHECK_EQ(counters(*farm.driver).rebuilt, 1u);  // the first was there
+    farm.driver->objects.drop(first);
     CHECK(farm.recover(pair[0], farm.lose(pair[0])));
     farm.answer_large('d');
     farm.answer_large('e', 2);
     farm.wait(pair[0]);
     CHECK_EQ(farm.letter(pair[0]), 'e');
     CHECK_EQ(farm.letter(pair[1]), 'b');
-    CHECK_EQ(farm.driver->counters().rebuilt, 3u);
-    farm.driver->drop(pair[0]);
-    farm.driver->drop(pair[1]);
+    CHECK_EQ(counters(*farm.driver).rebuilt, 3u);
+    farm.driver->objects.drop(pair[0]);
+    farm.driver->objects.drop(pair[1]);
     CHECK_EQ(owned(*farm.driver), 0u);
-    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+    CHECK_EQ(counters(*farm.driver).flushed_bytes, 0u);
 }
 
 TEST("the thread that takes lineage to disk keeps memory at its limit") {
@@ -357,18 +357,18 @@ TEST("the thread that takes lineage to disk keeps memory at its limit") {
     std::vector<Entry*> made;
     for (int i = 0; i < kMade; ++i) {
         made.push_back(farm.make(retried));
-        CHECK(farm.driver->counters().kept_bytes <= 2 * limit);
+        CHECK(counters(*farm.driver).kept_bytes <= 2 * limit);
     }
-    EVENTUALLY(farm.driver->counters().kept_bytes <= limit);
+    EVENTUALLY(counters(*farm.driver).kept_bytes <= limit);
     CHECK(farm.recover(made[0], farm.lose(made[0])));
     farm.answer_large('b');
     farm.wait(made[0]);
     CHECK_EQ(farm.letter(made[0]), 'b');
     for (Entry* entry : made)
-        farm.driver->drop(entry);
+        farm.driver->objects.drop(entry);
     CHECK_EQ(owned(*farm.driver), 0u);
-    CHECK_EQ(farm.driver->counters().kept_bytes, 0u);
-    CHECK_EQ(farm.driver->counters().flushed_bytes, 0u);
+    CHECK_EQ(counters(*farm.driver).kept_bytes, 0u);
+    CHECK_EQ(counters(*farm.driver).flushed_bytes, 0u);
 }
 
 TEST("an input that nothing can make again stays as long as lineage needs it") {
@@ -379,13 +379,13 @@ TEST("an input that nothing can make again stays as long as lineage needs it") {
         const ArenaRef memory = farm.where(once);
         Entry* second = farm.follow(once, 'b');
         CHECK(farm.node.port.exists(memory.entry, memory.generation));
-        CHECK_EQ(farm.driver->counters().input_bytes, memory.bytes);
+        CHECK_EQ(counters(*farm.driver).input_bytes, memory.bytes);
         CHECK(farm.recover(second, farm.lose(second)));
         CHECK_EQ(farm.answer_large('c').deps.size(), 1u);
         farm.wait(second);
-        farm.driver->drop(second);
+        farm.driver->objects.drop(second);
         CHECK_EQ(owned(*farm.driver), 0u);
-        CHECK_EQ(farm.driver->counters().input_bytes, 0u);
+        CHECK_EQ(counters(*farm.driver).input_bytes, 0u);
         CHECK(!farm.node.port.exists(memory.entry, memory.generation));
     }
 }
@@ -395,14 +395,14 @@ TEST("inputs past their limit go, the oldest first, and what needs them is lost"
     farm.limit(1);
     {
         std::lock_guard lock(farm.driver->mutex());
-        farm.driver->limit_inputs(2500);
+        farm.driver->kept_inputs.limit_inputs(2500);
     }
     std::vector<Entry*> made;
     for (int i = 0; i < 3; ++i) {
         Entry* once = farm.make({});
         made.push_back(farm.follow(once, 'b'));
     }
-    CHECK_EQ(farm.driver->counters().input_bytes, 2000u);
+    CHECK_EQ(counters(*farm.driver).input_bytes, 2000u);
     CHECK_EQ(owned(*farm.driver), 5u);
     CHECK(farm.recover(made[2], farm.lose(made[2])));
     farm.answer_large('c');
@@ -411,6 +411,6 @@ TEST("inputs past their limit go, the oldest first, and what needs them is lost"
     CHECK(farm.recover(made[0], farm.lose(made[0])));
     CHECK(get(*farm.driver, made[0]).find("put()") != std::string::npos);
     for (Entry* entry : made)
-        farm.driver->drop(entry);
+        farm.driver->objects.drop(entry);
     CHECK_EQ(owned(*farm.driver), 0u);
 }

@@ -1,4 +1,4 @@
-/// The daemon's end: slots, deaths, rings of the dead, and objects that go to disk and back.
+/// The daemon's end: slots, deaths, rings of the dead.
 #include "node_port.hpp"
 
 #include <fcntl.h>
@@ -46,21 +46,6 @@ bool is_readable(int fd) {
     return poll(&item, 1, 0) == 1;
 }
 
-/// A file without a name, as spilled objects are kept in.
-struct SpillFile {
-    int fd = memfd_create("spill", MFD_CLOEXEC);
-    ~SpillFile() { close(fd); }
-    uint64_t disk_bytes() const {
-        struct stat info{};
-        fstat(fd, &info);
-        return uint64_t(info.st_blocks) * 512;
-    }
-};
-
-Phase phase_of(const Member& member, const ArenaRef& ref) {
-    return Phase(member.segment->object(ref.entry).state.load() & 0xff);
-}
-
 }  // namespace
 
 // ---- slots and records -----------------------------------------------------------------------------
@@ -74,12 +59,13 @@ TEST("each slot is reserved once, and a reserved one is alive") {
 }
 
 TEST("when all slots are taken, reserving says so, until one is released") {
-    NodePort port(1 << 20);
+    constexpr uint32_t kRoom = 2000;
+    NodePort port(1 << 20, kEvents, kRoom);
     std::vector<ProcessId> all;
-    for (uint32_t i = 1; i < kSlots; ++i)
+    for (uint32_t i = 2; i < kRoom; ++i)
         all.push_back(port.reserve_slot());
     auto view = Segment::attach(port.segment_fd());
-    CHECK_EQ(view->header().ready_words.load(), kReadyWords);
+    CHECK_EQ(view->header().ready_words.load(), (kRoom + 63) / 64);
     bool refused = false;
     try {
         port.reserve_slot();
@@ -217,8 +203,9 @@ TEST("who dies anywhere while it opens or closes a ring leaves no block behind")
             // Whoever is dead already is what the living one's ring is closed for.
             CHECK(other.say(dead.id, Kind::WANT, "x"));
             const std::span<char> directory(reinterpret_cast<char*>(&view->ring_of(dead.id.slot, 0)),
-                                            kSlots * 4);
-            const std::span<char> blocks(reinterpret_cast<char*>(&view->block_owner(0)), kRingBlocks * 8);
+                                            view->header().slots * 4);
+            const std::span<char> blocks(reinterpret_cast<char*>(&view->block_owner(0)),
+                                         view->header().blocks * 8);
             if (closes) port.mark_dead(other.id);
             const bool died = die_at_change(n, {directory, blocks}, [&] {
                 if (closes) {
@@ -290,10 +277,10 @@ TEST("who dies before it is reached first is not taken for who has its slot next
 
 TEST("what the dead owned goes, wherever it is") {
     NodePort port(32 * kGranuleBytes);
-    SpillFile file;
     Member a(port), b(port);
+    SpillFile file(*a.segment, a.arena, {"/tmp"}, SpillFile::kNoLimit);
     const ArenaRef on_disk = make(a.arena, 5, a.id);
-    CHECK_EQ(port.spill(1, file.fd), 5 * kGranuleBytes);
+    CHECK_EQ(file.spill(1, [] { return true; }).bytes, 5 * kGranuleBytes);
     const ArenaRef here = make(a.arena, 3, a.id), read = make(a.arena, 2, a.id),
                    theirs = make(a.arena, 2, b.id, false);
     const ArenaRef unaccepted = make(a.arena, 2, b.id, false);
@@ -317,216 +304,66 @@ TEST("what the dead owned goes, wherever it is") {
     CHECK_EQ(port.statistics().used_bytes, 0u);
 }
 
-// ---- spilling --------------------------------------------------------------------------------------
-
-TEST("a spilled object leaves the arena and comes back as it was") {
-    NodePort port(16 * kGranuleBytes);
-    SpillFile file;
-    Member a(port), b(port);
-    const ArenaRef ref = make(a.arena, 5, a.id);
-    CHECK_EQ(port.spill(1, file.fd), 5 * kGranuleBytes);
-    CHECK_EQ(port.statistics().used_bytes, 0u);
-    CHECK_EQ(port.statistics().spilled_objects, 1u);
-    char* data = nullptr;
-    CHECK(b.arena.pin(ref, data) == PinResult::spilled);
-    make(b.arena, 7, b.id);  // its old place is somebody else's
-    const auto [ok, why] = port.restore(ref.entry, ref.generation, file.fd);
-    CHECK(ok && why.empty());
-    check_readable(b.arena, ref);
-    CHECK_EQ(check_books(*a.segment), 2u);
-    CHECK_EQ(port.statistics().used_bytes, 12 * kGranuleBytes);
-    CHECK(port.restore(ref.entry, ref.generation, file.fd).first);  // it is there already
-    a.arena.remove(ref);
-    CHECK_EQ(port.restore(ref.entry, ref.generation, file.fd).second, "the object is gone");
-    CHECK(!port.restore(1 << 30, 0, file.fd).first);
+TEST("who dies anywhere while it rings a sleeper does not leave it asleep") {
+    if (!kCanStep) return;
+    bool has_died = true;
+    int deaths = 0;
+    for (int change = 0; has_died; ++change) {
+        NodePort port(1 << 20);
+        const ProcessId sleeper = port.reserve_slot(), ringer = port.reserve_slot();
+        const auto segment = Segment::attach(port.segment_fd());
+        Doorbell& bell = segment->bell(sleeper.slot);
+        bell.state.store(uint32_t(Bell::waiter_sleeps));
+        has_died = die_at_change(change, {{reinterpret_cast<char*>(&bell), sizeof bell}}, [&] {
+            Channels channels(*segment, ringer, port.event_fd());
+            channels.send(sleeper, Kind::ACQUAINT, nullptr, 0);
+        });
+        const uint32_t before = bell.waiter_word.load();
+        const bool was_asleep = bell.state.load() == uint32_t(Bell::waiter_sleeps);
+        const bool is_told = !port.mark_dead(ringer).empty();
+        if (!has_died) break;
+        // Without a ring between the two it has rung nobody.
+        CHECK(is_told || was_asleep);
+        CHECK(port.send(sleeper, Kind::PEER_DIED, &ringer, sizeof ringer));
+        CHECK(bell.waiter_word.load() != before);
+        ++deaths;
+    }
+    CHECK(deaths >= 3);  // the bit, the state and the word
 }
 
-TEST("the largest objects go first, and only as many as are needed") {
+// ---- what is known of objects ----------------------------------------------------------------------
+
+TEST("the largest objects in memory are named, with their owners and how many read them") {
     NodePort port(64 * kGranuleBytes);
-    SpillFile file;
-    Member a(port);
-    std::vector<ArenaRef> refs;
-    for (const uint32_t granules : {2u, 9u, 1u, 5u, 7u})
-        refs.push_back(make(a.arena, granules, a.id));
-    CHECK_EQ(port.spill(10 * kGranuleBytes, file.fd), 16 * kGranuleBytes);
-    std::vector<bool> spilled;
-    for (const ArenaRef& ref : refs)
-        spilled.push_back(phase_of(a, ref) == Phase::spilled);
-    CHECK(spilled == std::vector<bool>({false, true, false, false, true}));
-    const auto largest = port.largest_objects(2);
-    CHECK_EQ(largest.size(), 2u);
-    CHECK_EQ(std::get<0>(largest[0]), 5 * kGranuleBytes);
-    CHECK_EQ(std::get<1>(largest[0]), a.id.slot);
-    CHECK_EQ(std::get<0>(largest[1]), 2 * kGranuleBytes);
-}
-
-TEST("what somebody reads is not spilled, and what is being written is not") {
-    NodePort port(16 * kGranuleBytes);
-    SpillFile file;
     Member a(port), b(port);
+    const ArenaRef on_disk = make(a.arena, 9, a.id);
+    SpillFile file(*a.segment, a.arena, {"/tmp"}, SpillFile::kNoLimit);
+    CHECK_EQ(file.spill(1, [] { return true; }).bytes, on_disk.bytes);
     const ArenaRef read = make(a.arena, 5, a.id);
+    make(b.arena, 2, b.id);
+    make(b.arena, 1, b.id);
     char* data = nullptr;
     CHECK(b.arena.pin(read, data) == PinResult::ok);
+    const auto largest = port.largest_objects(2);
+    CHECK_EQ(largest.size(), 2u);
+    CHECK(largest[0] == std::tuple(5 * kGranuleBytes, a.id.slot, 1u));
+    CHECK(largest[1] == std::tuple(2 * kGranuleBytes, b.id.slot, 0u));
+    CHECK_EQ(port.statistics().spilled_objects, 1u);
+    CHECK_EQ(port.statistics().objects, 4u);
+    CHECK_EQ(port.statistics().used_bytes, 8 * kGranuleBytes);
+}
+
+TEST("room may come while another process reads, anybody writes, or something can be spilled") {
+    NodePort port(64 * kGranuleBytes);
+    Member a(port), b(port);
+    const ArenaRef ref = make(a.arena, 5, a.id);
+    CHECK(port.room_may_come(a.id.slot));  // it may have been sealed just after room was looked for
+    char* data = nullptr;
+    CHECK(a.arena.pin(ref, data) == PinResult::ok);
+    CHECK(!port.room_may_come(a.id.slot) && port.room_may_come(b.id.slot));
     ArenaRef building;
-    char* bytes = nullptr;
-    CHECK(a.arena.allocate(100, a.id, building, bytes));
-    CHECK_EQ(port.spill(1, file.fd), 0u);
-    CHECK_EQ(std::get<2>(port.largest_objects(5).at(0)), 1u);
-    b.arena.unpin(read);
-    CHECK_EQ(port.spill(1, file.fd), 5 * kGranuleBytes);
+    CHECK(a.arena.allocate(100, a.id, building, data));
+    CHECK(port.room_may_come(a.id.slot));
     a.arena.abandon(building);
-}
-
-TEST("an object deleted while it is on disk is gone, and so is its place on disk") {
-    NodePort port(16 * kGranuleBytes);
-    SpillFile file;
-    Member a(port);
-    const ArenaRef first = make(a.arena, 6, a.id), second = make(a.arena, 4, a.id);
-    CHECK_EQ(port.spill(10 * kGranuleBytes, file.fd), 10 * kGranuleBytes);
-    CHECK(file.disk_bytes() >= 10 * kGranuleBytes);
-    a.arena.remove(first);
-    CHECK(is_gone(*a.segment, first));
-    CHECK_EQ(port.spill(1, file.fd), 0u);
-    CHECK(file.disk_bytes() <= 5 * kGranuleBytes);
-    CHECK(port.restore(second.entry, second.generation, file.fd).first);
-    check_readable(a.arena, second);
-    CHECK(file.disk_bytes() <= kGranuleBytes);
-    a.arena.remove(second);
-    CHECK_EQ(check_books(*a.segment), 0u);
-}
-
-TEST("an object that finds no room on its way back stays on disk") {
-    NodePort port(8 * kGranuleBytes);
-    SpillFile file;
-    Member a(port);
-    const ArenaRef ref = make(a.arena, 6, a.id);
-    CHECK(port.spill(1, file.fd) != 0);
-    const ArenaRef wall = make(a.arena, 4, a.id);
-    CHECK(!port.restore(ref.entry, ref.generation, file.fd).first);
-    CHECK(phase_of(a, ref) == Phase::spilled);
-    CHECK_EQ(check_books(*a.segment), 2u);
-    a.arena.remove(wall);
-    CHECK(port.restore(ref.entry, ref.generation, file.fd).first);
-    check_readable(a.arena, ref);
-}
-
-TEST("when the disk fails, objects stay where they are") {
-    NodePort port(8 * kGranuleBytes);
-    Member a(port);
-    const ArenaRef ref = make(a.arena, 3, a.id);
-    const int read_only = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    CHECK_EQ(port.spill(1, read_only), 0u);
-    check_readable(a.arena, ref);
-    SpillFile file;
-    CHECK(port.spill(1, file.fd) != 0);
-    CHECK(!port.restore(ref.entry, ref.generation, read_only).first);  // reads nothing
-    CHECK(phase_of(a, ref) == Phase::spilled);
-    CHECK_EQ(port.statistics().used_bytes, 0u);
-    CHECK(port.restore(ref.entry, ref.generation, file.fd).first);
-    check_readable(a.arena, ref);
-    close(read_only);
-}
-
-TEST("trimming gives free memory back and touches nothing else") {
-    NodePort port(32 * kGranuleBytes);
-    Member a(port);
-    const ArenaRef kept = make(a.arena, 3, a.id), gone = make(a.arena, 8, a.id),
-                   also = make(a.arena, 2, a.id);
-    a.arena.remove(gone);
-    CHECK_EQ(port.trim(), 27 * kGranuleBytes);
-    check_readable(a.arena, kept);
-    check_readable(a.arena, also);
-    CHECK_EQ(check_books(*a.segment), 2u);
-    const ArenaRef fresh = make(a.arena, 8, a.id);
-    check_readable(a.arena, fresh);
-}
-
-namespace {
-
-/// What a process asks the daemon for, one thing at a time.
-struct Mailbox {
-    std::atomic<uint64_t> wanted{0};  ///< entry + 1 and generation of what shall come back
-    Shared<uint32_t> answers{0};      ///< what the asker sleeps on
-    std::atomic<uint32_t> ended{0};
-};
-
-void live_with_spilling(Member& self, Mailbox& box, uint64_t seed) {
-    Random random(seed);
-    std::vector<ArenaRef> mine;
-    for (int round = 0; round < 40'000; ++round) {
-        const uint64_t what = random.below(5);
-        ArenaRef ref;
-        char* data = nullptr;
-        if (what < 2 && self.arena.allocate((1 + random.below(5)) * kGranuleBytes, self.id, ref, data)) {
-            write_pattern(data, ref);
-            self.arena.seal(ref, true);
-            mine.push_back(ref);
-        } else if (what < 4 && !mine.empty()) {
-            ref = mine[random.below(mine.size())];
-            PinResult result = self.arena.pin(ref, data);
-            for (int tries = 0; result == PinResult::spilled && tries < 50; ++tries) {
-                box.wanted.store(uint64_t(ref.generation) << 32 | (ref.entry + 1));
-                for (uint32_t seen = 0; seen = box.answers.load(), box.wanted.load() != 0;)
-                    futex_wait(box.answers, seen, -1);
-                result = self.arena.pin(ref, data);
-            }
-            CHECK(result != PinResult::lost);
-            if (result != PinResult::ok) continue;  // no room for it now
-            CHECK(has_pattern(data, ref));
-            if (random.below(50) == 0) sched_yield();
-            CHECK(has_pattern(data, ref));
-            self.arena.unpin(ref);
-        } else if (!mine.empty()) {
-            const size_t i = random.below(mine.size());
-            self.arena.remove(mine[i]);
-            mine.erase(mine.begin() + long(i));
-        }
-    }
-    for (const ArenaRef& ref : mine)
-        self.arena.remove(ref);
-    box.ended.store(1);
-}
-
-}  // namespace
-
-TEST(
-    "processes that write, read and delete while the daemon spills and restores always read what they "
-    "wrote") {
-    NodePort port(40 * kGranuleBytes);
-    SpillFile file;
-    constexpr size_t kProcesses = 3;
-    std::vector<std::unique_ptr<Member>> members;
-    for (size_t i = 0; i < kProcesses; ++i)
-        members.push_back(std::make_unique<Member>(port));
-    SharedWithChildren<std::array<Mailbox, kProcesses>> boxes;
-    std::vector<Child> children;
-    for (size_t i = 0; i < kProcesses; ++i)
-        children.emplace_back([&, i] { live_with_spilling(*members[i], (*boxes)[i], i + 1); });
-    Random random(17);
-    const auto all_ended = [&] {
-        for (Mailbox& box : *boxes)
-            if (box.ended.load() == 0) return false;
-        return true;
-    };
-    while (!all_ended()) {
-        if (random.below(4) == 0) port.spill((1 + random.below(10)) * kGranuleBytes, file.fd);
-        if (random.below(50) == 0) port.trim();
-        for (Mailbox& box : *boxes) {
-            const uint64_t wanted = box.wanted.load();
-            if (wanted == 0) continue;
-            const auto entry = uint32_t(wanted) - 1, generation = uint32_t(wanted >> 32);
-            while (!port.restore(entry, generation, file.fd).first)
-                if (port.spill(kGranuleBytes, file.fd) == 0) break;
-            box.wanted.store(0);
-            box.answers.fetch_add(1);
-            futex_wake(box.answers);
-        }
-        pause_us(long(random.below(20)));
-    }
-    for (Child& child : children)
-        child.join();
-    CHECK_EQ(check_books(*members[0]->segment), 0u);
-    CHECK_EQ(port.statistics().used_bytes, 0u);
-    CHECK_EQ(port.spill(1, file.fd), 0u);
-    CHECK(file.disk_bytes() <= kGranuleBytes);
+    CHECK(!port.room_may_come(a.id.slot));
 }

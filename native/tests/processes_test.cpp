@@ -33,10 +33,10 @@ std::string answer_to(const Task_& task) {
 [[noreturn]] void be_worker(NodePort& port, ProcessId id) {
     auto core = attach(port, id, true);
     for (;;) {
-        core->wait_until([&] { return core->has_incoming(); }, -1, Core::kNeverLend);
-        if (!core->has_incoming()) continue;
+        core->pump.wait_until([&] { return core->inbox.has_incoming(); }, -1, Pump::kNeverLend);
+        if (!core->inbox.has_incoming()) continue;
         const Task_ task = next_task(*core);
-        core->running_task.store(true);
+        core->pump.running_task.store(true);
         const int64_t started = now_us();
         // Some are long enough for what is queued behind them to be handed back.
         if (task.header.task.high % 97 == 0) pause_us(3000);
@@ -52,14 +52,14 @@ std::string answer_to(const Task_& task) {
             out.add(PackedValue{Where::arena, 0, sizeof ref});
             out.add(ref);
             std::lock_guard lock(core->mutex());
-            core->send(task.from, Kind::REPLY, out.data(), out.size());
+            core->endpoint.send(task.from, Kind::REPLY, out.data(), out.size());
             for (Entry* entry : task.nested)
-                core->drop_locked(entry);
+                core->objects.drop_locked(entry);
         } else {
             reply(*core, task, {answer_to(task)}, Status::ok, uint32_t(now_us() - started) * 1000);
         }
-        core->running_task.store(false);
-        core->advance_epoch();
+        core->pump.running_task.store(false);
+        core->pump.advance_epoch();
     }
 }
 
@@ -88,12 +88,12 @@ void be_driver(NodePort& port, ProcessId id, int waves) {
         for (Entry* entry : lone)
             check_result(*core, entry, is_large(entry->id) ? 0 : 1);
         for (Entry* entry : lone)
-            core->drop(entry);
+            core->objects.drop(entry);
         for (Entry* entry : chain)
-            core->drop(entry);
-        core->poll();
+            core->objects.drop(entry);
+        core->pump.poll();
     }
-    EVENTUALLY((core->poll(), owned(*core) == 0));
+    EVENTUALLY((core->pump.poll(), owned(*core) == 0));
     core->close();
 }
 
@@ -150,7 +150,7 @@ class Daemon {
         std::erase_if(leases, [&](const auto& lease) { return lease.second == key; });
         for (const uint64_t peer : told) {
             Buffer body;
-            body.add(ProcessId::from_key(key));
+            body.add(PeerDeath{ProcessId::from_key(key)});
             body.append("killed", 6);
             port.send(ProcessId::from_key(peer), Kind::PEER_DIED, body.data(), body.size());
         }

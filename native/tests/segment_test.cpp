@@ -35,7 +35,7 @@ bool throws(Call&& call) {
 /// A segment in which every slot has a process, its first.
 std::unique_ptr<Segment> inhabited() {
     auto segment = Segment::create(1 << 20);
-    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    for (uint32_t slot = 0; slot < kFewSlots; ++slot) {
         segment->slot(slot).generation.store(1);
         segment->slot(slot).alive.store(1);
     }
@@ -57,13 +57,14 @@ TEST("a new segment is empty, and its parts do not overlap") {
     const Header& h = segment->header();
     CHECK_EQ(h.granules, 160u);
     CHECK_EQ(h.arena_bytes, uint64_t(10 << 20));
-    const std::array<std::pair<uint64_t, uint64_t>, 7> parts{{
-        {h.slots_at, kSlots * sizeof(ProcessSlot)},
-        {h.directory_at, uint64_t(kSlots) * kSlots * 4},
-        {h.blocks_at, kRingBlocks * 8},
-        {h.rings_at, kRingBlocks * kRingStride},
+    const std::array<std::pair<uint64_t, uint64_t>, 8> parts{{
+        {h.slots_at, h.slots * h.slot_stride},
+        {h.far_at, kMostFar * sizeof(FarSlot)},
+        {h.directory_at, uint64_t(h.slots) * h.slots * 4},
+        {h.blocks_at, h.blocks * 8},
+        {h.rings_at, h.blocks * kRingStride},
         {h.granules_at, h.granules * 4},
-        {h.objects_at, h.objects * sizeof(ObjectEntry)},
+        {h.objects_at, h.objects * h.entry_stride},
         {h.arena_at, h.arena_bytes},
     }};
     uint64_t end = sizeof(Header);
@@ -73,10 +74,10 @@ TEST("a new segment is empty, and its parts do not overlap") {
         end = at + bytes;
     }
     CHECK(end <= h.segment_bytes);
-    CHECK_EQ(segment->ring_of(kSlots - 1, kSlots - 1).load(), 0u);
-    CHECK_EQ(segment->block_owner(kRingBlocks - 1).load(), 0u);
+    CHECK_EQ(segment->ring_of(h.slots - 1, h.slots - 1).load(), 0u);
+    CHECK_EQ(segment->block_owner(h.blocks - 1).load(), 0u);
     CHECK_EQ(segment->granule(h.granules - 1).load(), 0u);
-    CHECK_EQ(segment->object(h.objects - 1).state.load(), 0u);
+    CHECK_EQ(segment->object(h.objects - 1).word.load(), 0u);
     segment->granule_data(h.granules - 1)[kGranuleBytes - 1] = 'z';
 }
 
@@ -172,8 +173,9 @@ TEST("who closes a ring late leaves that of the next in its slot alone") {
 }
 
 TEST("the ends of a ring are told apart, whatever their slots and generations") {
-    for (const ProcessId& from : {ProcessId{0, 0}, ProcessId{kSlots - 1, 0xffffffff}, ProcessId{7, 1 << 21}})
-        for (const ProcessId& to : {ProcessId{kSlots - 1, 1}, ProcessId{0, 0}}) {
+    for (const ProcessId& from :
+         {ProcessId{0, 0}, ProcessId{kMostSlots - 1, 0xffffffff}, ProcessId{7, 1 << 17}})
+        for (const ProcessId& to : {ProcessId{kMostSlots - 1, 1}, ProcessId{0, 0}}) {
             const uint64_t word = RingEnds::pack(from, to);
             CHECK(word != 0);
             CHECK_EQ(RingEnds(word).from, from.slot);
@@ -184,12 +186,34 @@ TEST("the ends of a ring are told apart, whatever their slots and generations") 
 
 TEST("when every block is taken, opening says so until one is closed") {
     auto segment = inhabited();
-    for (uint32_t i = 0; i < kRingBlocks; ++i)
-        CHECK(open_ring(*segment, 1 + i / 1000, i % 1000) != kRingBlocks);
-    CHECK_EQ(open_ring(*segment, 100, 1), kRingBlocks);
+    for (uint32_t i = 0; i < kSharedBlocks; ++i)
+        CHECK(open_ring(*segment, 2 + i / 1000, 2 + i % 1000) != kNoBlock);
+    CHECK_EQ(open_ring(*segment, 100, 2), kNoBlock);
     close_ring(*segment, 3, 3);
-    CHECK(open_ring(*segment, 100, 1) != kRingBlocks);
-    CHECK_EQ(open_ring(*segment, 100, 2), kRingBlocks);
+    CHECK(open_ring(*segment, 100, 2) != kNoBlock);
+    CHECK_EQ(open_ring(*segment, 100, 3), kNoBlock);
+    // The daemon and the relay are reached all the same, and reach everybody.
+    for (const uint32_t service : {kDaemonSlot, kRelaySlot})
+        for (uint32_t slot = 2; slot < kFewSlots; ++slot)
+            CHECK(open_ring(*segment, slot, service) != kNoBlock &&
+                  open_ring(*segment, service, slot) != kNoBlock);
+}
+
+TEST("a ring that is parted gives its block back, and both rows tell that the two have talked") {
+    auto segment = inhabited();
+    const ProcessId from{3, 1}, to{9, 1};
+    const uint32_t block = segment->open_ring(from, to);
+    segment->ring(block)->tail.store(8);
+    segment->part(from, to);
+    CHECK_EQ(segment->block_owner(block).load(), 0u);
+    CHECK_EQ(segment->open_block(3, 9), 0u);
+    CHECK(segment->ring_of(3, 9).load() == kParted && segment->ring_of(9, 3).load() == kParted);
+    const uint32_t again = segment->open_ring(from, to);
+    CHECK_EQ(segment->ring(again)->tail.load(), 0u);
+    segment->part(from, to);
+    segment->close_ring(from, to);
+    segment->close_ring(to, from);
+    CHECK(segment->ring_of(3, 9).load() == 0 && segment->ring_of(9, 3).load() == 0);
 }
 
 TEST("threads and processes that open and close rings at once never share a block") {
@@ -201,13 +225,13 @@ TEST("threads and processes that open and close rings at once never share a bloc
         Random random(player);
         for (uint32_t round = 0; round < kRounds; ++round) {
             for (uint32_t s = 0; s < kSlotsEach; ++s) {
-                const uint32_t from = 1 + s * kProcesses * kThreads + player;
-                for (uint32_t to = 0; to < kRings; ++to) {
+                const uint32_t from = 2 + s * kProcesses * kThreads + player;
+                for (uint32_t to = 2; to < kRings + 2; ++to) {
                     const uint32_t block = open_ring(*segment, from, to);
-                    CHECK(block < kRingBlocks);
+                    CHECK(block < segment->header().blocks);
                     segment->ring(block)->tail.store(from << 10 | to);
                 }
-                for (uint32_t to = 0; to < kRings; ++to) {
+                for (uint32_t to = 2; to < kRings + 2; ++to) {
                     const uint32_t block = segment->ring_of(from, to).load() - 1;
                     CHECK_EQ(segment->ring(block)->tail.load(), from << 10 | to);
                     CHECK_EQ(segment->block_owner(block).load(), RingEnds::pack({from, 1}, {to, 1}));
@@ -229,6 +253,6 @@ TEST("threads and processes that open and close rings at once never share a bloc
     play(0);
     for (Child& child : children)
         child.join();
-    for (uint32_t b = 0; b < kRingBlocks; ++b)
+    for (uint32_t b = 0; b < segment->header().blocks; ++b)
         CHECK_EQ(segment->block_owner(b).load(), 0u);
 }

@@ -115,6 +115,18 @@ TEST("an end that hangs up after half of its bytes is named") {
     CHECK(room.substr(0, 5) == "12345");
 }
 
+TEST("what an end said before it hung up is read, though it takes nothing any more") {
+    Pair pair;
+    std::string room(5, '\0');
+    CHECK_EQ(send(pair.ends[1], "leave", 5, 0), ssize_t(5));
+    pair.hang_up(1);
+    std::vector<Flow> flows{{pair.ends[0], {{"hello", 5}}, {{room.data(), 5}}}};
+    CHECK_EQ(int(exchange(flows, kNever, go_on).kind), int(Exchanged::done));
+    CHECK(room == "leave");
+    std::vector<Flow> next{{pair.ends[0], {{"hello", 5}}, {{room.data(), 5}}}};
+    CHECK_EQ(int(exchange(next, kNever, go_on).kind), int(Exchanged::closed));
+}
+
 TEST("an end that says nothing for too long is named") {
     Pair busy, quiet;
     std::string room(2, '\0');

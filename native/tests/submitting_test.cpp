@@ -21,7 +21,7 @@ struct Office {
     void lease(size_t i = 0, uint32_t shape = 0) { leases.push_back(node.grant(*driver, worker(i), shape)); }
     std::string result(Entry* entry) {
         std::string value = get(*driver, entry);
-        driver->drop(entry);
+        driver->objects.drop(entry);
         return value;
     }
 };
@@ -49,7 +49,7 @@ TEST("a task goes to a leased worker and its answer comes back") {
     reply(office.worker(), task, {"seven"});
     CHECK_EQ(office.result(result), "seven");
     CHECK_EQ(owned(*office.driver), 0u);
-    CHECK_EQ(office.driver->counters().pending, 0u);
+    CHECK_EQ(counters(*office.driver).pending, 0u);
 }
 
 TEST("the function's code reaches a worker before its first task, once") {
@@ -62,11 +62,11 @@ TEST("the function's code reaches a worker before its first task, once") {
     for (size_t i = 0; i < 2; ++i) {
         const Task_ task = next_task(office.worker(i));
         std::lock_guard lock(office.worker(i).mutex());
-        CHECK_EQ(office.worker(i).definition(7), "code");
+        CHECK_EQ(office.worker(i).definitions.definition(7), "code");
         CHECK_EQ(task.header.function, 7u);
     }
-    office.driver->drop(a);
-    office.driver->drop(b);
+    office.driver->objects.drop(a);
+    office.driver->objects.drop(b);
 }
 
 TEST("many tasks run on few workers and each answer finds its own") {
@@ -83,16 +83,16 @@ TEST("many tasks run on few workers and each answer finds its own") {
         threads.emplace_back([&, w] {
             Core& worker = office.worker(w);
             while (left.load() > 0) {
-                if (worker.wait_until([&] { return worker.has_incoming() || left.load() <= 0; },
-                                      now_us() * 1000 + 20'000'000,
-                                      Core::kNeverLend) == Core::Waited::interrupted)
+                if (worker.pump.wait_until([&] { return worker.inbox.has_incoming() || left.load() <= 0; },
+                                           now_us() * 1000 + 20'000'000,
+                                           Pump::kNeverLend) == Pump::Waited::interrupted)
                     continue;
-                if (!worker.has_incoming()) continue;
+                if (!worker.inbox.has_incoming()) continue;
                 const Task_ task = next_task(worker);
                 reply(worker, task, {std::to_string(task.header.task.high)});
                 if (left.fetch_sub(1) == 1)
                     for (auto& other : office.workers)
-                        other->request_exit();
+                        other->pump.request_exit();
             }
         });
     }
@@ -103,7 +103,7 @@ TEST("many tasks run on few workers and each answer finds its own") {
     for (std::thread& thread : threads)
         thread.join();
     CHECK_EQ(owned(*office.driver), 0u);
-    CHECK_EQ(office.driver->counters().submitted, uint64_t(kTasks));
+    CHECK_EQ(counters(*office.driver).submitted, uint64_t(kTasks));
 }
 
 TEST("a task waits for its dependencies and is sent their values") {
@@ -113,16 +113,16 @@ TEST("a task waits for its dependencies and is sent their values") {
     Entry* result = submit(*office.driver, {.deps = {there, later, there}});
     office.lease();
     settle(*office.driver);
-    CHECK(!office.worker().has_mail());
+    CHECK(!office.worker().pump.has_mail());
     {
         std::lock_guard lock(office.driver->mutex());
-        office.driver->complete(later, Where::inlined, "later", 5, {});
+        office.driver->objects.complete(later, Where::inlined, "later", 5, {});
     }
     const Task_ task = next_task(office.worker());
     CHECK(task.deps == std::vector<std::string>({"there", "later", "there"}));
     reply(office.worker(), task, {"ok"});
-    office.driver->drop(there);
-    office.driver->drop(later);
+    office.driver->objects.drop(there);
+    office.driver->objects.drop(later);
     CHECK_EQ(office.result(result), "ok");
     CHECK_EQ(owned(*office.driver), 0u);
 }
@@ -132,7 +132,7 @@ TEST("a chain of tasks runs link by link") {
     Entry* last = put(*office.driver, "0");
     for (int i = 0; i < 50; ++i) {
         Entry* next = submit(*office.driver, {.deps = {last}});
-        office.driver->drop(last);
+        office.driver->objects.drop(last);
         last = next;
     }
     office.lease();
@@ -154,13 +154,13 @@ TEST("a dependency that failed fails what waits for it, and what waits for that"
     Entry* second = submit(*office.driver, {.deps = {first, bad}, .returns = 1});
     {
         std::lock_guard lock(office.driver->mutex());
-        office.driver->fail(bad, "broken");
+        office.driver->objects.fail(bad, "broken");
     }
-    office.driver->drop(bad);
+    office.driver->objects.drop(bad);
     CHECK_EQ(office.result(first), "!broken");
     CHECK_EQ(office.result(second), "!broken");
     CHECK_EQ(owned(*office.driver), 0u);
-    CHECK_EQ(office.driver->counters().pending, 0u);
+    CHECK_EQ(counters(*office.driver).pending, 0u);
 }
 
 TEST("a task whose dependency's owner is dead already fails once nothing of it will move") {
@@ -169,8 +169,8 @@ TEST("a task whose dependency's owner is dead already fails once nothing of it w
     {
         std::unique_ptr<Core> owner = office.node.driver();
         std::lock_guard lock(office.driver->mutex());
-        lost = office.driver->borrow(Id{9, 9}.object(1), owner->self(), false, 1);
-        Core::hold(lost);
+        lost = office.driver->borrowing.borrow(Id{9, 9}.object(1), owner->self(), false, 1);
+        hold(lost);
     }
     office.node.port.mark_dead(lost->owner);
     Entry* result = submit(*office.driver, {.deps = {lost}});
@@ -182,9 +182,9 @@ TEST("a task whose dependency's owner is dead already fails once nothing of it w
     answer.add(ProcessId{});
     office.node.port.send(office.driver->self(), Kind::ORPHAN_ANSWERED, answer.data(), answer.size());
     CHECK(get(*office.driver, result).find("died") != std::string::npos);
-    office.driver->drop(result);
-    office.driver->drop(lost);
-    CHECK_EQ(office.driver->counters().pending, 0u);
+    office.driver->objects.drop(result);
+    office.driver->objects.drop(lost);
+    CHECK_EQ(counters(*office.driver).pending, 0u);
     CHECK_EQ(borrowed(*office.driver), 0u);
 }
 
@@ -208,7 +208,7 @@ TEST("several results of one task arrive together, and one error stands for all"
 
 TEST("a result that nobody waits for any more is dropped when it comes") {
     Office office(1);
-    office.driver->drop(submit(*office.driver));
+    office.driver->objects.drop(submit(*office.driver));
     office.lease();
     settle(*office.driver);
     CHECK_EQ(owned(*office.driver), 1u);  // the task's
@@ -232,7 +232,7 @@ TEST("a task whose worker dies is tried again elsewhere, as often as it may") {
     const std::string error = office.result(result);
     CHECK(error.find("lost its worker") != std::string::npos && error.find("attempt 2") != std::string::npos);
     CHECK_EQ(owned(*office.driver), 0u);
-    CHECK_EQ(office.driver->counters().leases, 0u);
+    CHECK_EQ(counters(*office.driver).leases, 0u);
 }
 
 TEST("an answer that the dead worker had published still counts") {
@@ -282,7 +282,7 @@ TEST("an error that is worth a retry is tried again until the retries are used u
     Office office(1);
     Entry* result = submit(*office.driver, {.retries = 2, .flags = kRetryErrors});
     office.lease();
-    for (uint16_t attempt = 0; attempt < 3; ++attempt) {
+    for (uint32_t attempt = 0; attempt < 3; ++attempt) {
         settle(*office.driver);
         const Task_ task = next_task(office.worker());
         CHECK_EQ(task.header.attempt, attempt);
@@ -307,16 +307,16 @@ TEST("what a blocked worker hands back runs elsewhere") {
     {
         // It waits for something itself, and says so.
         std::thread waits([&] {
-            office.worker(0).wait_until([] { return false; }, now_us() * 1000 + 50'000'000,
-                                        Core::kLendAtOnce);
+            office.worker(0).pump.wait_until([] { return false; }, now_us() * 1000 + 50'000'000,
+                                             Pump::kLendAtOnce);
         });
         office.node.expect(Kind::BLOCKED);
         waits.join();
         office.node.expect(Kind::UNBLOCKED);
     }
-    CHECK(!office.worker(0).has_incoming());
+    CHECK(!office.worker(0).inbox.has_incoming());
     settle(*office.driver);
-    CHECK(!office.worker(0).has_mail());  // nothing is pushed to it before it answers
+    CHECK(!office.worker(0).pump.has_mail());  // nothing is pushed to it before it answers
     office.lease(1);
     settle(*office.driver);
     for (int i = 1; i < 4; ++i) {
@@ -343,13 +343,13 @@ TEST("a revoked lease goes back when its work is done") {
     CHECK(!office.node.has(Kind::LEASE_RETURN));
     Entry* next = submit(*office.driver);
     settle(*office.driver);
-    CHECK(!office.worker().has_mail());  // no more for this one
+    CHECK(!office.worker().pump.has_mail());  // no more for this one
     reply(office.worker(), task, {"done"});
     CHECK_EQ(office.result(result), "done");
     const Received returned = office.node.expect(Kind::LEASE_RETURN);
     CHECK(memcmp(returned.payload.data(), &office.leases[0], 8) == 0);
-    CHECK_EQ(office.driver->counters().leases, 0u);
-    office.driver->drop(next);
+    CHECK_EQ(counters(*office.driver).leases, 0u);
+    office.driver->objects.drop(next);
 }
 
 TEST("a revoked lease goes back when the last of its work is handed back") {
@@ -379,9 +379,9 @@ TEST("a revoked lease goes back when the last of its work is handed back") {
     worker.say(driver->self(), Kind::HANDBACK, task.cookie);
     CHECK_EQ(get(*driver, runs), "a");
     node.expect(Kind::LEASE_RETURN);
-    CHECK_EQ(driver->counters().leases, 0u);
+    CHECK_EQ(counters(*driver).leases, 0u);
     for (Entry* entry : {first, runs, waits})
-        driver->drop(entry);
+        driver->objects.drop(entry);
 }
 
 TEST("an idle lease goes back by itself") {
@@ -392,7 +392,7 @@ TEST("an idle lease goes back by itself") {
     reply(office.worker(), next_task(office.worker()), {"done"});
     CHECK_EQ(office.result(result), "done");
     office.node.expect(Kind::LEASE_RETURN);
-    CHECK_EQ(office.driver->counters().leases, 0u);
+    CHECK_EQ(counters(*office.driver).leases, 0u);
 }
 
 TEST("a shape that no node can hold fails its tasks, those that wait and those to come") {
@@ -410,19 +410,19 @@ TEST("a chain that fails may be longer than a stack is deep") {
     Office office(1);
     Entry* bad = pending(*office.driver);
     Entry* last = bad;
-    Core::hold(last);
+    hold(last);
     for (int i = 0; i < 100'000; ++i) {
         Entry* next = submit(*office.driver, {.deps = {last}});
-        office.driver->drop(last);
+        office.driver->objects.drop(last);
         last = next;
     }
     {
         std::lock_guard lock(office.driver->mutex());
-        office.driver->fail(bad, "bad");
+        office.driver->objects.fail(bad, "bad");
     }
-    office.driver->drop(bad);
+    office.driver->objects.drop(bad);
     CHECK_EQ(office.result(last), "!bad");
-    CHECK_EQ(office.driver->counters().pending, 0u);
+    CHECK_EQ(counters(*office.driver).pending, 0u);
     CHECK_EQ(owned(*office.driver), 0u);
 }
 
@@ -430,14 +430,14 @@ TEST("a task can be cancelled wherever it is") {
     Office office(1);
     const auto cancel = [&](Entry* entry) {
         std::lock_guard lock(office.driver->mutex());
-        return office.driver->cancel(entry, false, false);
+        return office.driver->submitter.cancel(entry, false, false);
     };
     Entry* never = pending(*office.driver);
     Entry* waits = submit(*office.driver, {.deps = {never}});
     Entry* queued = submit(*office.driver);
     Entry* behind = submit(*office.driver, {.deps = {queued}});
-    CHECK(cancel(waits) == Core::Cancelled::done);
-    CHECK(cancel(queued) == Core::Cancelled::done);
+    CHECK(cancel(waits) == Submitter::Cancelled::done);
+    CHECK(cancel(queued) == Submitter::Cancelled::done);
     CHECK(get(*office.driver, behind).find("cancelled") != std::string::npos);
     Entry* running = submit(*office.driver);
     office.lease();
@@ -446,17 +446,19 @@ TEST("a task can be cancelled wherever it is") {
     std::atomic<uint64_t> asked{0};
     {
         std::lock_guard lock(office.worker().mutex());
-        office.worker().on_cancel = [&](ProcessId, uint64_t cookie, bool, bool) { asked = cookie; };
+        office.worker().inbox.on_cancel_running = [&](ProcessId, uint64_t cookie, bool, bool) {
+            asked = cookie;
+        };
     }
-    CHECK(cancel(running) == Core::Cancelled::asked);
+    CHECK(cancel(running) == Submitter::Cancelled::asked);
     wait_until(office.worker(), [&] { return asked == task.header.cookie; });
     reply(office.worker(), task, {"stopped"}, Status::cancelled);
     CHECK_EQ(get(*office.driver, running), "!stopped");
-    CHECK(cancel(running) == Core::Cancelled::too_late);
+    CHECK(cancel(running) == Submitter::Cancelled::too_late);
     for (Entry* entry : {never, waits, queued, behind, running})
-        office.driver->drop(entry);
+        office.driver->objects.drop(entry);
     CHECK_EQ(owned(*office.driver), 0u);
-    CHECK_EQ(office.driver->counters().pending, 0u);
+    CHECK_EQ(counters(*office.driver).pending, 0u);
 }
 
 namespace {
@@ -465,11 +467,12 @@ constexpr uint32_t kThere = 4;  ///< another node's number
 
 /// A large value whose bytes are there.
 Entry* far_object(Office& office) {
-    const ArenaRef ref = office.node.port.import_object(2 << 20, office.node.port.reserve_proxy());
+    const ProcessId owner = office.node.port.add_proxy({kThere, {6, 60}});
+    const ArenaRef ref = office.node.port.import_object(2 << 20, owner);
     office.node.port.set_node_of(ref.entry, ref.generation, kThere);
     Entry* entry = pending(*office.driver);
     std::lock_guard lock(office.driver->mutex());
-    office.driver->complete(entry, Where::arena, nullptr, 0, ref);
+    office.driver->objects.complete(entry, Where::arena, nullptr, 0, ref);
     return entry;
 }
 
@@ -513,13 +516,40 @@ TEST(
     CHECK_EQ(office.result(first), "near enough");
     CHECK_EQ(office.result(second), "near enough");
     for (Entry* input : inputs)
-        office.driver->drop(input);
+        office.driver->objects.drop(input);
     CHECK_EQ(owned(*office.driver), 0u);
 }
 
 TEST("who has a worker where its inputs are waits for that one, though the node is full") {
-    Office office(2);
-    office.node.port.set_node_of_proxy(office.worker(1).self(), kThere);
+    Office office(1);
+    const FarProcess there{kThere, {5, 50}};
+    const ProcessId far = office.node.port.add_proxy(there);
+    Forwarding& forwarding = office.node.port.forwarding();
+    const auto next_cookie = [&] {
+        TaskHeader header{};
+        EVENTUALLY((settle(*office.driver), office.node.has(Kind::TASK), forwarding.commit(), [&] {
+            const std::string batch = forwarding.take_batch(kThere);
+            for (size_t at = 0; at < batch.size();) {
+                LinkRecord record;
+                memcpy(&record, batch.data() + at, sizeof record);
+                at += sizeof record;
+                if (Kind(record.kind) == Kind::TASK) memcpy(&header, batch.data() + at, sizeof header);
+                at += record.bytes;
+            }
+            return header.cookie != 0;
+        }()));
+        return header.cookie;
+    };
+    const auto answer = [&](uint64_t cookie) {
+        Buffer body, batch;
+        body.add(ReplyHeader{cookie, uint32_t(Status::ok), 1000, 1, 0});
+        body.add(PackedValue{Where::inlined, 0, 5});
+        body.append("there", 5);
+        const ProcessId driver = office.driver->self();
+        batch.add(LinkRecord{uint32_t(body.size()), uint16_t(Kind::REPLY), 0, there.id, driver});
+        batch.append(body.data(), body.size());
+        CHECK(forwarding.deliver(kThere, batch.data(), batch.size()).stop == Delivery::Stop::none);
+    };
     Entry* quick = submit(*office.driver);
     office.node.expect(Kind::LEASE_REQUEST);
     office.lease(0);
@@ -530,15 +560,15 @@ TEST("who has a worker where its inputs are waits for that one, though the node 
     Entry* results[] = {submit(*office.driver, {.deps = {inputs[0]}}),
                         submit(*office.driver, {.deps = {inputs[1]}})};
     office.node.expect(Kind::LEASE_REQUEST);
-    office.lease(1);
-    const Task_ first = next_task(office.worker(1));
+    office.node.grant(office.driver->self(), far);
+    const uint64_t first = next_cookie();
     say_not_near(office, false);
     settle(*office.driver);
-    reply(office.worker(1), first, {"there"});
-    reply(office.worker(1), next_task(office.worker(1)), {"there"});
+    answer(first);
+    answer(next_cookie());
     for (int i = 0; i < 2; ++i) {
         CHECK_EQ(office.result(results[i]), "there");
-        office.driver->drop(inputs[i]);
+        office.driver->objects.drop(inputs[i]);
     }
     CHECK_EQ(owned(*office.driver), 0u);
 }

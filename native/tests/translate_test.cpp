@@ -147,6 +147,7 @@ namespace {
 void add_task_row(Buffer& out, uint32_t kind) {
     TaskHeader header{};
     header.nested = 2;
+    header.returns = 1;
     header.deps = 1;
     header.static_bytes = 7 + 2 * sizeof(PackedRef);
     out.add(TaskRow{kind, 0, 3, 0, uint32_t(sizeof header + header.static_bytes), 3, 1});

@@ -12,7 +12,7 @@ int64_t in_us(int64_t us) {
 }
 
 uint32_t bell_state(Core& core) {
-    return core.segment().bell(core.self().slot).state.load();
+    return core.endpoint.segment.bell(core.self().slot).state.load();
 }
 
 /// Answers each task of a worker until it is told to stop.
@@ -21,16 +21,16 @@ class Servant {
     explicit Servant(Core& worker) : worker_(worker), thread_([this] { run(); }) {}
     ~Servant() {
         stop_.store(true);
-        worker_.request_exit();
+        worker_.pump.request_exit();
         thread_.join();
     }
 
   private:
     void run() {
         while (!stop_.load()) {
-            worker_.wait_until([&] { return worker_.has_incoming() || stop_.load(); }, in_us(1'000'000),
-                               Core::kNeverLend);
-            while (worker_.has_incoming())
+            worker_.pump.wait_until([&] { return worker_.inbox.has_incoming() || stop_.load(); },
+                                    in_us(1'000'000), Pump::kNeverLend);
+            while (worker_.inbox.has_incoming())
                 reply(worker_, next_task(worker_), {"served"}, Status::ok, 10'000);
         }
     }
@@ -44,10 +44,11 @@ class Servant {
 TEST("a wait ends at its deadline, and at once when there is nothing to wait for") {
     FakeNode node;
     auto core = node.driver();
-    CHECK(core->wait_until([] { return true; }, -1, Core::kNeverLend) == Core::Waited::done);
-    CHECK(core->wait_until([] { return false; }, 0, Core::kNeverLend) == Core::Waited::timed_out);
+    CHECK(core->pump.wait_until([] { return true; }, -1, Pump::kNeverLend) == Pump::Waited::done);
+    CHECK(core->pump.wait_until([] { return false; }, 0, Pump::kNeverLend) == Pump::Waited::timed_out);
     const int64_t start = now_us();
-    CHECK(core->wait_until([] { return false; }, in_us(20'000), Core::kNeverLend) == Core::Waited::timed_out);
+    CHECK(core->pump.wait_until([] { return false; }, in_us(20'000), Pump::kNeverLend) ==
+          Pump::Waited::timed_out);
     CHECK(now_us() - start >= 20'000);
 }
 
@@ -63,16 +64,16 @@ TEST("many threads submit and wait at once, and every answer finds its waiter") 
             threads.emplace_back([&] {
                 for (int i = 0; i < kTasks; ++i) {
                     Entry* result = submit(*driver);
-                    if (i % 3 == 0) driver->poll();
+                    if (i % 3 == 0) driver->pump.poll();
                     CHECK_EQ(get(*driver, result), "served");
-                    driver->drop(result);
+                    driver->objects.drop(result);
                 }
                 left.fetch_sub(1);
             });
         }
         while (left.load() > 0) {  // the daemon: lease the one worker whenever it is free
             if (node.take(Kind::LEASE_REQUEST)) {
-                if (driver->counters().leases == 0) node.grant(*driver, *worker);
+                if (counters(*driver).leases == 0) node.grant(*driver, *worker);
             } else {
                 pause_us(100);
             }
@@ -95,9 +96,10 @@ TEST("a wait ends when the session is closed, for who pumps and for who does not
             threads.emplace_back([&] {
                 started.fetch_add(1);
                 for (;;) {
-                    const Core::Waited waited = core->wait_until([] { return false; }, -1, Core::kNeverLend);
-                    if (waited == Core::Waited::closed) break;
-                    CHECK(waited == Core::Waited::interrupted);
+                    const Pump::Waited waited =
+                        core->pump.wait_until([] { return false; }, -1, Pump::kNeverLend);
+                    if (waited == Pump::Waited::closed) break;
+                    CHECK(waited == Pump::Waited::interrupted);
                 }
                 closed.fetch_add(1);
             });
@@ -123,10 +125,10 @@ TEST("who waits is woken by a word from another thread, whenever it comes") {
         for (uint32_t n = 1; n <= kRounds; ++n) {
             const int64_t deadline = in_us(20'000'000);
             for (;;) {
-                const Core::Waited waited =
-                    core->wait_until([&] { return wanted.load() >= n; }, deadline, Core::kNeverLend);
-                CHECK(waited != Core::Waited::timed_out);
-                if (waited == Core::Waited::done) break;
+                const Pump::Waited waited =
+                    core->pump.wait_until([&] { return wanted.load() >= n; }, deadline, Pump::kNeverLend);
+                CHECK(waited != Pump::Waited::timed_out);
+                if (waited == Pump::Waited::done) break;
             }
             reached.store(n);
             reached.notify_one();
@@ -139,7 +141,7 @@ TEST("who waits is woken by a word from another thread, whenever it comes") {
         while (now_us() < until) {
         }
         wanted.store(n);
-        core->request_exit();
+        core->pump.request_exit();
         reached.wait(n - 1);
     }
     waiter.join();
@@ -151,7 +153,7 @@ TEST("the daemon's end fails what is pending and wakes who waits for it") {
         auto core = node.driver();
         int ends[2];
         CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-        core->watch_daemon(ends[0]);
+        core->pump.watch_daemon(ends[0]);
         Entry* result = submit(*core);
         Entry* behind = submit(*core, {.deps = {result}, .nested = {result}});
         std::atomic<bool> waits{false};
@@ -168,10 +170,10 @@ TEST("the daemon's end fails what is pending and wakes who waits for it") {
         CHECK(get(*core, result).find("daemon ended") != std::string::npos);
         CHECK(core->is_lost());
         CoreEvent event{};
-        CHECK(core->next_event(event));
+        CHECK(core->endpoint.next_event(event));
         CHECK_EQ(event.kind, 0);
         core->close();
-        CHECK(!core->next_event(event));
+        CHECK(!core->endpoint.next_event(event));
         close(ends[0]);
     }
 }
@@ -195,14 +197,14 @@ TEST("a worker busy with a task hands back what comes meanwhile, but an actor ke
     task.cookie = 11;
     call.cookie = 22;
     call.flags = kIsMethod;
-    worker->running_task.store(true);
+    worker->pump.running_task.store(true);
     driver.say(worker->self(), Kind::TASK, call);
     driver.say(worker->self(), Kind::TASK, task);
     const std::string back = driver.hear(worker->self(), Kind::HANDBACK);
     CHECK_EQ(back.size(), sizeof(uint64_t));
     CHECK(memcmp(back.data(), &task.cookie, sizeof task.cookie) == 0);
     Incoming kept;
-    CHECK(worker->take_incoming(kept));
+    CHECK(worker->inbox.take_incoming(kept));
     CHECK_EQ(reinterpret_cast<const TaskHeader*>(kept.bytes.data())->cookie, 22u);
 }
 
@@ -218,25 +220,25 @@ TEST("a worker that retires tells the daemon, and hands back what has come and w
     };
     task.cookie = 11;
     driver.say(worker->self(), Kind::TASK, task);
-    EVENTUALLY((worker->poll(), worker->has_incoming()));
-    worker->retire();
+    EVENTUALLY((worker->pump.poll(), worker->inbox.has_incoming()));
+    worker->inbox.retire();
     node.expect(Kind::RETIRES);
-    CHECK(!worker->take_incoming(taken));
+    CHECK(!worker->inbox.take_incoming(taken));
     comes_back();
     task.cookie = 12;
     driver.say(worker->self(), Kind::TASK, task);
-    EVENTUALLY((worker->poll(), worker->has_incoming()));
-    CHECK(!worker->take_incoming(taken));
+    EVENTUALLY((worker->pump.poll(), worker->inbox.has_incoming()));
+    CHECK(!worker->inbox.take_incoming(taken));
     comes_back();
 }
 
 TEST("one who waits inside a task lends its CPU once, and takes it back") {
     FakeNode node;
     auto worker = node.worker();
-    CHECK(worker->wait_until([] { return false; }, in_us(3000), 100'000'000) == Core::Waited::timed_out);
+    CHECK(worker->pump.wait_until([] { return false; }, in_us(3000), 100'000'000) == Pump::Waited::timed_out);
     CHECK(!node.has(Kind::BLOCKED));
-    CHECK(worker->wait_until([] { return false; }, in_us(3000), Core::kLendAtOnce) ==
-          Core::Waited::timed_out);
+    CHECK(worker->pump.wait_until([] { return false; }, in_us(3000), Pump::kLendAtOnce) ==
+          Pump::Waited::timed_out);
     node.expect(Kind::BLOCKED);
     node.expect(Kind::UNBLOCKED);
     CHECK(!node.has(Kind::BLOCKED));
@@ -249,7 +251,7 @@ TEST("records for Python wait in order until they are taken") {
         CHECK(node.port.send(core->self(), Kind::CONTROL, &i, sizeof i));
     for (int i = 0; i < 100; ++i) {
         CoreEvent event{};
-        CHECK(core->next_event(event));
+        CHECK(core->endpoint.next_event(event));
         CHECK_EQ(event.kind, uint16_t(Kind::CONTROL));
         CHECK(memcmp(event.payload.data(), &i, sizeof i) == 0);
     }

@@ -22,29 +22,32 @@ if TYPE_CHECKING:
     from weft import runtime_context as runtime_context
     from weft import util as util
     from weft._native import ObjectRef as ObjectRef
-    from weft.engine.process.actor_class import ActorClass as ActorClass
-    from weft.engine.process.actor_description import method as method
-    from weft.engine.process.actor_handle import ActorHandle as ActorHandle
+    from weft.engine.process.actors.actor_class import ActorClass as ActorClass
+    from weft.engine.process.actors.actor_description import method as method
+    from weft.engine.process.actors.actor_handle import ActorHandle as ActorHandle
     from weft.engine.process.api import cancel as cancel
     from weft.engine.process.api import get as get
     from weft.engine.process.api import get_actor as get_actor
     from weft.engine.process.api import kill as kill
-    from weft.engine.process.api import put as put
+    from weft.engine.process.api import map as map
     from weft.engine.process.api import remote as remote
     from weft.engine.process.api import wait as wait
-    from weft.engine.process.cluster import available_resources as available_resources
-    from weft.engine.process.cluster import cluster_resources as cluster_resources
-    from weft.engine.process.cluster import nodes as nodes
-    from weft.engine.process.context import get_gpu_ids as get_gpu_ids
-    from weft.engine.process.context import get_runtime_context as get_runtime_context
-    from weft.engine.process.explain import explain as explain
-    from weft.engine.process.generator import ObjectRefGenerator as ObjectRefGenerator
-    from weft.engine.process.logging_config import LoggingConfig as LoggingConfig
-    from weft.engine.process.remote_function import RemoteFunction as RemoteFunction
-    from weft.engine.process.session import init as init
-    from weft.engine.process.session import is_initialized as is_initialized
-    from weft.engine.process.session import shutdown as shutdown
-    from weft.engine.process.timeline import timeline as timeline
+    from weft.engine.process.calls.generator import ObjectRefGenerator as ObjectRefGenerator
+    from weft.engine.process.calls.remote_function import RemoteFunction as RemoteFunction
+    from weft.engine.process.objects.lasting import delete_object as delete_object
+    from weft.engine.process.objects.lasting import get_object as get_object
+    from weft.engine.process.objects.put import put as put
+    from weft.engine.process.session.attached import is_initialized as is_initialized
+    from weft.engine.process.session.cluster import available_resources as available_resources
+    from weft.engine.process.session.cluster import cluster_resources as cluster_resources
+    from weft.engine.process.session.cluster import nodes as nodes
+    from weft.engine.process.session.context import get_gpu_ids as get_gpu_ids
+    from weft.engine.process.session.context import get_runtime_context as get_runtime_context
+    from weft.engine.process.session.session import init as init
+    from weft.engine.process.session.session import shutdown as shutdown
+    from weft.engine.process.telling.explain import explain as explain
+    from weft.engine.process.telling.logging_config import LoggingConfig as LoggingConfig
+    from weft.engine.process.telling.timeline import timeline as timeline
     from weft.ids import ActorClassID as ActorClassID
     from weft.ids import ActorID as ActorID
     from weft.ids import ClusterID as ClusterID
@@ -63,18 +66,21 @@ if TYPE_CHECKING:
 
 _PROCESS = "weft.engine.process."
 _HOMES = {
-    _PROCESS + "api": "cancel get get_actor kill put remote wait",
-    _PROCESS + "session": "init is_initialized shutdown",
-    _PROCESS + "actor_class": "ActorClass",
-    _PROCESS + "actor_handle": "ActorHandle",
-    _PROCESS + "actor_description": "method",
-    _PROCESS + "explain": "explain",
-    _PROCESS + "timeline": "timeline",
-    _PROCESS + "logging_config": "LoggingConfig",
-    _PROCESS + "generator": "ObjectRefGenerator",
-    _PROCESS + "remote_function": "RemoteFunction",
-    _PROCESS + "cluster": "available_resources cluster_resources nodes",
-    _PROCESS + "context": "get_gpu_ids get_runtime_context",
+    _PROCESS + "api": "cancel get get_actor kill map remote wait",
+    _PROCESS + "objects.lasting": "delete_object get_object",
+    _PROCESS + "objects.put": "put",
+    _PROCESS + "session.attached": "is_initialized",
+    _PROCESS + "session.session": "init shutdown",
+    _PROCESS + "actors.actor_class": "ActorClass",
+    _PROCESS + "actors.actor_handle": "ActorHandle",
+    _PROCESS + "actors.actor_description": "method",
+    _PROCESS + "telling.explain": "explain",
+    _PROCESS + "telling.timeline": "timeline",
+    _PROCESS + "telling.logging_config": "LoggingConfig",
+    _PROCESS + "calls.generator": "ObjectRefGenerator",
+    _PROCESS + "calls.remote_function": "RemoteFunction",
+    _PROCESS + "session.cluster": "available_resources cluster_resources nodes",
+    _PROCESS + "session.context": "get_gpu_ids get_runtime_context",
     "weft._native": "ObjectRef",
     "weft.util.mapping": "as_completed",
     "weft.ids": "ActorClassID ActorID ClusterID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
@@ -83,11 +89,13 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 _ALIASES = {"ObjectID": "ObjectRef", "DynamicObjectRefGenerator": "ObjectRefGenerator"}
 _SUBMODULES = frozenset(
     "actor cloudpickle cluster_utils compat exceptions experimental ids job_submission remote_function "
-    "runtime_context runtime_env types util".split()
+    "runtime_context runtime_env state types util".split()
 )
 _LIBRARIES = frozenset(("data", "pandas", "rl", "serve", "train", "tune"))
 
-__all__ = [*sorted(_HOME_OF), *_ALIASES, "__version__", "exceptions", "util"]
+# `from weft import *` must not put another map in the place of the builtin one
+__all__ = [*sorted({*_HOME_OF} - {"map"}), *_ALIASES, "__version__", "exceptions", "util"]
+_LISTED = {*__all__, "map", *_SUBMODULES, *_LIBRARIES}
 
 
 def __getattr__(name: str) -> object:
@@ -109,10 +117,14 @@ def __getattr__(name: str) -> object:
                 raise
             raise AttributeError(f"module 'weft' has no attribute {name!r}") from None
     else:
-        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+        from weft._lazy import missing
+
+        raise missing("weft", name, _LISTED)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    from weft._lazy import listed
+
+    return listed("weft", _LISTED)

@@ -4,16 +4,21 @@ from asyncio import Future as AsyncFuture
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextvars import Context
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
 # ---- the node daemon's end -------------------------------------------------------------------------
 
-class NodePort:
-    """Slot 0 of a new segment. Used by the daemon's one thread only."""
+SpillCode: TypeAlias = Literal[
+    "done", "no_room", "nothing", "gone", "elsewhere", "disk_failed", "over_limit", "stopped"
+]
+"""What became of a request to the spill file; see `native/spilling.hpp`."""
 
-    def __init__(self, arena_bytes: int, events: int = 8192) -> None: ...
+class NodePort:
+    """Slots 0 and 1 of a new segment. Used by the daemon's one thread only."""
+
+    def __init__(self, arena_bytes: int, events: int = 8192, slots: int = 1024) -> None: ...
     @property
     def segment_fd(self) -> int: ...
     @property
@@ -52,32 +57,38 @@ class NodePort:
         """Sums over all processes that ever were, in the order of `engine.observe.events.TALLIES`."""
     def record(self, kind: int, at_ns: int, duration_ns: int, bytes: int, name: str = "") -> None:
         """An event of the daemon's own."""
-    def spill(self, wanted_bytes: int, file_fd: int) -> int:
-        """Move unpinned sealed objects to the end of the file until so many bytes are free; what was freed."""
-    def spill_errno(self) -> int:
-        """What the disk refused the last spill with; 0 when it took all."""
-    def restore(self, entry: int, generation: int, file_fd: int) -> tuple[bool, str]:
-        """Bring a spilled object back; (False, why) when there is no room or it cannot be read."""
-    def trim(self) -> int:
-        """Give the memory of what is free back to the system; when nothing was allocated for a while."""
-    def has_room(self, bytes: int) -> bool:
-        """Whether so much is free in one piece."""
-    def is_read_by_others(self, slot: int) -> bool:
-        """Whether a process other than that one reads an object, so that it can not be spilled now."""
+    def begin_spilling(self, folders: list[str], limit: int) -> None:
+        """Once, before what follows: where the spill file may be, and how many bytes it may have."""
+    def end_spilling(self) -> None:
+        """Ends the thread that works on the file, and the file. What is asked for and not done is left as it is."""
+    @property
+    def spill_fd(self) -> int:
+        """Readable when `take_spilled` has something; non-blocking."""
+    def ask_room(self, bytes: int) -> int:
+        """Spill until so much is free in one piece: a ticket."""
+    def ask_restore(self, entry: int, generation: int) -> int:
+        """Bring a spilled object back: a ticket."""
+    def take_spilled(self) -> list[tuple[int, SpillCode, int, int, str]]:
+        """(ticket, code, bytes, errno, folder) of what is done. `no_room` has the bytes that were to be read."""
+    def has_entry(self) -> bool:
+        """Whether the object table takes one more."""
+    def room_may_come(self, slot: int) -> bool:
+        """Whether what could not be spilled may be now or later: an object that nobody reads is there, a process other
+        than that one reads one, or one is being written, moved or freed."""
     def largest_objects(self, count: int) -> list[tuple[int, int, int]]:
         """(bytes, owner slot, pins) of the largest objects in the arena."""
     def close(self) -> None: ...
 
-    # -- other nodes: a process elsewhere has a slot here, a proxy, whose rings the daemon reads and writes --
-    def reserve_proxy(self) -> tuple[int, int]:
-        """A (slot, generation) that stands for a process of another node."""
+    # -- other nodes: a process elsewhere has a name here, its proxy; records to and from it go through the relay --
+    def add_proxy(self, node: int, far_slot: int, far_generation: int) -> tuple[int, int]:
+        """A (slot, generation) that stands for that process of another node, until its death (mark_dead).
+
+        RuntimeError when more are known than there are names for."""
     def is_proxy(self, slot: int) -> bool: ...
     def is_alive(self, slot: int, generation: int) -> bool:
         """Of a process of this node, or of one that a proxy stands for."""
     def set_node(self, node: int) -> None:
         """This node's own number."""
-    def name_proxy(self, slot: int, generation: int, node: int, far_slot: int, far_generation: int) -> None:
-        """Whom a proxy stands for. Its death (mark_dead) ends that."""
     def far_name(self, slot: int, generation: int) -> tuple[int, int, int]:
         """(node, slot, generation) of a process as its own node knows it."""
     def name_import(
@@ -100,7 +111,7 @@ class NodePort:
     def remove_link(self, node: int) -> None:
         """The node is gone."""
     def deliver(
-        self, node: int, batch: bytes | bytearray | memoryview, at: int
+        self, node: int, batch: bytes | bytearray | memoryview, at: int, refusal: bytes
     ) -> tuple[
         int,
         tuple[list[tuple[int, int, int]], list[tuple[int, int, int, int]], tuple[int, int], int]
@@ -111,7 +122,9 @@ class NodePort:
 
         How far it came, and None at its end. Otherwise what must be decided before it goes on: the processes and
         objects that the next record speaks of and that are not known here, whom it is for, and its kind; or a record
-        from or to a daemon: sender, receiver, kind, payload."""
+        from or to a daemon: sender, receiver, kind, payload.
+
+        A `refusal` is an error value: in the first record it stands for each object that is not known here."""
     def refuse_records(self, slot: int, generation: int) -> None:
         """That process is about to end: drop what other nodes send to it."""
     def row_to_link(self, body: bytes) -> bytes:
@@ -121,9 +134,7 @@ class NodePort:
     ) -> tuple[bytes, list[tuple[int, int, int]], list[tuple[int, int, int, int]]]:
         """The same in this node's names: (body, processes, objects); of no use while there are names that are new here.
 
-        What that dead process, or any of its node where its slot is 0, owned has no owner in it."""
-    def take_detached(self) -> list[tuple[int, int]]:
-        """Dead local processes whose rings with a proxy are gone (as PEER_DETACHED says), since the last call."""
+        What that dead process owned has no owner in it."""
     def import_object(self, size: int, slot: int, generation: int) -> tuple[int, int]:
         """(entry, generation) for an object whose bytes are on another node, owned by that local process or proxy.
 
@@ -174,7 +185,7 @@ class Host(Protocol):
         """Run it on a thread or an event loop, then call.finish(value) or call.fail(error)."""
 
 class ObjectRef(Generic[T_co]):
-    """A reference to a value that exists or will. Awaitable; what needs asyncio is added by `process/refs.py`."""
+    """A reference to a value that exists or will. Awaitable; what needs asyncio is added by `objects/refs.py`."""
 
     def __await__(self) -> Generator[Any, None, T_co]: ...
     def future(self) -> Future[T_co]: ...
@@ -269,11 +280,12 @@ def attach(
 
     A driver passes the socket to its daemon, whose end of file means that the daemon died."""
 
-def detach() -> None:
+def detach(keeps_arrays: bool = False) -> None:
     """Leave it: pending calls of other threads end in an error, threads are joined, the mapping goes
     once no value reads from it."""
 
 def is_attached() -> bool: ...
+def is_fork() -> bool: ...
 def is_lost() -> bool:
     """Whether the node daemon is gone; everything then fails at once."""
 
@@ -282,6 +294,11 @@ def session() -> int:
 
 def run_worker() -> int:
     """A worker's life; the exit status."""
+
+def ring_when_idle(fd: int) -> bool:
+    """Write to that eventfd when the worker's main thread, which calls this, needs the GIL no longer.
+
+    False on another thread, and where no worker runs."""
 
 class Exported:
     """A function or class that is known under `key` (a 64-bit hash), and sent to each process that needs it, once.
@@ -292,6 +309,9 @@ class Exported:
     def __init__(self, key: int, payload: bytes) -> None: ...
 
 def put(value: object) -> ObjectRef[Any]: ...
+def _restore_ref(id: bytes, owner: int) -> ObjectRef[Any]:
+    """As a pickled ref is read: slot and generation of the owner are the halves of that number."""
+
 def put_error(error: bytes) -> ObjectRef[Any]:
     """A ref whose `get` raises what the error value holds."""
 
@@ -340,6 +360,10 @@ def retire_worker() -> None:
 def on_freed(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
     """Call back, in the core's own thread, when no ref to an object of this process is left anywhere. Nobody does when
     the process ends, or another takes the object over from it."""
+
+def keep(ref: ObjectRef[Any]) -> None:
+    """What outlives all processes is about to name it: its owner holds it from now on, and has the store know its
+    row."""
 
 def retry_in(cookie: int, shape: int) -> None:
     """Queue a task again whose worker was stopped for memory, among those of that shape."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.engine.process.actor_class import ActorClass, ActorClassInheritanceException
-from weft.engine.process.actor_description import method
-from weft.engine.process.actor_handle import ActorHandle, ActorMethod, typed
-from weft.engine.process.checkpoints import CheckpointPolicy
-from weft.engine.process.lifecycle import exit_actor
+from weft.engine.process.actors.actor_class import ActorClass, ActorClassInheritanceException
+from weft.engine.process.actors.actor_description import method
+from weft.engine.process.actors.actor_handle import ActorHandle, ActorMethod, typed
+from weft.engine.process.actors.checkpoints import CheckpointPolicy
+from weft.engine.process.worker.lifecycle import exit_actor
 
 __all__ = [
     "ActorClass",

@@ -181,7 +181,7 @@ class Cluster:
 
     def connect(self, namespace: str | None = None) -> Any:
         """Attach this process to the head node, as a driver."""
-        from weft.engine.process.session import init
+        from weft.engine.process.session.session import init
 
         given = {} if namespace is None else {"namespace": namespace}
         return init(address=self.address, ignore_reinit_error=True, **given)

@@ -94,7 +94,7 @@ _RAY_MEANS_WEFT = "RAY_MEANS_WEFT"
 def package_name() -> str:
     """What the user calls this package: "ray" where `import ray` found it, here or in the driver."""
     alias = sys.modules.get("ray")
-    is_ray = _RAY_MEANS_WEFT in os.environ if alias is None else alias.__name__ == "weft"
+    is_ray = _RAY_MEANS_WEFT in os.environ if alias is None else alias.__name__.partition(".")[0] == "weft"
     return "ray" if is_ray else "weft"
 
 
@@ -152,6 +152,10 @@ class TaskError(WeftError):
     def as_instanceof_cause(self) -> TaskError:
         """The same error as an instance of the cause's class; itself when that class can not be subclassed."""
         return _as_instance_of_cause(self)
+
+    def add_line(self, text: str) -> None:
+        """Say more at the end of the remote traceback."""
+        self._fill({**self._story, "traceback_str": f"{self._story['traceback_str'].rstrip()}\n{text}\n"})
 
     def __str__(self) -> str:
         story = self._story  # not the attributes: the cause's class may define properties of the same names
@@ -400,6 +404,10 @@ class ActorUnavailableError(ActorError):
         named = actor_id.hex() if isinstance(actor_id, bytes) else actor_id
         text = f"The actor {named or ''} is unavailable: {error_message}. The call may or may not have been run."
         super().__init__(named, text.replace("  ", " "))
+
+
+class TaskNestingError(WeftError):
+    """Tasks wait for tasks more deeply than the node has processes for."""
 
 
 class ActorUnschedulableError(WeftError):

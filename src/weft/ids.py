@@ -103,15 +103,26 @@ class UniqueID(BaseID):
 
 
 class JobID(BaseID):
-    """One driver's run."""
+    """One driver's run: four bytes, or eight where a node has had more drivers than two bytes can count.
+
+    >>> JobID.from_int(1 << 40).hex()
+    '0000000000010000'
+    """
 
     __slots__ = ()
     _size = 4
+    _long = 8
+
+    def __init__(self, binary: bytes) -> None:
+        if isinstance(binary, bytes) and len(binary) == self._long:
+            self._binary = binary
+        else:
+            super().__init__(binary)
 
     @classmethod
     def from_int(cls, number: builtins.int) -> JobID:
         """Of the job's number."""
-        return cls(number.to_bytes(cls._size, "little"))
+        return cls(number.to_bytes(cls._size if number < 1 << 8 * cls._size else cls._long, "little"))
 
     def int(self) -> builtins.int:
         """The job's number."""

@@ -1,3 +1,3 @@
 """Remote functions: the class behind `@weft.remote` on a function, where Ray's users look for it."""
 
-from weft.engine.process.remote_function import RemoteFunction as RemoteFunction
+from weft.engine.process.calls.remote_function import RemoteFunction as RemoteFunction

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from weft.engine.process.context import RuntimeContext, get_runtime_context
+from weft.engine.process.session.context import RuntimeContext, get_runtime_context
 
 __all__ = ["RuntimeContext", "get_runtime_context"]

@@ -107,6 +107,18 @@ def test_inherited_methods_are_there() -> None:
     assert weft.get([child.add.remote(), child.twice.remote(3)]) == [11, 6]
 
 
+@weft.remote
+class TimesTen(PlainCounter):
+    """In the module's namespace, where its methods can be found through the actor class."""
+
+    def add(self, amount: int = 1, *, plus: int = 0) -> int:
+        return super().add(10 * amount) + plus
+
+
+def test_a_method_of_a_modules_actor_class_reaches_what_it_overrides() -> None:
+    assert weft.get(TimesTen.remote(1).add.remote(plus=5)) == 16
+
+
 def test_an_actor_class_can_not_be_inherited_from() -> None:
     with pytest.raises(TypeError, match="Inheriting from the actor class 'PlainCounter'"):
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 import weft
+from waiting import wait_until
 from weft.exceptions import TaskCancelledError, WorkerCrashedError
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
@@ -200,6 +203,56 @@ def test_a_threads_call_can_look_whether_it_was_cancelled() -> None:
     assert weft.get(worker.ping.remote()) == "pong"
 
 
+def test_a_cancelled_call_whose_actor_dies_before_it_stops_was_cancelled() -> None:
+    @weft.remote(max_restarts=1, max_task_retries=-1, max_concurrency=2)
+    class Stubborn:
+        def work(self, starting: Any) -> None:
+            weft.get(starting.say.remote())
+            signal.pause()
+
+        def leave(self) -> None:
+            os._exit(1)
+
+    starting, stubborn = Starting.remote(), Stubborn.remote()
+    ref = stubborn.work.remote(starting)
+    weft.get(starting.wait.remote())
+    weft.cancel(ref)
+    stubborn.leave.options(max_task_retries=0).remote()
+    with pytest.raises(TaskCancelledError):
+        weft.get(ref, timeout=30)
+
+
+def test_the_children_of_many_calls_are_cancelled_with_them() -> None:
+    @weft.remote(num_cpus=0)
+    class Child:
+        async def sleep(self) -> None:
+            await asyncio.sleep(1000)
+
+    @weft.remote(num_cpus=0, max_concurrency=21)
+    class Parent:
+        def __init__(self, child: Any) -> None:
+            self.child = child
+            self.refs: dict[int, weft.ObjectRef[None]] = {}
+
+        def work(self, number: int) -> None:
+            self.refs[number] = self.child.sleep.remote()
+            weft.get(self.refs[number])
+
+        def children(self, count: int) -> list[weft.ObjectRef[None]]:
+            wait_until(lambda: len(self.refs) == count)
+            return [self.refs[number] for number in range(count)]
+
+    parent = Parent.remote(Child.remote())
+    calls = [parent.work.remote(number) for number in range(20)]
+    children = weft.get(parent.children.remote(20))
+    for call in calls[::2]:
+        weft.cancel(call)
+    for child in children[::2]:
+        with pytest.raises(TaskCancelledError):
+            weft.get(child, timeout=30)
+    assert weft.wait(children[1::2], timeout=0)[0] == []
+
+
 def test_only_refs_can_be_cancelled() -> None:
     with pytest.raises(TypeError, match="only supported for object refs"):
         weft.cancel(3)  # type: ignore[arg-type]
@@ -216,3 +269,77 @@ def test_a_borrower_can_cancel_the_owners_task() -> None:
     weft.cancel(inner)
     with pytest.raises(TaskCancelledError):
         weft.get(inner, timeout=30)
+
+
+@weft.remote
+class Order:
+    """Notes in which order its calls ran; holds them up until it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def hold(self, gate: Any) -> None:
+        weft.get(gate.wait.remote())
+
+    def note(self, number: int, _: Any = None) -> int:
+        self.seen.append(number)
+        return number
+
+    def numbers(self) -> list[int]:
+        return self.seen
+
+
+@pytest.mark.parametrize("waits_for_an_argument", [False, True])
+def test_of_calls_in_an_actors_queue_every_other_one_is_cancelled_and_the_rest_run_in_order(
+    waits_for_an_argument: bool,
+) -> None:
+    gate, actor = Starting.remote(), Order.remote()
+    held = actor.hold.remote(gate)
+    argument = echo.remote(0) if not waits_for_an_argument else after.remote(gate)
+    refs = [actor.note.remote(number, argument) for number in range(200)]
+    for ref in reversed(refs[1::2]):
+        weft.cancel(ref)
+    weft.get(gate.say.remote())
+    assert weft.get(held) is None
+    assert weft.get(refs[::2]) == list(range(0, 200, 2))
+    for ref in refs[1::2]:
+        with pytest.raises(TaskCancelledError):
+            weft.get(ref)
+    assert weft.get(actor.numbers.remote()) == list(range(0, 200, 2))
+
+
+@weft.remote
+def after(gate: Any) -> None:
+    weft.get(gate.wait.remote())
+
+
+@weft.remote(num_cpus=2, max_retries=0)
+def occupy(started: Path, door: Path) -> None:
+    """Without get(): who waits there lends its CPUs."""
+    started.write_bytes(b"")  # waits for a reader
+    door.read_bytes()  # waits for a writer
+
+
+@pytest.mark.parametrize("waits_for_an_argument", [False, True])
+def test_of_queued_tasks_every_other_one_is_cancelled_and_the_rest_run(
+    waits_for_an_argument: bool, tmp_path: Path
+) -> None:
+    started, door = tmp_path / "started", tmp_path / "door"
+    os.mkfifo(started)
+    os.mkfifo(door)
+    busy = occupy.remote(started, door)
+    started.read_bytes()
+    argument = busy if waits_for_an_argument else None
+    refs = [pair.remote(number, argument) for number in range(200)]
+    for ref in reversed(refs[1::2]):
+        weft.cancel(ref)
+    door.write_bytes(b"")
+    assert weft.get(refs[::2]) == list(range(0, 200, 2))
+    for ref in refs[1::2]:
+        with pytest.raises(TaskCancelledError):
+            weft.get(ref)
+
+
+@weft.remote
+def pair(number: int, _: Any) -> int:
+    return number

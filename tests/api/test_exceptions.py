@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from weft import exceptions
-from weft.engine.process import errors
+from weft.engine.process.calls import errors
 from weft.exceptions import ActorDiedError, TaskError, UnserializableException, WeftError
 
 needs_groups = pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with Python 3.11")

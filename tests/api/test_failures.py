@@ -98,7 +98,8 @@ def test_an_error_passes_through_nested_tasks() -> None:
     assert "weft::inner()" in str(caught.value)
 
 
-def test_a_failure_ends_a_get_even_if_another_task_never_ends() -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_failure_ends_a_get_even_if_another_task_never_ends(is_first: bool) -> None:
     @weft.remote
     class Sleeper:
         def sleep(self) -> None:
@@ -109,8 +110,9 @@ def test_a_failure_ends_a_get_even_if_another_task_never_ends() -> None:
         raise ValueError
 
     sleeper = Sleeper.remote()
+    refs = [sleeper.sleep.remote(), fail.remote()]
     with pytest.raises(ValueError):  # noqa: PT011
-        weft.get([sleeper.sleep.remote(), fail.remote()])
+        weft.get(refs[::-1] if is_first else refs)
     weft.kill(sleeper)
 
 

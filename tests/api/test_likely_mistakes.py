@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,18 @@ MISTAKES: dict[str, tuple[Callable[[], Any], Any, list[str]]] = {
     ),
     "one ref is waited for": (lambda: weft.wait(add.remote(1)), TypeError, [r"wait\(\[ref\]\)"]),
     "a ref is put": (lambda: weft.put(add.remote(1)), TypeError, [r"put\(\[ref\]\)"]),
-    "a ref is added to": (lambda: add.remote(1) + 1, TypeError, ["weft.ObjectRef"]),
+    "a ref is added to": (lambda: add.remote(1) + 1, TypeError, [r"ref \+ x", r"Use weft.get\(ref\)"]),
+    "a ref is added": (lambda: 1 + add.remote(1), TypeError, [r"x \+ ref", r"Use weft.get\(ref\)"]),
+    "a ref's length is asked": (lambda: len(add.remote(1)), TypeError, [r"len\(ref\)", r"Use weft.get\(ref\)"]),
+    "a ref is looped over": (lambda: list(add.remote(1)), TypeError, ["a loop over a ref", r"Use weft.get\(ref\)"]),
+    "a ref is a number": (lambda: float(add.remote(1)), TypeError, [r"float\(ref\)", r"Use weft.get\(ref\)"]),
+    "a ref is an index": (lambda: [1, 2][add.remote(1)], TypeError, ["place of an int", r"Use weft.get\(ref\)"]),
+    "a ref is indexed": (lambda: add.remote(1)[0], TypeError, [r"ref\[...\]", r"Use weft.get\(ref\)"]),
+    "remote is misspelt": (lambda: add.rmote(1), AttributeError, ["'rmote'", r"Did you mean remote\?"]),
+    "another library's word": (lambda: add.delay(1), AttributeError, ["'delay'", r"Call f.remote\(...\)"]),
+    "a name of the package is misspelt": (lambda: weft.inti, AttributeError, [r"Did you mean weft.init\?"]),
+    "a name of a library is misspelt": (lambda: weft.tune.unifrom, AttributeError, ["Did you mean weft.tune.uniform"]),
+    "a tool is misspelt": (lambda: weft.util.ActorPol, AttributeError, ["Did you mean weft.util.ActorPool"]),
     "a lock is an argument": (
         lambda: add.remote({"x": threading.Lock()}),
         TypeError,
@@ -168,3 +179,10 @@ def test_a_likely_mistake_is_told_with_its_remedy(mistake: str) -> None:
         make()
     for pattern in said:
         assert re.search(pattern, str(raised.value)), f"{pattern!r} is not in: {raised.value}"
+
+
+def test_refs_stay_hashable_true_equal_and_no_sequence_to_numpy() -> None:
+    ref = weft.put(1)
+    assert ref and ref == ref and ref != weft.put(1) and len({ref, ref}) == 1
+    assert np.asarray([ref], dtype=object)[0] is ref
+    assert not isinstance(ref, Iterable)

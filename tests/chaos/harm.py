@@ -24,14 +24,16 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
-from programs import PROGRAMS
+from chaos_programs import PROGRAMS
 
 from weft.engine.cluster.client import Client
+from weft.engine.wire import endpoint
 from weft.testing import Cluster
 from weft.testing.cluster import ClusterNode
-from weft.testing.cutting import cut_between
+from weft.testing.cutting import cut_between, silence_between
 
 NODES = 3
 END_S = 120.0
@@ -39,7 +41,7 @@ END_S = 120.0
 STALL_S = (0.2, 2.0)
 FULL_S = (0.5, 3.0)
 """So long a disk takes nothing."""
-KINDS = ("worker", "worker", "worker", "node", "stall", "store", "head", "link", "link", "disk")
+KINDS = ("worker", "worker", "worker", "node", "stall", "store", "head", "link", "link", "line", "zygote", "disk")
 """As often as they are named."""
 ARENA_BYTES = 64 << 20
 """Of each node: less than one of the programs has in use, so that nodes spill."""
@@ -67,15 +69,24 @@ class Report:
     recoveries: list[tuple[float, str]] = field(default_factory=list)
     """For each fault: seconds until every program had finished a round (under way, or a later one); its story."""
     rounds: dict[str, int] = field(default_factory=dict)
-    losses: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """Programs that were given another answer than their own."""
+    lost: list[str] = field(default_factory=list)
+    """Programs that were given an error, or ended in another way."""
+    hung: list[str] = field(default_factory=list)
+
+    @property
+    def losses(self) -> list[str]:
+        return [*self.wrong, *self.lost, *self.hung]
 
     def __str__(self) -> str:
         total = sum(self.faults.values())
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
         rounds = ", ".join(f"{name} {count}" for name, count in self.rounds.items())
         slowest = "{:.1f} s, {}".format(*max(self.recoveries)) if self.recoveries else "none measured"
-        lost = "nothing" if not self.losses else "\n" + "\n".join(self.losses)
-        return f"faults survived: {total} ({kinds})\nrounds done: {rounds}\nslowest recovery: {slowest}\nlost: {lost}"
+        counts = f"wrong: {len(self.wrong)}\nlost: {len(self.lost)}\nhung: {len(self.hung)}"
+        lines = [f"faults: {total} ({kinds})", counts, f"slowest recovery: {slowest}", f"rounds done: {rounds}"]
+        return "\n".join([*lines, *self.losses])
 
 
 class Chaos:
@@ -95,7 +106,8 @@ class Chaos:
         self.report = Report()
 
     def run(self) -> Report:
-        with tempfile.TemporaryDirectory() as folder:
+        # A local socket cannot be cut.
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {endpoint.VARIABLE: "0"}):
             self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
             try:
                 for _ in range(NODES):
@@ -117,7 +129,7 @@ class Chaos:
 
     def _start(self, name: str, number: int, folder: Path) -> Program:
         errors = folder / name
-        program = Path(__file__).with_name("programs.py")
+        program = Path(__file__).with_name("chaos_programs.py")
         command = [sys.executable, str(program), name, self._drivers.local_address]
         with errors.open("w") as stderr:
             process = subprocess.Popen(
@@ -130,7 +142,7 @@ class Chaos:
         return Program(name, process, errors)
 
     def _work(self) -> None:
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         next_fault = began + 2 * self._every_s
         with selectors.DefaultSelector() as selector:
             for program in self._programs:
@@ -163,7 +175,8 @@ class Chaos:
         self._recovered(program.name, now)
         if status != 0:
             text = program.errors.read_text()[-3000:]
-            self.report.losses.append(f"{program.name} ended with status {status}:\n{text}")
+            kind = self.report.wrong if "AssertionError" in text else self.report.lost
+            kind.append(f"{program.name} ended with status {status} after {now - self._began:.0f} s:\n{text}")
 
     def _recovered(self, name: str, now: float) -> None:
         for began, kind, waiting in self._open_faults:
@@ -176,7 +189,7 @@ class Chaos:
         for program in self._programs:
             if program.process.poll() is None:
                 program.process.send_signal(signal.SIGABRT)
-                self.report.losses.append(f"{program.name} hung after {program.rounds} rounds")
+                self.report.hung.append(f"{program.name} hung after {program.rounds} rounds")
                 self.report.rounds[program.name] = program.rounds
 
     # ---- harm ----
@@ -255,6 +268,22 @@ class Chaos:
         others = [one for one in self._cluster.list_all_nodes() if one is not node and one.is_alive()]
         with contextlib.suppress(psutil.Error, OSError):
             return cut_between(node.pid, self._rng.choice(others).pid) > 0
+        return False
+
+    def _harm_line(self, node: ClusterNode) -> bool:
+        """The connections between its daemon and another's carry nothing any more, and nobody is told."""
+        others = [one for one in self._cluster.list_all_nodes() if one is not node and one.is_alive()]
+        with contextlib.suppress(psutil.Error, OSError):
+            return silence_between(node.pid, self._rng.choice(others).pid) > 0
+        return False
+
+    def _harm_zygote(self, node: ClusterNode) -> bool:
+        """With it die all workers, and the node ends; another takes its place."""
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(node.pid).children():
+                if child.name() == "weft-zygote":
+                    child.kill()
+                    return self._harm_node(node)
         return False
 
     def _harm_disk(self, node: ClusterNode) -> bool:

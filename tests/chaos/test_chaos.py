@@ -10,8 +10,9 @@ import random
 
 import pytest
 from harm import Chaos
-from programs import PROGRAMS
 
+SHORT = ["map_reduce", "spilling", "parameter_server", "rl_loop", "tuning"]
+"""What a short run has time for; `make chaos` runs all."""
 SECONDS = float(os.environ.get("WEFT_CHAOS_SECONDS", "12"))
 SEED = int(os.environ.get("WEFT_CHAOS_SEED") or random.SystemRandom().randrange(1 << 30))
 
@@ -19,8 +20,8 @@ SEED = int(os.environ.get("WEFT_CHAOS_SEED") or random.SystemRandom().randrange(
 @pytest.mark.timeout(300)
 def test_programs_end_with_the_right_answers_whatever_is_killed() -> None:
     print(f"WEFT_CHAOS_SEED={SEED}")
-    report = Chaos(SEED, SECONDS, list(PROGRAMS), every_s=1.0).run()
+    report = Chaos(SEED, SECONDS, SHORT, every_s=1.0).run()
     print(report)
     assert not report.losses, f"WEFT_CHAOS_SEED={SEED}\n{report}"
     assert report.faults, "nothing was harmed"
-    assert set(report.rounds) == set(PROGRAMS)
+    assert set(report.rounds) == set(SHORT)

@@ -33,8 +33,9 @@ def test_a_job_outlives_its_submitter_and_is_found_again(head: Head, tmp_path: P
     assert f"job {job} is SUCCEEDED" in shown.stdout, shown
     assert json.loads(head.cli("job", "status", "--json", job).stdout)["driver_exit_code"] == 0
     assert job in head.cli("job", "list").stdout
+    assert job in head.cli("list", "jobs").stdout
     assert job in [one["submission_id"] for one in json.loads(head.cli("job", "list", "--json").stdout)]
-    logs = [path.read_text() for path in head.state_folder.glob(f"weft/sessions/*/{job}/log/*.log")]
+    logs = [path.read_text() for path in head.state_folder.glob(f"weft/*/*/{job}/log/*.log")]
     assert logs == ["hello\n"]
     assert head.cli("job", "delete", job).returncode == 0
     unknown = head.cli("job", "logs", job)

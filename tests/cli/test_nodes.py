@@ -15,6 +15,7 @@ from command_line import Run
 
 import weft
 from waiting import wait_until
+from weft.cli import drain
 from weft.engine.cluster import launch
 from weft.engine.cluster.client import Client
 from weft.engine.cluster.launch import cluster_of
@@ -137,6 +138,9 @@ def test_where_several_clusters_run_none_is_changed_before_one_is_named(cli: Run
             assert refused.returncode == 1, refused
             assert all(address in refused.stderr for address in addresses), refused
             assert "--address" in refused.stderr and "Traceback" not in refused.stderr
+        looked = cli("status")
+        assert all(address in looked.stdout for address in addresses) and "other sessions" in looked.stdout, looked
+        assert "other sessions" not in cli("status", "--address", addresses[0]).stdout
         done = cli("job", "submit", "--", "true", WEFT_ADDRESS=addresses[0])
         assert done.returncode == 0 and f"is submitted to {addresses[0]};" in done.stderr, done
     finally:
@@ -170,6 +174,23 @@ def test_the_cluster_that_is_meant_is_the_only_one(
 
 
 @pytest.mark.parametrize(
+    ("running", "meant"),
+    [
+        ([], None),
+        (["@weft-0-2", "@weft-0-1"], "@weft-0-2"),
+        (["@weft-0-3+b:1+nl", "@weft-0-2+b:1+hl", "@weft-0-1"], "@weft-0-2+b:1+hl"),
+        (["@weft-0-4", "@weft-0-3+b:1+hl", "@weft-0-2+a:1+n", "@weft-0-1+a:1+h"], "@weft-0-1+a:1+h"),
+        (["@weft-0-5", "@weft-0-4+c:1+n", "@weft-0-1+a:1+h"], "@weft-0-4+c:1+n"),
+    ],
+)
+def test_auto_means_the_newest_cluster_of_weft_start_before_what_a_program_has_for_itself(
+    monkeypatch: pytest.MonkeyPatch, running: list[str], meant: str | None
+) -> None:
+    monkeypatch.setattr("weft.engine.node.launch.find_nodes", lambda: running)
+    assert launch.newest() == meant
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (["--address", "127.0.0.1:1", "--store", "redis://127.0.0.1:1"], "--store is an option of --head"),
@@ -183,6 +204,21 @@ def test_a_store_that_can_not_be_used_is_named(cli: Run, arguments: list[str], t
     failed = cli("start", *arguments, WEFT_TOKEN="x")
     assert failed.returncode == 1 and text in failed.stderr, failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+def test_the_password_of_a_store_is_shown_nowhere(cli: Run, tmp_path: Path) -> None:
+    """On the command line every user of the machine would see it."""
+    url = "redis://user:hunter2@127.0.0.1:1"
+    shown = cli("start", "--head", "--store", url)
+    assert shown.returncode != 0 and "--store-file" in shown.stderr
+    (tmp_path / "store").write_text(url + "\n")
+    from_file = cli("start", "--head", "--store-file", str(tmp_path / "store"))
+    from_variable = cli("start", "--head", WEFT_STORE=url)
+    broken = cli("start", "--head", WEFT_STORE="redis://:hunter2/hunter2@127.0.0.1:1")
+    assert "no server of the store answers: redis://user:***@127.0.0.1:1" in from_file.stderr
+    assert "no server of the store answers" in from_variable.stderr and "%2F" in broken.stderr
+    for each in (shown, from_file, from_variable, broken):
+        assert each.returncode == 1 and "hunter2" not in each.stderr + each.stdout
 
 
 def test_a_port_in_use_is_named(cli: Run) -> None:
@@ -258,6 +294,20 @@ def test_a_node_can_be_told_to_drain_itself_as_a_pod_does_before_it_ends(cli: Ru
         assert gone.returncode == 1
     finally:
         cli("stop", "--address", cluster)
+
+
+def test_a_node_that_closes_connections_before_it_stops_to_listen_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ending:
+        listens = iter((True, True, False))
+
+        def ask(self, method: str, **params: object) -> None:
+            raise ConnectionError("the node daemon closed the connection")
+
+        def still_answers(self) -> bool:
+            return next(self.listens)
+
+    monkeypatch.setattr(drain, "LOOK_S", 0.0)
+    assert drain._state(Ending(), "a node")["state"] == "dead"  # type: ignore[arg-type]
 
 
 def test_a_node_in_the_foreground_ends_with_its_command(cli: Run, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from command_line import Head
 
 import weft
 from waiting import wait_until
-from weft.engine.process import progress
+from weft.engine.process.telling import progress
 from weft.util import placement_group, remove_placement_group
 
 HOSTILE = "evil\x1b[2J<script>"
@@ -70,6 +70,18 @@ def test_every_kind_is_listed_for_people_and_for_programs(head: Head, gate: Any)
     assert "evil?[2J<script>" in head.cli("list", "tasks").stdout
     assert "1.0 MiB" in head.cli("list", "objects").stdout
     del kept
+
+
+def test_all_tells_what_the_control_store_has_and_refuses_the_rest(head: Head, gate: Any) -> None:
+    weft.put("x", name="stored")
+    (row,) = [row for row in rows(head, "objects", "--all") if row["named_by"]]
+    assert (row["pid"], row["owner_state"]) == (os.getpid(), "ALIVE") and row["named_by"][0].endswith("/stored")
+    assert rows(head, "objects", "--all", "--filter", "owner_state=DEAD") == []
+    weft.delete_object("stored")
+    assert "--all is for objects and tasks, but got nodes" in head.cli("list", "nodes", "--all").stderr
+    assert "--store is an option of --all" in head.cli("list", "objects", "--store", "x").stderr
+    folder = str(head.state_folder)
+    assert f"{folder} is no folder of a store" in head.cli("list", "objects", "--all", "--store", folder).stderr
 
 
 def test_listings_are_filtered_and_cut(head: Head, gate: Any) -> None:

@@ -7,6 +7,16 @@ from collections.abc import Iterator
 import pytest
 from clusters import TwoNodes
 
+from weft.testing import Cluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Of a head alone."""
+    made = Cluster(initialize_head=True)
+    yield made
+    made.shutdown()
+
 
 @pytest.fixture
 def two_nodes() -> Iterator[TwoNodes]:

@@ -18,8 +18,9 @@ import weft
 from waiting import wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 from weft.engine.state.chain_layout import shard_of
+from weft.engine.wire import endpoint
 from weft.exceptions import ActorDiedError
 from weft.util.placement_group import placement_group, remove_placement_group
 from weft.util.state import list_cluster_events
@@ -194,8 +195,9 @@ def test_what_is_begun_while_there_is_no_head_waits_for_the_next(nodes: HeadAndO
     assert weft.get(call, timeout=30) == 1
 
 
-def test_a_node_that_came_just_before_the_head_died_follows_the_next() -> None:
+def test_a_node_that_came_just_before_the_head_died_follows_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no server of the store, and nobody has told it yet who has one."""
+    monkeypatch.setenv(endpoint.VARIABLE, "0")
     nodes = HeadAndOthers(others=4)
     try:
         stopped = [psutil.Process(other.pid) for other in nodes.others]

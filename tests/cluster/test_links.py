@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -15,23 +15,25 @@ import weft
 from weft.cluster_utils import Cluster
 from weft.engine.cluster import launch
 from weft.engine.node.config import ClusterConfig, NodeConfig
-from weft.engine.wire import auth
+from weft.engine.wire import auth, endpoint
 from weft.engine.wire.auth import Handshake, Refused
 from weft.engine.wire.link import CHUNK, HEADER, MESSAGE
+from weft.engine.wire.tls import FIRST_BYTE
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    made = Cluster(initialize_head=True)
-    yield made
-    made.shutdown()
 
 
 def connect(cluster: Cluster) -> socket.socket:
     host, _, port = cluster.address.rpartition(":")
     return socket.create_connection((host, int(port)), 10)
+
+
+def connect_locally(cluster: Cluster) -> socket.socket:
+    """As a process of the same user does."""
+    connection = endpoint.connect_locally(cluster.address)
+    assert connection is not None
+    connection.settimeout(10)
+    return connection
 
 
 def ends(connection: socket.socket) -> bool:
@@ -58,9 +60,10 @@ def test_a_wrong_token_is_refused_with_a_reason(cluster: Cluster) -> None:
 
 
 def test_another_version_is_refused_with_a_reason(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch, connect(cluster) as connection:
+    with monkeypatch.context() as patch, connect_locally(cluster) as connection:
         patch.setattr(auth, "VERSION", 99)
-        connection.sendall(Handshake(cluster._token, accepts=False).take_output())
+        handshake = Handshake(cluster._token, accepts=False, binding=endpoint.LOCAL_BINDING)
+        connection.sendall(handshake.take_output())
         answer = b""
         while part := connection.recv(4096):
             answer += part
@@ -70,16 +73,24 @@ def test_another_version_is_refused_with_a_reason(cluster: Cluster, monkeypatch:
 
 @pytest.mark.parametrize(
     "junk",
-    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", os.urandom(5000), b"\0" * 100],
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\xff\xff" + bytes(300),
+        b"\x15" + os.urandom(5000),
+        bytes(100),
+    ],
     ids=["http", "tls", "random", "zeros"],
 )
-def test_garbage_is_refused(cluster: Cluster, junk: bytes) -> None:
+@pytest.mark.parametrize("way", [connect, connect_locally])
+def test_garbage_is_refused(cluster: Cluster, junk: bytes, way: Callable[[Cluster], socket.socket]) -> None:
     assert cluster.head_node is not None
-    with connect(cluster) as connection:
+    with way(cluster) as connection:
         connection.sendall(junk)
         assert ends(connection)
     assert is_well(cluster)  # it answers after it has written the line, which it may do after it hung up
-    assert "refused: the other side does not speak Weft's protocol" in cluster.head_node.log()
+    is_tls = way is connect and junk.startswith(FIRST_BYTE)
+    why = "no encrypted connection" if is_tls else "the other side does not speak Weft's protocol"
+    assert f"refused: {why}" in cluster.head_node.log()
 
 
 @pytest.mark.parametrize(
@@ -94,8 +105,8 @@ def test_garbage_is_refused(cluster: Cluster, junk: bytes) -> None:
     ],
 )
 def test_a_broken_frame_of_someone_with_the_token_ends_its_link_only(cluster: Cluster, frame: bytes) -> None:
-    with connect(cluster) as connection:
-        handshake = Handshake(cluster._token, accepts=False)
+    with connect_locally(cluster) as connection:
+        handshake = Handshake(cluster._token, accepts=False, binding=endpoint.LOCAL_BINDING)
         connection.sendall(handshake.take_output())
         while not handshake.is_done:
             handshake.feed(connection.recv(4096))
@@ -107,7 +118,7 @@ def test_a_broken_frame_of_someone_with_the_token_ends_its_link_only(cluster: Cl
 
 def test_half_a_handshake_is_ended_with_a_reason(cluster: Cluster) -> None:
     assert cluster.head_node is not None
-    with connect(cluster) as connection:
+    with connect_locally(cluster) as connection:
         connection.sendall(Handshake(b"token", accepts=False).take_output()[:20])
         connection.shutdown(socket.SHUT_WR)
         assert ends(connection)

@@ -19,7 +19,7 @@ import weft
 from waiting import wait_until
 from weft.cluster_utils import Cluster
 from weft.engine.cluster.client import Client
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 from weft.util.state import list_workers
 
 STOPS_ITSELF = """

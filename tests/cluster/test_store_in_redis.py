@@ -15,7 +15,7 @@ from waiting import wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 from weft.engine.control.redis_storage import EXPIRES_S
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 
 sys.path.append(str(Path(__file__).parents[1] / "contract"))
 from redis_servers import RedisServer

@@ -14,7 +14,7 @@ import pytest
 import weft
 from waiting import comes_true
 from weft.cluster_utils import Cluster
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 
 NOTHING = {"objects": 0, "used_bytes": 0, "leases": 0, "demands": 0, "CPUs in use": 0}
 DURATION_S = float(os.environ.get("WEFT_STORM_S", "6"))

@@ -11,7 +11,7 @@ import pytest
 from redis_servers import RedisServer
 
 from waiting import wait_until
-from weft.engine.control.redis_storage import RedisStorage, servers_of
+from weft.engine.control.redis_storage import RedisStorage, masked, servers_of
 from weft.engine.control.storage import StorageDamaged, StorageRefused
 from weft.engine.state.chain_messages import Entry
 
@@ -34,6 +34,30 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield one
     finally:
         one.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "redis://:secret@one:6379|two:6379,user:secret@three:6379/0",
+            "redis://:***@one:6379|two:6379,user:***@three:6379/0",
+        ),
+        ("redis://one:6379?password=secret&db=1", "redis://one:6379?password=***&db=1"),
+        ("redis://:sec@ret@one", "redis://:***@one"),
+        ("redis://:secret,secret@one:1", "redis://***,***@one:1"),
+        ("redis://[::1]:6379", "redis://[::1]:6379"),
+        ("redis+unix:///tmp/redis.sock?db=1", "redis+unix:///tmp/redis.sock?db=1"),
+    ],
+)
+def test_a_url_is_shown_without_its_passwords(url: str, shown: str) -> None:
+    assert masked(url) == shown
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
+    with pytest.raises(StorageRefused) as refused:
+        RedisStorage("redis://:hunter2@127.0.0.1:1", 0)
+    assert "hunter2" not in str(refused.value) and "***" in str(refused.value)
 
 
 def test_a_dead_server_refuses_and_a_restarted_one_has_all_rows(server: RedisServer) -> None:

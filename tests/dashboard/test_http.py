@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+import os
+import socket
+import urllib.parse
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 from dashboard_site import Site, eventually, server_process
 
 import weft
+from waiting import wait_until
+from weft.dashboard import arrivals
+from weft.dashboard.server import MOST_THREADS
 from weft.util import board
 from weft.util.metrics import Counter, Gauge, Histogram
 
@@ -49,6 +58,12 @@ def work(text: str) -> str:
 
 
 @weft.remote
+def opens(path: str) -> None:
+    with open(path):
+        pass
+
+
+@weft.remote
 def fails(text: str) -> None:
     raise ValueError(text)
 
@@ -70,6 +85,106 @@ def test_the_token_in_the_address_becomes_a_cookie_that_opens_all(site: Site) ->
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
     assert site.ask("/", Cookie=cookie.split(";")[0])[0].status == 200
     assert site.ask(f"/api/cluster?token={site.token}")[0].status == 401
+
+
+def slow_strangers(site: Site, count: int) -> list[socket.socket]:
+    """Each has sent the beginning of a head, and will never end it."""
+    host, _, port = site.host.rpartition(":")
+    made = [socket.create_connection((host, int(port)), 20) for _ in range(count)]
+    for stranger in made:
+        stranger.sendall(b"GET / HTTP/1.1\r\nX: ")
+    return made
+
+
+def test_strangers_that_never_end_their_request_keep_nobody_waiting(site: Site) -> None:
+    site.get("/metrics")
+    strangers = slow_strangers(site, MOST_THREADS + arrivals.MOST)
+    try:
+        for _ in range(3):
+            site.get("/metrics")
+            for stranger in strangers[-40:]:
+                stranger.sendall(b"x")
+        with contextlib.suppress(ConnectionResetError):  # what it had sent may not have been read
+            assert strangers[0].recv(1) == b"", "it was pushed out"
+    finally:
+        for stranger in strangers:
+            stranger.close()
+
+
+def test_a_head_takes_no_longer_than_its_time_however_its_bytes_drip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "HEAD_S", 0.1)
+    asked: list[arrivals.Arrival] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        waiting = arrivals.Arrivals(listener, lambda arrival, _: asked.append(arrival))
+        with socket.create_connection(listener.getsockname()) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nX: ")
+            wait_until(lambda: waiting.run_once(0.01) or len(waiting) == 1)
+
+            def drip() -> bool:
+                with contextlib.suppress(ConnectionError):
+                    stranger.sendall(b"x")
+                waiting.run_once(0.01)
+                return len(waiting) == 0
+
+            wait_until(drip)
+        waiting.close()
+    assert asked == []
+
+
+def raw(site: Site, *lines: str) -> bytes:
+    host, _, port = site.host.rpartition(":")
+    with socket.create_connection((host, int(port)), 20) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(1 << 16):
+                answer += part
+        return answer
+
+
+def test_a_request_without_a_host_or_with_two_is_refused(site: Site) -> None:
+    bearer = f"Authorization: Bearer {site.token}"
+    assert raw(site, "GET /metrics HTTP/1.1", bearer).startswith(b"HTTP/1.1 400")
+    assert raw(site, "GET /metrics HTTP/1.1", "Host: a", "Host: b", bearer).startswith(b"HTTP/1.1 400")
+
+
+def test_a_head_that_is_too_large_is_refused(site: Site) -> None:
+    answer = raw(site, "GET /metrics HTTP/1.1", f"X: {'y' * 70_000}", f"Authorization: Bearer {site.token}")
+    assert answer.startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/logs?limit=" + "9" * 24, "/api/rows/tasks?limit=" + "9" * 5000, "/api/logs?limit=\u00b2"],
+)
+def test_an_address_that_makes_no_sense_is_answered(site: Site, path: str) -> None:
+    answer, _ = site.ask(urllib.parse.quote(path, safe=":/?=["), Authorization=f"Bearer {site.token}")
+    assert answer.status == 400
+
+
+def test_an_address_that_is_none_is_answered(site: Site) -> None:
+    bearer = f"Authorization: Bearer {site.token}"
+    assert raw(site, "GET http://[/x HTTP/1.1", "Host: a", bearer).startswith(b"HTTP/1.1 400")
+
+
+def test_a_browser_that_was_led_here_under_another_name_is_shown_nothing(site: Site) -> None:
+    """The attacker's page has a name that leads to this machine by now."""
+    cookie = {"Cookie": f"weft_dashboard={site.token}"}
+    assert site.ask("/", Host="attacker.example:8265", **cookie)[0].status == 401
+    answer, _ = site.ask(f"/?token={site.token}", Host="attacker.example")
+    assert answer.status == 421 and answer.getheader("Set-Cookie") is None
+    for host in ("localhost:1", "127.0.0.1", "[::1]:8265", socket.gethostname()):
+        assert site.ask("/", Host=host, **cookie)[0].status == 200, host
+    assert site.ask("/", Host="scraped.example", Authorization=f"Bearer {site.token}")[0].status == 200
+
+
+def test_a_connection_is_used_for_many_requests_and_an_answer_is_not_held_up(site: Site) -> None:
+    connection = http.client.HTTPConnection(site.host, timeout=60)
+    for _ in range(5):
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {site.token}"})
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.read() and not answer.will_close
+    connection.close()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
@@ -122,6 +237,30 @@ def test_tasks_are_in_the_stream_the_graph_and_their_story(site: Site) -> None:
     story = site.api(f"task?id={ids['second']}")
     assert (story["status"], story["uses"]) == ("ok", [ids["first"]])
     assert "second" in {one["name"] for one in site.api("stream")["slices"]}
+
+
+def test_tasks_that_ended_are_not_among_those_that_wait_or_run(site: Site, tmp_path: Path) -> None:
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    kept = work.options(name="over").remote("x" * 200_000)  # with its lineage, as long as somebody holds it
+    running = opens.remote(gate)
+    weft.get(kept)
+
+    def names() -> list[str] | None:
+        shown = [row["name"] for row in site.api("rows/tasks")["rows"] if row["state"] == "RUNNING"]
+        return shown or None
+
+    assert eventually(names) == ["opens"]
+    assert "over" not in [row["name"] for row in site.api("rows/tasks")["rows"]]
+    assert "over" in [row["name"] for row in weft.state.list_tasks()]
+    with open(gate, "w"):
+        weft.get(running)
+
+
+def test_objects_come_largest_first(site: Site) -> None:
+    held = [weft.put(bytes(count)) for count in (100_000, 300_000, 200_000)]
+    sizes = [row["object_size"] for row in site.api("rows/objects")["rows"]]
+    assert sizes == sorted(sizes, reverse=True) and len(sizes) >= len(held)
 
 
 def test_errors_have_their_remote_traceback(site: Site) -> None:

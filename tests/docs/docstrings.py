@@ -10,9 +10,10 @@ import weft
 
 SESSIONS = {
     "cluster_utils",
-    "engine.process.logging_config",
-    "engine.process.session",
-    "engine.process.session_context",
+    "engine.process.telling.logging_config",
+    "engine.process.session.attached",
+    "engine.process.session.session",
+    "engine.process.session.session_context",
 }
 """Modules whose examples begin a session of their own."""
 

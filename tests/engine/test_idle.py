@@ -15,7 +15,7 @@ import pytest
 
 import weft
 from waiting import comes_true
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 
 IDLE_S = 2.0
 MOST_TICKS = 3

@@ -19,7 +19,7 @@ import pytest
 import weft
 from waiting import comes_true
 from weft import _native
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 
 HANG_S = 60.0
 SIZE = 4 << 20

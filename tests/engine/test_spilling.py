@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +17,24 @@ import pytest
 
 import weft
 from waiting import comes_true
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 from weft.exceptions import ObjectStoreFullError
 
 pytestmark = pytest.mark.usefixtures("small_store")
 HANG_S = 60.0
 MIB = 1 << 20
 SIZE = 4 * MIB
+
+
+ENTRIES, ENTRIES_AT = struct.Struct("<I"), 28
+"""How many entries the object table has, in the segment's header (`native/layout.hpp`)."""
+
+
+def is_segment(path: str) -> bool:
+    try:
+        return os.readlink(path).startswith("/memfd:weft")
+    except FileNotFoundError:
+        return False
 
 
 def arena() -> dict[str, int]:
@@ -156,6 +168,45 @@ def test_a_thread_that_waits_for_room_does_not_hear_what_another_is_refused(
         (folder / "enough").touch()
         assert is_filled(weft.get(waiting.result(HANG_S)), 9, 40 * MIB)
     assert weft.get(reading, timeout=HANG_S) == [5, 6]
+
+
+def test_two_puts_that_do_not_fit_together_have_their_room_one_after_the_other() -> None:
+    with ThreadPoolExecutor(2) as threads:
+        rows = list(threads.map(lambda start: [weft.put(array(start + i, 40 * MIB)) for i in range(4)], (0, 100)))
+    for row, start in zip(rows, (0, 100), strict=True):
+        assert all(is_filled(weft.get(ref), start + i, 40 * MIB) for i, ref in enumerate(row))
+
+
+def test_a_node_that_is_ended_while_it_spills_leaves_nothing() -> None:
+    @weft.remote
+    def fill() -> None:
+        kept = []
+        while True:
+            kept.append(weft.put(array(1, 16 * MIB)))
+
+    fill.remote()
+    assert comes_true(lambda: arena()["spilled_objects"] > 2)
+    # The fixture ends the node now, and looks for what is left.
+
+
+def test_a_full_object_table_says_so_and_what_to_do() -> None:
+    segment = next(number for number in os.listdir("/proc/self/fd") if is_segment(f"/proc/self/fd/{number}"))
+    before = os.pread(int(segment), ENTRIES.size, ENTRIES_AT)
+    os.pwrite(int(segment), ENTRIES.pack(128), ENTRIES_AT)
+    refs: list[Any] = []
+
+    def put_more_than_fit() -> None:
+        for number in range(129):
+            refs.append(weft.put(array(number, 100_000)))
+
+    with pytest.raises(ObjectStoreFullError, match=r"object table is full: \d+ objects.* Drop refs that are not"):
+        put_more_than_fit()
+    assert arena()["spilled_objects"] == 0, "nothing else was moved for it"
+    del refs[10:]
+    assert comes_true(lambda: arena()["objects"] < 100)
+    refs.append(weft.put(array(7, 100_000)))
+    assert is_filled(weft.get(refs[10]), 7, 100_000) and is_filled(weft.get(refs[9]), 9, 100_000)
+    os.pwrite(int(segment), before, ENTRIES_AT)
 
 
 def test_what_could_never_fit_is_refused() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 
 
 def used_bytes() -> int:

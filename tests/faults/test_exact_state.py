@@ -137,6 +137,18 @@ def test_hooks_of_pickle_are_the_hooks_of_checkpoints(weft_session: ModuleType) 
     assert weft.get(keeper.say.remote("two")) == ["one", "two"]
 
 
+class PickledOnce:
+    """Its copy cannot be pickled."""
+
+    def __reduce__(self) -> Any:
+        return _made_of_lock, ()
+
+
+def _made_of_lock() -> Any:
+    made = threading.Lock()
+    return [made]
+
+
 def test_what_can_not_be_kept_is_refused(weft_session: ModuleType) -> None:
     @weft.remote(checkpoint=1, num_cpus=0)
     class Locked:
@@ -149,7 +161,7 @@ def test_what_can_not_be_kept_is_refused(weft_session: ModuleType) -> None:
         weft.get(Locked.remote().use.remote())
     counter = Counter.remote()
     with pytest.raises(TypeError, match=r"arguments of Counter\.add can not be recorded"):
-        weft.get(counter.add.remote([weft.put(1)], 0))
+        weft.get(counter.add.remote(PickledOnce(), 0))
     assert weft.get(counter.read.remote())[0] == 0
     with pytest.raises(ValueError, match="one call at a time"):
         Counter.options(max_concurrency=2)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import weft
+from weft.cluster_utils import Cluster
 from weft.exceptions import ActorDiedError, OutOfMemoryError
 
 LIMIT = 300 << 20
@@ -51,6 +52,24 @@ def test_the_offender_is_stopped_with_its_peak_and_the_others_live() -> None:
     with pytest.raises(OutOfMemoryError, match=r"greedy .*stopped for memory: pid \d+ held \d+ MiB \(peak \d+ MiB\)"):
         weft.get(greedy.remote())
     assert weft.get(bystander.count.remote()) == 2
+
+
+def test_the_submitter_on_another_node_hears_why_the_worker_was_stopped() -> None:
+    weft.shutdown()
+
+    @weft.remote(max_retries=0, resources={"there": 1})
+    def greedy() -> int:
+        return len(fill(TOO_MUCH))
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        cluster.add_node(num_cpus=1, resources={"there": 1})
+        weft.init(address=cluster.address)
+        with pytest.raises(OutOfMemoryError, match=r"greedy .*stopped for memory: pid \d+ held"):
+            weft.get(greedy.remote())
+    finally:
+        weft.shutdown()
+        cluster.shutdown()
 
 
 def test_a_task_that_may_be_retried_is(tmp_path: Path) -> None:

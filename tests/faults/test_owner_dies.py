@@ -19,7 +19,9 @@ import pytest
 import weft
 from waiting import comes_true
 from weft import _native
-from weft.engine.process import rpc
+from weft.engine.process.calls.export import define_shape
+from weft.engine.process.options.call_options import Placement
+from weft.engine.process.session import rpc
 
 pytestmark = pytest.mark.timeout(60)
 MIB = 1 << 20
@@ -40,6 +42,9 @@ class Owner:
 
     def submit(self, folder: str, retries: int = 3) -> list[Any]:
         return [wait_for_file.options(max_retries=retries).remote(folder)]
+
+    def submit_pair(self, folder: str) -> list[Any]:
+        return [pair.remote(folder)[1]]
 
     def submit_chain(self, folder: str) -> list[Any]:
         first = wait_for_file.remote(folder)
@@ -89,6 +94,13 @@ def wait_for_go(folder: str) -> int:
 def wait_for_file(folder: str) -> int:
     Path(folder, f"started-{os.getpid()}-{time.monotonic_ns()}").touch()
     return wait_for_go(folder)
+
+
+@weft.remote(num_returns=2)
+def pair(folder: str) -> tuple[str, str]:
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+    return "first", "second"
 
 
 @weft.remote
@@ -159,6 +171,8 @@ def test_a_ref_may_be_passed_on_while_it_moves(weft_session: ModuleType) -> None
         os.kill(weft.get(owner.pid.remote()), signal.SIGKILL)
         results = [read_boxed.remote([ref]) for _ in range(20)]
         assert [int(array.sum()) for array in weft.get(results, timeout=20)] == [MIB] * 20
+        del owner, ref, results
+    assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
 
 
 def test_refs_in_its_values_stay_good(weft_session: ModuleType) -> None:
@@ -178,6 +192,20 @@ def test_a_task_that_it_had_submitted_is_run_again(weft_session: ModuleType, tmp
     assert comes_true(lambda: bool(list(tmp_path.glob("started-*"))))
     kill(owner)
     assert weft.wait([ref], timeout=0)[0] == []
+    (tmp_path / "go").touch()
+    assert weft.get(ref, timeout=20) == 5
+
+
+def test_a_task_of_it_is_not_taken_for_one_that_the_adopter_asked_for_itself(
+    weft_session: ModuleType, tmp_path: Path
+) -> None:
+    """However many sets of resources the adopter has asked for: what it is given has a number of its own."""
+    numbers = [define_shape(Placement({"gold": float(i)}), "never runs") for i in range(1, 4_200)]
+    assert len(set(numbers)) == len(numbers)
+    owner = Owner.remote()
+    [ref] = weft.get(owner.submit.remote(str(tmp_path)))
+    assert comes_true(lambda: bool(list(tmp_path.glob("started-*"))))
+    kill(owner)
     (tmp_path / "go").touch()
     assert weft.get(ref, timeout=20) == 5
 
@@ -212,6 +240,16 @@ def test_a_call_that_may_not_be_made_twice_is_lost_with_its_caller(weft_session:
         weft.get(ref, timeout=20)
     (tmp_path / "go").touch()
     assert weft.get(slow.answer.remote(str(tmp_path)), timeout=20) == 5, "the actor goes on"
+
+
+def test_of_several_returns_the_one_that_is_referred_to_is_made_by_its_new_owner(
+    weft_session: ModuleType, tmp_path: Path
+) -> None:
+    owner = Owner.remote()
+    [second] = weft.get(owner.submit_pair.remote(str(tmp_path)))
+    kill(owner)
+    (tmp_path / "go").touch()
+    assert weft.get(second, timeout=20) == "second"
 
 
 def test_items_of_a_stream_outlive_their_taker_and_nobody_else_can_wait_for_more(

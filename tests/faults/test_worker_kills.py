@@ -21,7 +21,7 @@ SIZE = 10 << 20
 
 
 def used_bytes() -> int:
-    from weft.engine.process import rpc
+    from weft.engine.process.session import rpc
 
     return int(rpc.request("statistics")["used_bytes"])
 

@@ -7,20 +7,30 @@ what comes in the one way that it has for that; anything else is a bug.
 from __future__ import annotations
 
 import collections
+import contextlib
+import os
+import socket
 import struct
+import tempfile
 from collections.abc import Callable
 
 from weft import _native
+from weft.dashboard.requests import make_handler
+from weft.engine.control import journal
 from weft.engine.control.link import StoreLink
-from weft.engine.node.loop import Timer
+from weft.engine.process.runtime_env import archives
 from weft.engine.state.chain_messages import StoreMessage
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.auth import Handshake, Refused
 from weft.engine.wire.link import CHUNK_BYTES, Link
+from weft.engine.wire.loop import Timer
+from weft.engine.wire.roles import may_read
+from weft.engine.wire.tls import Certificate, TlsSession
 
 MEMORY = bytearray(2 * CHUNK_BYTES)
 HERE, THERE = 1, 2
 RECORD_HEAD = struct.Struct("<I20x")
+REFUSAL = _native.error_value(8, "no room")
 
 
 def pieces(data: bytes, cut: int) -> collections.deque[bytes]:
@@ -98,10 +108,24 @@ def frames(data: bytes, cut: int) -> None:
     node = Node()
     source = Pieces(pieces(data, cut))
     link = Link(StillLoop(), source, b"token", True, node)  # type: ignore[arg-type]
-    link._is_trusted = True
+    link.connection.is_trusted = True
     while not link.is_closed:
-        link._read()
+        link.connection._read()
     assert node.end
+
+
+def reader(data: bytes, cut: int) -> None:
+    """The frames of somebody with the read-only token."""
+    node = Node()
+    link = Link(StillLoop(), Pieces(pieces(data, cut)), b"token", True, node)  # type: ignore[arg-type]
+    link.connection.is_trusted = link.connection.is_read_only = True
+    node.received = lambda _, message: _only_reads(message)  # type: ignore[method-assign]
+    while not link.is_closed:
+        link.connection._read()
+
+
+def _only_reads(message: lm.AnyMessage) -> None:
+    assert may_read(message)
 
 
 def stranger(data: bytes, cut: int) -> None:
@@ -109,8 +133,8 @@ def stranger(data: bytes, cut: int) -> None:
     node = Node()
     link = Link(StillLoop(), Pieces(pieces(data, cut)), b"token", True, node)  # type: ignore[arg-type]
     while not link.is_closed:
-        link._read()
-    assert not link._is_trusted and (node.end or not data)  # who says nothing is told nothing
+        link.connection._read()
+    assert not link.connection.is_trusted and (node.end or not data)  # who says nothing is told nothing
 
 
 def answer(data: bytes, cut: int) -> None:
@@ -131,15 +155,14 @@ class Records:
         self.port = _native.NodePort(1 << 20)
         self.port.set_node(HERE)
         self.process = self.port.reserve_slot()
-        self.far = self.port.reserve_proxy()
-        self.port.name_proxy(*self.far, THERE, 5, 50)
+        self.far = self.port.add_proxy(THERE, 5, 50)
 
     def __call__(self, data: bytes, cut: int) -> None:
         """A batch of records."""
         at = 0
         try:
             while at < len(data):
-                at, stop = self.port.deliver(THERE, data, at)
+                at, stop = self.port.deliver(THERE, data, at, REFUSAL if cut % 2 else b"")
                 if stop is None:
                     break
                 if isinstance(stop[0], list):  # names that nobody makes here: the record is left out
@@ -182,11 +205,11 @@ def store_link(data: bytes, cut: int, is_trusted: bool) -> None:
         True,
         ready,
         lambda _, messages: took.extend(messages),
-        lambda _, reason, is_refused: ends.append(reason),
+        lambda _, reason, code: ends.append(reason),
     )
-    link._is_trusted = is_trusted
+    link.connection.is_trusted = is_trusted
     while not link.is_closed:
-        link._read()
+        link.connection._read()
     assert ends and all(isinstance(message, StoreMessage) for message in took)
     assert is_trusted or not took
 
@@ -201,7 +224,81 @@ def store_stranger(data: bytes, cut: int) -> None:
     store_link(data, cut, is_trusted=False)
 
 
-READERS = (frames, stranger, answer, records, store_frames, store_stranger)
+CERTIFICATE = Certificate()
+
+
+def encrypted_stranger(data: bytes, cut: int) -> None:
+    """Whatever a stranger sends to a port: the encryption never opens by itself."""
+    session = TlsSession(CERTIFICATE)
+    try:
+        for part in pieces(data, cut):
+            assert session.feed(part) == b""
+    except Refused:
+        pass
+    assert not session.is_open
+
+
+def archive(data: bytes, cut: int) -> None:
+    """A .zip of a user: unpacked inside its folder, or refused."""
+    fd = os.memfd_create("archive")
+    try:
+        os.write(fd, data)
+        with tempfile.TemporaryDirectory(prefix="weft-fuzz-", dir="/dev/shm") as above:
+            folder = os.path.join(above, "folder")
+            with contextlib.suppress(ValueError, OSError):
+                archives.unpack(f"/proc/self/fd/{fd}", folder, 1 << 20)
+            assert os.listdir(above) in ([], ["folder"]), "it wrote beside its folder"
+    finally:
+        os.close(fd)
+
+
+class Nothing:
+    """Pages that answer every question with what was asked."""
+
+    def answer(self, path: str, query: dict[str, str]) -> dict[str, str]:
+        return query
+
+    def metrics(self) -> str:
+        return ""
+
+
+def dashboard(data: bytes, cut: int) -> None:
+    """Without the token, no request to the dashboard gets more than a refusal."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(data[: 32 << 10])
+        theirs.shutdown(socket.SHUT_WR)
+        DASHBOARD(ours, ("127.0.0.1", 1), None)
+        ours.shutdown(socket.SHUT_RDWR)
+        said = b""
+        while part := theirs.recv(1 << 16):
+            said += part
+    assert b" 200 " not in said.partition(b"\r\n")[0], said
+
+
+DASHBOARD = make_handler(Nothing(), os.urandom(16).hex())  # type: ignore[arg-type]
+DASHBOARD.disable_nagle_algorithm = False  # its socket is no TCP
+
+
+def kept(data: bytes, cut: int) -> None:
+    """A file that outlived its process."""
+    with contextlib.suppress(ValueError):
+        journal.unpack(data)
+
+
+READERS = (
+    frames,
+    stranger,
+    answer,
+    records,
+    store_frames,
+    store_stranger,
+    encrypted_stranger,
+    archive,
+    dashboard,
+    kept,
+    reader,
+)
 
 
 def one_input(data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import inputs
@@ -12,6 +13,37 @@ CORPUS = sorted(Path(__file__).with_name("corpus").iterdir())
 
 def test_there_is_a_corpus() -> None:
     assert len(CORPUS) >= 20
+
+
+MUTATIONS = 400
+"""Of each reader: a short form of `make fuzz`, without its sense for new paths."""
+
+
+def mutated(rng: random.Random) -> bytes:
+    data = bytearray(rng.choice(CORPUS).read_bytes())
+    for _ in range(rng.randint(1, 8)):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(4):
+            case 0:
+                data[at : at + 1] = bytes([rng.randrange(256)])
+            case 1:
+                del data[at : at + rng.randint(1, 16)]
+            case 2:
+                data[at:at] = rng.randbytes(rng.randint(1, 16))
+            case _:
+                data[at : at + 4] = rng.choice([bytes(4), b"\xff" * 4, b"\x7f\xff\xff\xff", b"\0\0\0\x80"])
+    return bytes(data)
+
+
+@pytest.mark.parametrize("reader", inputs.READERS, ids=lambda reader: reader.__name__)
+def test_every_reader_takes_or_refuses_what_is_changed_at_random(reader) -> None:  # type: ignore[no-untyped-def]
+    rng = random.Random(reader.__name__)
+    try:
+        for _ in range(MUTATIONS):
+            data = mutated(rng)
+            reader(data, rng.randrange(20))
+    finally:
+        inputs.forget_records()
 
 
 @pytest.mark.parametrize("reader", inputs.READERS, ids=lambda reader: reader.__name__)

@@ -27,7 +27,7 @@ import pytest
 import weft
 from waiting import comes_true
 from weft import _native
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 
 SECONDS = float(os.environ.get("WEFT_STRESS_SECONDS", "8"))
 SEED = int(os.environ.get("WEFT_STRESS_SEED") or random.SystemRandom().randrange(1 << 30))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import weft
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 from weft.util.metrics import Counter, Gauge, Histogram
 
 
@@ -60,7 +60,7 @@ def test_processes_are_added_up_and_the_dead_are_not_forgotten() -> None:
 
 def _value(name: str) -> float:
     from weft.engine.cluster.client import Client
-    from weft.engine.process import context_state
+    from weft.engine.process.session import context_state
 
     known = Client(context_state.state.address).ask("node_metrics")["user"]
     assert rpc.request("nodes")

@@ -12,6 +12,7 @@ from typing import Any
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, table
 from weft.cli.state import printable
 from weft.engine.cluster.client import Client
+from weft.engine.wire.credentials import peer_pid
 
 
 def add(commands: Commands) -> None:
@@ -52,10 +53,11 @@ def _attach(row: dict[str, Any]) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.connect("\0" + row["address"])
+            peer_pid(connection)
         except OSError as error:
             raise ConnectionError(
                 f"task {row['task_id'][:12]} waits at {row['place']} in process {row['pid']}, but can not be reached "
-                f"from here ({error.strerror}): run `weft debug` on the machine of node {row['node_id'][:8]}"
+                f"from here ({error.strerror or error}): run `weft debug` on the machine of node {row['node_id'][:8]}"
             ) from error
         print(f"attached to {printable(row['name'])} at {row['place']}, process {row['pid']}", flush=True)
         _bridge(connection)

@@ -17,15 +17,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from weft.cli import security
 from weft.cli.options import Commands, add_command, add_json, print_json, size
+from weft.cli.verdicts import FAILURE, OK, WARNING, Verdict
 from weft.dashboard.profile import py_spy
+from weft.engine.node import strays
 from weft.engine.node.config import NodeConfig, decide, read_text
 from weft.engine.node.memory_groups import limits_granted
 from weft.engine.state.memory_groups import Grant, Refusal
 
-OK, WARNING, FAILURE = "ok", "warning", "failure"
 FEW_FILES = 4096
 """A daemon has two descriptors for each worker and one for each link; programs have their own."""
 LITTLE_DISK_BYTES = 1 << 30
@@ -33,14 +35,6 @@ LITTLE_MEMORY_BYTES = 2 << 30
 PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 SYS_PTRACE = 1 << 19
 """The capability, as a bit of CapEff."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    subject: str
-    level: str
-    finding: str
-    advice: str = ""
 
 
 def add(commands: Commands) -> None:
@@ -51,14 +45,19 @@ def add(commands: Commands) -> None:
         "check this machine and say what is wrong",
         "Looks at what Weft needs of this machine, says what would go wrong and what to do, then starts a session and "
         "uses it. Ends with 1 when something fails.",
-        "weft doctor\nweft doctor --json",
+        "weft doctor\nweft doctor --security\nweft doctor --json",
+    )
+    doctor.add_argument(
+        "--security",
+        action="store_true",
+        help="look at the nodes that run here instead: ports, tokens, what strangers see",
     )
     add_json(doctor)
 
 
 def _doctor(options: argparse.Namespace) -> int:
     verdicts = []
-    for verdict in examine():
+    for verdict in security.examine() if options.security else examine():
         verdicts.append(verdict)
         if not options.json:
             print(f"  {verdict.level:8} {verdict.subject:18} {verdict.finding}", flush=True)
@@ -86,6 +85,7 @@ def examine() -> Iterator[Verdict]:
     yield stacks(read_text(PTRACE_SCOPE), _capabilities(), _has_py_spy())
     yield gpus(offer.gpu_ids, os.environ.get("CUDA_VISIBLE_DEVICES"))
     yield libraries()
+    yield leftovers(strays.find())
     yield session()
 
 
@@ -168,23 +168,33 @@ def gpus(ids: tuple[int, ...], variable: str | None) -> Verdict:
     return Verdict("gpus", OK, f"{len(ids) or 'none'}{limited}")
 
 
+def leftovers(found: dict[int, str]) -> Verdict:
+    """What tasks had started on nodes that were killed."""
+    if not found:
+        return Verdict("leftovers", OK, "no process is left of a node that was killed")
+    shown = ", ".join(f"{pid} ({name})" for pid, name in list(found.items())[:10])
+    advice = f"started by tasks of nodes that were killed; to end them: kill {' '.join(map(str, list(found)[:10]))}"
+    return Verdict("leftovers", WARNING, f"{len(found)} process{'es' * (len(found) > 1)}: {shown}", advice)
+
+
 def libraries() -> Verdict:
     """Which extras have all that they need."""
+    complete, missing = extras()
+    found = f"ready: {', '.join(complete) or 'none'}"
+    advice = f"pip install 'weft[{missing[0]}]' and the like for: {', '.join(missing)}; 'weft[all]' for all"
+    return Verdict("libraries", OK, found, advice if missing else "")
+
+
+def extras() -> tuple[list[str], list[str]]:
+    """(those that have all that they need, the others)"""
     wanted: dict[str, list[str]] = {}
     for requirement in importlib.metadata.requires("weft") or []:
         name = re.match(r"[\w.-]+", requirement)
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
-        if name and extra:
+        if name and extra and name[0] != "weft":  # which is how the extra "all" names the others
             wanted.setdefault(extra[1], []).append(name[0])
     complete = [extra for extra, names in wanted.items() if all(_is_installed(name) for name in names)]
-    missing = [extra for extra in wanted if extra not in complete]
-    found = f"ready: {', '.join(complete) or 'none'}"
-    return Verdict(
-        "libraries",
-        OK,
-        found,
-        f"pip install 'weft[{missing[0]}]' and the like for: {', '.join(missing)}" if missing else "",
-    )
+    return complete, [extra for extra in wanted if extra not in complete]
 
 
 def session() -> Verdict:

@@ -10,6 +10,7 @@ from typing import Any
 from weft.cli.options import Commands, add_address, add_command
 from weft.engine.cluster.client import Client
 
+ENDING_S = 10.0
 LOOK_S = 0.2
 
 
@@ -51,11 +52,16 @@ def _drain(options: argparse.Namespace) -> int:
 
 
 def _state(client: Client, node_id: str) -> dict[str, Any]:
-    """A node that was asked to drain itself answers no more once it has left."""
-    try:
-        found: dict[str, Any] = client.ask("drain_state", node=node_id)
-    except ConnectionError:
-        if client.still_answers():
-            raise
-        return {"state": "dead", "why": "it was drained, and was the node that was asked", "holds": []}
-    return found
+    """A node that was asked to drain itself answers no more once it has left; while it ends, its connections close
+    before it stops to listen."""
+    ends_by = time.monotonic() + ENDING_S
+    while True:
+        try:
+            found: dict[str, Any] = client.ask("drain_state", node=node_id)
+            return found
+        except ConnectionError:
+            if not client.still_answers():
+                return {"state": "dead", "why": "it was drained, and was the node that was asked", "holds": []}
+            if time.monotonic() > ends_by:
+                raise
+        time.sleep(LOOK_S)

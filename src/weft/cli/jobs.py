@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli.options import ONLY, Commands, add_address, add_command, add_json, clock, print_json, table
+from weft.cli.state import printable
 from weft.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 
@@ -103,7 +104,9 @@ def _runtime_env(options: argparse.Namespace) -> dict[str, Any]:
 
 def _report(job: JobDetails) -> int:
     """Say how it ended; the exit status that tells it to a shell."""
-    print(f"weft: job {job.submission_id} {job.status.value}: {job.message}", file=sys.stderr)
+    print(
+        f"weft: job {printable(job.submission_id)} {job.status.value}: {printable(job.message, 2000)}", file=sys.stderr
+    )
     if job.status is JobStatus.SUCCEEDED:
         return 0
     code = job.driver_exit_code
@@ -144,8 +147,8 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         print_json(dataclasses.asdict(job))
     else:
-        print(f"job {job.submission_id} is {job.status}: {job.message}")
-        print(f"  command  {job.entrypoint}")
+        print(f"job {printable(job.submission_id)} is {job.status}: {printable(job.message, 2000)}")
+        print(f"  command  {printable(job.entrypoint, 2000)}")
         print(f"  began    {clock(job.start_time / 1000)}")
         print(f"  ended    {clock(job.end_time / 1000 if job.end_time is not None else None)}")
         print(f"  node     {job.driver_node_id[:8]}")
@@ -166,7 +169,7 @@ def _list(options: argparse.Namespace) -> int:
         print("no job was submitted")
     else:
         rows = [
-            [job.submission_id, job.status.value, clock(job.start_time / 1000), job.entrypoint.replace("\n", " ")[:60]]
+            [printable(job.submission_id), job.status.value, clock(job.start_time / 1000), printable(job.entrypoint)]
             for job in jobs
         ]
         print(table(["job", "status", "began", "command"], rows, indent=""))

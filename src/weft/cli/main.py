@@ -12,7 +12,21 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from weft.cli import completion, dashboard, debug, demo, doctor, drain, jobs, nodes, processes, replay, state, status
+from weft.cli import (
+    completion,
+    dashboard,
+    debug,
+    demo,
+    doctor,
+    drain,
+    jobs,
+    nodes,
+    processes,
+    replay,
+    state,
+    status,
+    token,
+)
 from weft.cli.parser import Parser
 
 _LIBRARIES = frozenset(("rl", "serve"))
@@ -57,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     replay.add(commands)
     drain.add(commands)
     jobs.add(commands)
+    token.add(commands)
     doctor.add(commands)
     demo.add(commands)
     completion.add(commands, _whole_parser)
@@ -91,6 +106,11 @@ class _Version(argparse.Action):
         import platform
 
         import weft
+        from weft.cli.doctor import extras
 
+        ready, missing = extras()
         print(f"weft {weft.__version__} on Python {platform.python_version()}")
+        print(f"ready: the engine{''.join(f', {name}' for name in ready)}")
+        if missing:
+            print(f"not installed: {', '.join(missing)} (pip install 'weft[{missing[0]}]', or 'weft[all]')")
         parser.exit()

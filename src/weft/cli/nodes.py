@@ -10,17 +10,21 @@ import select
 import signal
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 from weft.cli.options import ONLY, Commands, add_address, add_command
-from weft.engine.cluster import launch, peers, tokens
+from weft.engine.cluster import head_folder, launch, peers, tokens
 from weft.engine.cluster.client import Client, meant_address, named_address
 from weft.engine.cluster.entry import NodeUp
-from weft.engine.cluster.transport import own_ip
 from weft.engine.control.config import MOST_SHARDS, SHARDS
-from weft.engine.node import handshake
+from weft.engine.control.embedded import FSYNC
+from weft.engine.node import secrets
 from weft.engine.node.config import ClusterConfig, NodeConfig
+from weft.engine.wire import tls
 from weft.engine.wire.auth import Refused
+from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.endpoint import own_ip
 
 STOP_TIMEOUT_S = 10.0
 LOOK_S = 0.05
@@ -52,12 +56,32 @@ def add(commands: Commands) -> None:
     start.add_argument("--storage", metavar="PATH", help="where put(durable=True) writes; all nodes must see it")
     start.add_argument("--token-file", metavar="PATH", help=f"holds the cluster's token (or set {tokens.VARIABLE})")
     start.add_argument("--fingerprint", default="", metavar="HEX", help="of the head's certificate; `--head` prints it")
+    for variable, what in zip(tls.VARIABLES, ("certificate", "key to it", "authority that all must have"), strict=True):
+        start.add_argument(
+            f"--{variable.removeprefix('WEFT_').lower().replace('_', '-')}",
+            metavar="PEM",
+            help=f"the {what}, instead of one that the node makes; all three together (or set {variable})",
+        )
     start.add_argument("--no-successor", action="store_true", help="of a head: when it dies, the cluster ends")
     start.add_argument(
         "--store",
         default="",
-        metavar="URL",
-        help="of a head: redis://host:port, to keep the control store's rows there",
+        metavar="PATH",
+        help="of a head: the folder from which it starts again with names, keys, jobs, actors (default: one below the "
+        "user's state folder, which it prints); or redis://host:port, to keep the control store's rows there",
+    )
+    start.add_argument("--no-store", action="store_true", help="keep nothing on disk for another start")
+    start.add_argument(
+        "--fsync",
+        choices=FSYNC,
+        default="periodic",
+        help="of a head: when what it keeps is on the disk: before it is answered, within 0.2 s, or when the system "
+        "writes it (default: %(default)s)",
+    )
+    start.add_argument(
+        "--store-file",
+        metavar="PATH",
+        help=f"holds the redis://… that --store would say, where it has a password (or set {secrets.STORE})",
     )
     start.add_argument(
         "--shards", type=int, metavar="N", help=f"of a head: of how many the control store is made (default: {SHARDS})"
@@ -90,15 +114,29 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
+def _use_certificates(options: argparse.Namespace) -> None:
+    """Of one's own, by all processes of the node. ValueError when they cannot be used."""
+    for name, given in zip(tls.VARIABLES, (options.tls_cert, options.tls_key, options.tls_ca), strict=True):
+        if given:
+            os.environ[name] = os.path.abspath(given)
+    try:
+        if tls.own_files() is not None:
+            _ = tls.Certificate().context
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+
+
 def _start(options: argparse.Namespace) -> int:
+    _use_certificates(options)
     head = ""
     if not options.head:
         if not launch.is_cluster_address(options.address):
             raise ValueError(f"--address must be HOST:PORT, such as 10.0.0.1:6379, but got {options.address!r}")
         head = launch.normal(options.address)
     store, shards = _checked_store(options), _checked_shards(options)
-    token = _token(head, options.token_file)
+    folder = "" if not options.store or store else os.path.abspath(options.store)
     port = options.port if options.port is not None else DEFAULT_PORT if options.head else 0
+    token = _token(head, options.token_file, folder or _default_folder(options, port))
     name = ""
     if options.head and (lives := _living_cluster(options.host, port, options.token_file)) is not None:
         head, name, token = lives
@@ -116,10 +154,21 @@ def _start(options: argparse.Namespace) -> int:
     log = tokens.folder() / f"node-{os.getpid()}.log"
     log_fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        folder = str(tokens.folder()) if options.head else ""
-        has_successor = not options.no_successor
+        state_folder = str(tokens.folder())
         cluster = ClusterConfig(
-            -1, head, options.host, port, False, options.fingerprint, name, has_successor, folder, shards
+            -1,
+            head,
+            options.host,
+            port,
+            False,
+            options.fingerprint,
+            name,
+            has_successor=not options.no_successor,
+            folder=state_folder if options.head else "",
+            shards=shards,
+            state_folder="" if options.no_store else state_folder,
+            store_folder=folder,
+            fsync=options.fsync,
         )
         running = launch.start(config, token, cluster, log_fd, store=store)
     finally:
@@ -127,6 +176,9 @@ def _start(options: argparse.Namespace) -> int:
     print(f"node {running.up.node_id[:8]} of the cluster {running.up.cluster} is up (pid {running.process.pid})")
     print(f"its log: {log}")
     _print_dashboard(running.up.local_address)
+    if running.up.store:
+        found = f", started again with {running.up.restored}" if running.up.restored else ""
+        print(f"its store: {running.up.store}{found}")
     if options.head and not head:
         print(f"the token: {tokens.keep(running.up.cluster, token)}")
         print(f"to add a node:  {_join_command(running.up, token)}")
@@ -138,10 +190,22 @@ def _start(options: argparse.Namespace) -> int:
     return 0
 
 
-def _token(head: str, token_file: str | None) -> bytes:
-    """Of the cluster of that head, or of the one to be started. LookupError; ConnectionError when nobody listens."""
+def _default_folder(options: argparse.Namespace, port: int) -> str:
+    """Of a head, where it is known before it listens; else empty."""
+    if options.no_store or not options.head or not port:
+        return ""
+    return str(head_folder.path_of(tokens.folder(), _own_address(options.host, port)))
+
+
+def _own_address(host: str, port: int) -> str:
+    return launch.normal(f"{own_ip() if host == '0.0.0.0' else host}:{port}")
+
+
+def _token(head: str, token_file: str | None, folder: str) -> bytes:
+    """Of the cluster of that head, or of the one to be started (again, from that folder). LookupError;
+    ConnectionError when nobody listens."""
     if not head and token_file is None and not os.environ.get(tokens.VARIABLE):
-        return launch.new_token()
+        return (head_folder.token_in(folder) if folder else b"") or launch.new_token()
     try:
         return tokens.find(head or "to be started", token_file)
     except LookupError:
@@ -150,18 +214,34 @@ def _token(head: str, token_file: str | None) -> bytes:
 
 
 def _checked_store(options: argparse.Namespace) -> str:
-    """ValueError when no head is started, or nothing answers there."""
-    url: str = options.store
-    if url and not options.head:
+    """The redis://… that was given. ValueError when no head is started, when all users could read its password, or
+    nothing answers there."""
+    if (options.store or options.store_file) and not options.head:
         raise ValueError("--store is an option of --head: the other nodes hear of it from the head")
+    if (options.store or options.store_file) and options.no_store:
+        raise ValueError("--store and --no-store exclude each other")
+    url: str = options.store
+    if options.store_file:
+        url = Path(options.store_file).read_text().strip()
+    elif not url and options.head and not options.no_store:
+        url = os.environ.get(secrets.STORE, "")
+    elif "/" in url and "://" not in url:
+        return ""
     if url:
-        from weft.engine.control.redis_storage import RedisStorage
+        from weft.engine.control.redis_storage import RedisStorage, masked
         from weft.engine.control.storage import StorageRefused
 
+        if options.store and masked(url) != url:
+            raise ValueError(
+                f"--store {masked(url)} has a password, which every user of this machine can read in the list of "
+                f"processes. Change it, put the address into a file for --store-file, or set {secrets.STORE}"
+            )
         try:
             RedisStorage(url, 0, "weft:probe").close()
         except StorageRefused as error:
-            raise ValueError(f"--store can not be used: {error}") from None
+            raise ValueError(
+                f"--store can not be used: {error}; or it is the path of a folder, with a / in it"
+            ) from None
     return url
 
 
@@ -185,7 +265,7 @@ def _print_dashboard(node: str) -> None:
 
 def _living_cluster(host: str, port: int, token_file: str | None) -> tuple[str, str, bytes] | None:
     """A node, the name and the token of the cluster that a head at this address has begun and that outlived it."""
-    address = launch.normal(f"{own_ip() if host == '0.0.0.0' else host}:{port}")
+    address = _own_address(host, port)
     for peer in peers.remembered(tokens.folder(), address):
         if peer != address:
             with contextlib.suppress(OSError, LookupError, Refused):
@@ -213,6 +293,7 @@ def _join_command(up: NodeUp, token: bytes) -> str:
 
 def _block(running: launch.RunningNode, own_cluster: str) -> int:
     """Wait for the node's end; a signal to this command ends the node first."""
+    secrets.take()  # tasks of the node could read them here
 
     def forward(number: int, _: object) -> None:
         running.process.send_signal(signal.SIGTERM)
@@ -295,7 +376,7 @@ def _end(local_address: str, force: bool) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
             connection.connect("\0" + local_address.removeprefix("@"))
-            pid = handshake.peer_pid(connection)
+            pid = peer_pid(connection)
             pid_fd = os.pidfd_open(pid)
         except PermissionError:
             return False  # another user's, under a name like ours

@@ -15,8 +15,8 @@ from typing import IO, Any
 from weft.cli.options import Commands, add_address, add_command
 from weft.cli.state import printable
 from weft.engine.cluster.client import Client
-from weft.engine.process import recorded_actors
-from weft.engine.process.recorded_inputs import SMALL_BYTES, Inputs, read
+from weft.engine.process.replay import recorded_actors
+from weft.engine.process.replay.recorded_inputs import SMALL_BYTES, Inputs, read
 
 
 def add(commands: Commands) -> None:
@@ -115,7 +115,7 @@ def _run_here(options: argparse.Namespace, inputs: Inputs) -> int:
 
 def _actor(inputs: Inputs) -> Any:
     """The instance as it was before the call."""
-    from weft.engine.process.recorded_calls import restore_state
+    from weft.engine.process.actors.recorded_calls import restore_state
 
     cls = pickle.loads(inputs.cls) if isinstance(inputs.cls, bytes) else inputs.cls
     if inputs.made is not None:

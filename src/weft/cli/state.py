@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, size, table
-from weft.engine.cluster.client import Client
+from weft.engine.cluster.client import Client, named_address
 
 KINDS = ("tasks", "actors", "objects", "nodes", "jobs", "workers", "placement-groups", "cluster-events")
 _Row = Mapping[str, Any]
@@ -22,12 +24,19 @@ def add(commands: Commands) -> None:
         _list,
         f"{', '.join(KINDS)}: one line each",
         "What there is in the cluster. Tasks are listed while they wait or run; actors also when they are dead.",
-        "weft list tasks\nweft list actors --filter state=ALIVE\nweft list objects --json --limit 1000",
+        "weft list tasks\nweft list actors --filter state=ALIVE\nweft list objects --json --limit 1000\n"
+        "weft list objects --all",
     )
     listing.add_argument("what", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     listing.add_argument("--limit", type=int, default=100, metavar="N", help="at most so many (default: 100)")
     listing.add_argument(
         "--filter", action="append", default=[], metavar="KEY=VALUE", help="only these; KEY!=VALUE too"
+    )
+    listing.add_argument(
+        "--all", action="store_true", help="objects and tasks as the control store knows them: those of the dead, too"
+    )
+    listing.add_argument(
+        "--store", metavar="FOLDER", help="with --all: of a cluster that has ended, as its head has kept it there"
     )
     summary = add_command(
         commands,
@@ -92,7 +101,8 @@ COLUMNS: dict[str, Sequence[_Column]] = {
     "nodes": (_short("node_id"), _plain("state"), _plain("address"),
               ("head", lambda row: "yes" if row["is_head"] else ""),
               _plain("tasks_running", "leased"), _plain("actors"), ("resources", lambda row: _amounts(row["total"]))),
-    "jobs": (_plain("job_id", "job"), _plain("pid"), _plain("status"), _plain("namespace")),
+    "jobs": (_plain("job_id", "job"), _plain("pid"), _plain("status"), _plain("namespace"),
+             _plain("submission_id", "submitted as")),
     "workers": (_plain("pid"), _plain("worker_type", "type"), _plain("state"), _plain("job_id", "job"),
                 _short("node_id")),
     "placement-groups": (("group", lambda row: str(row["group"])[:SHORT]), _plain("name"), _plain("state"),
@@ -113,22 +123,78 @@ def rows_of(client: Client, what: str, limit: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = client.ask("status")["nodes"]
         return found[:limit]
     rows: list[dict[str, Any]] = client.ask("rows", what=what.replace("-", "_"), limit=limit)
-    return rows
+    return _jobs(client, rows)[:limit] if what == "jobs" else rows
+
+
+def _jobs(client: Client, drivers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drivers, and the jobs that were submitted; a job whose driver runs is one row."""
+    status = client.ask("status")
+    submitted_as = {row["job"]: row["submission_id"] for row in status["jobs"]}
+    rows = [{**row, "submission_id": submitted_as.get(row["job_id"]) or None} for row in drivers]
+    shown = {row["submission_id"] for row in rows}
+    return rows + [
+        {"job_id": None, "pid": None, "status": row["status"], "type": "SUBMISSION", "namespace": "",
+         "submission_id": row["submission_id"]}
+        for row in status["submissions"] if row["submission_id"] not in shown
+    ]  # fmt: skip
+
+
+STORED: dict[str, Sequence[_Column]] = {
+    "objects": (("object", lambda row: row["object_id"]), ("size", lambda row: size(row["object_size"])),
+                _plain("task_status", "state"), ("owner", lambda row: row["pid"] or "dead"), _short("owner_node_id"),
+                ("bytes on", lambda row: str(row["node_id"] or "-")[:SHORT]), _plain("name", "made by"),
+                ("kept by", lambda row: _keepers(row) or "-")),
+    "tasks": (_short("task_id"), _plain("name"), _plain("state"), ("owner", lambda row: row["pid"] or "dead"),
+              _short("owner_node_id"), ("attempt", lambda row: row["attempt_number"] + 1), _plain("retries_left"),
+              ("needs", lambda row: len(row["needs"])), ("results", lambda row: len(row["results"]))),
+}  # fmt: skip
+
+
+def _keepers(row: _Row) -> str:
+    return ", ".join([*row["named_by"], *(f"actor {actor[:8]}" for actor in row["held_by_actors"])])
+
+
+def _stored_rows(options: argparse.Namespace, limit: int) -> list[dict[str, Any]]:
+    """What the control store knows: asked of the cluster, or read where the head of one that has ended has kept it."""
+    from weft.engine.cluster import head_folder, launch, stored_rows, tokens
+
+    folder = Path(options.store) if options.store else None
+    if folder is None:
+        try:
+            client = Client(options.address, options.token_file)
+            return list(client.ask("stored_rows", what=options.what, limit=limit))
+        except ConnectionError:
+            address = options.address or named_address()
+            if address is None or not launch.is_cluster_address(address):
+                raise
+            folder = head_folder.path_of(tokens.folder(), launch.normal(address))
+            if not folder.exists():
+                raise
+            print(f"the cluster does not run: this is what its head has kept in {folder}", file=sys.stderr)
+    tables = head_folder.tables_in(folder)
+    return stored_rows.listing(options.what, tables, stored_rows.Processes(stored_rows.nodes_in(tables), {}), limit)
 
 
 def _list(options: argparse.Namespace) -> int:
     if options.limit < 1:
         raise ValueError(f"--limit must be positive, but got {options.limit}")
+    if options.store and not options.all:
+        raise ValueError("--store is an option of --all")
+    if options.all and options.what not in STORED:
+        raise ValueError(f"--all is for {' and '.join(STORED)}, but got {options.what}")
     filters = [_filter(text) for text in options.filter]
-    client = Client(options.address, options.token_file)
-    rows = rows_of(client, options.what, 10_000 if filters else options.limit)
+    limit = 10_000 if filters else options.limit
+    if options.all:
+        rows = _stored_rows(options, limit)
+    else:
+        rows = rows_of(Client(options.address, options.token_file), options.what, limit)
     rows = [row for row in rows if all(holds(row) for holds in filters)][: options.limit]
     if options.json:
         print_json(rows)
     elif not rows:
         print(f"there are no {options.what.replace('-', ' ')}")
     else:
-        print(show(COLUMNS[options.what], rows))
+        print(show((STORED if options.all else COLUMNS)[options.what], rows))
     return 0
 
 
@@ -292,7 +358,7 @@ def _story(what: str, row: dict[str, Any]) -> str:
     if what == "nodes":
         return f"Node {row['node_id']} at {row['address']} is {row['state']}. {row['why']}".strip()
     reason = _WAITS.get(row["state"], f"is {row['state']}")
-    worker = f" in the worker {row['worker_pid']}" if row.get("worker_pid") else ""
+    worker = f" in the worker {row['worker_pid']} of node {row['node_id'][:8]}" if row.get("worker_pid") else ""
     story = f"Task {printable(row['name'])} {row['task_id']} (attempt {row['attempt_number'] + 1}) {reason}{worker}."
     return story + _why_pending(row)
 

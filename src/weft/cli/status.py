@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, table
-from weft.engine.cluster.client import Client
+from weft.engine.cluster import launch
+from weft.engine.cluster.client import Client, named_address
 
 _BYTES = ("memory", "object_store_memory")
 _NODES_SHOWN = 4
@@ -49,10 +50,14 @@ def add(commands: Commands) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = Client(options.address, options.token_file).ask("status")
+    client = Client(options.address, options.token_file)
+    found = client.ask("status")
     if options.json:
         print_json(found)
         return 0
+    others = launch.others(client.address) if (options.address or named_address()) is None else []
+    if others:
+        print(f"other sessions of this user run here too, shown by --address: {', '.join(others)}\n")
     nodes = found["nodes"]
     print(f"cluster {found['address']}: {sum(n['state'] != 'dead' for n in nodes)} of {len(nodes)} nodes are alive")
     print(table(["node", "address", "state", "tasks", "actors", "idle"], [_node(node) for node in nodes]))

@@ -12,9 +12,14 @@ from weft.dashboard.collector import Collector
 from weft.engine.observe.collect import Asks
 
 MOST_ROWS = 1000
+SEARCHED_ROWS = 10_000
+"""Of which the page shows those that matter most."""
+_ENDED = ("FINISHED", "FAILED")
 LONGEST_LINE = 4000
 """Of a log line; a page that is open asks for hundreds of them again and again."""
 _LISTINGS = ("tasks", "objects", "workers", "actors", "jobs", "placement_groups", "stacks")
+_DIGITS = 15
+"""Of a number in a query: what JavaScript counts exactly."""
 Query = dict[str, str]
 
 
@@ -38,10 +43,19 @@ class Pages:
         """LookupError for a path that is not there, ValueError for a query that makes no sense."""
         name, _, rest = path.partition("/")
         if name == "rows" and rest in _LISTINGS:
-            return {"rows": self._client.ask("rows", what=rest, limit=_number(query, "limit", MOST_ROWS))}
+            return {"rows": self._rows(rest, _number(query, "limit", MOST_ROWS))}
         if path not in self._answers:
             raise LookupError(f"there is nothing at /api/{path}")
         return self._answers[path](query)
+
+    def _rows(self, what: str, limit: int) -> list[dict[str, Any]]:
+        """Of tasks, those that wait or run; of objects, the largest first."""
+        if what not in ("tasks", "objects"):
+            return self._client.ask("rows", what=what, limit=limit)  # type: ignore[no-any-return]
+        rows = self._client.ask("rows", what=what, limit=SEARCHED_ROWS)
+        if what == "tasks":
+            return [row for row in rows if row["state"] not in _ENDED][:limit]
+        return sorted(rows, key=lambda row: -row["object_size"])[:limit]
 
     def metrics(self) -> str:
         return prometheus.text(self._client.ask("node_metrics"))
@@ -127,6 +141,6 @@ class Pages:
 
 def _number(query: Query, name: str, default: int) -> int:
     value = query.get(name, str(default))
-    if not value.isdigit():
-        raise ValueError(f"{name} must be a number, but got {value!r}")
+    if not (value.isascii() and value.isdigit()) or len(value) > _DIGITS:
+        raise ValueError(f"{name} must be a number of up to {_DIGITS} digits, but got {value[:40]!r}")
     return int(value)

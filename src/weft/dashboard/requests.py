@@ -1,14 +1,22 @@
 """One HTTP request: who may ask, what for, and what the browser is told to allow.
 
 Every path wants the token: as a cookie, which `/?token=...` sets, or as `Authorization: Bearer ...`. Reads only. Runs
-on a thread a connection.
+on a thread per request; its head is in the socket by then (`arrivals`).
+
+A browser is sent to a page of an attacker whose name then resolves to this machine: so who comes with a cookie or a
+token in the address must have asked for this machine by an address, as `localhost`, by its name, or by one of
+WEFT_DASHBOARD_NAMES. Who sends the token in a header is no browser that was led astray.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import ipaddress
 import json
 import mimetypes
+import os
+import socket
 import urllib.parse
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler
@@ -18,7 +26,8 @@ from typing import Any
 from weft.dashboard.pages import Pages
 
 COOKIE = "weft_dashboard"
-KEEP_ALIVE_S = 30.0
+ANSWER_S = 30.0
+"""So long a browser may take none of an answer."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -27,21 +36,40 @@ _POLICY = (
 _STATIC = resources.files("weft.dashboard") / "static"
 
 
-def make_handler(pages: Pages, token: str) -> type[BaseHTTPRequestHandler]:
-    class Handler(_Handler):
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n"
+    b"X-Content-Type-Options: nosniff\r\n\r\n"
+)
+"""The answer to a head that is longer than any browser's."""
+NAMES_VARIABLE = "WEFT_DASHBOARD_NAMES"
+
+
+def make_handler(pages: Pages, token: str) -> type[Handler]:
+    class Ours(Handler):
         _pages = pages
         _token = token
 
-    return Handler
+    return Ours
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "weft"
     sys_version = ""
-    timeout = KEEP_ALIVE_S
+    timeout = ANSWER_S
+    disable_nagle_algorithm = True
+    rbufsize = 0
+    """What follows the head stays in the socket, for the next who reads from it."""
     _pages: Pages
     _token: str
+
+    def __init__(self, connection: socket.socket, address: tuple[str, int], server: object) -> None:
+        super().__init__(connection, address, server)  # type: ignore[arg-type]  # of a server only its threads are used
+
+    def handle(self) -> None:
+        """One request; the connection may come back for another."""
+        self.close_connection = True
+        self.handle_one_request()
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -62,20 +90,30 @@ class _Handler(BaseHTTPRequestHandler):
             said = b"405: the dashboard only reads\n"
             self._send(405, "text/plain; charset=utf-8", said, {"Allow": "GET, HEAD", "Connection": "close"})
         else:
-            self._send_401({"Connection": "close"})
+            self._send_401()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: paths may carry the token."""
 
     def _answer(self, with_body: bool) -> None:
-        url = urllib.parse.urlsplit(self.path)
-        query = dict(urllib.parse.parse_qsl(url.query))
         self._with_body = with_body
-        if url.path == "/" and self._is_token(query.get("token", "")):
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # what it may have sent is not read
+        try:
+            url = urllib.parse.urlsplit(self.path)
+            query = dict(urllib.parse.parse_qsl(url.query))
+        except ValueError:
+            return self._send_closing(400, "400: the address makes no sense\n")
+        if self.request_version == "HTTP/1.1" and len(self.headers.get_all("Host", [])) != 1:
+            self._send_closing(400, "400: a request of HTTP/1.1 names its host, once\n")
+        elif url.path == "/" and self._is_token(query.get("token", "")) and not self._is_named_rightly():
+            why = f"421: this is no name of this machine; set {NAMES_VARIABLE} to the names that lead here\n"
+            self._send_closing(421, why)
+        elif url.path == "/" and self._is_token(query.get("token", "")):
             cookie = f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             self._send(303, "text/plain", b"", {"Location": "/", "Set-Cookie": cookie})
         elif not self._may_ask():
-            self._send_401({})
+            self._send_401()
         elif url.path.startswith("/api/"):
             self._api(url.path.removeprefix("/api/"), query)
         elif url.path == "/metrics":
@@ -91,11 +129,29 @@ class _Handler(BaseHTTPRequestHandler):
             cookie = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
         except CookieError:
             return False
-        return cookie is not None and self._is_token(cookie.value)
+        return cookie is not None and self._is_token(cookie.value) and self._is_named_rightly()
 
-    def _send_401(self, extra: dict[str, str]) -> None:
+    def _is_named_rightly(self) -> bool:
+        """Whether the browser asked for this machine by a name that no stranger can give to it."""
+        given = self.headers.get("Host", "").lower()
+        try:
+            host = urllib.parse.urlsplit(f"//{given}").hostname or ""
+        except ValueError:
+            return False
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(host)
+            return True
+        named = os.environ.get(NAMES_VARIABLE, "").lower().split(",")
+        return host in ("", "localhost", socket.gethostname().lower(), *filter(None, map(str.strip, named)))
+
+    def _send_401(self) -> None:
+        """Whoever has no token keeps no connection either."""
         hint = "401: open the address with its token, as weft.init() and `weft dashboard` print it\n"
-        self._send(401, "text/plain; charset=utf-8", hint.encode(), {"WWW-Authenticate": "Bearer", **extra})
+        self._send_closing(401, hint, {"WWW-Authenticate": "Bearer"})
+
+    def _send_closing(self, status: int, text: str, extra: dict[str, str] | None = None) -> None:
+        self.close_connection = True
+        self._send(status, "text/plain; charset=utf-8", text.encode(), {"Connection": "close", **(extra or {})})
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())

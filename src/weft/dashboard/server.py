@@ -8,24 +8,27 @@ daemon.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import socket
 import sys
-import threading
 import time
-from http.server import ThreadingHTTPServer
-from typing import Any
+import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from weft.dashboard.arrivals import Arrival, Arrivals
 from weft.dashboard.collector import Collector
 from weft.dashboard.pages import Pages
-from weft.dashboard.requests import make_handler
+from weft.dashboard.requests import TOO_LARGE, Handler, make_handler
 from weft.engine.cluster.client import Client
 
 IDLE_S = 300.0
+LOOK_S = 0.5
+"""So soon a connection that is too slow is noticed."""
 MOST_THREADS = 32
 _PR_SET_PDEATHSIG = 1
 
@@ -39,37 +42,48 @@ class Start(msgspec.Struct, frozen=True):
     daemon: int
 
 
-class Server(ThreadingHTTPServer):
-    """Over a socket that was made elsewhere; knows when it was last asked for something."""
+class Server:
+    """Over a socket that was made elsewhere; ends when nobody has asked for `IDLE_S`."""
 
-    daemon_threads = True
+    def __init__(self, listener: socket.socket, handler: type[Handler]) -> None:
+        self._handler = handler
+        self._arrivals = Arrivals(listener, self._asked)
+        self._threads = ThreadPoolExecutor(MOST_THREADS)
+        self._asked_s = time.monotonic()
 
-    def __init__(self, listener: socket.socket, handler: Any) -> None:
-        super().__init__(listener.getsockname()[:2], handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listener
-        self.asked_s = time.monotonic()
-        self._slots = threading.BoundedSemaphore(MOST_THREADS)
+    def serve(self) -> None:
+        while time.monotonic() - self._asked_s < IDLE_S:
+            self._arrivals.run_once(LOOK_S)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.asked_s = time.monotonic()
-        self._slots.acquire()
-        super().process_request(request, client_address)
+    def _asked(self, arrival: Arrival, is_too_large: bool) -> None:
+        self._asked_s = time.monotonic()
+        self._threads.submit(self._answer, arrival, is_too_large)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def _answer(self, arrival: Arrival, is_too_large: bool) -> None:
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
+            if is_too_large:
+                arrival.connection.settimeout(1.0)
+                arrival.connection.sendall(TOO_LARGE)
+                hang_up(arrival.connection)
+            elif self._handler(arrival.connection, arrival.address, self).close_connection:
+                hang_up(arrival.connection)
+            else:
+                self._arrivals.give_back(arrival)
+        except OSError:  # a browser that went away is no error
+            arrival.connection.close()
+        except Exception:
+            arrival.connection.close()
+            traceback.print_exc()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error."""
-        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
 
-    def service_actions(self) -> None:
-        if time.monotonic() - self.asked_s > IDLE_S:
-            threading.Thread(target=self.shutdown, daemon=True).start()
+def hang_up(connection: socket.socket) -> None:
+    """Not with a reset, which could overtake the answer: what was not read is thrown away first."""
+    connection.settimeout(0.0)
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1 << 16):
+            pass
+    connection.close()
 
 
 def main() -> None:
@@ -79,9 +93,7 @@ def main() -> None:
         sys.exit(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     listener = socket.socket(fileno=started.fd)
-    listener.setblocking(True)
     client = Client(started.node)
     pages = Pages(client, Collector(client))
-    server = Server(listener, make_handler(pages, started.token))
-    server.serve_forever()
+    Server(listener, make_handler(pages, started.token)).serve()
     os._exit(0)

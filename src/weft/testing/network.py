@@ -17,6 +17,8 @@ import os
 import shutil
 import subprocess
 
+NOBODY = "02:00:00:00:00:01"
+"""No card's address: the bridge passes on what is sent there, and all throw it away."""
 _SUBNETS = 200
 """Of 10.201.0.0/16, each with room for as many places."""
 
@@ -37,10 +39,12 @@ def is_available() -> bool:
 class Place:
     """Where a node can run: a namespace with an address of its own."""
 
-    def __init__(self, name: str, address: str, cable: str) -> None:
+    def __init__(self, network: Network, name: str, address: str, cable: str) -> None:
+        self._network = network
         self.name = name
         self.address = address
         self._cable = cable
+        self._is_mute = False
         self.command_prefix = ["ip", "netns", "exec", name]
 
     def cut(self) -> None:
@@ -48,17 +52,42 @@ class Place:
         _ip("link", "set", self._cable, "down")
 
     def mend(self) -> None:
-        _ip("link", "set", self._cable, "up")
+        """All passes again."""
+        _ip("link", "set", self._cable, "up", "mtu", "1500")
+        if self._is_mute:
+            self._is_mute = False
+            _ip("-n", self.name, "neigh", "flush", "dev", "eth0", "nud", "permanent")
 
     def lose(self, other: Place) -> None:
         """Nothing passes between the two any more; both are reached by the others."""
-        for one, there in ((self, other), (other, self)):
-            _ip("-n", one.name, "route", "add", "blackhole", f"{there.address}/32")
+        self.lose_address(other.address)
+        other.lose_address(self.address)
 
     def find(self, other: Place) -> None:
         """After `lose`."""
-        for one, there in ((self, other), (other, self)):
-            _ip("-n", one.name, "route", "del", "blackhole", f"{there.address}/32")
+        self.find_address(other.address)
+        other.find_address(self.address)
+
+    def lose_address(self, address: str) -> None:
+        """Nothing of this node reaches that address any more."""
+        _ip("-n", self.name, "route", "add", "blackhole", f"{address}/32")
+
+    def find_address(self, address: str) -> None:
+        _ip("-n", self.name, "route", "del", "blackhole", f"{address}/32")
+
+    def mute(self) -> None:
+        """What the node sends is lost, and it hears all that is sent to it; until `mend`."""
+        others = [place.address for place in self._network.places if place is not self]
+        for address in (self._network.address, *others):
+            _ip("-n", self.name, "neigh", "replace", address, "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+        self._is_mute = True
+
+    def drop_large(self, mtu: int = 600) -> None:
+        """Packets to and from the node that are larger vanish, and nobody is told; until `mend`."""
+        for device in (["dev", self._cable], ["-n", self.name, "dev", "eth0"]):
+            place, name = device[:-2], device[-1]
+            _ip(*place, "link", "set", name, "gso_max_size", "1500", "gso_max_segs", "1")
+        _ip("link", "set", self._cable, "mtu", str(mtu))
 
     def unplug(self) -> None:
         """For good."""
@@ -109,7 +138,7 @@ class Network:
         """One more host on the network."""
         number = len(self.places) + 2
         name, cable = f"{self._bridge}-{number}", f"{self._bridge}p{number}"
-        place = Place(name, f"{self._subnet}.{number}", cable)
+        place = Place(self, name, f"{self._subnet}.{number}", cable)
         _ip("netns", "add", name)
         self.places.append(place)
         _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)

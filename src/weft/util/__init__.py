@@ -5,10 +5,10 @@ from __future__ import annotations
 TYPE_CHECKING = False  # not from typing, which takes longer to import than all of this
 
 if TYPE_CHECKING:
-    from weft.engine.process.late_array import LateArray as LateArray
-    from weft.engine.process.named_actors import list_named_actors as list_named_actors
-    from weft.engine.process.serialize import deregister_serializer as deregister_serializer
-    from weft.engine.process.serialize import register_serializer as register_serializer
+    from weft.engine.process.actors.named_actors import list_named_actors as list_named_actors
+    from weft.engine.process.objects.late_array import LateArray as LateArray
+    from weft.engine.process.objects.serialize import deregister_serializer as deregister_serializer
+    from weft.engine.process.objects.serialize import register_serializer as register_serializer
     from weft.util.actor_pool import ActorPool as ActorPool
     from weft.util.check_serialize import inspect_serializability as inspect_serializability
     from weft.util.debug import disable_log_once_globally as disable_log_once_globally
@@ -34,17 +34,17 @@ _HOMES = {
     "remove_placement_group": "weft.util.placement_group",
     "ActorPool": "weft.util.actor_pool",
     "Executor": "weft.util.executor",
-    "LateArray": "weft.engine.process.late_array",
-    "deregister_serializer": "weft.engine.process.serialize",
+    "LateArray": "weft.engine.process.objects.late_array",
+    "deregister_serializer": "weft.engine.process.objects.serialize",
     "disable_log_once_globally": "weft.util.debug",
     "enable_periodic_logging": "weft.util.debug",
     "inspect_serializability": "weft.util.check_serialize",
     "log_once": "weft.util.debug",
-    "list_named_actors": "weft.engine.process.named_actors",
+    "list_named_actors": "weft.engine.process.actors.named_actors",
     "as_completed": "weft.util.mapping",
     "map_unordered": "weft.util.mapping",
     "progress": "weft.util.progress_bar",
-    "register_serializer": "weft.engine.process.serialize",
+    "register_serializer": "weft.engine.process.objects.serialize",
 }
 _SUBMODULES = frozenset(
     "accelerators actor_group actor_pool annotations check_serialize debug executor iter joblib mapping "
@@ -56,7 +56,7 @@ __all__ = [*sorted(_HOMES)]
 
 def get_node_ip_address() -> str:
     """The address that other machines of the cluster know this one by; loopback's on a machine alone."""
-    from weft.engine.process.context_state import state
+    from weft.engine.process.session.context_state import state
 
     return state.node_ip
 
@@ -69,6 +69,17 @@ def __getattr__(name: str) -> object:
     elif name in _SUBMODULES:
         value = importlib.import_module(f"weft.util.{name}")
     else:
-        raise AttributeError(f"module 'weft.util' has no attribute {name!r}")
+        from weft._lazy import missing
+
+        raise missing("weft.util", name, {*_HOMES, *_SUBMODULES})
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    from weft._lazy import listed
+
+    return listed("weft.util", {*_HOMES, *_SUBMODULES})
+
+
+del annotations  # of __future__: it would hide the submodule of that name

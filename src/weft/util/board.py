@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from weft.engine.process import rpc, session
+from weft.engine.process.session import attached, rpc
 
 __all__ = ["Curve", "publish", "withdraw"]
 
@@ -30,13 +30,13 @@ def publish(page: str, name: str, board: Any) -> None:
         raise ValueError(f"the board {name!r} of {page!r} is not JSON: {error}") from error
     if len(value) > LARGEST_BYTES:
         raise ValueError(f"the board {name!r} of {page!r} must be at most {LARGEST_BYTES} bytes, but has {len(value)}")
-    session.ensure()
+    attached.ensure()
     rpc.request("kv_put", key=f"{page}\0{name}", value=value, namespace=_NAMESPACE)
 
 
 def withdraw(page: str, name: str) -> None:
     """Remove it. Nothing happens when there is none."""
-    session.ensure()
+    attached.ensure()
     rpc.request("kv_del", key=f"{page}\0{name}", namespace=_NAMESPACE)
 
 

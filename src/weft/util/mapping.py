@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 import weft
 from weft import ObjectRef
-from weft.engine.process.refs import call_on_loop
+from weft.engine.process.objects.refs import call_on_loop
 
 __all__ = ["Completed", "as_completed", "map_unordered"]
 

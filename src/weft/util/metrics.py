@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.engine.observe.user_metrics import COUNTER, GAUGE, HISTOGRAM, Series
-from weft.engine.process import metrics_registry
+from weft.engine.process.telling import metrics_registry
 
 __all__ = ["Counter", "Gauge", "Histogram", "Metric"]
 

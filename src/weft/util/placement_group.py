@@ -21,9 +21,9 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.process import placement, session
-from weft.engine.process.context_state import state
-from weft.engine.process.option_checks import label_selector as _check_label_selector
+from weft.engine.process.options.option_checks import label_selector as _check_label_selector
+from weft.engine.process.session import attached, placement
+from weft.engine.process.session.context_state import state
 from weft.engine.wire.messages import CreateGroup
 from weft.ids import PlacementGroupID
 
@@ -137,7 +137,7 @@ def placement_group(
     )
     if not isinstance(name, str):
         raise ValueError(f"name must be a string, but got {name!r}")
-    session.ensure()
+    attached.ensure()
     wanted = [{resource: float(amount) for resource, amount in bundle.items() if amount} for bundle in bundles]
     group = placement.new_id()
     domains = [label for label in topology_strategy or {} if label not in _NODE_KEYS]

@@ -6,7 +6,8 @@
 Each row is a dict whose keys are attributes too. A listing has at most `limit` rows; `offset` skips the first ones, so
 that long ones are read in pages. Nodes, actors, drivers and groups are asked of the node daemon; workers, tasks and
 objects of the daemon of every node, which asks its processes: a process that is too busy to answer within two seconds
-is left out. Tasks are listed while they wait and run, and afterwards only as long as they are kept to be run again.
+is left out. Tasks are listed while they wait and run, and afterwards only as long as they are kept to be run again. A
+task's `node_id` and `worker_pid` are of where it runs, its `owner_node_id` and `pid` of the process that submitted it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import weft
-from weft.engine.process import rpc
+from weft.engine.process.session import rpc
 from weft.exceptions import RpcError
 
 __all__ = [

@@ -10,8 +10,8 @@ import pytest
 from weft.engine.cluster.store import ServedStore
 from weft.engine.control import launch
 from weft.engine.control.server import ServerConfig
-from weft.engine.node.loop import Loop
 from weft.engine.state.chain_rows import Put
+from weft.engine.wire.loop import Loop
 
 
 def test_a_server_that_can_not_be_started_is_tried_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -12,10 +13,12 @@ import psutil
 import pytest
 from stores import Store
 
+from waiting import wait_until
 from weft.engine.control.client import BlockingClient, ControlStoreError
 from weft.engine.state.chain_layout import Place
 from weft.engine.state.chain_messages import COMPLETE, AnyMessage, Enlist, NotServing, Wish, WriteReply
 from weft.engine.state.chain_rows import Delete, Put
+from weft.engine.state.membership import UNKNOWN_GUESTS
 
 
 def read_on(client: BlockingClient) -> None:
@@ -228,6 +231,31 @@ def test_what_makes_no_sense_is_refused_with_a_reason(store: Store) -> None:
     assert client.write([Put("kv", b"k", b"1")])
     assert "the other side does not speak Weft's protocol" in store.log_text()
     assert "the token is wrong" in store.log_text()
+
+
+def test_a_crowd_of_strangers_is_capped_fills_no_log_and_keeps_nobody_out(store: Store) -> None:
+    client = store.client()
+    server = next(iter(store.servers.values()))
+    assert server.up is not None
+    host, port = server.up.address.split(":")
+    process = psutil.Process(server.process.pid)
+    before = process.num_fds()
+    crowd: list[socket.socket] = []
+    try:
+        for number in range(3 * UNKNOWN_GUESTS):
+            crowd.append(socket.create_connection((host, int(port)), 20))
+            if number % 3 == 0:
+                with contextlib.suppress(OSError):  # it may have been sent away by now
+                    crowd[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert client.write([Put("kv", b"k", b"1")])
+        assert process.num_fds() <= before + UNKNOWN_GUESTS + 64
+        newcomer = store.client()
+        assert newcomer.read([("kv", b"k")]) == [b"1"]
+    finally:
+        for each in crowd:
+            each.close()
+    wait_until(lambda: "more links were not made; the last" in store.log_text())
+    assert len(store.log_text().splitlines()) < UNKNOWN_GUESTS
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,11 @@ class FakePort:
         self.is_read = False
         self.largest_owner = 1
         self.spill_error: OSError | None = None
+        self.free_entries = 1
+        self.is_disk_busy = False
+        """Nothing that is asked of the disk is done."""
+        self._tickets = 0
+        self._spilled: list[tuple[int, str, int, int, str]] = []
         self._left = slots
         self._last_slot = 0
         self._inbox: list[tuple[int, int, int, bytes]] = []
@@ -73,24 +78,42 @@ class FakePort:
     def statistics(self) -> dict[str, int]:
         return {"arena_bytes": 1 << 30, "used_bytes": 1 << 29, "objects": 2, "slots_used": 3, "ring_blocks_used": 4}
 
-    def spill(self, wanted_bytes: int, file_fd: int) -> int:
-        assert os.fstat(file_fd).st_nlink == 0, "the spill file has a name"
-        if self.spill_error is not None:
-            return 0
-        freed = min(self.spillable, max(wanted_bytes, 4096))
+    def begin_spilling(self, folders: list[str], limit: int) -> None:
+        assert folders and limit > 0
+        self.spill_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def end_spilling(self) -> None:
+        os.close(self.spill_fd)
+
+    def ask_room(self, bytes: int) -> int:
+        freed = 0 if self.spill_error is not None else min(self.spillable, max(bytes, 4096))
         self.spillable -= freed
-        return freed
+        if self.spill_error is not None:
+            return self._spill_done("disk_failed", 0, self.spill_error.errno or 0)
+        return self._spill_done("done" if freed else "nothing", freed)
 
-    def spill_errno(self) -> int:
-        return 0 if self.spill_error is None else self.spill_error.errno or 0
+    def ask_restore(self, entry: int, generation: int) -> int:
+        fits = self.spillable == 0 and entry < 100
+        return self._spill_done("done" if fits else "no_room", 4096)
 
-    def restore(self, entry: int, generation: int, file_fd: int) -> tuple[bool, str]:
-        return (True, "") if self.spillable == 0 and entry < 100 else (False, "no room in the object store")
+    def take_spilled(self) -> list[tuple[int, str, int, int, str]]:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.spill_fd)
+        if self.is_disk_busy:
+            return []
+        done, self._spilled = self._spilled, []
+        return done
 
-    def has_room(self, bytes: int) -> bool:
-        return False
+    def _spill_done(self, code: str, size: int, error: int = 0) -> int:
+        self._tickets += 1
+        self._spilled.append((self._tickets, code, size, error, "/somewhere"))
+        os.eventfd_write(self.spill_fd, 1)
+        return self._tickets
 
-    def is_read_by_others(self, slot: int) -> bool:
+    def has_entry(self) -> bool:
+        return self.free_entries > 0
+
+    def room_may_come(self, slot: int) -> bool:
         return self.is_read
 
     def largest_objects(self, count: int) -> list[tuple[int, int, int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.engine.control.tables import KV, KV_DONE, MemoryTables, Put
 from weft.engine.node.key_values import KEPT_S, KeyValues
+from weft.engine.node.methods import Asker
 
 ONE, OTHER = (3, 1), (4, 1)
 
@@ -22,10 +23,10 @@ class Head:
             self.kept.name_of = lambda process: (7, *process)
 
     def make(self, process: tuple[int, int], number: int, value: bytes = b"value") -> Any:
-        return self.kept.changes["kv_put"](process, number, {"key": b"k", "value": value, "overwrite": False})
+        return self.kept.put(Asker(process, number), b"k", value, overwrite=False)
 
     def delete(self, process: tuple[int, int], number: int) -> Any:
-        return self.kept.changes["kv_del"](process, number, {"key": b"k"})
+        return self.kept.delete(Asker(process, number), b"k")
 
     def followed(self) -> Head:
         """The next head, with all rows of this one."""
@@ -41,7 +42,7 @@ def test_who_made_a_key_is_told_so_again_and_nobody_else_is() -> None:
     again = head.followed()
     assert again.make(OTHER, 1) is False and again.make(ONE, 2) is False
     assert again.make(ONE, 1, b"twice") is True
-    assert again.kept.get({"key": b"k"}) == b"value", "it was not made a second time"
+    assert again.kept.get(Asker(ONE, 9), b"k") == b"value", "it was not made a second time"
 
 
 def test_a_key_that_was_deleted_meanwhile_is_not_made_again() -> None:
@@ -49,7 +50,7 @@ def test_a_key_that_was_deleted_meanwhile_is_not_made_again() -> None:
     assert head.make(ONE, 1) and head.delete(OTHER, 1)
     again = head.followed()
     assert again.make(ONE, 1) is True and again.delete(OTHER, 1) is True
-    assert again.kept.get({"key": b"k"}) is None
+    assert again.kept.get(Asker(ONE, 9), b"k") is None
     assert again.delete(OTHER, 2) is False
 
 

@@ -45,7 +45,7 @@ class Node:
 
     def turn(self) -> None:
         """Let the daemon do all that there is to do now."""
-        for _ in range(6):
+        for _ in range(12):
             self.daemon.loop.run_once(0)
 
     def control(self, process: Process, message: messages.Message) -> None:
@@ -142,7 +142,7 @@ def test_a_dead_workers_peers_are_told_and_its_slot_waits_for_them(node: Node) -
     node.port.linked.add(worker)
     sent = node.report(zygote.EXITED, worker, pid=123, status=-9)
     assert of_kind(sent, kinds.PEER_DIED) == [
-        (node.driver, kinds.PROCESS_BODY.pack(*worker) + b"killed by SIGKILL (pid 123)")
+        (node.driver, kinds.PEER_DIED_BODY.pack(*worker, kinds.DeathCause.ENDED, 0) + b"killed by SIGKILL (pid 123)")
     ]
     assert worker in node.port.dead and worker not in node.port.released
     node.record(node.driver, kinds.PEER_DETACHED, kinds.PROCESS_BODY.pack(*worker))
@@ -314,6 +314,24 @@ def test_space_is_made_or_the_largest_holders_are_named(node: Node, monkeypatch:
     assert b"No space left on device" in payload
 
 
+def test_the_daemon_goes_on_while_the_disk_is_busy(node: Node) -> None:
+    node.port.spillable, node.port.is_disk_busy = 100, True
+    assert not of_kind(node.record(node.driver, kinds.NEED_SPACE, space(100)), kinds.SPACE)
+    assert node.ask("cluster_resources").value == {"CPU": 2.0}
+    node.port.is_disk_busy = False
+    node.port.sent.clear()
+    node.daemon.spilling.completed()
+    assert [payload for _, payload in of_kind(node.port.sent, kinds.SPACE)] == [space(100)]
+
+
+def test_a_full_object_table_is_named_and_nothing_is_spilled_for_it(node: Node) -> None:
+    node.port.spillable, node.port.free_entries = 10_000, 0
+    ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, space(100)), kinds.SPACE)
+    assert payload.startswith(space(0))
+    assert b"its object table is full: 2 objects, in memory and on disk, are as many as it holds. Drop refs" in payload
+    assert node.port.spillable == 10_000
+
+
 def test_who_wants_room_waits_while_others_read_what_could_make_room(node: Node) -> None:
     node.port.is_read = True
     assert not of_kind(node.record(node.driver, kinds.NEED_SPACE, space(100)), kinds.SPACE)
@@ -380,7 +398,10 @@ def test_keys_and_values(node: Node) -> None:
 
 def test_an_unknown_method_and_a_failing_one_answer_with_an_error(node: Node) -> None:
     assert "no method 'dance'" in node.ask("dance").error
-    assert node.ask("get_actor").error_kind == "KeyError"
+    refused = node.ask("get_actor")
+    assert refused.error_kind == "ValueError" and refused.error == "get_actor: Object missing required field `name`"
+    assert "Expected `bytes`, got `str` - at `$.actor`" in node.ask("actor_info", actor="no id").error
+    assert "unknown field `colour`" in node.ask("get_actor", name="a", colour="red").error
 
 
 def test_output_can_be_flushed_before_the_answer(node: Node) -> None:

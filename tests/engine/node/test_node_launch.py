@@ -154,6 +154,47 @@ def test_only_this_users_listening_nodes_are_found(monkeypatch: pytest.MonkeyPat
     listening.close()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="takes the rights to become another user")
+def test_what_another_user_listens_on_under_names_like_ours_is_no_node() -> None:
+    """Also where nobody gets through to it, and where the name is made to break whoever reads it."""
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own.bind("\0weft-0-own")
+    own.listen(1)
+    squatted = [
+        b"\0weft-0-squatted",
+        b"\0weft-0-crowded",
+        b"\0weft-0-\xff\xfe",
+        b"\0x\n0: 2 0 zz 5 1 7 @weft-0-\n0: 2 0 10000 5 1 7 @weft-0-a",
+    ]
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        kept = []
+        for name in squatted:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            listener.bind(name)
+            listener.listen(0)
+            kept.append(listener)
+        visitor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        visitor.connect(squatted[1])
+        os.write(ready[1], b"!")
+        os.read(go[0], 1)
+        os._exit(0)
+    try:
+        os.read(ready[0], 1)
+        found = find_nodes()  # perhaps also nodes that others of this user run now
+        assert "@weft-0-own" in found
+        assert not [name for name in found if any(mark in name for mark in ("squatted", "crowded", "\ufffd"))]
+        assert "@weft-0-" not in found and "@weft-0-a" not in found
+    finally:
+        os.write(go[1], b"!")
+        os.waitpid(child, 0)
+        own.close()
+        for end in (*ready, *go):
+            os.close(end)
+
+
 def test_without_an_executable_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch.sys, "executable", "")
     with pytest.raises(RuntimeError, match=r"sys\.executable"):

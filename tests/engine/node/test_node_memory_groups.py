@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from weft.engine.node import memory_groups
-from weft.engine.node.loop import Loop
 from weft.engine.node.memory_groups import MemoryGroups, limits_granted
 from weft.engine.state.events import Process
 from weft.engine.state.memory_groups import SLACK_BYTES, Grant, Refusal
+from weft.engine.state.memory_pressure import StoppedForMemory
+from weft.engine.wire.loop import Loop
 
 MIB = 1 << 20
 ARENA = 500 * MIB
@@ -89,7 +90,7 @@ def loop() -> Iterator[NoEvents]:
     loop.close()
 
 
-Stops = list[tuple[Process, str]]
+Stops = list[tuple[Process, StoppedForMemory]]
 
 
 @pytest.fixture
@@ -144,9 +145,9 @@ def test_the_limit_follows_the_arena_and_stops_who_takes_more(
     assert stops == []
     tree.says(tree.worker, current=str(301 * MIB))
     loop.look()
-    ((process, reason),) = stops
+    ((process, why),) = stops
     assert process == WORKER
-    assert reason.startswith("stopped for memory: pid 7 held 101 MiB (peak 101 MiB)")
+    assert why.text.startswith("stopped for memory: pid 7 held 101 MiB (peak 101 MiB)")
     (tree.worker / "cgroup.procs").write_text("")
     groups.close()
 
@@ -155,8 +156,10 @@ def test_a_kill_by_the_kernel_is_told_with_the_peak(groups: MemoryGroups, tree: 
     groups.limit(WORKER, 7, 100 * MIB)
     tree.says(tree.worker, events="oom 1\noom_kill 1", peak=str(180 * MIB))
     (tree.worker / "cgroup.procs").write_text("")
-    assert groups.exited(WORKER, 7).startswith("stopped for memory: pid 7 was killed by the kernel (peak 180 MiB)")
-    assert groups.exited(WORKER, 7) == "", "it is told once"
+    killed = groups.exited(WORKER, 7)
+    assert killed is not None and killed.peak_bytes == 180 * MIB
+    assert killed.text.startswith("stopped for memory: pid 7 was killed by the kernel (peak 180 MiB)")
+    assert groups.exited(WORKER, 7) is None, "it is told once"
     groups.close()
     assert tree.nodes == []
 
@@ -164,7 +167,7 @@ def test_a_kill_by_the_kernel_is_told_with_the_peak(groups: MemoryGroups, tree: 
 def test_a_group_stays_while_what_its_worker_started_runs(groups: MemoryGroups, tree: Tree) -> None:
     groups.limit(WORKER, 7, 100 * MIB)
     left = tree.worker
-    assert groups.exited(WORKER, 7) == ""
+    assert groups.exited(WORKER, 7) is None
     assert left.exists()
     groups.limit((4, 1), 8, 100 * MIB)
     (left / "cgroup.procs").write_text("")

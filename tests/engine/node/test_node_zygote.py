@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from weft.engine.node import zygote
-from weft.engine.node.zygote import COMMAND, EXITED, FAILED, FORK, FORKED, KILL, REPORT, Zygote
+from weft.engine.node.zygote import COMMAND, EXITED, FAILED, FORK, FORKED, KILL, LEASE, REPORT, Zygote
 
 SLEEPER, PRINTER, RAISER, SIGNALLED = 7, 8, 9, 10
 
@@ -185,3 +185,37 @@ def test_thread_limits_are_only_set_while_libraries_are_imported(monkeypatch: py
         assert (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]) == ("1", "1")
     assert os.environ["OMP_NUM_THREADS"] == "4"
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+def test_workers_by_a_lease_end_when_the_daemon_says_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For other nodes start their actors again then. Without other nodes there is no lease."""
+    monkeypatch.setattr(zygote, "BEAT_S", 0.05)
+    nursery = Nursery()
+    pipes = [fd for generation in (1, 2) for fd in nursery.fork(SLEEPER, generation)]
+    nursery.connection.send(COMMAND.pack(LEASE, 1, 0))
+    told = [nursery.report() for _ in range(4)]
+    assert [row[0] for row in told] == [FORKED, FORKED, EXITED, EXITED]
+    assert {row[4] for row in told[2:]} == {-signal.SIGKILL}
+    for fd in pipes:
+        os.close(fd)
+    assert nursery.end() == 0
+
+
+def test_a_lease_that_is_renewed_or_ended_lets_workers_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zygote, "BEAT_S", 0.2)
+    nursery = Nursery()
+    pipes = nursery.fork(SLEEPER)
+    assert nursery.report()[0] == FORKED
+    until = time.monotonic() + 2 * zygote.BEATS * 0.2
+    while time.monotonic() < until:
+        nursery.connection.send(COMMAND.pack(LEASE, 1, 0))
+        nursery.connection.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            nursery.report()
+    nursery.connection.send(COMMAND.pack(LEASE, 0, 0))
+    nursery.connection.settimeout(2 * zygote.BEATS * 0.2)
+    with pytest.raises(TimeoutError):
+        nursery.report()
+    for fd in pipes:
+        os.close(fd)
+    assert nursery.end() == 0

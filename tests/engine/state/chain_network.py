@@ -19,6 +19,7 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from chain_bugs import PLANTED
 from histories import Operation, is_linearizable
 
 from weft.engine.state import chain_client as cc
@@ -99,14 +100,12 @@ class SimulatedClient:
 class Network:
     """A store with servers and clients, from its founding until all is calm again."""
 
-    def __init__(
-        self, seed: int, faults: Faults, bugs: frozenset[str] = frozenset(), servers: int = 3, shards: int = SHARDS
-    ) -> None:
+    def __init__(self, seed: int, faults: Faults, bug: str = "", servers: int = 3, shards: int = SHARDS) -> None:
         self.random = random.Random(seed)
         self.faults = faults
         self.now = 0.0
         self.settings = ServerSettings(
-            lease_s=0.3, grace_s=0.1, patience_s=0.03, unfit_s=0.5, kept_entries=20, bugs=bugs
+            lease_s=0.3, grace_s=0.1, patience_s=0.03, unfit_s=0.5, kept_entries=20, **PLANTED.get(bug, {})
         )
         self.servers: dict[str, SimulatedServer] = {}
         self.clients: dict[str, SimulatedClient] = {}

@@ -16,9 +16,9 @@ def bad_world(seed: int) -> Network:
     return network
 
 
-def worst_world(seed: int, *bugs: str) -> Network:
+def worst_world(seed: int, bug: str = "") -> Network:
     faults = Faults(loss=0.03, crashes=4, partitions=4, pauses=3, joins=6, resignations=3)
-    network = Network(seed, faults, frozenset(bugs))
+    network = Network(seed, faults, bug)
     network.run(clients=6, keys=2, pause_s=0.004)
     return network
 

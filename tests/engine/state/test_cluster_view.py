@@ -100,6 +100,20 @@ def test_labels_choose_nodes() -> None:
     assert not matches_labels({"zone": "!in(a,b)"}, {"zone": "b"})
 
 
+def test_other_labels_count_where_no_node_that_can_hold_it_has_the_first() -> None:
+    made = view(1, 1, 4)
+    strategy = {"labels": '{"zone": "b"}', "fallbacks": '[{"zone": "c"}, {"zone": "a"}]'}
+    assert made.allowed(ONE_CPU, strategy) == [1]
+    assert made.allowed(to_amounts({"CPU": 2}), strategy) == [2]
+    assert made.allowed(to_amounts({"CPU": 8}), strategy) == []
+
+
+def test_a_node_is_found_by_its_id_among_the_labels() -> None:
+    made = view(1, 1)
+    assert made.allowed((), {"labels": '{"ray.io/node-id": "id1"}'}) == [1]
+    assert made.allowed((), {"labels": '{"ray.io/node_id": "id1"}'}) == [1]
+
+
 def test_what_has_waited_queues_on_other_nodes_though_this_one_could_serve_it() -> None:
     made = view(1, 1, 1)
     for node in made.nodes.values():

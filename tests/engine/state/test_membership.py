@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from weft.engine.state import membership as do
+from weft.engine.state.instructions import Ending
 from weft.engine.state.membership import (
     AGAIN_S,
     BEAT_S,
@@ -15,6 +16,7 @@ from weft.engine.state.membership import (
     JOIN_TRIES,
     JOIN_WAIT_S,
     KNOCK_S,
+    LAST_NUMBER,
     REFUSED,
     SILENCE_S,
     MembershipState,
@@ -60,6 +62,14 @@ def test_the_head_numbers_nodes_and_sends_the_others_only_what_changed() -> None
     assert do.Linked(state.members[2]) in out
 
 
+def test_a_node_is_refused_when_no_number_is_left() -> None:
+    state = head()
+    state.members[LAST_NUMBER] = member(LAST_NUMBER, is_alive=False)
+    state.link_accepted(1, 0.0)
+    (refusal,) = state.received(1, JoinCluster(member()), 0.0)
+    assert isinstance(refusal, do.Close) and "no number is left" in refusal.reason
+
+
 def test_a_node_is_in_once_it_has_a_link_to_each_that_came_before_it() -> None:
     state, out = joiner(3, member(1), member(2, is_alive=False))
     assert do.Connect(1, "host1:1") in out and do.Joined() not in out
@@ -89,12 +99,46 @@ def beats(state: MembershipState, first_s: int, last_s: int) -> list[do.Instruct
     return [one for now in range(first_s, last_s + 1) for one in state.beat(float(now))]
 
 
-def test_the_silence_of_the_head_is_borne_for_less_long_than_that_of_others() -> None:
+def test_a_silent_head_is_doubted_before_others_are_given_up_and_followed_again_when_it_is_heard() -> None:
     state, _ = joiner(2, member(1))
     state.link_ready(2, 1, 0.0)
-    assert beats(state, 1, int(HEAD_SILENCE_S)) == []
-    (close,) = state.beat(HEAD_SILENCE_S + 1)
-    assert isinstance(close, do.Close) and close.link == 1
+    assert beats(state, 1, int(HEAD_SILENCE_S)) == [] and state.hears_head
+    (doubted,) = state.beat(HEAD_SILENCE_S + 1)
+    assert isinstance(doubted, do.HeadLost) and not doubted.is_certain
+    assert state.head == 0 and state.lost_head == 0 and not state.hears_head
+    assert state.beat(HEAD_SILENCE_S + 2) == [], "it is said once"
+    assert state.received(1, Ping(1), HEAD_SILENCE_S + 2) == [do.HeadFound(), do.Deliver(1, Ping(1))]
+    assert state.hears_head
+    again = beats(state, int(HEAD_SILENCE_S) + 3, int(HEAD_SILENCE_S + SILENCE_S) + 3)
+    assert any(isinstance(one, do.HeadLost) for one in again)
+    assert {one.link for one in again if isinstance(one, do.Close)} == {1, 2}
+
+
+def test_a_head_that_is_doubted_is_let_go_when_another_takes_over() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    for now in range(1, 9):
+        state.received(2, Ping(1), float(now))
+        state.beat(float(now))
+    reason = "another node has taken over as the cluster's head"
+    assert state.head_is(1, 2) == [do.NodeGone(0, reason), do.Close(1, reason)]
+    assert (state.head, state.epoch, state.lost_head) == (1, 2, 0)
+    assert state.link_closed(1, reason, 9.0) == []
+    state.check()
+
+
+def test_a_head_that_answers_after_it_was_given_up_for_its_silence_has_let_go_of_nobody() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    for now in range(1, int(SILENCE_S) + 2):
+        state.received(2, Ping(1), float(now))
+        state.beat(float(now))
+    closed = state.link_closed(1, "silence", SILENCE_S + 1)
+    assert do.Connect(0, "host0:1") in closed
+    (close,) = state.link_ready(3, 0, SILENCE_S + 1.1)
+    assert isinstance(close, do.Close) and close.link == 3
+    assert state.link_closed(3, close.reason, SILENCE_S + 1.1) == []
+    assert state.beat(SILENCE_S + 1.1 + AGAIN_S) == [do.Connect(0, "host0:1")], "it may still die"
 
 
 def test_time_in_which_a_node_itself_stood_still_is_nobodys_silence() -> None:
@@ -112,7 +156,6 @@ def test_a_node_that_hears_nobody_is_cut_off_before_the_others_give_it_up() -> N
     beats(state, 1, int(HEAD_SILENCE_S))
     assert not state.is_cut_off(HEAD_SILENCE_S)
     state.beat(HEAD_SILENCE_S + 1)
-    state.link_closed(1, "silence", HEAD_SILENCE_S + 1)
     assert not state.is_cut_off(HEAD_SILENCE_S + 1), "the other one may still be heard"
     assert state.is_cut_off(CUT_OFF_S + 0.1)
 
@@ -147,7 +190,9 @@ def test_a_silent_node_is_given_up_and_everybody_told() -> None:
     admit(state, 1)
     admit(state, 2)
     state.received(2, Ping(1), SILENCE_S)
-    (close,) = state.beat(SILENCE_S + 1)
+    told, close = state.beat(SILENCE_S + 1)
+    assert isinstance(told, do.Send) and isinstance(told.message, Members), "it may live: it is told why it must end"
+    assert told.link == 1 and told.message.members[0].death == close.reason
     assert isinstance(close, do.Close) and close.link == 1
     kept, told, gone = state.link_closed(1, close.reason, SILENCE_S + 1)
     assert isinstance(kept, do.Keep) and not kept.member.is_alive
@@ -159,12 +204,33 @@ def test_a_silent_node_is_given_up_and_everybody_told() -> None:
 def test_the_head_decides_who_is_dead() -> None:
     state, _ = joiner(2, member(1))
     state.link_ready(2, 1, 0.0)
-    out = state.received(1, Members(2, [member(1, is_alive=False, death="it broke")]), 1.0)
-    assert out == [do.Close(2, "it broke")]
+    dead = member(1, is_alive=False, death="it broke")
+    out = state.received(1, Members(2, [dead]), 1.0)
+    assert out == [do.Send(2, Members(1, [dead])), do.Close(2, "it broke")], "that node is told by whoever reaches it"
     assert state.link_closed(2, "it broke", 1.0) == [do.NodeGone(1, "it broke")]
     assert state.beat(1.0 + AGAIN_S) == []
     state.link_accepted(5, 2.0)
-    assert isinstance(state.received(5, PeerHello(1), 2.0)[0], do.Close)
+    assert state.received(5, PeerHello(1), 2.0)[0] == do.Send(5, Members(1, [dead]))
+
+
+def test_a_node_that_is_dead_to_the_head_hears_it_from_any_other_and_ends_alone() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    dead = member(2, is_alive=False, death="silence")
+    assert state.received(2, Members(2, [dead], epoch=1), 1.0) == [
+        do.Lost("the head of the cluster takes this node for dead: silence")
+    ]
+
+
+def test_what_a_head_of_an_earlier_epoch_says_of_a_node_is_not_believed() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    state.link_accepted(5, 0.0)
+    state.received(5, PeerHello(3), 0.0)
+    state.head_is(1, 2)
+    dead = member(2, is_alive=False, death="silence")
+    (close,) = state.received(5, Members(2, [dead], 0, epoch=1), 1.0)
+    assert isinstance(close, do.Close)
 
 
 def test_a_lost_link_between_two_living_nodes_is_made_again_by_the_younger() -> None:
@@ -192,14 +258,18 @@ def test_a_second_link_takes_the_place_of_one_that_is_broken_at_the_other_end() 
     older.check()
 
 
-def test_a_head_that_is_asked_to_end_ends_its_cluster() -> None:
-    state, _ = joiner(1)
-    assert state.received(1, Leaving(), 1.0) == [do.Lost("the head of the cluster is gone: it was asked to end")]
+def test_a_cluster_ends_when_its_head_says_that_the_user_wants_it_and_nobody_else_is_believed() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    assert state.received(2, Leaving("stop", ends_cluster=True), 1.0) == [do.Close(2, "stop")]
+    assert state.received(1, Leaving("stop", ends_cluster=True), 1.0) == [
+        do.Lost("the cluster ends: stop", Ending.WITH_CLUSTER)
+    ]
 
 
-def test_a_head_that_hands_over_is_as_good_as_certainly_dead_and_nobody_knocks() -> None:
+def test_a_head_that_ends_for_whatever_reason_is_as_good_as_certainly_dead_and_nobody_knocks() -> None:
     state, _ = joiner(1)
-    assert state.received(1, Leaving("maintenance", True), 1.0) == [do.Close(1, "maintenance")]
+    assert state.received(1, Leaving("maintenance"), 1.0) == [do.Close(1, "maintenance")]
     lost = state.link_closed(1, "maintenance", 1.0)
     assert lost == [do.NodeGone(0, "maintenance"), do.HeadLost("maintenance", True)]
     assert state.beat(2.0 + AGAIN_S) == []
@@ -229,9 +299,9 @@ def test_a_head_that_has_closed_a_link_may_live_until_its_machine_says_otherwise
     state.connect_failed(0, REFUSED, 1.1)
     assert not state.head_may_answer(1.1)
     silent, _ = joiner(1)
-    closed = [one for one in silent.beat(HEAD_SILENCE_S + 1) if isinstance(one, do.Close)]
-    assert closed and silent.link_closed(closed[0].link, closed[0].reason, HEAD_SILENCE_S + 1)
-    assert not silent.head_may_answer(HEAD_SILENCE_S + 1), "who has said nothing for long will not say more"
+    closed = [one for one in silent.beat(SILENCE_S + 1) if isinstance(one, do.Close)]
+    assert closed and silent.link_closed(closed[0].link, closed[0].reason, SILENCE_S + 1)
+    assert not silent.head_may_answer(SILENCE_S + 1), "who has said nothing for long will not say more"
 
 
 def test_a_node_that_the_head_lets_go_is_told_so_before_the_link_is_closed() -> None:
@@ -270,6 +340,37 @@ def test_who_takes_over_buries_whom_it_has_no_link_to_and_numbers_on() -> None:
     assert isinstance(keep, do.Keep) and keep.member.number == 8
 
 
+def test_who_takes_over_believes_its_links_and_not_a_head_that_lost_all_others_when_it_was_cut_off() -> None:
+    state, _ = joiner(1, member(2))
+    state.link_accepted(3, 0.0)
+    state.received(3, PeerHello(2), 0.0)
+    out = state.took_over([member(0), member(1), member(2, is_alive=False, death="it closed")], 2)
+    assert do.Keep(member(2)) in out and state.members[2].is_alive
+    assert state.kept(2, 1.0) == [] and state.members[2].is_alive
+    tables = [one.message for one in out if isinstance(one, do.Send) and isinstance(one.message, Members)]
+    assert [row.is_alive for row in tables[-1].members] == [False, True, True]
+
+
+def test_who_takes_over_learns_from_the_rows_who_has_linked_itself_to_it_before() -> None:
+    state, _ = joiner(1)
+    state.link_accepted(3, 0.0)
+    assert state.received(3, PeerHello(4), 0.0) == [do.Use(3, 4)], "it joined at another head, and is not known here"
+    assert do.Linked(member(4)) in state.took_over([member(0), member(1), member(4)], 2)
+
+
+def test_a_node_that_only_the_head_before_took_for_dead_is_linked_again_by_the_younger() -> None:
+    dead = member(1, is_alive=False, death="silence")
+    younger, _ = joiner(3, dead, member(2))
+    younger.link_ready(2, 2, 0.0)
+    younger.head_is(2, 2)
+    assert younger.received(2, Members(3, [member(1)], 2, epoch=2), 1.0) == []
+    assert younger.beat(1.0) == [do.Connect(1, "host1:1")]
+    older, _ = joiner(1, member(2))
+    older.received(1, Members(1, [member(3, is_alive=False, death="silence")]), 0.0)
+    older.received(1, Members(1, [member(3)]), 1.0)
+    assert older.beat(1.0) == []
+
+
 def test_a_node_that_the_head_takes_for_dead_ends() -> None:
     state, _ = joiner(1)
     out = state.received(1, Members(1, [member(1, is_alive=False, death="silence")]), 1.0)
@@ -286,3 +387,45 @@ def test_a_head_that_closes_without_a_word_is_tried_again_and_one_that_refuses_i
     assert isinstance(state.connect_failed(ENTRY, "the other node closed the connection", 0.0)[0], do.Lost)
     other = MembershipState(member(), "host0:1")
     assert isinstance(other.connect_failed(ENTRY, "refused: the token is wrong", 0.0)[0], do.Lost)
+
+
+def test_a_head_says_of_nobody_that_it_is_dead_before_it_has_its_lease_back() -> None:
+    state = head()
+    admit(state, 1)
+    admit(state, 2)
+    state.may_decide = lambda now: now > 20.0
+    assert state.link_closed(1, "the other node closed", 12.0) == []
+    assert beats(state, 1, 20) == [], "node 2 is silent"
+    assert state.members[1].is_alive and state.members[2].is_alive
+    state.link_accepted(3, 20.0)
+    (refusal,) = state.received(3, PeerHello(1), 20.0)
+    assert isinstance(refusal, do.Close), "what became of it is decided first"
+    out = state.beat(21.0)
+    assert do.NodeGone(1, "the other node closed") in out
+    assert not state.members[1].is_alive and do.Keep(state.members[1]) in out
+    assert do.Close(2, f"nothing was heard from it for {SILENCE_S:g} s") in out
+
+
+def test_a_head_that_has_been_won_over_is_not_believed_by_who_knows_of_it() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    assert state.won_by(2, "host2:1", 2) == []
+    dead = Members(2, [member(1, is_alive=False)])
+    assert state.received(1, dead, 1.0) == [] and state.members[1].is_alive
+
+
+def test_who_has_no_head_asks_the_winner_until_it_has_one() -> None:
+    state, _ = joiner(2, member(1))
+    state.link_ready(2, 1, 0.0)
+    state.received(2, Leaving("it ends"), 0.0)
+    state.link_closed(2, "it ends", 0.0)
+    assert state.won_by(3, "host3:1", 2) == [], "it hears its head"
+    state.received(1, Leaving("it ends"), 0.0)
+    state.link_closed(1, "it ends", 0.0)
+    assert state.won_by(3, "host3:1", 2) == [do.Connect(3, "host3:1")]
+    assert state.won_by(3, "host3:1", 2) == [], "it is being asked"
+    assert state.connect_failed(3, "no route", 0.0) == []
+    assert do.Connect(3, "host3:1") in state.beat(AGAIN_S)
+    assert do.Send(4, PeerHello(2)) in state.link_ready(4, 3, AGAIN_S)
+    (lost,) = state.received(4, Members(2, [member(2, is_alive=False, death="it was lost")], 3, 2), AGAIN_S)
+    assert isinstance(lost, do.Lost) and lost.ending is Ending.LEFT_BEHIND

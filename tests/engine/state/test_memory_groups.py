@@ -15,7 +15,7 @@ from weft.engine.state.memory_groups import (
     own_folder,
     reading,
 )
-from weft.engine.state.memory_pressure import SMALLEST_BYTES, peak_of
+from weft.engine.state.memory_pressure import SMALLEST_BYTES
 
 MIB = 1 << 20
 ALL = "cpuset cpu io memory hugetlb pids rdma misc"
@@ -154,8 +154,8 @@ def test_a_tiny_limit_leaves_what_a_worker_needs_to_run() -> None:
 def test_the_reason_has_the_peak_that_a_retry_asks_for() -> None:
     limit = Limit(100 * MIB, kept_bytes=10 * MIB)
     stopped = limit.reason(7, Reading(130 * MIB, 160 * MIB, 10 * MIB, 0, 0))
-    assert stopped == (
+    assert stopped.text == (
         "stopped for memory: pid 7 held 120 MiB (peak 140 MiB), but its work declared a memory of 100 MiB"
     )
-    assert peak_of(stopped) == 140 * MIB
-    assert "pid 7 was killed by the kernel (peak 190 MiB)" in limit.reason(7, Reading(0, 200 * MIB, 0, 0, 1))
+    assert stopped.peak_bytes == 140 * MIB
+    assert "pid 7 was killed by the kernel (peak 190 MiB)" in limit.reason(7, Reading(0, 200 * MIB, 0, 0, 1)).text

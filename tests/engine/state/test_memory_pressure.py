@@ -64,7 +64,8 @@ def test_one_at_a_time_and_the_next_only_once_memory_was_measured_again() -> Non
 def test_the_reason_has_the_peak() -> None:
     stop = MemoryPolicy().sampled(FULL, [Candidate((1, 1), 77, 2 * GIB, 3 * GIB, TASK, 1)])
     assert stop is not None
-    assert stop.reason == (
+    assert stop.why.peak_bytes == 3 * GIB
+    assert stop.why.text == (
         "stopped for memory: pid 77 held 2.0 GiB (peak 3.0 GiB) when 96.0 GiB of the 100.0 GiB that its node may use "
         "were taken"
     )

@@ -97,3 +97,16 @@ def test_a_node_that_has_left_is_not_held_against_the_shape_for_good() -> None:
 def test_of_work_that_is_to_be_spread_inputs_do_not_matter() -> None:
     cluster = Cluster()
     assert cluster.told(cluster.want({"CPU": 1}, {"kind": "spread"})) == [(1, BYTES, 1)]
+
+
+def test_what_a_dead_process_asked_for_is_forgotten_and_what_others_ask_for_is_not() -> None:
+    cluster = Cluster()
+    other = (2, 1)
+    cluster.rig.join(other, job=2)
+    for process in (DRIVER, other):
+        cluster.rig.feed(ev.ShapeDefined(process, DefineShape(1, {"CPU": 1}, "", {}, name="f")))
+        cluster.rig.feed(ev.LeaseRequested(process, 1, 1))
+    cluster.asking.plan()
+    assert set(cluster.asking.asked) == {(DRIVER, 1), (other, 1)}
+    cluster.asking.process_gone(DRIVER)
+    assert set(cluster.asking.asked) == {(other, 1)}

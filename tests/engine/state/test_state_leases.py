@@ -256,8 +256,16 @@ def test_the_holder_hears_of_its_workers_death_even_without_a_ring() -> None:
     ((_, worker),) = rig.want(1)
     (told,) = sent(rig.die(worker), kinds.PEER_DIED)
     assert told.process == DRIVER
-    assert told.payload == kinds.PROCESS_BODY.pack(*worker) + f"killed by SIGKILL (pid {worker[0]})".encode()
+    head = kinds.PEER_DIED_BODY.pack(*worker, kinds.DeathCause.ENDED, 0)
+    assert told.payload == head + f"killed by SIGKILL (pid {worker[0]})".encode()
     assert rig.free() == {"CPU": 2}
+
+
+def test_the_holder_hears_that_its_worker_was_stopped_for_memory_and_what_it_held() -> None:
+    rig = two_cpus()
+    ((_, worker),) = rig.want(1)
+    (told,) = sent(rig.die(worker, memory_peak=3 << 30), kinds.PEER_DIED)
+    assert kinds.PEER_DIED_BODY.unpack_from(told.payload) == (*worker, kinds.DeathCause.STOPPED_FOR_MEMORY, 3 << 30)
 
 
 def test_peers_are_told_once_each() -> None:

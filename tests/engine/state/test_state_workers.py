@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from node_rig import DRIVER, Rig, grants, killed, two_cpus
+from node_rig import DRIVER, Rig, grants, killed, sent, two_cpus
 
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
+from weft.engine.state.stuck import WARN_AFTER_TICKS
 from weft.engine.state.workers import CRASHES_IN_A_ROW, SPARE, Place, how_ended
+from weft.engine.wire import kinds
 from weft.engine.wire.messages import BindJob, ExitProcess
 
 
@@ -143,6 +145,65 @@ def test_when_all_slots_are_used_forking_waits_for_one_to_come_back() -> None:
     assert forks(rig.feed(ev.Ticked())) == 0
     rig.slots_left = 5
     assert forks(rig.feed(ev.SlotReleased())) > 0
+
+
+def full_of_actors(tasks: int = 0) -> Rig:
+    """All slots are in use: by two actors, or by an actor and a task; and a third actor waits."""
+    rig = two_cpus()
+    rig.slots_left = 0
+    for number in range(2 - tasks):
+        rig.create(number, placement_resources={})
+    assert len(rig.want(tasks)) == tasks
+    rig.create(9, placement_resources={})
+    return rig
+
+
+def refused(done: list[do.Instruction]) -> list[do.Fault]:
+    return [one.fault for one in sent(done, kinds.ACTOR_DOWN) if isinstance(one, do.SendFault)]
+
+
+def ticks(rig: Rig, count: int) -> list[do.Instruction]:
+    return [one for _ in range(count) for one in rig.feed(ev.Ticked())]
+
+
+def test_an_actor_fails_when_no_process_has_ended_for_long_on_a_node_that_is_full_of_actors() -> None:
+    rig = full_of_actors()
+    assert not refused(ticks(rig, WARN_AFTER_TICKS - 1))
+    [fault] = refused(ticks(rig, 1))
+    assert fault.code == do.UNSCHEDULABLE and fault.text.startswith("actor Counter")
+    assert "2 are living actors" in fault.text and "WEFT_MAX_PROCESSES" in fault.text
+    assert not rig.state.demands.is_waiting
+    rig.create(10, placement_resources={})
+    assert len(refused(ticks(rig, 1))) == 1, "nothing has changed: the next one need not wait as long"
+
+
+def test_a_process_that_ends_gives_waiting_actors_their_time_again() -> None:
+    rig = full_of_actors()
+    ticks(rig, WARN_AFTER_TICKS - 1)
+    rig.feed(ev.SlotReleased())
+    assert not refused(ticks(rig, WARN_AFTER_TICKS - 1))
+    assert len(refused(ticks(rig, 1))) == 1
+
+
+def test_an_actor_waits_for_a_task_to_end_but_not_for_one_that_waits_itself() -> None:
+    rig = full_of_actors(tasks=1)
+    assert not refused(ticks(rig, 3 * WARN_AFTER_TICKS))
+    [task] = [worker for worker in rig.state.workers if worker.place is Place.LEASED]
+    rig.feed(ev.WorkerBlocked(task.process))
+    [fault] = refused(ticks(rig, 1))
+    assert "1 are living actors, 1 run tasks that wait" in fault.text
+
+
+def test_idle_workers_that_fit_nobody_who_waits_end_when_all_slots_are_used() -> None:
+    rig = two_cpus()
+    ((lease, worker),) = rig.want(1)
+    rig.give_back(lease)
+    rig.slots_left = 0
+    rig.join((2, 1), job=2)
+    rig.create(1, process=(2, 1), placement_resources={})
+    rig.create(2, process=(2, 1), placement_resources={})
+    ended = [one.process for one in ticks(rig, 2) if isinstance(one, do.SendMessage)]
+    assert worker in ended
 
 
 def test_workers_that_cannot_start_stop_the_node_instead_of_looping() -> None:

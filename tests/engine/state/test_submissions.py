@@ -89,3 +89,9 @@ def test_only_the_last_ones_that_are_over_are_kept(monkeypatch: pytest.MonkeyPat
     for name in "abc":
         table.ended(name, 0, "", 1.0)
     assert list(table.by_id) == ["b", "c", "d"]
+
+
+@pytest.mark.parametrize("name", ["", "a\x1b[31mb", "a\nb", "../a", "a/b", "a\u202eb", "x" * 201])
+def test_an_id_that_would_do_something_to_a_terminal_or_a_path_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="all of them visible"):
+        SubmissionTable().submit(submission(name))

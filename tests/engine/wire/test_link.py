@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.engine.node.loop import Loop
-from weft.engine.wire import link
+from weft.engine.wire import connection
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK, CHUNK_BYTES, CHUNK_HEAD, FULL_BYTES, HEADER, MESSAGE, Link
+from weft.engine.wire.loop import Loop
 
 if TYPE_CHECKING:
     from weft.engine.wire.tls import TlsSession
@@ -30,14 +30,13 @@ class End:
         token: bytes,
         accepts: bool,
         tls: TlsSession | None = None,
-        must_encrypt: bool = False,
     ) -> None:
         self.messages: list[lm.AnyMessage | bytes] = []
         self.ends: list[str] = []
         self.is_ready = False
         self.bytes = bytearray()
         self.arrived = 0
-        self.link = Link(loop, connection, token, accepts, self, tls, must_encrypt)
+        self.link = Link(loop, connection, token, accepts, self, tls)
 
     def ready(self, link: Link) -> None:
         self.is_ready = True
@@ -138,6 +137,26 @@ def test_messages_keep_their_order_whatever_their_size(pair: Pair) -> None:
     assert pair.acceptor.messages == sent
 
 
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_what_was_said_before_the_end_is_heard_although_an_answer_fails_first(pair: Pair, size: int) -> None:
+    """In one round of the loop, so that nothing is read between the two."""
+    sent = [lm.Ping(1), lm.BundlesSet(os.urandom(size), True, 1), lm.Ping(2)]
+
+    def say_and_leave() -> None:
+        pair.loop.unwatch(ours.fileno())
+        for message in sent:
+            pair.connector.link.send(message)
+        pair.connector.link.close()
+        pair.acceptor.link.send(lm.Ping(3))
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pair.loop.watch(ours.fileno(), say_and_leave)
+        theirs.send(b"now")
+        pair.run_until(lambda: bool(pair.acceptor.ends))
+    assert pair.acceptor.messages == sent
+
+
 @pytest.mark.parametrize("size", [1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 123])
 def test_bulk_bytes_arrive_in_place_between_messages(pair: Pair, size: int) -> None:
     data = os.urandom(size)
@@ -177,7 +196,9 @@ def test_memory_that_goes_when_the_loop_goes_on_is_copied_before(pair: Pair) -> 
     bulk.ready = CHUNK_BYTES
     pair.connector.link.send_bulk(bulk)
     while not bulk.is_finished:
-        assert pair.connector.link._wants_write, "the socket took a whole chunk: this test needs one that does not"
+        assert pair.connector.link.connection.is_blocked, (
+            "the socket took a whole chunk: this test needs one that does not"
+        )
         passing[: bulk.at] = bytes(bulk.at)
         pair.run_until(lambda: pair.acceptor.arrived == bulk.at)
         bulk.ready += CHUNK_BYTES
@@ -190,14 +211,14 @@ def test_a_chunk_that_is_dropped_half_way_is_not_written_on(pair: Pair) -> None:
     pair.acceptor.bytes = bytearray(CHUNK_BYTES)
     reader = pair.acceptor.link
     out = HEADER.pack(CHUNK_BYTES + CHUNK_HEAD.size, CHUNK) + CHUNK_HEAD.pack(7, 0) + b"x" * 1000
-    pair.connector.link._socket.sendall(out)
+    pair.connector.link.connection.socket.sendall(out)
     pair.run_until(lambda: reader._chunk is not None and pair.acceptor.bytes[999] == ord("x"))
     reader.drop_chunk(8)
     reader.drop_chunk(7)
-    pair.connector.link._socket.setblocking(True)
+    pair.connector.link.connection.socket.setblocking(True)
     rest = memoryview(b"y" * (CHUNK_BYTES - 1000))
     while rest:
-        rest = rest[pair.connector.link._socket.send(rest[: 64 << 10]) :]
+        rest = rest[pair.connector.link.connection.socket.send(rest[: 64 << 10]) :]
         pair.loop.run_once(0)
     pair.connector.link.send(lm.Ping(1))
     pair.run_until(lambda: bool(pair.acceptor.messages))
@@ -225,7 +246,7 @@ def test_no_more_records_are_taken_while_too_much_waits(pair: Pair) -> None:
     most = 0
     while batches.batches and not batches.is_held:
         sender.send_records()
-        most = max(most, sender._out_bytes)
+        most = max(most, sender.connection.out_bytes)
     assert batches.is_held and len(batches.batches) > 32, "everything was taken though nobody read it"
     assert most < FULL_BYTES + (2 << 20)
     while batches.batches:
@@ -247,7 +268,7 @@ def test_a_closed_link_says_so_once_and_finishes_what_was_under_way(pair: Pair) 
 
 
 def test_one_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(connection, "HANDSHAKE_S", 0.05)
     loop = Loop()
     ours, theirs = socket.socketpair()
     with ours:
@@ -273,8 +294,8 @@ def test_random_bytes_after_the_handshake_end_the_link_and_nothing_else(seed: in
     pair.run_until(lambda: pair.acceptor.is_ready and pair.connector.is_ready)
     body = choose.randbytes(choose.randrange(1, 300))
     kind = choose.choice([0, MESSAGE, MESSAGE, CHUNK, 200])
-    pair.connector.link._out.append(memoryview(HEADER.pack(len(body), kind) + body))
-    pair.connector.link._flush()
+    pair.connector.link.connection.put(HEADER.pack(len(body), kind) + body)
+    pair.connector.link.connection.flush()
     pair.loop.run_once(0.01)
     pair.connector.link.close()
     pair.run_until(lambda: bool(pair.acceptor.ends))

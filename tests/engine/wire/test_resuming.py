@@ -10,22 +10,23 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from weft.engine.cluster.transport import NodeLink, TcpTransport, address_of, listen
-from weft.engine.node.loop import Loop
+from weft.engine.cluster.transport import NodeLink, SocketTransport, listen
+from weft.engine.wire import endpoint, reconnect
 from weft.engine.wire import link as link_module
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK_BYTES, Link
+from weft.engine.wire.loop import Loop
 from weft.engine.wire.resumption import CONFIRMED_FRAMES, Resumption
-from weft.testing.cutting import reset
+from weft.testing.cutting import reset, silence
 
 
 class Node:
     """One node's end of the network, and all that came to it."""
 
     def __init__(self, loop: Loop, token: bytes = b"token") -> None:
-        self._listener = listen("127.0.0.1", 0)
-        self.address = address_of(self._listener)
-        self.transport = TcpTransport(loop, self._listener, token)
+        port = listen("127.0.0.1", 0)
+        self.address = port.address
+        self.transport = SocketTransport(loop, port, token)
         self.transport.open(self)
         self.link: Link
         self.is_ready = False
@@ -64,7 +65,7 @@ class Node:
 
     def cut(self) -> None:
         with contextlib.suppress(OSError):  # it may be cut already
-            reset(self.link._socket.fileno())
+            reset(self.link.connection.socket.fileno())
 
     def dies(self) -> None:
         """As the kernel ends a killed process: nobody listens, and its connections are gone."""
@@ -100,7 +101,9 @@ class Pair:
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """Over TCP: nobody from outside can cut a local socket."""
+    monkeypatch.setenv(endpoint.VARIABLE, "0")
     made = Pair()
     yield made
     made.close()
@@ -180,7 +183,7 @@ def test_a_peer_that_is_dead_ends_the_link_at_once(pair: Pair, dying: str) -> No
     dead.dies()
     pair.run_until(lambda: bool(left.ends))
     assert left.ends == ["the other node closed the connection"]
-    assert pair.loop.now() - began < link_module.RESUME_S
+    assert pair.loop.now() - began < reconnect.RESUME_S
 
 
 def test_a_link_that_was_closed_on_purpose_is_not_resumed(pair: Pair) -> None:
@@ -192,7 +195,7 @@ def test_a_link_that_was_closed_on_purpose_is_not_resumed(pair: Pair) -> None:
 
 def test_a_link_that_only_one_side_has_given_up_ends_on_the_other(pair: Pair) -> None:
     pair.one.cut()
-    pair.run_until(lambda: pair.other.link._is_severed)
+    pair.run_until(lambda: pair.other.link.is_severed)
     pair.other.link.close("given up")
     pair.run_until(lambda: bool(pair.one.ends))
     assert pair.one.resumptions == 0
@@ -207,3 +210,40 @@ def test_what_is_confirmed_is_not_kept() -> None:
         assert len(one.unconfirmed()) < CONFIRMED_FRAMES, number
     with pytest.raises(ValueError, match="641 frames are said to have come, of 640 that were sent"):
         one.confirmed(641)
+
+
+def beats(pair: Pair, count: int, *nodes: Node) -> None:
+    """So many, of those nodes."""
+    for _ in range(count):
+        for node in nodes:
+            node.link.pulse()
+        pair.loop.run_once(0.02)
+        pair.loop.run_once(0.02)
+
+
+def test_a_link_over_which_nothing_is_said_keeps_its_connection(pair: Pair) -> None:
+    beats(pair, 6 * link_module.SILENT_PULSES, pair.one, pair.other)
+    assert pair.one.resumptions == pair.other.resumptions == 0
+
+
+@pytest.mark.parametrize("deaf", ["one", "other"])
+def test_a_connection_that_carries_nothing_is_replaced_and_nothing_is_lost(pair: Pair, deaf: str) -> None:
+    """Whichever side notices."""
+    silence(getattr(pair, deaf).link.connection.socket.fileno())
+    sent = [message(100) for _ in range(3)]
+    for each in sent:
+        pair.one.link.send(each)
+        pair.other.link.send(each)
+    beats(pair, 3 * link_module.SILENT_PULSES, pair.one, pair.other)
+    pair.run_until(lambda: len(pair.other.messages) == len(pair.one.messages) == len(sent))
+    assert pair.one.messages == pair.other.messages == sent
+    assert pair.one.resumptions == pair.other.resumptions >= 1
+    assert pair.one.ends == pair.other.ends == []
+
+
+def test_a_link_to_a_daemon_that_stands_still_is_not_given_up_for_that(pair: Pair) -> None:
+    """How long silence is borne is not the link's affair, and only one attempt at a time is made."""
+    beats(pair, 2 * link_module.SILENT_PULSES, pair.one)
+    assert pair.one.ends == pair.other.ends == []
+    pair.one.link.send(expected := message())
+    pair.run_until(lambda: pair.other.messages == [expected])

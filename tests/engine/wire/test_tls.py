@@ -8,9 +8,10 @@ import socket
 import pytest
 from test_link import Bulk, End, Pair
 
-from weft.engine.node.loop import Loop
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.auth import Refused
 from weft.engine.wire.link import CHUNK_BYTES
+from weft.engine.wire.loop import Loop
 from weft.engine.wire.tls import Certificate, TlsSession
 
 
@@ -22,7 +23,7 @@ def certificate() -> Certificate:
 class TlsPair(Pair):
     """As Pair, encrypted; what passes on the wire is kept."""
 
-    def __init__(self, accepting: TlsSession | None, connecting: TlsSession | None, must_encrypt: bool = True) -> None:
+    def __init__(self, accepting: TlsSession | None, connecting: TlsSession | None) -> None:
         self.loop = Loop()
         one, between = socket.socketpair()
         back, other = socket.socketpair()
@@ -31,7 +32,7 @@ class TlsPair(Pair):
         for source, target in ((between, back), (back, between)):
             source.setblocking(False)
             self.loop.watch(source.fileno(), lambda source=source, target=target: self._pass(source, target))
-        self.acceptor = End(self.loop, one, b"token", True, accepting, must_encrypt)
+        self.acceptor = End(self.loop, one, b"token", True, accepting)
         self.connector = End(self.loop, other, b"token", False, connecting)
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
@@ -85,7 +86,7 @@ def test_whoever_sits_in_between_is_refused_even_where_no_fingerprint_is_expecte
     to_him, his_front = socket.socketpair()
     his_back, to_acceptor = socket.socketpair()
     victim = End(loop, to_him, b"token", False, TlsSession(None))
-    acceptor = End(loop, to_acceptor, b"token", True, TlsSession(certificate), True)
+    acceptor = End(loop, to_acceptor, b"token", True, TlsSession(certificate))
     sessions = {his_front: TlsSession(Certificate()), his_back: TlsSession(None)}
     sessions[his_back].start()
     kept: dict[socket.socket, bytes] = {his_front: b"", his_back: b""}
@@ -118,17 +119,18 @@ def test_whoever_sits_in_between_is_refused_even_where_no_fingerprint_is_expecte
 def test_who_does_not_encrypt_is_refused_with_a_reason(certificate: Certificate) -> None:
     pair = TlsPair(TlsSession(certificate), None)
     pair.run_until(lambda: bool(pair.acceptor.ends))
-    assert pair.acceptor.ends == ["refused: it does not encrypt, and comes from another machine"]
+    assert pair.acceptor.ends == ["refused: the other side does not speak Weft's protocol: it does not encrypt"]
     pair.close()
-    local = TlsPair(TlsSession(certificate), None, must_encrypt=False)
-    local.run_until(lambda: local.acceptor.is_ready and local.connector.is_ready)
-    local.close()
 
 
-def test_a_node_without_a_certificate_takes_nobody_from_another_machine() -> None:
-    pair = TlsPair(None, None)
-    pair.run_until(lambda: bool(pair.acceptor.ends))
-    assert pair.acceptor.ends == ["refused: it does not encrypt, and comes from another machine"]
+def test_a_certificate_is_made_when_somebody_speaks_and_not_when_he_only_connects() -> None:
+    made = Certificate()
+    pair = TlsPair(TlsSession(made), None)
+    assert not made.is_made
+    pair.close()
+    pair = TlsPair(TlsSession(made), TlsSession(None))
+    pair.run_until(lambda: pair.acceptor.is_ready and pair.connector.is_ready)
+    assert made.is_made
     pair.close()
 
 
@@ -136,7 +138,7 @@ def test_a_node_without_a_certificate_takes_nobody_from_another_machine() -> Non
 def test_garbage_that_looks_like_tls_is_refused(certificate: Certificate, junk: bytes) -> None:
     loop = Loop()
     ours, theirs = socket.socketpair()
-    end = End(loop, theirs, b"token", True, TlsSession(certificate), True)
+    end = End(loop, theirs, b"token", True, TlsSession(certificate))
     ours.sendall(junk)
     ours.shutdown(socket.SHUT_WR)
     for _ in range(1000):
@@ -150,5 +152,8 @@ def test_garbage_that_looks_like_tls_is_refused(certificate: Certificate, junk: 
 
 def test_no_openssl_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    made = Certificate()
     with pytest.raises(RuntimeError, match="openssl"):
-        Certificate()
+        _ = made.context
+    with pytest.raises(Refused, match="openssl"):
+        TlsSession(made).feed(b"\x16")

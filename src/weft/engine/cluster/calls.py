@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.loop import Loop, Timer
 from weft.engine.node.operations import Operations, Outcome, Pending
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.loop import Loop, Timer
 
 ANSWER_S = 30.0
 

@@ -19,6 +19,7 @@ from weft.engine.node import launch as nodes
 from weft.engine.node.operations import Outcome, value_of
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.auth import Refused
+from weft.engine.wire.credentials import peer_pid
 
 ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
 TIMEOUT_S = 60.0
@@ -75,14 +76,14 @@ class Client:
 
     def still_answers(self) -> bool:
         """False once the node of this machine that it asks has ended."""
-        return not self._local or self._local in nodes.find_nodes()
+        return not self._local or nodes.is_own_node(self._local) is not False
 
     def _ask_here(self, method: str, params: dict[str, Any], timeout_s: float | None) -> Outcome:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(timeout_s)
             try:
                 connection.connect("\0" + self._local.removeprefix("@"))
-                handshake.peer_pid(connection)
+                peer_pid(connection)
                 return _outcomes.decode(handshake.ask_operation(connection, method, params))
             except TimeoutError as error:
                 raise TimeoutError(f"the node at {self.address} did not answer {method!r} in time") from error

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from weft.engine.node.loop import Loop
+from weft.engine.wire.loop import Loop
 
 IN_FULL = 10
 PERIOD_S = 1.0
 
 
 class Complaints:
-    """Runs in the daemon's thread."""
+    """Runs in the loop's thread."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, who: str = "") -> None:
+        """`who` says it, where it is not the node daemon."""
         self._loop = loop
+        self._who = who
         self._said = 0
         self._unsaid = 0
         self._last = ""
@@ -24,16 +26,15 @@ class Complaints:
             self._loop.call_later(PERIOD_S, self._next_period)
         self._said += 1
         if self._said <= IN_FULL:
-            _print(f"a link was not made: {reason}")
+            self._print(f"a link was not made: {reason}")
         else:
             self._unsaid += 1
             self._last = reason
 
     def _next_period(self) -> None:
         if self._unsaid:
-            _print(f"{self._unsaid} more links were not made; the last: {self._last}")
+            self._print(f"{self._unsaid} more links were not made; the last: {self._last}")
         self._said = self._unsaid = 0
 
-
-def _print(text: str) -> None:
-    print(f"weft: {text}", file=sys.stderr, flush=True)
+    def _print(self, text: str) -> None:
+        print(f"weft: {self._who}{text}", file=sys.stderr, flush=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.loop import Timer
 from weft.engine.state.events import Process
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.loop import Timer
 from weft.engine.wire.messages import Reply
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import msgspec
 
 from weft.engine.cluster.calls import ANSWER_S
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.loop import Timer
 from weft.engine.node.operations import Outcome, Pending
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.loop import Timer
 from weft.engine.wire.messages import (
     ActorSpec,
     CreateGroup,
@@ -44,7 +44,7 @@ FOR_HEAD = frozenset((kinds.CREATE_ACTOR, kinds.ACTOR_WATCH, kinds.ACTOR_DROP, k
 HEAD_METHODS = frozenset(
     "get_actor claim_actor_name list_named_actors actor_info kv_get kv_put kv_del kv_keys "
     "create_group get_group list_groups list_actors list_jobs list_cluster_events actor_log_open "
-    "actor_log_append".split()
+    "actor_log_append name_object named_object delete_object".split()
 )
 ONCE = frozenset(("job_submit", "job_upload", "drain"))
 """Operations that are not asked for a second time when the head dies: whether they were done is not known."""

@@ -7,6 +7,7 @@ the head before, and go on. What comes for the head meanwhile is held back.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.control.tables import HEADS
 from weft.engine.node.chronicle import HEAD, WARNING
-from weft.engine.node.loop import Timer
+from weft.engine.node.config import StartError
 from weft.engine.state import events as ev
 from weft.engine.state import headship as do
 from weft.engine.state.actors import NODE_LOST
@@ -25,9 +26,12 @@ from weft.engine.state.chain_layout import key_of_each_shard
 from weft.engine.state.chain_rows import Delete, Put
 from weft.engine.state.events import FoundActor
 from weft.engine.state.headship import BEAT_S, RENEW_S, Headship, Role
+from weft.engine.state.instructions import Ending
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.loop import Timer
 
 if TYPE_CHECKING:
+    from weft.engine.cluster.head_folder import HeadFolder, Tables
     from weft.engine.cluster.restoring import Rows
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
@@ -39,6 +43,8 @@ FOUND_S = 0.3
 ANSWERED_S = 0.1
 RESIGN_S = 2.0
 """A head that hands over waits no longer for its last rows to be safe; what they say is told again."""
+FOLDER_AGAIN_S = 1.0
+"""After so long a folder that another has open is tried again."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -66,7 +72,16 @@ class Heading:
         self._bundles: dict[bytes, dict[int, int]] = {}
         self._stores: dict[int, str] = {}
         """On the head: nodes with a server of the control store, and where it listens; empty while it starts."""
+        self.folder: HeadFolder | None = None
+        """Where this node keeps, while it is the head, what the next one must know after the end of all nodes."""
+        self.kept: Tables = {}
+        """What the folder had when this node began the cluster."""
+        self._told_store: set[int] = set()
+        """On the head: nodes without a server that know where the others are."""
         self._is_founding = False
+        self._has_complained = False
+        self._hands_over = False
+        """It was asked to end, and its last rows are being written."""
         self._is_closed = False
 
     @property
@@ -86,6 +101,8 @@ class Heading:
     def start(self) -> None:
         """This node is in."""
         members = self._shell.members
+        if self.store is not None:
+            members.state.may_decide = self.state.may_act
         self._daemon.state.is_head = members.is_head
         self._daemon.operations.ask_head = None if members.is_head else self._shell.following.ask
         self._daemon.operations.offer("head", self._head_row, of_head=True)
@@ -94,8 +111,75 @@ class Heading:
         if members.is_head:
             self._is_ready = True
             self.state.founded()
+            if self.folder is not None:
+                self._start_from(self.folder)
+        elif self.folder is not None:
+            from weft.engine.cluster.head_folder import supersede
+
+            supersede(self.folder.path, self._name_of_head())
         if self.store is not None:
             self._beat()
+
+    @property
+    def folder_path(self) -> str:
+        return "" if self.folder is None else str(self.folder.path)
+
+    def _start_from(self, folder: HeadFolder) -> None:
+        """This node begins the cluster, or starts it again with what its head had kept."""
+        from weft.engine.cluster.head_folder import epoch_in, row_of_epoch
+
+        keeping, members = self._shell.keeping, self._shell.members
+        keeping.use_folder(folder)
+        tables, self.kept = self.kept, {}
+        before = epoch_in(tables)
+        self.state.epoch = before + 1
+        keeping.write([row_of_epoch(self.state.epoch)])
+        if not before:
+            keeping.keep_all()
+            return
+        from weft.engine.cluster.restoring import restore, rows_in
+
+        rows = rows_in(tables)
+        members.took_over(rows.members, self.state.epoch)
+        keeping.member(members.own)
+        restore(self._daemon, self._shell, rows, self.state.epoch, None, {}, {}, is_restart=True)
+        own = members.own
+        text = f"node {own.node_id[:8]} at {own.address} started the cluster again, as head"
+        self._daemon.chronicle.note(HEAD, own.node_id, text, WARNING)
+        self._daemon.feed(ev.HeadReady())
+
+    def _keep_in_folder(self) -> None:
+        """As a head that has taken over: the folder of this machine is to have what the control store has."""
+        folder, store = self.folder, self.store
+        if folder is None or store is None or self._is_closed or not self._is_ready or folder.is_open:
+            return
+        from weft.engine.cluster.restoring import read_tables
+
+        def failed(_: str) -> None:
+            keeping.let_go_of_folder()
+            folder.close()
+            self._loop.call_later(FOLDER_AGAIN_S, self._keep_in_folder)
+
+        try:
+            folder.open(is_successor=True)
+        except StartError as error:  # the head before may be about to end
+            if not self._has_complained:
+                self._has_complained = True
+                print(f"weft: this head can not keep its store yet: {error}", file=sys.stderr, flush=True)
+            self._loop.call_later(FOLDER_AGAIN_S, self._keep_in_folder)
+            return
+        keeping, epoch = self._shell.keeping, self.state.epoch
+        keeping.expect_folder()
+        keeping.when_kept(
+            lambda: read_tables(store, lambda tables: keeping.begin_folder(folder, tables, epoch), failed)
+        )
+
+    def _name_of_head(self) -> str:
+        """For people, and for another time."""
+        members = self._shell.members
+        head = members.members.get(-1 if members.head is None else members.head)
+        where = "another node" if head is None else f"node {head.node_id[:8]} at {head.address}"
+        return f"{where} is the head of the cluster in epoch {members.epoch}"
 
     def _found_store(self) -> None:
         """There are other nodes that could take over: write all that the head keeps, and go on doing so."""
@@ -116,6 +200,11 @@ class Heading:
 
     def close(self) -> None:
         self._is_closed = True
+        self._shell.keeping.let_go_of_folder()
+        if self._hands_over and self.folder is not None:
+            from weft.engine.cluster.head_folder import supersede
+
+            supersede(self.folder.path, "its head has ended, and handed over to another node of the cluster")
         if self.store is not None:
             self.store.close()
 
@@ -123,13 +212,14 @@ class Heading:
         """This node is about to end: `then` is called once the others can do without it, where they ever can.
         Who asks again meanwhile is not called."""
         store, members = self.store, self._shell.members
-        if members.hands_over:
+        if self._hands_over:
             return None
         if store is None or (self.is_head and not self.can_be_followed):
+            members.ends_cluster = members.is_head
             return then()
         if not self.is_head:
             return store.withdraw(then)
-        members.hands_over = True
+        self._hands_over = True
         self.state.resigned()
         death = why or lm.Leaving().why
         self._shell.keeping.member(msgspec.structs.replace(members.own, is_alive=False, death=death))
@@ -177,6 +267,13 @@ class Heading:
         self._shell.reporting.report()
         self._beat()
 
+    def found(self) -> None:
+        """The head that was doubted is heard again."""
+        self.state.head_found()
+        if self.state.role is Role.FOLLOWING:
+            self._old = None
+            self._shell.reporting.report()
+
     def _beat(self) -> None:
         if self._is_closed:
             return
@@ -187,10 +284,14 @@ class Heading:
         is_heard = members.head_may_answer or any(self._shell.reporting.hears_head.get(one, False) for one in heard)
         turn = sum(number < members.own.number for number in heard)
         is_cut_off = members.is_cut_off and not members.head_may_answer
-        self._carry(self.state.beat(is_heard, turn, self._loop.now(), is_cut_off))
+        can_claim = any(self._shell.reporting.has_store.get(one, False) for one in heard)
+        now = self._loop.now()
+        self._carry(self.state.beat(is_heard, turn, now, is_cut_off, self._is_backed(heard), can_claim))
         if self._has_no_hope():
             text = f"the head of the cluster is gone ({self._loss}), and too little of the control store is left"
-            self._shell.lost(f"{text} to follow it")
+            # Who hears nobody may be the one that is not heard.
+            is_over = bool(members.links) or self.state.is_certain
+            self._shell.lost(f"{text} to follow it", Ending.WITH_CLUSTER if is_over else Ending.LEFT_BEHIND)
             return
         if self._held and self.is_serving:
             held, self._held = self._held, []
@@ -198,6 +299,13 @@ class Heading:
                 call()
         is_calm = self.state.role in (Role.FOLLOWING, Role.ACTING)
         self._timer = self._loop.call_later(RENEW_S if is_calm else BEAT_S, self._beat)
+
+    def _is_backed(self, heard: list[int]) -> bool:
+        """Whether most of the other nodes are heard, and say that they have lost the head."""
+        members = self._shell.members
+        others = {one.number for one in members.alive()} - {members.own.number, members.lost_head}
+        backers = others.intersection(one for one in heard if not self._shell.reporting.hears_head.get(one, True))
+        return bool(backers) and 2 * len(backers) >= len(others)
 
     def _has_no_hope(self) -> bool:
         assert self.store is not None
@@ -214,12 +322,12 @@ class Heading:
             elif isinstance(one, do.Act):
                 self._take_over(one.epoch)
             elif isinstance(one, do.End):
-                self._shell.lost(one.reason)
+                self._shell.lost(one.reason, Ending.LEFT_BEHIND)
 
     def _claim(self, one: do.Claim) -> None:
         assert self.store is not None
         own = self._shell.members.own
-        row = Put(HEADS, b"%d" % one.epoch, _encode((own.number, own.node_id)), if_absent=True)
+        row = Put(HEADS, b"%d" % one.epoch, _encode((own.number, own.node_id, own.address)), if_absent=True)
 
         def done(has_won: Any, error: str) -> None:
             now = self._loop.now()
@@ -227,11 +335,15 @@ class Heading:
                 self._carry(self.state.store_failed(now))
             else:
                 self._carry(self.state.claimed(one.epoch, bool(has_won), one.asked_at, now))
+                if has_won:
+                    self._shell.members.won_by(own.number, own.address, one.epoch)
+                else:
+                    self._read_claim(one)
                 self._enlist()
 
         self.store.write([row], done)
 
-    def _read_claim(self, one: do.ReadClaim) -> None:
+    def _read_claim(self, one: do.ReadClaim | do.Claim) -> None:
         assert self.store is not None
 
         def done(values: Any, error: str) -> None:
@@ -240,6 +352,9 @@ class Heading:
                 self._carry(self.state.store_failed(now))
             else:
                 self._carry(self.state.claim_read(one.epoch, values[0] is not None, one.asked_at, now))
+                if values[0] is not None and not self._is_closed:
+                    number, _, *rest = msgspec.msgpack.decode(values[0])  # no address from an older Weft
+                    self._shell.members.won_by(number, rest[0] if rest else "", one.epoch)
 
         self.store.read([(HEADS, b"%d" % one.epoch)], done)
 
@@ -247,10 +362,12 @@ class Heading:
 
     def head_came(self, link: NodeLink, message: lm.HeadIs) -> None:
         """A node has taken over: tell it all that the head must know of this one."""
+        self._carry(self.state.deposed(message.epoch))
         if not self.state.heard(message.epoch):
             return
         shell = self._shell
-        old, self._old = self._old, None
+        old = shell.members.head if self._old is None else self._old
+        self._old = None
         shell.members.head_is(link.peer, message.epoch)
         new = shell.names.to_local((link.peer, *DAEMON))
         if old is not None and (process := shell.names.proxies.get((old, *DAEMON))) is not None:
@@ -262,7 +379,7 @@ class Heading:
         link.send(lm.Registered(message.epoch, "" if self.store is None else self.store.address))
         shell.following.ask_again()
         self._daemon.chronicle.head_is_there()
-        shell.estates.tell_again()
+        shell.inheritance.tell_again()
         shell.reporting.report()
 
     # ---- taking over ----
@@ -280,7 +397,7 @@ class Heading:
         assert self.store is not None
 
         def failed(reason: str) -> None:
-            self._shell.lost(f"this node could not take over as the cluster's head: {reason}")
+            self._shell.lost(f"this node could not take over as the cluster's head: {reason}", Ending.FAILED)
 
         read_rows(self.store, lambda rows: self._tell_all(epoch, rows), failed)
 
@@ -316,6 +433,7 @@ class Heading:
     def node_gone(self, number: int) -> None:
         self._awaited.discard(number)
         self._stores.pop(number, None)
+        self._told_store.discard(number)
         self._finish_if_all_came()
         if self._is_ready:
             self._enlist()
@@ -348,9 +466,10 @@ class Heading:
             call()
         self._daemon.feed(ev.HeadReady())
         self._shell.following.ask_again()
-        self._shell.estates.tell_again()
+        self._shell.inheritance.tell_again()
         self._shell.reporting.report()
         self._enlist()
+        self._keep_in_folder()
 
     # ---- who has a server of the store ----
 
@@ -380,11 +499,18 @@ class Heading:
         if self.store is None or not self._is_ready or not self.state.has_lease or not seeds:
             return
         for number in sorted(members.links):
-            if len(self._stores) >= max(STORES, self.store.shards):
-                return
-            message = lm.StartStore(seeds, self.store.url, self.store.shards)
-            if number not in self._stores and members.send(number, message):
-                self._stores[number] = ""
+            if number in self._stores:
+                continue
+            if len(self._stores) < max(STORES, self.store.shards):
+                if members.send(number, lm.StartStore(seeds, self.store.url, self.store.shards)):
+                    self._stores[number] = ""
+            elif number not in self._told_store and members.send(number, lm.StoreAt(seeds, self.store.shards)):
+                self._told_store.add(number)
+
+    def store_is_at(self, link: NodeLink, message: lm.StoreAt) -> None:
+        if self.store is not None and not self.store.address:
+            self.store.shards = message.shards
+            self.store.reach(message.seeds)
 
     def start_store(self, link: NodeLink, message: lm.StartStore) -> None:
         if self.store is not None and not self.store.address:

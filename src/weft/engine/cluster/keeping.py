@@ -1,5 +1,5 @@
-"""What the acting head writes to the control store, so that another node can take over: nodes, actors, names,
-placement groups, jobs, keys and values, the chronicle.
+"""What the acting head keeps in the control store, so that another node can take over, and in a folder of its machine,
+so that the cluster can be started again: nodes, actors, names, placement groups, jobs, keys and values, the chronicle.
 
 Runs in the daemon's thread, on the head only. Rows are written behind what happens, never before it: who must know
 that something is safe asks to be called `when_kept`. Processes in rows are named as all nodes know them, and the
@@ -10,13 +10,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.store import Store
-from weft.engine.control.tables import ACTOR_LOGS, ACTORS, EVENTS, FUNCTIONS, GROUPS, JOBS, KV, KV_DONE, NODES
+from weft.engine.control.tables import (
+    ACTOR_LOGS,
+    ACTORS,
+    EVENTS,
+    FUNCTIONS,
+    GROUPS,
+    JOBS,
+    KEPT,
+    KV,
+    KV_DONE,
+    NODES,
+    OBJECT_NAMES,
+)
 from weft.engine.state.actors import ALIAS, Actor
 from weft.engine.state.chain_rows import Delete, Put, Write
 from weft.engine.state.instructions import Fault, PublishGroup, RecordActor
@@ -26,6 +39,7 @@ from weft.engine.wire.link_messages import GlobalProcess, Member
 from weft.engine.wire.messages import ActorSpec, CreateGroup, DriverHello
 
 if TYPE_CHECKING:
+    from weft.engine.cluster.head_folder import HeadFolder, Tables
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
 
@@ -36,7 +50,7 @@ STATE, ALIASED = b"s", b"a"
 ACTOR_KEY_BYTES = 16
 DRIVER, SUBMISSION = b"d", b"s"
 """At the beginning of a job's key."""
-MIRRORED = (KV_DONE, KV, ACTOR_LOGS, EVENTS)
+MIRRORED = (KV_DONE, KV, KEPT, ACTOR_LOGS, OBJECT_NAMES, EVENTS)
 """Tables of the daemon's memory whose every change is written."""
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -79,7 +93,13 @@ class Keeping:
         self._state = daemon.state
         self._shell = shell
         self._store = store
-        self.is_active = False
+        self._is_stored = False
+        """The control store has been begun."""
+        self._folder: HeadFolder | None = None
+        """Where the rows are kept on this machine, too."""
+        self._for_folder: list[list[Write]] | None = None
+        """What the folder is to have behind the rows that are being read for it."""
+        self._is_loading = False
         self._last = 0
         self._unkept: dict[int, Callable[[], None] | None] = {}
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
@@ -91,8 +111,48 @@ class Keeping:
             daemon.tables.subscribe(table, b"", self._row_changed)
 
     def begin(self) -> None:
-        """This node is the head."""
-        self.is_active = self._store is not None
+        """This node is the head, and others may take over."""
+        self._is_stored = self._store is not None
+
+    def end(self) -> None:
+        """This node is the head no more."""
+        self._is_stored = False
+        self._unkept.clear()
+        self._waiting.clear()
+        for known in (self._actors, self._jobs, self._functions):
+            known.clear()
+        self.let_go_of_folder()
+
+    @property
+    def is_active(self) -> bool:
+        return (self._is_stored or self._folder is not None or self._for_folder is not None) and not self._is_loading
+
+    # ---- the folder ----
+
+    def use_folder(self, folder: HeadFolder) -> None:
+        """It has the rows that there are, and is to have those that come."""
+        self._folder = folder
+
+    @property
+    def folder_path(self) -> Path | None:
+        return None if self._folder is None else self._folder.path
+
+    def expect_folder(self) -> None:
+        """The rows that are in the control store are about to be read for a folder."""
+        self._for_folder = []
+
+    def begin_folder(self, folder: HeadFolder, tables: Tables, epoch: int) -> None:
+        folder.begin(tables, epoch)
+        early, self._for_folder, self._folder = self._for_folder or [], None, folder
+        for batch in early:
+            folder.keep(batch, lambda *_: None)
+
+    def let_go_of_folder(self) -> None:
+        """All that was to be kept is in it after this."""
+        self._for_folder = None
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
 
     def when_kept(self, call: Callable[[], None]) -> None:
         """Once all that was written until now is safe; at once where there is no store."""
@@ -102,17 +162,22 @@ class Keeping:
             call()
 
     def write(self, batch: list[Write], then: Callable[[], None] | None = None) -> None:
-        if not self.is_active or self._store is None:
+        if not self.is_active:
             if then is not None:
                 then()
             return
         self._last += 1
         number = self._last
         self._unkept[number] = then
+        missing = (self._is_stored and self._store is not None) + (self._folder is not None)
 
         def done(_: Any, error: str) -> None:
             """An error is a later head's doing: this one's end is near, and nobody is told that it is safe."""
+            nonlocal missing
             if error or number not in self._unkept:
+                return
+            missing -= 1
+            if missing > 0:
                 return
             del self._unkept[number]
             if then is not None:
@@ -121,7 +186,14 @@ class Keeping:
             while self._waiting and self._waiting[0][0] < oldest:
                 self._waiting.popleft()[1]()
 
-        self._store.keep(batch, done)
+        if self._is_stored and self._store is not None:
+            self._store.keep(batch, done)
+        if self._folder is not None:
+            self._folder.keep(batch, done)
+        elif self._for_folder is not None:
+            self._for_folder.append(batch)
+        if not missing:
+            done(None, "")
 
     # ---- rows ----
 
@@ -199,10 +271,10 @@ class Keeping:
 
     def load(self, tables: dict[str, list[tuple[bytes, bytes]]]) -> None:
         """Rows that are in the store."""
-        self.is_active = False
+        self._is_loading = True
         for table, rows in tables.items():
             self._daemon.tables.write([Put(table, key, value) for key, value in rows])
-        self.is_active = True
+        self._is_loading = False
 
     def restored(self, actors: list[bytes], jobs: list[int], functions: list[int]) -> None:
         """These rows were read from the store."""

@@ -22,9 +22,9 @@ from weft.engine.cluster.entry import HEAD, LEASHED, NodeUp
 from weft.engine.node import launch
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.auth import Handshake
+from weft.engine.wire.auth import READ_ONLY, Handshake
+from weft.engine.wire.endpoint import BlockingStream
 from weft.engine.wire.link import HEADER, MESSAGE
-from weft.engine.wire.tls import BlockingStream
 
 START_TIMEOUT_S = 60.0
 ASK_TIMEOUT_S = 10.0
@@ -86,6 +86,8 @@ def start(
 
     `store`: of a head, the redis://… that keeps the control store's rows. Like the token it is no argument of the
     node's command, which others could read: it may hold a password."""
+    if token.startswith(READ_ONLY):
+        raise RuntimeError("the node could not be started: its token may only read, and a node takes the cluster's own")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     log = os.memfd_create("weft-daemon-log") if log_fd is None else log_fd
     with theirs:
@@ -172,11 +174,20 @@ def unleashed() -> list[str]:
 
 
 def newest() -> str | None:
-    """The local address of the newest running node, its cluster's head where that is here; None when there is none."""
+    """The local address of the newest running node, its cluster's head where that is here; None when there is none.
+
+    A cluster that this process has started goes before those of `weft start`, and these before what other programs
+    have started for themselves."""
+    if (own := own_cluster()) is not None:
+        return local_node(own)
     found = launch.find_nodes()
-    if not found:
-        return None
-    return local_node(cluster_of(found[0])) if _mark(found[0]) else found[0]
+    meant = next(iter(unleashed() or found), None)
+    return local_node(cluster_of(meant)) if meant and _mark(meant) else meant
+
+
+def others(address: str) -> list[str]:
+    """The clusters and single nodes of this user that have nodes here, but for that one, the newest first."""
+    return [name for name in dict.fromkeys(cluster_of(one) or one for one in launch.find_nodes()) if name != address]
 
 
 def the_only() -> str:
@@ -224,16 +235,21 @@ def ask_nodes(address: str, token: bytes) -> lm.Answer:
     return answer
 
 
+def prove(stream: BlockingStream, token: bytes) -> bytes:
+    """That this side has the token, and that the other has it. What came after that. Refused."""
+    handshake = Handshake(token, accepts=False, binding=stream.binding())
+    stream.send(handshake.take_output())
+    data = b""
+    while not handshake.is_done:
+        data = handshake.feed(stream.receive())
+        stream.send(handshake.take_output())
+    return data
+
+
 def exchange(address: str, token: bytes, message: lm.AnyMessage, timeout_s: float | None) -> lm.AnyMessage:
     """One message to a node of a cluster, and its answer. OSError or Refused when there is none."""
-    host, _, port = normal(address).rpartition(":")
-    with BlockingStream(host, int(port), ASK_TIMEOUT_S) as stream:
-        handshake = Handshake(token, accepts=False, binding=stream.binding())
-        stream.send(handshake.take_output())
-        data = b""
-        while not handshake.is_done:
-            data = handshake.feed(stream.receive())
-            stream.send(handshake.take_output())
+    with BlockingStream(normal(address), ASK_TIMEOUT_S) as stream:
+        data = prove(stream, token)
         body = lm.encode(message)
         stream.settimeout(timeout_s)
         stream.send(HEADER.pack(len(body), MESSAGE) + body)

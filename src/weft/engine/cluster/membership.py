@@ -12,12 +12,14 @@ from typing import Protocol
 
 from weft.engine.cluster.complaints import Complaints
 from weft.engine.cluster.transport import NodeLink, Transport
-from weft.engine.node.loop import Loop
 from weft.engine.state import membership as do
+from weft.engine.state.instructions import Ending
 from weft.engine.state.membership import BEAT_S, CLOSED, MembershipState
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.endpoint import most_strangers
 from weft.engine.wire.link import Records
 from weft.engine.wire.link_messages import Member
+from weft.engine.wire.loop import Loop
 
 
 class Chunks(Protocol):
@@ -37,7 +39,8 @@ class Owner(Protocol):
     def records_came(self, link: NodeLink, batch: memoryview) -> None: ...
     def node_gone(self, number: int, reason: str) -> None: ...
     def head_lost(self, reason: str, is_certain: bool) -> None: ...
-    def lost(self, reason: str) -> None: ...
+    def head_found(self) -> None: ...
+    def lost(self, reason: str, ending: Ending) -> None: ...
     def keep_member(self, member: Member, then: Callable[[], None]) -> None: ...
     def records_of(self, number: int) -> Records:
         """Where the records for a node come from."""
@@ -61,10 +64,11 @@ class Membership:
         self._last_link = itertools.count(1)
         self.leaves_because = ""
         """Told to the others when this node ends; empty: it was asked to."""
-        self.hands_over = False
-        """Whether another may act as head then."""
+        self.ends_cluster = False
+        """On the head: the user wants all nodes to end."""
         self._is_closed = False
         self._complaints = Complaints(loop)
+        state.most_strangers = most_strangers(do.UNKNOWN_GUESTS)
 
     @property
     def own(self) -> Member:
@@ -102,8 +106,15 @@ class Membership:
         """The nodes that are linked and from which something came lately."""
         return self.state.heard(self._loop.now())
 
+    @property
+    def hears_head(self) -> bool:
+        return self.state.hears_head
+
     def head_is(self, number: int, epoch: int) -> None:
-        self.state.head_is(number, epoch)
+        self._carry_out(self.state.head_is(number, epoch))
+
+    def won_by(self, number: int, address: str, epoch: int) -> None:
+        self._carry_out(self.state.won_by(number, address, epoch))
 
     def took_over(self, rows: list[Member], epoch: int) -> None:
         self._carry_out(self.state.took_over(rows, epoch))
@@ -141,7 +152,7 @@ class Membership:
 
     def close(self) -> None:
         self._is_closed = True
-        self.broadcast(lm.Leaving(self.leaves_because or lm.Leaving().why, self.hands_over))
+        self.broadcast(lm.Leaving(self.leaves_because or lm.Leaving().why, self.ends_cluster))
         self._transport.close()
         for link in [*self._open.values(), *self._connecting]:
             link.close("this node ends")
@@ -229,9 +240,11 @@ class Membership:
                 self._owner.joined()
             elif isinstance(one, do.Lost):
                 # Not in the middle of what led here.
-                self._loop.call_later(0, functools.partial(self._owner.lost, one.reason))
+                self._loop.call_later(0, functools.partial(self._owner.lost, one.reason, one.ending))
             elif isinstance(one, do.HeadLost):
                 self._owner.head_lost(one.reason, one.is_certain)
+            elif isinstance(one, do.HeadFound):
+                self._owner.head_found()
             elif isinstance(one, do.Keep):
                 self._owner.keep_member(one.member, functools.partial(self._kept, one.member))
 
@@ -250,5 +263,7 @@ class Membership:
 
     def _beat(self) -> None:
         if not self._is_closed:
+            for link in list(self.links.values()):
+                link.pulse()
             self._carry_out(self.state.beat(self._loop.now()))
             self._loop.call_later(BEAT_S, self._beat)

@@ -1,4 +1,4 @@
-"""Which slot here stands for which process of another node.
+"""Which name here stands for which process of another node.
 
 Runs in the daemon's thread. A proxy is made when its process is first named; its node is asked to tell of the death.
 The native core keeps the same names, and those of dead proxies for a while, to translate records.
@@ -31,13 +31,12 @@ class Names:
         return self._port.far_name(*process)
 
     def to_local(self, name: GlobalProcess) -> Process:
-        """RuntimeError when every slot is in use."""
+        """RuntimeError when every name is in use."""
         if name[0] == self.number:
             return name[1:]
         process = self.proxies.get(name)
         if process is None:
-            process = self.proxies[name] = self._port.reserve_proxy()
-            self._port.name_proxy(*process, *name)
+            process = self.proxies[name] = self._port.add_proxy(*name)
             self._on_made(name)
         return process
 

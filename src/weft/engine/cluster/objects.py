@@ -13,12 +13,12 @@ from typing import TypeAlias
 from weft import _native
 from weft.engine.cluster.pulls import GONE, LOST, Entry, Pulls
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.loop import Loop
 from weft.engine.node.spilling import Spilling
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalObject
+from weft.engine.wire.loop import Loop
 
 __all__ = ["DAEMON", "Entry", "Import", "Objects", "Origin"]
 
@@ -96,6 +96,11 @@ class Objects:
         self._send(node, lm.Imported(entry, generation))
         self._sweep_later()
         return made
+
+    def refuse(self, name: GlobalObject) -> None:
+        """There is no entry for an object whose owner is a process of this node: nobody will ask for it."""
+        node, entry, generation, _ = self.moved.get(name[:3], name)
+        self._send(node, lm.Free(entry, generation))
 
     # ---- bytes come in ----
 

@@ -24,8 +24,9 @@ def remember(folder: str, cluster: str, members: Iterable[Member]) -> None:
         return
     path = path_of(folder, cluster)
     temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps([member.address for member in members]))
-    os.replace(temporary, path)
+    with contextlib.suppress(OSError):  # no descriptor, no room: an older list will do
+        temporary.write_text(json.dumps([member.address for member in members]))
+        os.replace(temporary, path)
 
 
 def remembered(folder: str | Path, cluster: str) -> list[str]:

@@ -18,16 +18,15 @@ from typing import TypeAlias
 
 from weft import _native
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.loop import Loop
 from weft.engine.node.room import RETRY_S, WAIT_S
-from weft.engine.node.spilling import Spilling
+from weft.engine.node.spilling import Done, Spilling, why_not
 from weft.engine.observe import events
 from weft.engine.state.admission import Admission
 from weft.engine.state.copies import Copies
-from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK_BYTES
 from weft.engine.wire.link_messages import GlobalObject
+from weft.engine.wire.loop import Loop
 
 DAEMON_SLOT = 0
 STRIPE_BYTES = 16 << 20
@@ -138,7 +137,7 @@ class Pulls:
         self._spilling = spilling
         self._stuck_since: float | None = None
         """Since when nothing could be pulled for want of room."""
-        self._is_waiting = False
+        self._is_waiting = self._is_making_room = False
         self._send = send
         """To the node of that number; False when there is no link to it."""
         self._drop_chunks = drop_chunks
@@ -174,13 +173,17 @@ class Pulls:
     def _claim(self, number: int) -> bool:
         """Set its memory aside. Also True when the object is gone: it needs none."""
         pull = self._pulls[number]
-        while self._port.exists(*pull.entry):
-            pull.view = self._port.begin_receiving(*pull.entry, pull.size)
-            if pull.view is not None:
-                return True
-            if not self._spilling.make_room(pull.size):
-                return False
-        return True
+        if not self._port.exists(*pull.entry):
+            return True
+        pull.view = self._port.begin_receiving(*pull.entry, pull.size)
+        if pull.view is None and not self._is_making_room:
+            self._is_making_room = True
+            self._spilling.make_room(pull.size, self._room_made)
+        return pull.view is not None
+
+    def _room_made(self, done: Done) -> None:
+        self._is_making_room = False
+        self._go_on(self._admission.tried_again(self._claim) if done.code == "done" else [])
 
     def _go_on(self, admitted: list[int]) -> None:
         for number in admitted:
@@ -194,13 +197,15 @@ class Pulls:
             self._end(hopeless, f"{text}, and {why}" if why else text)
 
     def _waits_for_room(self) -> bool:
-        """As long as others read what could make room, or the disk is full, for a while."""
+        """As long as it is being made; or others read what could make it, or the disk is full, for a while."""
+        if self._is_making_room:
+            return True
         now = self._loop.now()
         if self._stuck_since is None:
             self._stuck_since = now
         elif now - self._stuck_since > WAIT_S:
             return False
-        if not (self._spilling.trouble or self._port.is_read_by_others(DAEMON_SLOT)):
+        if not (self._spilling.trouble or self._port.room_may_come(DAEMON_SLOT)):
             return False
         if not self._is_waiting:
             self._is_waiting = True
@@ -254,13 +259,13 @@ class Pulls:
         if not pull.missing:
             self._end(transfer, "")
 
-    def refused(self, node: int, transfer: int) -> None:
-        """A source has it no more."""
-        pull = self._pulls.get(transfer)
+    def refused(self, node: int, message: lm.PullFailed) -> None:
+        """A source has it no more, or cannot send it."""
+        pull = self._pulls.get(message.transfer)
         if pull is None:
             return
         if node == pull.origin[0]:
-            self._end(transfer, GONE)
+            self._end(pull.number, message.reason or GONE)
         else:
             pull.source_failed(node)
             self._ask(pull)
@@ -309,7 +314,7 @@ class Pulls:
         """Another node wants an object of this one."""
         entry = (message.entry, message.generation)
         if not self._port.exists(*entry):
-            link.send(lm.PullFailed(message.transfer, "it is not in its node's object store any more"))
+            link.send(lm.PullFailed(message.transfer, ""))
             return
         copies = self.copies.setdefault(entry, Copies(number))
         link.send(lm.Sources(message.transfer, copies.asked(link.peer, message.without)))
@@ -322,39 +327,66 @@ class Pulls:
         """Send a part of what is known here as `entry`, or is on its way here."""
         outgoing = Outgoing(link, message.transfer, (message.begin, message.end))
         pull = None if entry is None else self._by_entry.get(entry)
+
+        def begin(why: str) -> None:
+            if why:
+                outgoing.finish()
+                link.send(lm.PullFailed(message.transfer, "" if why == GONE else why))
+                return
+            link.send_bulk(outgoing)
+            size = message.end - message.begin
+            self._port.record(events.SENT, time.monotonic_ns(), 0, size, f"node {link.peer}")
+
         if pull is not None and pull.view is not None and message.end <= pull.size:
             outgoing.pull, outgoing.data = pull, pull.view
             pull.relays.append(outgoing)
-        elif entry is None or not self._pin(outgoing, entry) or message.begin % CHUNK_BYTES:
-            outgoing.finish()
-            link.send(lm.PullFailed(message.transfer, "it is not in its node's object store any more"))
-            return
-        link.send_bulk(outgoing)
-        size = message.end - message.begin
-        self._port.record(events.SENT, time.monotonic_ns(), 0, size, f"node {link.peer}")
+            begin("")
+        elif entry is None or message.begin % CHUNK_BYTES:
+            begin(GONE)
+        else:
+            self._pin(outgoing, entry, begin)
 
-    def _pin(self, outgoing: Outgoing, entry: Entry) -> bool:
-        if not self._port.exists(*entry):
-            return False
-        data = self._port.begin_sending(*entry)
-        if data is None:
-            self._spilling.restore(kinds.PROCESS_BODY.pack(*entry))
+    def _pin(self, outgoing: Outgoing, entry: Entry, then: Callable[[str], None]) -> None:
+        """Then: empty, and it has its bytes; else GONE, or a sentence why they cannot be read."""
+        deadline = self._loop.now() + WAIT_S
+
+        def try_it() -> None:
             data = self._port.begin_sending(*entry)
-        if data is None:
-            return False
-        outgoing.data = data
-        outgoing.unpin = lambda: self._port.end_sending(*entry)
-        return outgoing.end <= len(data)
+            if data is None:
+                self._spilling.bring_back(*entry, came)
+                return
+            outgoing.data = data
+            outgoing.unpin = lambda: self._port.end_sending(*entry)
+            then("" if outgoing.end <= len(data) else GONE)
+
+        def came(done: Done) -> None:
+            if done.code == "done":
+                try_it()
+            elif done.code == "no_room" and self._loop.now() < deadline:
+                self._loop.call_later(RETRY_S, try_it)
+            else:
+                then(GONE if done.code in ("gone", "elsewhere") else f"on its node, {why_not(done)}")
+
+        try_it()
 
     def _end_relay(self, relay: Outgoing, entry: Entry, ok: bool) -> None:
         """What it was taken from is whole now, or will never be."""
         assert relay.pull is not None
         relay.pull.relays.remove(relay)
         relay.pull, relay.data = None, None
-        if not ok or not self._pin(relay, entry):
-            relay.give_up()
-            relay.link.send(lm.PullFailed(relay.transfer, "it did not come to the node that was to pass it on"))
-        relay.link.send_parts()
+
+        def go_on(why: str) -> None:
+            if relay.is_over:  # its link has ended meanwhile
+                relay.finish()
+            elif why:
+                relay.give_up()
+                relay.link.send(lm.PullFailed(relay.transfer, "it did not come to the node that was to pass it on"))
+            relay.link.send_parts()
+
+        if ok:
+            self._pin(relay, entry, go_on)
+        else:
+            go_on(LOST)
 
 
 def split(part: Range, nodes: list[int]) -> list[tuple[int, Range]]:

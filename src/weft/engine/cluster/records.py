@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from weft import _native
 from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.transport import NodeLink
+from weft.engine.node.intake import MALFORMED
 from weft.engine.state import events as ev
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
 
 REPLY, STREAM_ITEM = 64, 71
+OUT_OF_MEMORY = 8
+"""A code of the engine's own error values (see `process.errors`)."""
+TABLE_REMEDY = (
+    "Drop refs that are no longer needed, make fewer and larger objects, or give the node more object_store_memory, "
+    "which makes the table larger, too"
+)
 RECORD_HEAD = struct.Struct("<I20x")
 """Of a record in a batch: u32 bytes, then what only the native core reads."""
 Handle = Callable[[Process, Process, int, bytes], None]
@@ -67,27 +74,41 @@ class IncomingRecords:
     def deliver(self, node: int, batch: bytes | memoryview, handle: Handle) -> None:
         """Each record to its process; what a daemon sends or is sent goes to `handle`."""
         at = 0
+        refusal = b""
         while at < len(batch):
-            at, stop = self._port.deliver(node, batch, at)
+            at, stop = self._port.deliver(node, batch, at, refusal)
+            refusal = b""
             if stop is None:
                 break
             if not isinstance(stop[0], list):
                 handle(stop[0], stop[1], stop[2], stop[3])
-            elif not self._make_names(stop[0], stop[1], stop[2], stop[3]):
+            elif self._name_processes(stop[0], stop[2], stop[3]):
+                refusal = self._name_objects(stop[1], stop[2] if stop[3] in (REPLY, STREAM_ITEM) else DAEMON)
+            else:
                 at += RECORD_HEAD.size + RECORD_HEAD.unpack_from(batch, at)[0]
 
-    def _make_names(self, processes: list[GlobalProcess], objects: list[GlobalObject], to: Process, kind: int) -> bool:
-        """For what the next record speaks of and is new here. False when that can not be."""
-        owner = to if kind in (REPLY, STREAM_ITEM) else DAEMON
+    def _name_processes(self, processes: list[GlobalProcess], to: Process, kind: int) -> bool:
+        """Those of which the next record speaks and that are new here. False when there is no room for their names."""
         try:
             for process in processes:
                 self._shell.names.to_local(process)
-            for name in objects:
-                self._shell.objects.to_local(name, owner)
-        except RuntimeError as error:  # no slot or entry is free
+        except RuntimeError as error:
             print(f"weft: a record (kind {kind}) for slot {to[0]} was dropped: {error}", file=sys.stderr, flush=True)
             return False
         return True
+
+    def _name_objects(self, objects: list[GlobalObject], owner: Process) -> bytes:
+        """The same for objects. The error that stands for those that have no place in the object table, if any."""
+        refusal = b""
+        for name in objects:
+            try:
+                self._shell.objects.to_local(name, owner)
+            except RuntimeError as error:
+                text = f"an object of {name[3]} bytes of another node has no name here: {error}. {TABLE_REMEDY}"
+                refusal = _native.error_value(OUT_OF_MEMORY, text)
+                if owner != DAEMON:
+                    self._shell.objects.refuse(name)
+        return refusal
 
     def _record_came(self, node: int, sender: Process, to: Process, kind: int, payload: bytes) -> None:
         """One from another daemon, or to this one."""
@@ -95,11 +116,18 @@ class IncomingRecords:
             if sender[0] == 0:
                 self._daemon_says(node, to, kind, payload)
             else:
-                process = self._shell.names.to_local((node, *sender))
-                if not self._shell.holds_back(process, kind, payload):
-                    self._daemon.handle_record(process, kind, payload)
+                self._process_says(self._shell.names.to_local((node, *sender)), kind, payload)
         except RuntimeError as error:  # no slot or ring is free
             print(f"weft: a record (kind {kind}) of node {node} was dropped: {error}", file=sys.stderr, flush=True)
+
+    def _process_says(self, process: Process, kind: int, payload: bytes) -> None:
+        """A record that a process of another node sends to this daemon. Its own daemon has not looked at it."""
+        try:
+            kinds.check_sender(kinds.Role.FAR, kind)
+            if not self._shell.holds_back(process, kind, payload):
+                self._daemon.handle_record(process, kind, payload)
+        except MALFORMED as error:
+            self._daemon.complain(process, kind, error)
 
     def _daemon_says(self, node: int, to: Process, kind: int, payload: bytes) -> None:
         """A record that another daemon sends to a process of this node, or to this daemon."""

@@ -44,7 +44,11 @@ class ReplicasShell:
         self._carry(self._state.begun(entry, size, replicas, holders))
 
     def keep_came(self, link: NodeLink, message: lm.Keep) -> None:
-        entry = self._objects.to_local(message.name, DAEMON)
+        try:
+            entry = self._objects.to_local(message.name, DAEMON)
+        except RuntimeError:  # the object table is full: another node may have room
+            link.send(lm.Kept(*message.name[1:3], False, False))
+            return
 
         def fetched(ok: bool) -> None:
             if ok:

@@ -1,16 +1,19 @@
 """Tells the other nodes how it stands here, hears how it stands there, and plans what to ask them for.
 
-Runs in the daemon's thread. A change is reported within `REPORT_S`, and each heartbeat reports anyway.
+Runs in the daemon's thread. A change is reported to all within `REPORT_S`, and a heartbeat repeats it. The head hears
+each node and each node the head at every beat, for the head tells all who is silent. Two others hear each other at one
+beat in `SELDOM_BEATS` when there are many: an idle node pays little for each node more.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.loop import Timer
 from weft.engine.state import events as ev
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire.loop import Timer
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
@@ -24,6 +27,10 @@ REPORT_EACH_S = 100e-6
 HEARTBEAT_S = 1.0
 HEARTBEAT_EACH_S = 250e-6
 """The same for heartbeats: 2.5 s among 10,000 nodes, well below what silence is borne."""
+OFTEN_NODES = 8
+"""So few others hear each beat."""
+SELDOM_BEATS = 3
+"""Among more they hear one in so many at most: less than what `membership.RECENT_S` takes for lately."""
 
 
 class Reporting:
@@ -37,6 +44,9 @@ class Reporting:
         self._planned: Timer | None = None
         self._reported: tuple[dict[str, int], int] | None = None
         self._report_timer: Timer | None = None
+        self._is_leased = False
+        """Whether the workers run by a lease: there are other nodes."""
+        self._beats = 0
         self.hears_head: dict[int, bool] = {}
         self.has_store: dict[int, bool] = {}
         """What the other nodes say."""
@@ -86,18 +96,33 @@ class Reporting:
         Not before it has joined: who hears of it uses it, but it does not know its own number yet."""
         if self._state.cluster is None:
             return
-        self._reported = (dict(self._state.resources.available), self._shell.asking.queued())
-        hears_head = self._shell.members.head is not None
-        has_store = self._shell.heading.has_store
-        message = lm.Report(*self._reported, self._state.is_draining, hears_head, has_store)
+        message = self._message()
         if to is None:
             self._shell.members.broadcast(message)
         else:
             self._shell.members.send(to, message)
 
+    def _message(self) -> lm.Report:
+        self._reported = (dict(self._state.resources.available), self._shell.asking.queued())
+        hears_head = self._shell.members.hears_head or self._shell.heading.is_head
+        has_store = self._shell.heading.has_store
+        return lm.Report(*self._reported, self._state.is_draining, hears_head, has_store)
+
     def beat(self) -> None:
         """Again and again from when this node is in."""
-        self.report()
+        members = self._shell.members
+        self._beats += 1
+        every = min(SELDOM_BEATS, math.ceil(len(members.links) / OFTEN_NODES))
+        if not members.hears_head or members.is_head or every <= 1:
+            self.report()
+        elif self._state.cluster is not None:
+            message = self._message()
+            for number in list(members.links):
+                if number == members.head or (number + self._beats) % every == 0:
+                    members.send(number, message)
+        if self._is_leased or members.links:
+            self._is_leased = bool(members.links)
+            self._daemon.renew_lease(self._is_leased)
         self.plan_later()
         delay_s = max(HEARTBEAT_S, len(self._shell.members.links) * HEARTBEAT_EACH_S)
         self._loop.call_later(delay_s, self.beat)

@@ -14,13 +14,15 @@ import msgspec
 from weft.engine.cluster import keeping
 from weft.engine.cluster.keeping import ActorRow, ActorStateRow, GroupRow, JobRow
 from weft.engine.cluster.store import Store
-from weft.engine.control.tables import ACTORS, FUNCTIONS, GROUPS, JOBS, NODES
+from weft.engine.control.tables import ACTORS, FUNCTIONS, GROUPS, JOBS, KEPT, KV, NODES
+from weft.engine.node.kept_objects import NO_JOB
 from weft.engine.state import events as ev
 from weft.engine.state.actors import Stage
 from weft.engine.state.events import FoundActor, Process, RestoredActor, RestoredGroup
 from weft.engine.wire.link_messages import GlobalProcess, Member
 
 if TYPE_CHECKING:
+    from weft.engine.cluster.head_folder import Tables
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
 
@@ -35,7 +37,7 @@ _jobs = msgspec.msgpack.Decoder(JobRow)
 class Rows:
     """All that a head must know, as it was read."""
 
-    def __init__(self, tables: dict[str, list[tuple[bytes, bytes]]]) -> None:
+    def __init__(self, tables: Tables) -> None:
         self.members = [_members.decode(value) for _, value in tables[NODES]]
         self.groups = [_groups.decode(value) for _, value in tables[GROUPS]]
         self.mirrored = {table: tables[table] for table in keeping.MIRRORED}
@@ -60,8 +62,33 @@ class Rows:
                 self.submissions.append(value)
 
 
+def rows_in(tables: Tables) -> Rows:
+    """Of a folder, which has no table that is empty."""
+    return Rows({table: tables.get(table, []) for table in _READ})
+
+
+def describe(tables: Tables) -> str:
+    """What a head that is started again finds, for people; empty when there is nothing."""
+    if not tables:
+        return ""
+    rows = rows_in(tables)
+    actors = sum(row.stage != Stage.DEAD.value for row in rows.states.values())
+    counts = {"actor": actors, "key": len(rows.mirrored[KV]), "submitted job": len(rows.submissions)}
+    counts["placement group"] = len(rows.groups)
+    return ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items())
+
+
+def next_number(tables: Tables) -> int:
+    """That no node has had."""
+    return max((int.from_bytes(key, "big") for key, _ in tables.get(NODES, [])), default=-1) + 1
+
+
 def read_rows(store: Store, then: Callable[[Rows], None], failed: Callable[[str], None]) -> None:
-    tables: dict[str, list[tuple[bytes, bytes]]] = {}
+    read_tables(store, lambda tables: then(Rows(tables)), failed)
+
+
+def read_tables(store: Store, then: Callable[[Tables], None], failed: Callable[[str], None]) -> None:
+    tables: Tables = {}
 
     def came(table: str, rows: Any, error: str) -> None:
         if error:
@@ -69,7 +96,7 @@ def read_rows(store: Store, then: Callable[[Rows], None], failed: Callable[[str]
             return
         tables[table] = rows
         if len(tables) == len(_READ):
-            then(Rows(tables))
+            then(tables)
 
     for table in _READ:
         store.scan(table, functools.partial(came, table))
@@ -83,10 +110,11 @@ def restore(
     old: Process | None,
     found: dict[bytes, FoundActor],
     bundles: dict[bytes, dict[int, int]],
+    is_restart: bool = False,
 ) -> None:
-    """Make this daemon's tables those of the head."""
+    """Make this daemon's tables those of the head. `is_restart`: all nodes had ended."""
     dead = _dead_here(shell, rows)
-    for job in {row.job for row in rows.actors.values()}:
+    for job in {row.job for row in rows.actors.values()} | ({NO_JOB} if rows.mirrored[KEPT] else set()):
         for _, record in rows.functions:
             daemon.functions.keep(job, record)
     needed = {row.job for row in rows.actors.values()} | {row.job for row in rows.groups}
@@ -99,10 +127,15 @@ def restore(
     ]
     functions = [int.from_bytes(key, "little") for key, _ in rows.functions]
     shell.keeping.restored(list(rows.actors), list(rows.jobs), functions)
-    daemon.feed(ev.TookOver(epoch, old, actors, rows.aliases, found, groups, bundles))
+    if is_restart:  # its driver has ended with all others, and it has nothing that outlives a driver
+        for job in rows.jobs.keys() - needed:
+            shell.keeping.job_ended(job)
+    daemon.feed(ev.TookOver(epoch, old, actors, rows.aliases, found, groups, bundles, is_restart))
     shell.keeping.load(rows.mirrored)
+    if is_restart and rows.mirrored[KEPT]:
+        daemon.storage.keep_only([row for _, row in rows.mirrored[KEPT]])
     if rows.submissions:
-        daemon.restore_submissions(rows.submissions)
+        daemon.restore_submissions(rows.submissions, is_restart)
     for process in dead:
         daemon.feed(ev.ProcessDied(process, "it had died before", (), -9))
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.cluster.calls import Calls
-from weft.engine.cluster.estates import EstatesShell
 from weft.engine.cluster.flushing import Flushing
 from weft.engine.cluster.following import FOR_HEAD, Following, for_head
 from weft.engine.cluster.handover import Handover
 from weft.engine.cluster.heading import Heading
+from weft.engine.cluster.inheritance import ClusterInheritance
 from weft.engine.cluster.keeping import Keeping
 from weft.engine.cluster.membership import Membership
 from weft.engine.cluster.names import Names
@@ -33,18 +33,20 @@ from weft.engine.state.actors import NODE_LOST
 from weft.engine.state.asking import Asking
 from weft.engine.state.cluster import ClusterView, NodeView
 from weft.engine.state.events import Process
+from weft.engine.state.instructions import Ending
+from weft.engine.state.jobs import JobNumbers
 from weft.engine.state.membership import MembershipState
 from weft.engine.state.resources import to_amounts, to_floats
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalProcess, Member
+from weft.engine.wire.loop import OUT_OF_DESCRIPTORS, REST_S
 from weft.engine.wire.messages import Happening, Request, Warn
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
 
 LEASE_SHIFT = 40
-JOB_SHIFT = 16
 WATCH_AGAIN_S = 0.2
 _LEFT = frozenset((kinds.DEPOSIT, kinds.WITHDRAW))
 _LOOKED_AT = FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL} | _LEFT
@@ -63,6 +65,8 @@ class ClusterShell:
         self.cluster_address = head or own.address
         self.folder = ""
         """Where the addresses of the cluster's nodes are written; empty: nowhere."""
+        self.jobs_folder = ""
+        """Where the files of jobs are, if they outlive this node's session."""
         self.error = ""
         self.on_joined: Callable[[], None] = lambda: None
         self._watchers: dict[Process, set[int]] = {}
@@ -95,13 +99,13 @@ class ClusterShell:
         self.keeping = Keeping(daemon, self, store)
         self.following = Following(daemon, self)
         self.heading = Heading(daemon, self, store)
-        self.estates = EstatesShell(daemon, self)
+        self.inheritance = ClusterInheritance(daemon, self, store)
         self.replicas = ReplicasShell(daemon, self)
         self._handlers = self._make_handlers()
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
         """What becomes of each message."""
-        objects, places, estates = self.objects, self.places, self.estates
+        objects, places, inheritance = self.objects, self.places, self.inheritance
         return {
             lm.Report: self.reporting.came,
             lm.WatchProcess: self._watch_came,
@@ -121,7 +125,7 @@ class ClusterShell:
             lm.FindObject: objects.find_came,
             lm.Sources: lambda _, message: objects.pulls.sources_came(message),
             lm.Pull: objects.pull_came,
-            lm.PullFailed: lambda link, message: objects.pulls.refused(link.peer, message.transfer),
+            lm.PullFailed: lambda link, message: objects.pulls.refused(link.peer, message),
             lm.Copied: lambda link, message: objects.pulls.copied_came(link.peer, message),
             lm.Ask: self._ask_came,
             lm.TakeOver: self.handover.asked,
@@ -141,17 +145,17 @@ class ClusterShell:
             lm.StoreUp: self.heading.store_came,
             lm.Mark: self._mark_came,
             lm.Marked: self.following.marked,
-            lm.Deposit: estates.deposit_came,
-            lm.Withdraw: estates.withdraw_came,
-            lm.RowsLeft: estates.rows_came,
-            lm.AskRows: lambda _, message: estates.rows_asked(message.node),
-            lm.FoundAgain: lambda link, message: estates.found_again(link.peer, message.node),
-            lm.NameOrphans: estates.name_came,
-            lm.OrphansNamed: estates.named_came,
-            lm.AdoptEstate: estates.adopt_came,
-            lm.EstateAdopted: estates.adopted_came,
-            lm.Rehomed: estates.rehomed,
-            lm.EstateSettled: estates.settled_came,
+            lm.StoreAt: self.heading.store_is_at,
+            lm.Deposit: inheritance.deposit_came,
+            lm.Withdraw: inheritance.withdraw_came,
+            lm.NodeLost: inheritance.lost_came,
+            lm.AskLost: lambda _, message: inheritance.lost_asked(message.node),
+            lm.FoundAgain: lambda link, message: inheritance.found_again(link.peer, message.node),
+            lm.Rehomed: lambda _, message: inheritance.rehome(message.homes),
+            lm.Inherit: inheritance.inherit_came,
+            lm.Inherited: inheritance.inherited_came,
+            lm.AskReady: inheritance.ready_asked,
+            lm.EstateSettled: inheritance.settled_came,
         }
 
     @property
@@ -162,7 +166,9 @@ class ClusterShell:
         self.members.start()
 
     def close(self) -> None:
+        self.members.leaves_because = self.members.leaves_because or self._daemon.error
         self.members.close()
+        self.inheritance.directory.close()
         self.heading.close()
 
     # ---- nodes ----
@@ -172,7 +178,7 @@ class ClusterShell:
         self.names.joined(own.number)
         self.objects.number = own.number
         self._state.leases.last_id = own.number << LEASE_SHIFT
-        self._daemon.last_job = own.number << JOB_SHIFT
+        self._daemon.jobs = JobNumbers(own.number)
         view = NodeView(own.number, own.node_id, own.labels, dict(self._state.resources.total))
         view.available = self._state.resources.available  # the very same: always up to date
         self._state.cluster = ClusterView(view)
@@ -190,7 +196,7 @@ class ClusterShell:
             return
         view = NodeView(member.number, member.node_id, member.labels, dict(to_amounts(member.total)))
         remember(self.folder, self.cluster_address, self.members.alive())
-        self.estates.linked(member.number)
+        self.inheritance.linked(member.number)
         view.is_alive = False  # until it reports, which it does once it has links to all others
         cluster.nodes[member.number] = view
         self.reporting.report(to=member.number)
@@ -221,18 +227,21 @@ class ClusterShell:
         kept = (number, *DAEMON) if number == self.members.lost_head else None
         for process in [proxy for proxy in self.names.proxies if proxy[0] == number and proxy != kept]:
             self.proxy_died(process, f"{name} died: {reason}", NODE_LOST)
-        self.estates.node_gone(number)
+        self.inheritance.node_gone(number)
         self._daemon.feed(ev.NodeLeft(number))
         if self._daemon.submitted is not None and self.is_head:
             self._daemon.submitted.node_left(number, reason)
         self.reporting.changed()
 
-    def lost(self, reason: str) -> None:
+    def lost(self, reason: str, ending: Ending) -> None:
         self.error = reason
-        self._daemon.stop(reason)
+        self._daemon.stop(reason, ending)
 
     def head_lost(self, reason: str, is_certain: bool) -> None:
         self.heading.lost(reason, is_certain)
+
+    def head_found(self) -> None:
+        self.heading.found()
 
     def tell_head(self, head: int, one: Happening) -> bool:
         """Whether it is on its way."""
@@ -259,7 +268,7 @@ class ClusterShell:
 
     def end_cluster(self, why: str) -> None:
         """On the head: end, and all other nodes with it."""
-        self.members.leaves_because = why
+        self.members.leaves_because, self.members.ends_cluster = why, True
         self._daemon.stop("")
 
     def processes_of(self, node: int) -> list[Process]:
@@ -273,7 +282,7 @@ class ClusterShell:
         if kind not in _LOOKED_AT or self.names.is_proxy(process):
             return False
         if kind in _LEFT:
-            return self.estates.takes(process, kind, payload)
+            return self.inheritance.takes(process, kind, payload)
         if kind == kinds.RESTORE:
             return self.objects.restore(process, payload)
         if kind == kinds.LEASE_RETURN:
@@ -322,8 +331,6 @@ class ClusterShell:
                 link.send_records()
             else:
                 self._port.remove_link(node)
-        for dead in self._port.take_detached():
-            self._daemon.release(dead)
 
     def pass_on(self, node: int, sender: Process, to: Process, kind: int, payload: bytes) -> bool:
         link = self.members.links.get(node)
@@ -364,6 +371,9 @@ class ClusterShell:
         except RuntimeError as error:  # no slot, ring or entry is free
             print(f"weft: {what} was dropped: {error}", file=sys.stderr, flush=True)
         except Exception as error:  # one node's nonsense must not end another
+            if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:  # it is this node that is at fault
+                self._loop.call_later(REST_S, lambda: None if link.is_closed else self.received(link, message))
+                return
             print(f"weft: {what} makes no sense: {error!r}", file=sys.stderr, flush=True)
             self._loop.call_later(0, lambda: link.close(f"{what} made no sense"))
 
@@ -382,7 +392,9 @@ class ClusterShell:
 
     def _proxy_made(self, name: GlobalProcess) -> None:
         node, slot, generation = name
-        if not self.members.send(node, lm.WatchProcess(slot, generation)):
+        if self.inheritance.is_buried(name):  # at once, so that what comes with its name is asked for in time
+            self._loop.call_later(0, lambda: self.proxy_died(name, "it had died before it was reached", -9))
+        elif not self.members.send(node, lm.WatchProcess(slot, generation)):
             self._loop.call_later(0, lambda: self.proxy_died(name, "its node is gone", NODE_LOST))
 
     def _watch_came(self, link: NodeLink, message: lm.WatchProcess) -> None:
@@ -393,15 +405,15 @@ class ClusterShell:
             self._watchers.setdefault(process, set()).add(link.peer)
         else:
             link.send(lm.ProcessGone(*process, "it had died before it was reached", -9))
-            self.estates.late_watch(link, process)
+            self.inheritance.late_watch(link, process)
 
-    def process_died(self, process: Process, reason: str, status: int) -> None:
+    def process_died(self, process: Process, reason: str, status: int, memory_peak: int | None) -> None:
         """A process of this node, or a proxy, is dead."""
         watchers = self._watchers.pop(process, ())
         if watchers:
-            self.estates.was_watched(process)
+            self.inheritance.process_watched(process)
         for node in watchers:
-            self.members.send(node, lm.ProcessGone(*process, reason, status))
+            self.members.send(node, lm.ProcessGone(*process, reason, status, memory_peak))
         self.asking.process_gone(process)
         self.asking.worker_gone(process)
         self._state.owners_elsewhere.discard(process)
@@ -410,16 +422,17 @@ class ClusterShell:
         self._told_guests = {told for told in self._told_guests if told[1] != process}
 
     def _gone_came(self, link: NodeLink, message: lm.ProcessGone) -> None:
-        self.proxy_died((link.peer, message.slot, message.generation), message.reason, message.status)
+        name = (link.peer, message.slot, message.generation)
+        self.proxy_died(name, message.reason, message.status, message.memory_peak)
 
-    def proxy_died(self, name: GlobalProcess, reason: str, status: int) -> None:
+    def proxy_died(self, name: GlobalProcess, reason: str, status: int, memory_peak: int | None = None) -> None:
         if name not in self.names.proxies:
             return
         process = self.names.proxies[name]
         self._daemon.drain()  # what was sent to it goes nowhere, but names it
         self.names.gone(name)
-        self.estates.proxy_dies(name, process)
-        self._daemon.died(process, reason, status)
+        self.inheritance.proxy_dies(name, process)
+        self._daemon.died(process, reason, status, memory_peak)
 
     def _mark_came(self, link: NodeLink, message: lm.Mark) -> None:
         if self.heading.is_serving:
@@ -434,7 +447,7 @@ class ClusterShell:
         return self._last_ping
 
     def _pong_came(self, link: NodeLink, message: lm.Pong) -> None:
-        if not self._flushing.answered(link, message.number) and not self.estates.answered(link, message.number):
+        if not self._flushing.answered(link, message.number) and not self.inheritance.answered(link, message.number):
             self.places.arrived(message.number)
 
     def _ping_came(self, link: NodeLink, message: lm.Ping) -> None:

@@ -26,9 +26,10 @@ import msgspec
 
 from weft.engine.cluster import launch, tokens
 from weft.engine.cluster.slurm_step import Step, read_step
-from weft.engine.cluster.transport import own_ip
 from weft.engine.node.config import ClusterConfig, NodeConfig
+from weft.engine.state.instructions import Ending
 from weft.engine.wire.auth import Refused
+from weft.engine.wire.endpoint import own_ip
 
 FORMED_VARIABLE = "WEFT_SLURM_CLUSTER"
 """Set once it has been formed: a child of the driver does not do it again."""
@@ -115,10 +116,10 @@ def _be_a_node(found: Step, given: Mapping[str, Any]) -> NoReturn:
         _outlast(meeting.address, token)
     cluster = ClusterConfig(launcher_fd=-1, head=meeting.address, host=_own_host(found), is_leashed=True)
     running = launch.start(_config(found, given), token, cluster)
-    running.process.wait()
+    ending = running.process.wait()
     log = running.log()
     running.end()
-    if "the head of the cluster is gone" not in log:
+    if ending != Ending.WITH_CLUSTER:  # which is how it ends when the program of task 0 is over
         sys.exit(f"weft: the node of task {found.rank} ended before the cluster:\n{log}")
     sys.exit(0)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.engine.control.config import SHARDS
-from weft.engine.node.loop import Loop
 from weft.engine.state.chain_rows import Key, Write
+from weft.engine.wire.loop import Loop
 
 if TYPE_CHECKING:  # a cluster of one node has no store and need not load it
     from weft.engine.control.client import ControlClient, Done
@@ -45,6 +45,9 @@ class Store(Protocol):
     def join(self, seeds: Sequence[str], on_up: Callable[[], None]) -> None:
         """Start a server that takes part in the store of those."""
 
+    def reach(self, seeds: Sequence[str]) -> None:
+        """Use the store of those without a server of one's own."""
+
     def withdraw(self, then: Callable[[], None]) -> None:
         """End the server beside this daemon; `then` is called when the others do without it, or soon in any case.
         Who asks again meanwhile is not called."""
@@ -55,7 +58,7 @@ class Store(Protocol):
     def keep(self, batch: Sequence[Write], done: Done) -> None: ...
     def write(self, batch: Sequence[Write], done: Done) -> None: ...
     def read(self, keys: Sequence[Key], done: Done) -> None: ...
-    def scan(self, table: str, done: Done) -> None: ...
+    def scan(self, table: str, done: Done, prefix: bytes = b"") -> None: ...
     def close(self) -> None: ...
 
     @property
@@ -112,7 +115,12 @@ class ServedStore:
             new_name(), self._host, seeds=seeds, shards=self.shards, store=self.url, replaces=self._dead
         )
         self._dead = config.name
-        self._server = RunningServer(config, self._token, log=_STANDARD_ERROR)
+        try:
+            self._server = RunningServer(config, self._token, log=_STANDARD_ERROR)
+        except OSError as error:
+            print(f"weft: the control store's server can not be started now: {error}", file=sys.stderr, flush=True)
+            self._loop.call_later(AGAIN_S, lambda: None if self._is_closed else self._start(seeds))
+            return
         self._loop.watch(self._server.fileno(), self._server_says)
 
     def _server_says(self) -> None:
@@ -157,19 +165,28 @@ class ServedStore:
             self._on_lost()
         self._start(seeds)
 
+    def reach(self, seeds: Sequence[str]) -> None:
+        """It connects at the first need."""
+        self._seeds = tuple(seeds)
+        if self._early:
+            self._make_client()
+
     def _connect(self) -> None:
+        if self._client is None:
+            self._make_client()
+        self._on_up()
+
+    def _make_client(self) -> None:
         from weft.engine.control.client import ControlClient
         from weft.engine.control.launch import new_name
 
-        if self._client is None:
-            seeds = [self.address, *self._seeds]
-            self._client = ControlClient(self._loop, new_name(), self._token, seeds)
-            if self._epoch:
-                self.begin_epoch(self._epoch)
-            early, self._early = self._early, []
-            for call in early:
-                call()
-        self._on_up()
+        seeds = [address for address in (self.address, *self._seeds) if address]
+        self._client = ControlClient(self._loop, new_name(), self._token, seeds)
+        if self._epoch:
+            self.begin_epoch(self._epoch)
+        early, self._early = self._early, []
+        for call in early:
+            call()
 
     def begin_epoch(self, epoch: int) -> None:
         from weft.engine.control.client import ControlClient
@@ -189,10 +206,12 @@ class ServedStore:
     def read(self, keys: Sequence[Key], done: Done) -> None:
         self._when_up(lambda: self._any_client().read(keys, done))
 
-    def scan(self, table: str, done: Done) -> None:
-        self._when_up(lambda: self._any_client().scan(table, b"", done))
+    def scan(self, table: str, done: Done, prefix: bytes = b"") -> None:
+        self._when_up(lambda: self._any_client().scan(table, prefix, done))
 
     def _when_up(self, call: Callable[[], Any]) -> None:
+        if self._client is None and self._seeds and not self.address and self._server is None:
+            self._make_client()
         if self._client is None:
             self._early.append(call)
         else:
@@ -209,7 +228,7 @@ class ServedStore:
     @property
     def is_lost(self) -> bool:
         configuration = self._client.state.configuration if self._client is not None else None
-        if self._client is None or configuration is None:
+        if self._client is None or configuration is None or not self.address:
             return False
         dead = [name for name in configuration.council if name in self._client.refused]
         return len(configuration.council) - len(dead) < configuration.majority

@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 
 from weft.engine.cluster import launch, peers
+from weft.engine.node import secrets
 
-VARIABLE = "WEFT_TOKEN"
+VARIABLE = secrets.TOKEN
 
 
 def folder() -> Path:
@@ -30,7 +31,7 @@ def find(cluster: str, file: str | None) -> bytes:
     """LookupError, with what to do, when there is none."""
     if file is not None:
         return Path(file).read_bytes().strip()
-    if given := os.environ.get(VARIABLE):
+    if given := secrets.given(VARIABLE):
         return given.encode()
     with contextlib.suppress(FileNotFoundError):
         return path_of(cluster).read_bytes().strip()

@@ -20,7 +20,7 @@ import msgspec
 from weft.engine.control.launch import LARGEST, RESIGN, ServerUp
 from weft.engine.control.server import ServerConfig, ServerShell
 from weft.engine.control.storage import StorageDamaged, StorageRefused
-from weft.engine.node.loop import Loop
+from weft.engine.wire.loop import Loop
 
 _PR_SET_PDEATHSIG = 1
 

@@ -5,24 +5,28 @@ Rows of tables that never change once written (functions: their keys are hashes)
 
 from __future__ import annotations
 
+import errno
 import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.engine.control.link import StoreLink, dial, tls_to
+from weft.engine.control.link import StoreLink
 from weft.engine.control.storage import check_batch, check_key
 from weft.engine.control.tables import FUNCTIONS
-from weft.engine.node.loop import Loop, Timer
 from weft.engine.state import chain_client as cc
 from weft.engine.state import chain_events as ev
-from weft.engine.state.chain_messages import AnyMessage, Hello
+from weft.engine.state.chain_messages import AnyMessage, Hello, Pulse
 from weft.engine.state.chain_rows import Key, Write
+from weft.engine.wire.endpoint import dial
+from weft.engine.wire.loop import Loop, Timer
 
 BUSY_S = 0.01
 IDLE_S = 1.0
 REDIAL_S = 0.1
+PULSE_S = 1.0
+SILENT_PULSES = 4
 GIVE_UP_S = 30.0
 CACHED_ROWS = 1024
 NEVER_CHANGE = frozenset((FUNCTIONS,))
@@ -56,6 +60,9 @@ class ControlClient:
         self._links: dict[str, StoreLink] = {}
         self._unnamed: dict[StoreLink, None] = {}
         self._redial_at: dict[str, float] = {}
+        self._silent: set[str] = set()
+        """Servers whose last connection fell silent."""
+        self._pulse_at = 0.0
         self.refused: set[str] = set()
         """Servers whose machine says that nobody listens there."""
         self._tickets = itertools.count(1)
@@ -152,20 +159,33 @@ class ControlClient:
             is_due = self._redial_at.get(name, 0.0) <= now and address
             if name not in self._links and name not in dialling and is_due:
                 self._redial_at[name] = now + REDIAL_S
-                connection, error = dial(address)
+                try:
+                    connection, error, tls = dial(address, name in self._silent)
+                except OSError:  # no descriptor is left now
+                    continue
+                self._silent.discard(name)
                 calls = (self._ready, self._messages, self._closed)
-                link = StoreLink(self._loop, connection, self._token, False, *calls, error, tls_to(address))
+                link = StoreLink(self._loop, connection, self._token, False, *calls, error, tls)
                 link.dialled = name
                 self._unnamed[link] = None
+
+    def _pulse(self, now: float) -> None:
+        """An idle client is told of a dead connection by the kernel; one that waits asks whether the server lives."""
+        if self.state.is_busy and now >= self._pulse_at:
+            self._pulse_at = now + PULSE_S
+            for link in list(self._links.values()):
+                link.beat(Pulse(), SILENT_PULSES)
 
     def _ready(self, link: StoreLink) -> None:
         link.send(Hello(self.state.name))
         link.flush()
 
-    def _closed(self, link: StoreLink, reason: str, is_refused: bool) -> None:
+    def _closed(self, link: StoreLink, reason: str, code: int) -> None:
         self._unnamed.pop(link, None)
-        if is_refused and link.dialled:
+        if code == errno.ECONNREFUSED and link.dialled:
             self.refused.add(link.dialled)
+        if code == errno.ETIMEDOUT:
+            self._silent.add(link.peer or link.dialled)
         if not self._is_closed and link.peer and self._links.get(link.peer) is link:
             del self._links[link.peer]
             self._feed(ev.PeerLost(link.peer, False, time.monotonic()))
@@ -181,7 +201,7 @@ class ControlClient:
                 link.peer = message.name
                 self._links[message.name] = link
                 self._carry(self.state.handle(ev.PeerConnected(message.name, now)))
-            else:
+            elif not isinstance(message, Pulse):
                 self._carry(self.state.handle(ev.Received(link.peer, message, now)))
         if not self._is_closed:
             self._end_round()
@@ -230,6 +250,7 @@ class ControlClient:
 
     def _tick(self) -> None:
         now = time.monotonic()
+        self._pulse(now)
         self._dial_missing(now)
         self._feed(ev.Ticked(now))
         current = self.state.configuration

@@ -106,7 +106,8 @@ class DiskRows:
         import sqlite3
 
         try:
-            self._database = sqlite3.connect("" if self._path is None else self._path)
+            # Threads may take turns: a head's folder is read by one and written by another.
+            self._database = sqlite3.connect("" if self._path is None else self._path, check_same_thread=False)
         except sqlite3.OperationalError as error:
             raise StorageRefused(f"{self._path} can not be opened: {error}") from error
         try:

@@ -56,6 +56,16 @@ class EmbeddedStorage:
     def applied(self) -> int:
         return self._applied
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether all that was applied is on the disk."""
+        return self._log is None or self._log.is_synced
+
+    def to_be_synced(self) -> int:
+        """Of the log; see `journal.Log`."""
+        assert self._log is not None
+        return self._log.to_be_synced()
+
     # ---- reading ----
 
     def get(self, table: str, key: bytes) -> bytes | None:
@@ -177,7 +187,7 @@ class EmbeddedStorage:
         """Write a snapshot and begin a new log; what they replace is removed. Raises StorageRefused."""
         assert self._folder is not None
         self._disk.sync()
-        path = journal.write_snapshot(self._folder, self._applied, self._rows(), self._write)
+        path = journal.write_snapshot(self._folder, self._applied, self.rows_in_memory(), self._write)
         fresh = journal.Log(self._folder / f"log-{self._applied + 1}", self._write)
         if self._log is not None and self._log.path != fresh.path:
             self._log.close()
@@ -194,7 +204,7 @@ class EmbeddedStorage:
         except StorageRefused:
             self._snapshot_bytes = self._log.size if self._log is not None else 0  # again when it has doubled
 
-    def _rows(self) -> Iterator[Row]:
+    def rows_in_memory(self) -> Iterator[Row]:
         return ((table, key, value) for table, rows in self._tables.items() for key, value in rows.items())
 
     def _recover(self, folder: Path) -> None:

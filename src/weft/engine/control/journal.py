@@ -101,7 +101,7 @@ class Log:
         except OSError as error:
             raise StorageRefused(f"{path} can not be opened: {error.strerror or error}") from error
         self.size = os.fstat(self._fd).st_size
-        self._is_synced = True
+        self.is_synced = True
         try:
             if self.size == 0:
                 self._append(LOG_MAGIC)
@@ -122,7 +122,7 @@ class Log:
             self.cut_back(self.size)
             raise StorageRefused(f"{self.path} can not be written: {error.strerror or error}") from error
         self.size += len(data)
-        self._is_synced = False
+        self.is_synced = False
 
     def cut_back(self, size: int) -> None:
         """Forget what was appended after that."""
@@ -136,12 +136,17 @@ class Log:
 
     def sync(self) -> None:
         """StorageDamaged when the disk does not take it: nobody can say then what of it is there."""
-        if not self._is_synced:
+        if not self.is_synced:
             try:
                 os.fdatasync(self._fd)
             except OSError as error:
                 raise StorageDamaged(f"{self.path} can not be made durable: {error.strerror or error}") from error
-            self._is_synced = True
+            self.is_synced = True
+
+    def to_be_synced(self) -> int:
+        """A descriptor of its own: what was appended until now is durable when its holder has synced it."""
+        self.is_synced = True
+        return os.dup(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -17,6 +17,7 @@ written any more: StorageDamaged.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -31,7 +32,24 @@ EXPIRES_S = 3600
 REFRESH_S = 600.0
 _STEP = 20
 """Rows read at once while copying."""
+_PLACE = re.compile(r"(\[[\da-fA-F:.]*\]|[\w.\-]*)(:\d+)?(/[^@]*)?(\?[^@]*)?")
 T = TypeVar("T")
+
+
+def masked(url: str) -> str:
+    """Without the passwords, for people.
+
+    >>> masked("redis://:secret@one:6379|one-replica:6379,user:secret@two:6379/0?password=secret&db=1")
+    'redis://:***@one:6379|one-replica:6379,user:***@two:6379/0?password=***&db=1'
+    """
+    scheme, mark, rest = url.partition("://")
+    parts = re.split(r"([,|])", re.sub(r"(password=)[^&,|]*", r"\1***", rest))
+    for at in range(0, len(parts), 2):
+        login, sign, place = parts[at].rpartition("@")
+        user = f"{login.partition(':')[0]}:" if ":" in login else ""
+        # What looks like no address may be a piece of a password that should have been written otherwise.
+        parts[at] = f"{user}***@{place}" if sign else place if _PLACE.fullmatch(place) else "***"
+    return f"{scheme}{mark}{''.join(parts)}"
 
 
 def servers_of(url: str, shard: int) -> list[str]:
@@ -42,7 +60,7 @@ def servers_of(url: str, shard: int) -> list[str]:
     """
     scheme, _, rest = url.partition("://")
     if scheme not in ("redis", "rediss", "redis+unix", "unix") or not rest:
-        raise ValueError(f"a store must be redis://host:port[,host:port], but got {url!r}")
+        raise ValueError(f"a store must be redis://host:port[,host:port], but got {masked(url)!r}")
     scheme = "unix" if scheme == "redis+unix" else scheme
     groups = rest.split(",")
     return [f"{scheme}://{one}" for one in groups[shard % len(groups)].split("|")]
@@ -161,7 +179,7 @@ class RedisStorage:
     def _check_applied(self, stored: bytes | None) -> None:
         if self._number(stored) != self._applied:
             raise StorageDamaged(
-                f"the rows of {self._prefix} in {self._address} are gone or others: entry {self._applied} was "
+                f"the rows of {self._prefix} in {masked(self._address)} are gone or others: entry {self._applied} was "
                 f"stored last, and now it is {self._number(stored)}"
             )
 
@@ -169,7 +187,9 @@ class RedisStorage:
         try:
             return int(stored or 0)
         except ValueError as error:
-            raise StorageDamaged(f"{self._prefix}:applied in {self._address} is no number: {stored!r}") from error
+            raise StorageDamaged(
+                f"{self._prefix}:applied in {masked(self._address)} is no number: {stored!r}"
+            ) from error
 
     def _refresh(self, pipe: Any, tables: Iterable[str]) -> None:
         if self._expires_s:
@@ -212,13 +232,13 @@ class RedisStorage:
                     self._connect([one for one in self._servers if one != hanging] or self._servers)
                 return call()
             except lost as error:
-                reasons[f"{self._address}: {error}"] = None
+                reasons[f"{masked(self._address)}: {error}"] = None
                 hanging = self._address if isinstance(error, self._redis.TimeoutError) else ""
                 with contextlib.suppress(self._redis.RedisError):
                     self.close()
                 self._client = None
             except self._redis.ResponseError as error:
-                raise StorageRefused(f"{self._address} refuses: {error}") from error
+                raise StorageRefused(f"{masked(self._address)} refuses: {error}") from error
         raise StorageRefused("no server of the store answers: " + "; ".join(reasons))
 
     def _connect(self, servers: list[str]) -> None:
@@ -244,9 +264,14 @@ class RedisStorage:
     def _use(self, address: str) -> None:
         self.close()
         self._address = address
-        self._client = self._redis.Redis.from_url(
-            address, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, decode_responses=False
-        )
+        try:
+            self._client = self._redis.Redis.from_url(
+                address, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, decode_responses=False
+            )
+        except ValueError:  # whose text may have a part of the password
+            raise ValueError(
+                f"{masked(address)} is no address of a Redis; in a password, write /, @, : and such as %2F, %40, %3A"
+            ) from None
 
     def _role(self) -> Any:
         """["master", offset, replicas] or ["slave", host, port, state, offset]."""

@@ -2,12 +2,13 @@
 
 Runs in a process of its own (`python -m weft.engine.control`), one thread. It keeps a link to every server of the
 configuration; one that breaks is made again at once, and when the other machine then says that nobody listens there,
-that server is dead for certain. A server from which nothing comes for `SILENT_S` is out of reach.
+that server is dead for certain. A server from which nothing comes for `SILENT_BEATS` is out of reach.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -16,10 +17,11 @@ from pathlib import Path
 
 import msgspec
 
+from weft.engine.cluster.complaints import Complaints
 from weft.engine.control.config import ServerConfig
 from weft.engine.control.embedded import EmbeddedStorage
 from weft.engine.control.journal import pack, unpack
-from weft.engine.control.link import StoreLink, dial, tls_to
+from weft.engine.control.link import StoreLink
 from weft.engine.control.storage import (
     Storage,
     StorageDamaged,
@@ -28,7 +30,6 @@ from weft.engine.control.storage import (
     check_key,
     check_request,
 )
-from weft.engine.node.loop import Loop, Timer
 from weft.engine.state import chain_events as ev
 from weft.engine.state.chain_layout import Configuration, first_configuration
 from weft.engine.state.chain_messages import (
@@ -41,6 +42,7 @@ from weft.engine.state.chain_messages import (
     Entry,
     Hello,
     NotServing,
+    Pulse,
     ReadRefused,
     ReadReply,
     WriteRefused,
@@ -48,7 +50,11 @@ from weft.engine.state.chain_messages import (
 )
 from weft.engine.state.chain_requests import Stale, decide
 from weft.engine.state.chain_server import ServerSettings, StoreServer
-from weft.engine.wire.tls import Certificate, TlsSession, is_loopback
+from weft.engine.state.membership import UNKNOWN_GUESTS
+from weft.engine.wire import pulse
+from weft.engine.wire.endpoint import Endpoint, dial, most_strangers
+from weft.engine.wire.loop import Loop, Timer
+from weft.engine.wire.tls import TlsSession
 
 BUSY_S = 0.02
 IDLE_S = 0.25
@@ -56,12 +62,10 @@ REDIAL_S = 0.25
 SOONEST_REDIAL_S = 0.002
 BEAT_S = 0.5
 """So often each server says something to each other one."""
-SILENT_S = 2.5
+SILENT_BEATS = 5
 __all__ = ["ServerConfig", "ServerShell"]
 _encode = msgspec.msgpack.Encoder().encode
 _TO_CLIENTS = (WriteReply, WriteRefused, ReadReply, ReadRefused, NotServing, Changes, AllRows)
-_WENT_AWAY = ("the other side closed", "Connection reset by peer")
-"""Reasons of a node that leaves while it is being linked."""
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -83,12 +87,9 @@ class ServerShell:
         self._token = token
         self._folder = Path(config.folder) if config.folder else None
         self._kept = self._read_kept()
-        self._listener = socket.create_server((config.host, config.port), backlog=256)
-        self._listener.setblocking(False)
+        self._endpoint = Endpoint(config.host, config.port)
         name = config.name if self._kept is None else self._kept.name
-        host, port = self._listener.getsockname()
-        self.address = f"{host}:{port}"
-        self._certificate = None if is_loopback(host) else Certificate()
+        self.address = self._endpoint.address
         settings = ServerSettings(lease_s=config.lease_s, grace_s=config.grace_s)
         self.state = StoreServer(name, self.address, settings)
         self.storages: dict[int, Storage] = {}
@@ -103,9 +104,13 @@ class ServerShell:
         self._tick_at = 0.0
         self._redial_at: dict[str, float] = {}
         self._attempts: dict[str, int] = {}
-        self._ticked_at = self._beat_at = 0.0
+        self._silent: set[str] = set()
+        """Servers whose last connection fell silent."""
+        self._beat_at = 0.0
         self._is_closed = False
-        loop.watch(self._listener.fileno(), self._accept)
+        self._most_strangers = most_strangers(UNKNOWN_GUESTS)
+        self._complaints = Complaints(loop, f"control store {name[:12]}: ")
+        self._endpoint.open(loop, self._accepted)
         self._begin()
 
     @property
@@ -114,8 +119,7 @@ class ServerShell:
 
     def close(self) -> None:
         self._is_closed = True
-        self._loop.unwatch(self._listener.fileno())
-        self._listener.close()
+        self._endpoint.close()
         for link in [*self._links.values(), *self._unnamed, *self._spare]:
             link.close()
         for storage in self.storages.values():
@@ -169,16 +173,13 @@ class ServerShell:
 
     # ---- links ----
 
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return
-        self._make_link(connection, True, tls=None if self._certificate is None else TlsSession(self._certificate))
+    def _accepted(self, connection: socket.socket, tls: TlsSession | None) -> None:
+        strangers = [link for link in self._unnamed if link.connection.is_strange]
+        if len(strangers) >= self._most_strangers:
+            strangers[0].close(f"refused: {self._most_strangers} others came after it")
+        self._make_link(connection, True, 0, tls)
 
-    def _make_link(
-        self, connection: socket.socket, accepts: bool, error: int = 0, tls: TlsSession | None = None
-    ) -> StoreLink:
+    def _make_link(self, connection: socket.socket, accepts: bool, error: int, tls: TlsSession | None) -> StoreLink:
         calls = (self._ready, self._messages, self._closed)
         link = StoreLink(self._loop, connection, self._token, accepts, *calls, error, tls)
         self._unnamed[link] = None
@@ -186,8 +187,12 @@ class ServerShell:
 
     def _dial(self, name: str, address: str) -> None:
         self._redial_at[name or address] = time.monotonic() + REDIAL_S
-        connection, error = dial(address)
-        link = self._make_link(connection, False, error, tls_to(address))
+        try:
+            connection, error, tls = dial(address, name in self._silent)
+        except OSError:  # no descriptor is left now: again at a later tick
+            return
+        self._silent.discard(name)
+        link = self._make_link(connection, False, error, tls)
         link.dialled = name or address
 
     def _dial_missing(self, now: float) -> None:
@@ -210,32 +215,27 @@ class ServerShell:
         self._redial_at[name] = time.monotonic() + delay
         self._loop.call_later(delay, lambda: None if self._is_closed else self._dial_missing(time.monotonic()))
 
-    def _give_up_silent(self, now: float) -> None:
-        """A cut cable closes no connection. While this server itself stood still nobody was silent."""
+    def _beat(self, now: float) -> None:
+        """A cut cable closes no connection."""
         current = self.state.configuration
-        peers = [] if current is None else [(n, link) for n, link in self._links.items() if n in current.servers]
-        stood_still, self._ticked_at = now - self._ticked_at > SILENT_S / 2, now
-        for name, link in peers:
-            if stood_still:
-                link.last_heard = now
-            elif now - link.last_heard > SILENT_S:
-                link.close(f"nothing was heard from {name} for {SILENT_S:g} s")
         if current is not None and now - self._beat_at >= BEAT_S:
             self._beat_at = now
-            for name, _ in peers:
-                self._send(name, AskConfiguration(current.number))
+            for link in [link for name, link in self._links.items() if name in current.servers]:
+                link.beat(AskConfiguration(current.number), SILENT_BEATS)
 
     def _ready(self, link: StoreLink) -> None:
         link.send(Hello(self.name, self.address))
         link.flush()
 
-    def _closed(self, link: StoreLink, reason: str, is_refused: bool) -> None:
+    def _closed(self, link: StoreLink, reason: str, code: int) -> None:
         self._unnamed.pop(link, None)
         self._spare.pop(link, None)
         self._dirty.pop(link, None)
         if self._is_closed:
             return
         name = link.peer or link.dialled
+        if code == errno.ETIMEDOUT:
+            self._silent.add(name)
         current = self.state.configuration
         is_server = current is not None and name in current.servers
         other = next((one for one in self._spare if one.peer == link.peer), None) if link.peer else None
@@ -249,12 +249,12 @@ class ServerShell:
             if is_server and current is not None:
                 self._dial(name, current.servers[name])
         elif not link.peer and is_server:
-            if is_refused and name not in self._links:
+            if code == errno.ECONNREFUSED and name not in self._links:
                 self._feed(ev.PeerLost(name, True, time.monotonic()))
             else:
                 self._redial_soon(name)
-        elif reason and not link.peer and not is_refused and not reason.startswith(_WENT_AWAY):
-            print(f"weft: control store {self.name[:12]}: a link was not made: {reason}", file=sys.stderr, flush=True)
+        elif reason and not link.peer and code not in pulse.ENDED:
+            self._complaints.say(reason)
 
     def _messages(self, link: StoreLink, messages: list[AnyMessage]) -> None:
         now = time.monotonic()
@@ -263,6 +263,9 @@ class ServerShell:
                 self._named(link, message, now)
             elif not link.peer:
                 return link.close("it did not say who it is")
+            elif isinstance(message, Pulse):
+                self._send(link.peer, message)
+                continue
             elif isinstance(message, _TO_CLIENTS):
                 print(
                     f"weft: control store {self.name[:12]}: {link.peer[:12]} sent a {type(message).__name__}, which is "
@@ -317,7 +320,7 @@ class ServerShell:
         self._timer = None
         self._tick_at = 0.0
         now = time.monotonic()
-        self._give_up_silent(now)
+        self._beat(now)
         self._dial_missing(now)
         for storage in self.storages.values():
             with contextlib.suppress(StorageRefused):  # who reads or writes is told

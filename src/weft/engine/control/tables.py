@@ -25,6 +25,11 @@ KV = "kv"
 KV_DONE = "kv_done"
 """Which requests have made or deleted a key lately; see `node/key_values`."""
 OBJECTS = "objects"
+HEIRS = "heirs"
+"""Who has inherited an object from its dead owner; see `engine/cluster/directory`."""
+KEPT = "kept"
+"""Rows of objects that outlive all processes; see `engine/node/kept_objects`."""
+OBJECT_NAMES = "object_names"
 TASKS = "tasks"
 FINISHED_TASKS = "finished_tasks"
 GROUPS = "groups"
@@ -33,7 +38,24 @@ ACTOR_LOGS = "actor_logs"
 HEADS = "heads"
 """Who has won which epoch; see `engine/state/headship`."""
 TABLES = frozenset(
-    (FUNCTIONS, ACTORS, NODES, JOBS, KV, KV_DONE, OBJECTS, TASKS, FINISHED_TASKS, GROUPS, EVENTS, ACTOR_LOGS, HEADS)
+    (
+        FUNCTIONS,
+        ACTORS,
+        NODES,
+        JOBS,
+        KV,
+        KV_DONE,
+        OBJECTS,
+        HEIRS,
+        KEPT,
+        OBJECT_NAMES,
+        TASKS,
+        FINISHED_TASKS,
+        GROUPS,
+        EVENTS,
+        ACTOR_LOGS,
+        HEADS,
+    )
 )
 DISK_TABLES = frozenset((FINISHED_TASKS, EVENTS))
 """Rows that are seldom read again: a storage keeps them on disk, not in memory."""

@@ -6,27 +6,26 @@ Runs in the daemon's thread. What becomes of a job is said to `on_report`; the t
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
 
 from weft.engine.jobs import log_files, supervisor
-from weft.engine.node import launch
-from weft.engine.node.loop import Loop
+from weft.engine.node import launch, secrets
+from weft.engine.process.runtime_env import apply, archives, packages
+from weft.engine.wire.loop import Loop
 
 SUBMISSION_VARIABLE = "WEFT_SUBMISSION_ID"
 RUNTIME_ENV_VARIABLE = "WEFT_JOB_RUNTIME_ENV"
 _ENTRY = "weft.engine.jobs.supervisor"
-_NOT_PASSED_ON = ("WEFT_TOKEN", "WEFT_ADDRESS", "RAY_ADDRESS", SUBMISSION_VARIABLE, RUNTIME_ENV_VARIABLE)
+_NOT_PASSED_ON = (*secrets.NAMES, "WEFT_ADDRESS", "RAY_ADDRESS", SUBMISSION_VARIABLE, RUNTIME_ENV_VARIABLE)
 _FOR_INSTALLERS = ("pip", "uv")
 _OF_THE_COMMAND = ("working_dir", "py_modules", "excludes", "env_vars")
 END_S = 10.0
@@ -115,6 +114,16 @@ class Runner:
     def read_log(self, job: str, offset: int, most_bytes: int) -> tuple[bytes, int]:
         return log_files.read(os.path.join(self._job_folder(job), "log"), offset, most_bytes)
 
+    def has_files(self, job: str) -> bool:
+        return os.path.isdir(self._job_folder(job))
+
+    def keep_only(self, jobs: Collection[str]) -> None:
+        """Remove the files of all others, and what was uploaded for them: none of them runs."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self._folder()):
+                if name not in jobs:
+                    shutil.rmtree(os.path.join(self._folder(), name), ignore_errors=True)
+
     def delete(self, job: str) -> None:
         shutil.rmtree(self._job_folder(job), ignore_errors=True)
 
@@ -147,13 +156,13 @@ class Runner:
         environment |= {"WEFT_ADDRESS": self._address(), SUBMISSION_VARIABLE: order.id, "PYTHONUNBUFFERED": "1"}
         # "python" in a command is the Python of the node.
         environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment.get("PATH", os.defpath)])
-        environment |= env.get("env_vars", {})
+        environment = apply.with_variables(environment, env.get("env_vars", {}))
         rest = {name: value for name, value in env.items() if name not in _OF_THE_COMMAND}
         if rest:
             environment[RUNTIME_ENV_VARIABLE] = msgspec.json.encode(rest).decode()
         where = self._unpack(env["working_dir"], folder, "working_dir") if "working_dir" in env else os.getcwd()
         modules = [self._unpack(name, folder, f"module-{n}") for n, name in enumerate(env.get("py_modules", []))]
-        path = [*modules, *filter(None, [environment.get("PYTHONPATH", "")])]
+        path = [*modules, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
         if path:
             environment["PYTHONPATH"] = os.pathsep.join(path)
         return supervisor.Order(
@@ -166,11 +175,7 @@ class Runner:
 
     def _unpack(self, package: str, folder: str, name: str) -> str:
         target = os.path.join(folder, name)
-        with open(self._package(package), "rb") as file, zipfile.ZipFile(io.BytesIO(file.read())) as archive:
-            archive.extractall(target)
-            for entry in archive.infolist():
-                if (mode := entry.external_attr >> 16 & 0o777) and not entry.is_dir():
-                    os.chmod(os.path.join(target, entry.filename), mode | 0o600)
+        archives.unpack(self._package(package), target, packages.most_bytes())
         return target
 
     def _read(self, job: str) -> None:

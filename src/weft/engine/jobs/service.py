@@ -18,11 +18,11 @@ from typing import Any, Protocol
 import msgspec
 
 from weft.engine.jobs.runner import Report, Runner, RunOrder
-from weft.engine.node.loop import Loop
 from weft.engine.node.operations import Method, Operations, Outcome, Pending
 from weft.engine.state.cluster import NodeView, matches_labels
 from weft.engine.state.resources import to_amounts
 from weft.engine.state.submissions import Submission, SubmissionTable
+from weft.engine.wire.loop import Loop
 
 LOG_BYTES = 1 << 20
 WAIT_S = 20.0
@@ -101,6 +101,20 @@ class JobService:
             if living.get(found.node) != found.node_id:
                 self.node_left(found.node, "it was lost together with the cluster's head")
 
+    def restart(self, rows: list[bytes], node: int, node_id: str) -> None:
+        """The jobs of a cluster that had ended: those whose files are here are this node's now."""
+        for row_bytes in rows:
+            found = Submission.from_row(msgspec.msgpack.decode(row_bytes))
+            self.table.by_id[found.id] = found
+            self._kept.add(found.id)
+        for found in list(self.table.by_id.values()):
+            if not found.status.is_over:
+                self.table.ended(found.id, None, "the cluster was stopped while it ran, and started again", time.time())
+            if self.runner.has_files(found.id):
+                found.node, found.node_id = node, node_id
+            self._changed(found)
+        self.runner.keep_only(self.table.by_id.keys())
+
     def keep_all(self) -> None:
         for found in self.table.by_id.values():
             self._changed(found)
@@ -163,7 +177,10 @@ class JobService:
         if not self.table.asked_to_stop(found.id):
             return False
         self._changed(found)
-        return self._nodes.ask_node(found.node, "job_halt", {"id": found.id}).map(lambda _: True)
+        answer = Pending()
+        halted = self._nodes.ask_node(found.node, "job_halt", {"id": found.id}).map(lambda _: True)
+        halted.then(lambda outcome: self.when_kept(lambda: answer.settle(outcome)))
+        return answer
 
     def job_log(self, params: dict[str, Any]) -> Pending:
         """{"data", "offset", "is_over"}: once it is over and no data comes, there is no more."""
@@ -194,10 +211,12 @@ class JobService:
         self.keep(found.id, None)
         answer = Pending()
         dropped = self._nodes.ask_node(found.node, "job_drop", {"id": found.id})
-        dropped.then(lambda _: answer.resolve(True))  # where the node is gone, so are the files
+        # where the node is gone, so are the files
+        dropped.then(lambda _: self.when_kept(lambda: answer.resolve(True)))
         return answer
 
-    def job_report(self, params: dict[str, Any]) -> None:
+    def job_report(self, params: dict[str, Any]) -> Pending:
+        """Answered when it is kept: the job's node says it again to the next head, if this one dies before."""
         report = msgspec.convert(params["report"], Report)
         if not report.has_ended:
             self.table.started(report.id, report.pid)
@@ -205,7 +224,10 @@ class JobService:
                 self._changed(self.table.by_id[report.id])
         elif (found := self.table.ended(report.id, report.exit_code, report.message, time.time())) is not None:
             self._changed(found)
-            self._tell_waiting(found)
+            self.when_kept(lambda: self._tell_waiting(found))
+        answer = Pending()
+        self.when_kept(lambda: answer.resolve(None))
+        return answer
 
     # ---- of a job's node ----
 

@@ -12,12 +12,22 @@ from collections.abc import Callable
 import msgspec
 
 from weft.engine.control.config import SHARDS
+from weft.engine.state import nesting
 
 STORE_SHARE = 0.3
 """Of the memory, for objects. The segment is sparse: what is not used costs nothing."""
 TASK_MEMORY_SHARE = 0.7
 """Of the memory, as the resource "memory" that tasks can ask for."""
 SMALLEST_STORE_BYTES = 64 << 20
+BLOCKED_WORKER_BYTES = 24 << 20
+"""What a worker that waits takes by itself, with a small task's modules: half the memory is for such."""
+FEWEST_BLOCKED, MOST_BLOCKED = 64, 300
+"""Bounds of what is derived from that: no recursion that a machine bears is refused, none takes all slots."""
+PROCESSES_VARIABLE = "WEFT_MAX_PROCESSES"
+"""How many processes the node has room for: drivers, workers, actors. It costs no memory before they are there."""
+PROCESS_BYTES = 8 << 20
+"""What an idle actor takes, about: more of them than fit into the memory need no room."""
+FEWEST_PROCESSES, MOST_PROCESSES = 1024, 1 << 14
 GPU_FOLDER = "/proc/driver/nvidia/gpus"
 
 
@@ -47,6 +57,16 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     """Where to remember the cluster's nodes, so that this one finds them when it is started again; empty: nowhere."""
     shards: int = SHARDS
     """Of the node that begins a cluster: of how many the control store is made."""
+    state_folder: str = ""
+    """Below it the node keeps, while it is the head, what a head must know to be started again; empty: nowhere."""
+    store_folder: str = ""
+    """The folder for that itself, where one was named."""
+    fsync: str = "periodic"
+    """When what is kept there is on the disk, see `control/embedded`."""
+    known: tuple[str, ...] = ()
+    """Of a node that comes back: where else nodes of the cluster may listen."""
+    returns_until_s: float = 0.0
+    """Of a node that was left behind and comes back: the time at which it gives up; see `cluster/returning`."""
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
@@ -74,6 +94,10 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Workers to have ready from the start."""
     start_limit: int
     """Workers that may be on their way at once."""
+    most_blocked: int = 1 << 30
+    """Workers that may wait for tasks of their own at once."""
+    processes: int = FEWEST_PROCESSES
+    """That the node has room for, its own two included."""
 
 
 def decide(config: NodeConfig, ip: str = "127.0.0.1") -> NodeOffer:
@@ -94,7 +118,27 @@ def decide(config: NodeConfig, ip: str = "127.0.0.1") -> NodeOffer:
     if gpu_ids:
         total["GPU"] = len(gpu_ids)
     prestart = max(1, min(math.ceil(cpus), max(usable_cpus(), 2)))
-    return NodeOffer(total, gpu_ids, store, prestart, max(8, prestart))
+    processes = most_processes(memory, os.environ.get(PROCESSES_VARIABLE, ""))
+    return NodeOffer(total, gpu_ids, store, prestart, max(8, prestart), _most_blocked(memory), processes)
+
+
+def _most_blocked(memory: int) -> int:
+    """ValueError when the variable is no positive number."""
+    given = os.environ.get(nesting.VARIABLE, "")
+    if not given:
+        return max(FEWEST_BLOCKED, min(MOST_BLOCKED, memory // 2 // BLOCKED_WORKER_BYTES))
+    if not given.isdecimal() or int(given) < 1:
+        raise ValueError(f"{nesting.VARIABLE} must be a positive number of processes, but is {given!r}")
+    return int(given)
+
+
+def most_processes(memory: int, chosen: str) -> int:
+    """How many processes the node has room for. StartError when the user's choice is none."""
+    if not chosen:
+        return min(max(memory // PROCESS_BYTES, FEWEST_PROCESSES), MOST_PROCESSES)
+    if not chosen.isdigit() or not 8 <= int(chosen) <= MOST_PROCESSES:
+        raise StartError(f"{PROCESSES_VARIABLE} must be a number from 8 to {MOST_PROCESSES}, but is {chosen!r}")
+    return int(chosen)
 
 
 def usable_cpus() -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import sys
 import time
 from collections import deque
@@ -25,15 +24,16 @@ from weft import _native
 from weft.engine.control.tables import ACTORS, JOBS, NODES, Delete, MemoryTables, Put
 from weft.engine.node import handshake, intake
 from weft.engine.node.chronicle import ACTOR, DRIVER, ERROR, WARNING, WORKER, Chronicle
-from weft.engine.node.config import NodeConfig, NodeOffer
-from weft.engine.node.custody import CustodyShell
+from weft.engine.node.config import PROCESSES_VARIABLE, NodeConfig, NodeOffer
 from weft.engine.node.deadlocks import Deadlocks
 from weft.engine.node.doors import Doors
 from weft.engine.node.functions import FunctionTable
+from weft.engine.node.inheritance import InheritanceShell
+from weft.engine.node.kept_objects import KeptObjects
+from weft.engine.node.listing import Listing
 from weft.engine.node.log_store import LogStore
-from weft.engine.node.loop import Loop
 from weft.engine.node.memory import DeclaredLimits, MemoryMonitor
-from weft.engine.node.operations import Operations, Pending
+from weft.engine.node.operations import Operations, Pending, gather
 from weft.engine.node.output import WorkerOutput
 from weft.engine.node.requests import Requests
 from weft.engine.node.room import RoomRequests
@@ -46,11 +46,15 @@ from weft.engine.state.actors import Stage
 from weft.engine.state.cluster import NodeView
 from weft.engine.state.events import Process
 from weft.engine.state.instructions import Fault
+from weft.engine.state.jobs import JobNumbers
+from weft.engine.state.memory_pressure import StoppedForMemory
 from weft.engine.state.node import NodeState
 from weft.engine.state.resources import to_floats
+from weft.engine.state.stuck import WARN_AFTER_TICKS
 from weft.engine.state.workers import Place, how_ended
 from weft.engine.wire import kinds
-from weft.engine.wire.messages import Happening, Home, LogLines, Message, Reply, Request
+from weft.engine.wire.loop import OUT_OF_DESCRIPTORS, Loop
+from weft.engine.wire.messages import Happening, Home, LogLines, Message, Request
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
@@ -59,12 +63,21 @@ if TYPE_CHECKING:
     from weft.engine.wire.link_messages import Member
 
 TICK_S = 1.0
+FORK_AGAIN_S = 0.1
 LINGER_NS = 100_000
 """The daemon stays awake for so long after a request."""
 MOST_LINGERS = 64
 """Then the rest of the loop has its turn."""
 FAILURES_KEPT = 50
-CHANGING = frozenset("claim_actor_name kv_put kv_del create_group actor_log_open actor_log_append".split())
+PIDS_S = 2.0
+"""So long another node is asked for the pids of its processes, for a listing."""
+SLOTS_REMEDY = (
+    f"Tasks wait until one of them ends; actors, too, and fail when none has ended for {WARN_AFTER_TICKS} s. Set "
+    f"{PROCESSES_VARIABLE} before the node starts for more room"
+)
+CHANGING = frozenset(
+    "claim_actor_name kv_put kv_del create_group actor_log_open actor_log_append name_object delete_object".split()
+)
 """Requests that change what a cluster's head keeps."""
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -83,7 +96,7 @@ class NodeDaemon:
     ) -> None:
         self.loop = Loop()
         self.port = port
-        self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit)
+        self.state = NodeState(offer.total, offer.gpu_ids, offer.prestart, offer.start_limit, offer.most_blocked)
         self.node_id = os.urandom(16).hex()
         self.state.own.name(self.node_id, config.labels)
         self.state.home = Home(self.node_id, ip)
@@ -94,25 +107,27 @@ class NodeDaemon:
         """Its part in a cluster, where there is one."""
         self.error = ""
         """Why the node ended, when it was not asked to."""
+        self.ending = do.Ending.ASKED
         self.chronicle = Chronicle(self.tables, self.node_id, self._tell_head)
         self.functions = FunctionTable(self.tables)
         self._output = WorkerOutput(self.loop, self._deliver_output)
         self.spilling = Spilling(port, self._name_of_slot)
+        self.loop.watch(self.spilling.fd, self.spilling.completed)
         self._room = RoomRequests(port, self.loop, self.spilling, self._has_arrivals)
-        self.requests = self._make_requests(config)
         self._zygote = ZygoteLink(
             self.loop, zygote, self._worker_forked, self._worker_exited, self._fork_failed, self._zygote_lost
         )
-        self.custody = CustodyShell(port, self.functions, self._local_processes, self.state)
+        self.inheritance = InheritanceShell(port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.operations.offer_more = self._offer_more
-        self._storage = Storage(self, config.storage)
-        self.requests.storage_folder = self._storage.folder
-        self.requests.views, self.requests.place_of = self.all_views, self.place_of
+        self.kept = KeptObjects(self)
+        self.inheritance.is_kept = self.kept.has
+        self.storage = Storage(self, config.storage)
         self._deadlocks = Deadlocks(self)
+        self.requests = self._make_requests(config)
         self._memory = MemoryMonitor(self, self._stop_for_memory)
         self._limits = DeclaredLimits(self, self._stop_for_memory)
-        self._stopped: dict[Process, str] = {}
+        self._stopped: dict[Process, StoppedForMemory] = {}
         """Why workers are being stopped that nobody asked to end."""
         self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES_KEPT)
         """What has gone wrong here lately, for people."""
@@ -125,11 +140,13 @@ class NodeDaemon:
         """The jobs that were submitted to this daemon's cluster, once there were any."""
         fds = (port.segment_fd, port.event_fd)
         self._doors = Doors(self.loop, self.address, fds, self._admit, self._driver_left, self.operations)
-        self.last_job = 0
+        self.jobs = JobNumbers()
         self._has_environments = False
         """Some worker has a runtime environment, so there may be folders made for it."""
         self._dead: dict[Process, None] = {}
         """Whose slots wait to be given back."""
+        self._complained: set[tuple[Process, int]] = set()
+        """Senders, and kinds of theirs that were dropped."""
         self._is_ticking = False
         self._events: deque[ev.Event] = deque()
         self._is_feeding = False
@@ -138,20 +155,20 @@ class NodeDaemon:
         self.tables.put(NODES, self.node_id.encode(), _encode({"address": self.address, "resources": offer.total}))
 
     def _make_requests(self, config: NodeConfig) -> Requests:
-        return Requests(
-            self.state,
-            self.port,
-            self.tables,
-            self.chronicle,
-            config.labels,
-            self.node_id,
-            self.address,
-            self.feed,
-            self._output.flush,
-            lambda: [] if self.cluster is None else self.cluster.rows(),
-            self.loop.call_later,
-            self.dashboard,
-        )
+        listing = Listing(self.state, self.node_id, self.address, config.labels, self.place_of)
+        listing.members = lambda: [] if self.cluster is None else self.cluster.rows()
+        listing.pids_of = self.pids_of
+        self.operations.offer("node_pids", lambda params: listing.pids())
+        more: dict[str, Callable[..., object]] = {
+            **self.kept.requests(),
+            "storage_folder": lambda asker: self.storage.folder(),
+            "dashboard": lambda asker: self.dashboard(),
+            "flush_output": lambda asker: self._output.flush(),
+            "waits_long": self._deadlocks.waits_long,
+            "waits_told": self._deadlocks.told,
+        }
+        calls = (self.feed, self.loop.call_later, self.all_views)
+        return Requests(self.state, self.port, self.tables, self.chronicle, listing, *calls, more)
 
     def _make_carriers(self) -> dict[type[do.Instruction], Callable[..., None]]:
         """How each instruction is carried out."""
@@ -193,8 +210,9 @@ class NodeDaemon:
         self._zygote.close()
         self._doors.close()
         self._output.close_all()
+        self.loop.unwatch(self.spilling.fd)
         self.spilling.close()
-        self._storage.close()
+        self.storage.close()
         self._limits.close()
         self._let_folders_go()
         self.loop.close()
@@ -235,37 +253,48 @@ class NodeDaemon:
         asked = False
         for slot, generation, kind, payload in self.port.drain():
             asked = asked or kind == kinds.CONTROL
+            process = (slot, generation)
             try:
-                if self.cluster is None or not self.cluster.takes((slot, generation), kind, payload):
-                    self.handle_record((slot, generation), kind, payload)
-            except (ValueError, struct.error, msgspec.MsgspecError) as error:
-                print(f"weft: a malformed record (kind {kind}) of slot {slot}: {error}", file=sys.stderr, flush=True)
+                kinds.check_sender(self._role_of(process), kind)
+                if self.cluster is None or not self.cluster.takes(process, kind, payload):
+                    self.handle_record(process, kind, payload)
+            except intake.MALFORMED as error:
+                self.complain(process, kind, error)
         if self.cluster is not None:
             self.cluster.forward()
         return asked
+
+    def _role_of(self, process: Process) -> kinds.Role:
+        if not self.is_local(process):
+            return kinds.Role.FAR
+        return kinds.Role.WORKER if process in self.state.workers.by_process else kinds.Role.DRIVER
+
+    def complain(self, process: Process, kind: int, error: Exception) -> None:
+        """A record makes no sense, or is not its sender's to say: it is dropped, and told once for each."""
+        if (process, kind) not in self._complained:
+            self._complained.add((process, kind))
+            what = f"a malformed record (kind {kind}) of the process in slot {process[0]}, generation {process[1]},"
+            print(f"weft: {what} was dropped by the node daemon: {error}", file=sys.stderr, flush=True)
 
     def handle_record(self, process: Process, kind: int, payload: bytes) -> None:
         event = intake.decode(process, kind, payload)
         if isinstance(event, ev.Event):
             self.feed(event)
-        elif isinstance(event, Request) and event.method == "waits_long":
-            self._deadlocks.waits_long()
-        elif isinstance(event, Request) and event.method == "waits_told":
-            self._deadlocks.told(process, **event.params)  # type: ignore[arg-type]
         elif isinstance(event, Request):
-            if (reply := self.requests.answer(process, event)) is not None:
-                self._reply(process, event, reply)
+            self._answer(process, event)
         elif kind == kinds.FUNCTION:
             if (job := self.state.job_of(process)) is not None:
                 self.functions.keep(job.id, payload)
         elif kind == kinds.PEER_DETACHED:
             self.release(kinds.PROCESS_BODY.unpack(payload))
         elif kind == kinds.ORPHANS:
-            self.custody.answered(process, payload)
+            self.inheritance.answered(process, payload)
         elif kind == kinds.ADOPTED:
-            self.custody.adopted(process, payload)
+            self.inheritance.adopted(process, payload)
         elif kind == kinds.ORPHAN_ASKED:
-            self.custody.asked(process, payload)
+            self.inheritance.asked(process, payload)
+        elif kind in (kinds.DEPOSIT, kinds.WITHDRAW):
+            self.kept.takes(process, kind, payload)
         elif kind == kinds.NEED_SPACE:
             self._room.need_space(process, payload)
         elif kind == kinds.RESTORE:
@@ -273,9 +302,15 @@ class NodeDaemon:
         else:
             raise ValueError("not a record for the daemon")
 
-    def _reply(self, process: Process, request: Request, reply: Reply) -> None:
+    def _answer(self, process: Process, request: Request) -> None:
         """In a cluster who has changed something is answered when it is safe."""
-        if self.cluster is not None and request.method in CHANGING:
+        reply = self.requests.answer(process, request)
+        if reply is None:
+            return
+        if not request.id:  # nobody waits for it
+            if reply.error_kind:
+                raise ValueError(f"{request.method}: {reply.error}")
+        elif self.cluster is not None and request.method in CHANGING:
             self.cluster.keeping.when_kept(lambda: self._send(process, reply))
         else:
             self._send(process, reply)
@@ -295,8 +330,8 @@ class NodeDaemon:
         self._has_environments |= one.bind and bool(getattr(one.message, "runtime_env", ""))
         self._send(one.process, one.message, kinds.BIND_JOB if one.bind else kinds.CONTROL)
 
-    def stop(self, error: str) -> None:
-        self._stop_node(do.StopNode(error))
+    def stop(self, error: str, ending: do.Ending = do.Ending.FAILED) -> None:
+        self._stop_node(do.StopNode(error, ending))
 
     def asked_to_end(self) -> None:
         """By a signal."""
@@ -327,20 +362,38 @@ class NodeDaemon:
     def _fork_worker(self, one: do.ForkWorker) -> None:
         try:
             process = self.port.reserve_slot()
-        except RuntimeError:
-            self.feed(ev.SlotsExhausted(one.ticket))
+        except RuntimeError as error:
+            self.feed(ev.SlotsExhausted(one.ticket, f"{error}. {SLOTS_REMEDY}"))
             return
         self.feed(ev.SlotReserved(one.ticket, process))
+        self._fork_into(process, one)
+
+    def _fork_into(self, process: Process, one: do.ForkWorker) -> None:
+        pipes: list[int] = []
         try:
             pipes = self._output.open(process)
+            if one.bind is not None:
+                self._has_environments = True
+                pipes.append(self._in_memory(_encode(one.bind)))
         except OSError as error:
             why = error.strerror or str(error)
-            self.loop.call_later(0, lambda: self._fork_failed(process, why))  # not in the middle of a batch
+            for fd in pipes:
+                os.close(fd)
+            self._output.close(process)
+            if error.errno in OUT_OF_DESCRIPTORS:
+                self.loop.call_later(FORK_AGAIN_S, lambda: self._fork_again(process, one, why))
+            else:
+                self.loop.call_later(0, lambda: self._fork_failed(process, why))  # not in the middle of a batch
             return
-        if one.bind is not None:
-            self._has_environments = True
-            pipes.append(self._in_memory(_encode(one.bind)))
         self._zygote.fork(process, pipes)
+
+    def _fork_again(self, process: Process, one: do.ForkWorker, why: str) -> None:
+        """There may be descriptors now. Whoever wanted it may have been told meanwhile to end it."""
+        worker = self.state.workers.by_process.get(process)
+        if worker is None or worker.place is Place.ENDING:
+            self._fork_failed(process, why)
+        else:
+            self._fork_into(process, one)
 
     def _in_memory(self, data: bytes) -> int:
         """A descriptor to read it from: it may be longer than a command."""
@@ -351,6 +404,10 @@ class NodeDaemon:
     def _kill_worker(self, one: do.KillWorker) -> None:
         if self.cluster is None or not self.cluster.places.kill(one.process):
             self.kill_worker(one.process)
+
+    def renew_lease(self, is_limited: bool) -> None:
+        """This node's workers may go on; limited, where other nodes start their actors again when it stands still."""
+        self._zygote.renew_lease(is_limited)
 
     def kill_worker(self, process: Process) -> None:
         """A process of this node."""
@@ -368,7 +425,7 @@ class NodeDaemon:
     def _note_actor(self, one: do.RecordActor) -> None:
         """Tell the chronicle of what nobody asked for."""
         actor = self.state.actors.by_id.get(one.actor)
-        if actor is None or actor.ending is not None:
+        if actor is None or isinstance(actor.ending, Fault):
             return
         if one.state == Stage.DEAD.value:
             text = actor.cause.text if isinstance(actor.cause, Fault) else f"the constructor of {actor} raised"
@@ -391,7 +448,8 @@ class NodeDaemon:
             self.cluster.keeping.job_ended(one.job)
 
     def _stop_node(self, one: do.StopNode) -> None:
-        self.error = self.error or one.error
+        if one.error and not self.error:
+            self.error, self.ending = one.error, one.ending
         self.loop.stop()
 
     def _tell_nodes(self, one: do.ReserveBundles | do.ReleaseBundles | do.AnswerBundles | do.PublishGroup) -> None:
@@ -417,12 +475,12 @@ class NodeDaemon:
 
     def _admit(self, pid: int, is_founder: bool) -> handshake.Welcome:
         process = self.port.reserve_slot()
-        self.last_job += 1
-        self.feed(ev.DriverJoined(process, self.last_job, pid, is_founder))
-        self.tables.put(JOBS, str(self.last_job).encode(), _encode({"pid": pid, "is_founder": is_founder}))
-        self.chronicle.note(DRIVER, str(self.last_job), f"the driver of job {self.last_job} attached (pid {pid})")
+        job = self.jobs.next()
+        self.feed(ev.DriverJoined(process, job, pid, is_founder))
+        self.tables.put(JOBS, str(job).encode(), _encode({"pid": pid, "is_founder": is_founder}))
+        self.chronicle.note(DRIVER, str(job), f"the driver of job {job} attached (pid {pid})")
         address = self.address if self.cluster is None else self.cluster.cluster_address
-        return handshake.Welcome(*process, self.last_job, self.node_id, address, self.state.home.ip)
+        return handshake.Welcome(*process, job, self.node_id, address, self.state.home.ip)
 
     def _driver_left(self, process: Process, how: str) -> None:
         if process == (0, 0):
@@ -435,14 +493,17 @@ class NodeDaemon:
         self.feed(ev.WorkerForked(process, pid))
 
     def _worker_exited(self, process: Process, pid: int, status: int) -> None:
-        how = self._limits.exited(process, pid) or f"{how_ended(status)} (pid {pid})"
-        self.died(process, self._stopped.pop(process, how), status)
+        killed = self._limits.exited(process, pid)
+        if (why := self._stopped.pop(process, killed)) is None:
+            self.died(process, f"{how_ended(status)} (pid {pid})", status)
+        else:
+            self.died(process, why.text, status, why.peak_bytes)
 
     def _has_arrivals(self) -> bool:
         return self.cluster is not None and self.cluster.objects.pulls.has_arrivals()
 
-    def _stop_for_memory(self, process: Process, reason: str) -> None:
-        self._stopped[process] = reason
+    def _stop_for_memory(self, process: Process, why: StoppedForMemory) -> None:
+        self._stopped[process] = why
         self.kill_worker(process)
 
     def _fork_failed(self, process: Process, why: str) -> None:
@@ -451,20 +512,22 @@ class NodeDaemon:
     def _zygote_lost(self) -> None:
         self._stop_node(do.StopNode("the zygote died, and with it every worker"))
 
-    def died(self, process: Process, reason: str, status: int) -> None:
+    def died(self, process: Process, reason: str, status: int, memory_peak: int | None = None) -> None:
+        """`memory_peak`: what it held at most, in bytes, when it was stopped for memory."""
         self.drain()
-        lent = self.custody.take(process)
+        lent = self.inheritance.take(process)
         peers = tuple(peer for peer in self.port.mark_dead(*process) if peer[0] != 0)
         self.drain()
         self._output.close(process)
-        self.requests.process_died(process)
+        self._complained = {one for one in self._complained if one[0] != process}
+        self.requests.told.process_died(process)
         self._deadlocks.process_died(process)
         self._dead[process] = None
         self._note_failure(process, reason, status)
         if self.cluster is not None:
-            self.cluster.process_died(process, reason, status)
-        self.feed(ev.ProcessDied(process, reason, peers, status))
-        self.custody.died(process, lent)
+            self.cluster.process_died(process, reason, status, memory_peak)
+        self.feed(ev.ProcessDied(process, reason, peers, status, memory_peak))
+        self.inheritance.died(process, lent)
         if not peers:
             self.release(process)
 
@@ -521,12 +584,20 @@ class NodeDaemon:
         return self.cluster is None or not self.cluster.names.is_proxy(process)
 
     def place_of(self, process: Process) -> tuple[str, Process]:
-        """Of a process that is known here: its node's id, and what that node calls it."""
-        if self.cluster is None or self.is_local(process):
+        """Of a process that is known here, or was until lately: its node's id, and what that node calls it."""
+        if self.cluster is None:
             return self.node_id, process
         number, slot, generation = self.cluster.names.to_global(process)
-        member = self.cluster.members.members.get(number)
+        if number == self.cluster.names.number and slot == process[0]:
+            return self.node_id, process
+        member = self.cluster.members.members.get(number) if slot else None  # 0: nobody knows any more who it was
         return member.node_id if member is not None else "", (slot, generation)
+
+    def pids_of(self, nodes: set[str]) -> Pending:
+        """Of the processes of these nodes: of each that answers in time {worker id: pid}."""
+        views = [view for view in self.all_views() if view.node_id in nodes]
+        asked = {view.number: self.ask_node(view.number, "node_pids", {}, PIDS_S) for view in views}
+        return gather(asked).map(lambda outcomes: [one.value for one in outcomes.values() if not one.error_kind])
 
     def idle_s(self) -> float:
         """How long nothing has been held here; looked at after each event."""
@@ -546,11 +617,14 @@ class NodeDaemon:
             self.chronicle.note(WORKER, str(worker.pid), f"{what} died: {reason}", WARNING)
         self.failures.append({"time_s": time.time(), "node_id": self.node_id, "what": f"{what} died: {reason}"})
 
-    def restore_submissions(self, rows: list[bytes]) -> None:
+    def restore_submissions(self, rows: list[bytes], is_restart: bool = False) -> None:
         """This daemon is its cluster's head now: the jobs that were submitted to the one before."""
         self.operations.complete()
         assert self.submitted is not None
-        self.submitted.restore(rows)
+        if is_restart:
+            self.submitted.restart(rows, self.own_number, self.node_id)
+        else:
+            self.submitted.restore(rows)
 
     def _offer_more(self) -> None:
         """The operations that are seldom asked for."""
@@ -561,7 +635,7 @@ class NodeDaemon:
         def address() -> str:
             return self.address if self.cluster is None else self.cluster.cluster_address
 
-        jobs = self.submitted = JobService(self.loop, self.operations, self, self.session_folder, address)
+        jobs = self.submitted = JobService(self.loop, self.operations, self, self._jobs_folder, address)
         if self.cluster is not None:
             jobs.keep, jobs.when_kept = self.cluster.keeping.submission, self.cluster.keeping.when_kept
         Overview(self, lambda: jobs.job_list({}))
@@ -578,6 +652,11 @@ class NodeDaemon:
         if self._front is None:
             self._front = Front(self)
         return self._front.where()
+
+    def _jobs_folder(self) -> str:
+        """Where the files of submitted jobs are: with all that a head keeps, if it keeps something."""
+        kept = "" if self.cluster is None else self.cluster.jobs_folder
+        return kept or self.session_folder()
 
     def session_folder(self) -> str:
         """Where this node keeps files, made now."""

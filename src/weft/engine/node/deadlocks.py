@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.engine.node.methods import Asker
 from weft.engine.node.operations import Outcome, Pending, gather
 from weft.engine.state.actors import Stage
 from weft.engine.state.deadlock import WAIT, Deadlock, DeadlockFinder, Waiting
@@ -59,15 +60,15 @@ class Deadlocks:
 
     # ---- what processes say ----
 
-    def waits_long(self) -> None:
+    def waits_long(self, asker: Asker) -> None:
         """A wait of this node has lasted for a second."""
         self._interval_s = FIRST_S
         self._look_after(FIRST_S)
 
-    def told(self, process: Process, number: int, rows: list[dict[str, Any]]) -> None:
+    def told(self, asker: Asker, number: int, rows: list[dict[str, Any]]) -> None:
         question = self._open.get(number)
-        if question is not None and process in question.silent:
-            question.silent.discard(process)
+        if question is not None and asker.process in question.silent:
+            question.silent.discard(asker.process)
             question.rows += rows
             if not question.silent:
                 self._close(number)

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from weft.engine.node import handshake
-from weft.engine.node.loop import Loop
 from weft.engine.node.operations import Operations, Outcome
 from weft.engine.state.events import Process
+from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.loop import OUT_OF_DESCRIPTORS, Loop
 
 Admit = Callable[[int, bool], handshake.Welcome]
 """Give a driver (pid, is it the founder) a slot; RuntimeError when there is none."""
@@ -62,7 +63,7 @@ class Doors:
     def add(self, connection: socket.socket, is_founder: bool = False) -> None:
         """Let a peer ask, if it is of the same user."""
         try:
-            pid = handshake.peer_pid(connection)
+            pid = peer_pid(connection)
         except (PermissionError, OSError):
             connection.close()
             return
@@ -81,8 +82,12 @@ class Doors:
         self._listener.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             connection, _ = self._listener.accept()
+        except OSError as error:  # he left, or waits for a descriptor
+            if error.errno in OUT_OF_DESCRIPTORS:
+                self._loop.rest(self._listener.fileno())
+        else:
             self.add(connection)
 
     def _read(self, guest: Guest) -> None:

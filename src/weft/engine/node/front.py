@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.engine.node.secrets import DASHBOARD_TOKEN, given
+
 if TYPE_CHECKING:
     import subprocess
 
     from weft.engine.node.daemon import NodeDaemon
 
 USUAL_PORT = 8265
-HOST_VARIABLE, PORT_VARIABLE, TOKEN_VARIABLE = "WEFT_DASHBOARD_HOST", "WEFT_DASHBOARD_PORT", "WEFT_DASHBOARD_TOKEN"
+HOST_VARIABLE, PORT_VARIABLE = "WEFT_DASHBOARD_HOST", "WEFT_DASHBOARD_PORT"
 RETRY_S = 1.0
 """A server that ends at once is not started again at once."""
 
@@ -35,7 +37,7 @@ class Front:
     def __init__(self, daemon: NodeDaemon) -> None:
         self._daemon = daemon
         self._listener = _listen()
-        self.token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+        self.token = given(DASHBOARD_TOKEN) or secrets.token_urlsafe(24)
         self._server: subprocess.Popen[bytes] | None = None
         self._pid_fd = -1
         self._watch()
@@ -109,7 +111,7 @@ def _listen() -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-            listener.listen(64)
+            listener.listen(1024)  # who comes while it is full waits a second before he tries again
             return listener
         except OSError as error:
             listener.close()

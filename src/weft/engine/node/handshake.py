@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ import msgspec
 PROTOCOL = 1
 """Of the handshake and of all records; both sides must have the same."""
 LARGEST = 64 << 10
-_CREDENTIALS = struct.Struct("iII")
 
 
 class Join(msgspec.Struct, tag=True):
@@ -56,15 +54,6 @@ class Refusal(msgspec.Struct, tag=True):
 
 _answers = msgspec.msgpack.Decoder(Welcome | Refusal)
 _joins = msgspec.msgpack.Decoder(Join | Question)
-
-
-def peer_pid(connection: socket.socket) -> int:
-    """The peer's process, as it was when it connected; PermissionError when it is another user's."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
-    if uid != os.getuid():
-        raise PermissionError(f"process {pid} belongs to user {uid}, not to {os.getuid()}")
-    return int(pid)
 
 
 def ask(connection: socket.socket) -> None:

@@ -24,6 +24,8 @@ from weft.engine.wire.messages import (
     WatchGroup,
 )
 
+MALFORMED = (ValueError, struct.error, msgspec.MsgspecError)
+"""What a record that makes no sense raises."""
 _LENGTH = struct.Struct("<I")
 _messages = msgspec.msgpack.Decoder(
     DefineShape | DriverHello | KillActor | CreateGroup | RemoveGroup | WatchGroup | Request

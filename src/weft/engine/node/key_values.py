@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from weft.engine.control.tables import KV, KV_DONE, Delete, MemoryTables, Put, Write
+from weft.engine.node.methods import Asker
 from weft.engine.state.events import Process
 
 KEPT_S = 120.0
@@ -32,34 +33,32 @@ class KeyValues:
         self._call_later = call_later
         self.name_of: Callable[[Process], GlobalProcess] | None = None
         """By which all nodes know a process; None where there is no cluster and no request comes twice."""
-        self.changes = {"kv_put": self._put, "kv_del": self._delete}
-        """What changes something: by the process, the number of its request and the parameters."""
         tables.subscribe(KV_DONE, b"", self._forget_later)
 
-    def get(self, params: dict[str, Any]) -> bytes | None:
-        return self._tables.get(KV, _key(params))
+    def get(self, asker: Asker, key: Any, namespace: str = "") -> bytes | None:
+        return self._tables.get(KV, _key(key, namespace))
 
-    def keys(self, params: dict[str, Any]) -> list[bytes]:
-        prefix = _key({"key": params.get("prefix", b""), "namespace": params.get("namespace", "")})
-        skip = len(prefix) - len(_as_bytes(params.get("prefix", b"")))
-        return [key[skip:] for key, _ in self._tables.scan(KV, prefix)]
+    def keys(self, asker: Asker, prefix: Any = b"", namespace: str = "") -> list[bytes]:
+        whole = _key(prefix, namespace)
+        skip = len(whole) - len(_as_bytes(prefix))
+        return [key[skip:] for key, _ in self._tables.scan(KV, whole)]
 
-    def _put(self, process: Process, number: int, params: dict[str, Any]) -> bool:
+    def put(self, asker: Asker, key: Any, value: bytes, overwrite: bool = True, namespace: str = "") -> bool:
         """Whether it was written: not when it exists and `overwrite` is false."""
-        key, value = _key(params), params["value"]
-        if params.get("overwrite", True):
-            return self._tables.put(KV, key, value)
-        return self._once(process, number, key, Put(KV, key, value), is_due=self._tables.get(KV, key) is None)
+        whole = _key(key, namespace)
+        if overwrite:
+            return self._tables.put(KV, whole, value)
+        return self._once(asker, whole, Put(KV, whole, value), is_due=self._tables.get(KV, whole) is None)
 
-    def _delete(self, process: Process, number: int, params: dict[str, Any]) -> bool:
+    def delete(self, asker: Asker, key: Any, namespace: str = "") -> bool:
         """Whether there was something to delete."""
-        key = _key(params)
-        return self._once(process, number, key, Delete(KV, key), is_due=self._tables.get(KV, key) is not None)
+        whole = _key(key, namespace)
+        return self._once(asker, whole, Delete(KV, whole), is_due=self._tables.get(KV, whole) is not None)
 
-    def _once(self, process: Process, number: int, key: bytes, change: Write, is_due: bool) -> bool:
+    def _once(self, asker: Asker, key: bytes, change: Write, is_due: bool) -> bool:
         if self.name_of is None:
             return is_due and self._tables.write([change])
-        done, row = (self.name_of(process), number), self._tables.get(KV_DONE, key)
+        done, row = (self.name_of(asker.process), asker.number), self._tables.get(KV_DONE, key)
         known = [] if row is None else _decode(row)
         if done in known:
             return True
@@ -76,9 +75,8 @@ class KeyValues:
             self._tables.write([Put(KV_DONE, key, _encode(left)) if left else Delete(KV_DONE, key)])
 
 
-def _key(params: dict[str, Any]) -> bytes:
-    namespace: str = params.get("namespace", "")
-    return namespace.encode() + b"\0" + _as_bytes(params["key"])
+def _key(key: str | bytes, namespace: str) -> bytes:
+    return namespace.encode() + b"\0" + _as_bytes(key)
 
 
 def _as_bytes(value: str | bytes) -> bytes:

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import weakref
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ import msgspec
 
 from weft.engine.node import handshake
 from weft.engine.node.config import NodeConfig
+from weft.engine.wire.credentials import peer_pid
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -27,6 +29,8 @@ _CODE = "import sys; sys.path.append(sys.argv.pop(1)); from {} import main; main
 _LOG_TAIL_BYTES = 8192
 _ACCEPTS = 0x10000
 """The flag of a listening socket in /proc/net/unix."""
+_CROWDED_S = 0.2
+"""So long a node whose line is full is waited for. A stranger's is always full, if he likes."""
 
 _open: weakref.WeakSet[Attachment] = weakref.WeakSet()
 
@@ -131,7 +135,7 @@ def join_node(address: str) -> Attachment:
     try:
         connection.settimeout(START_TIMEOUT_S)
         connection.connect(f"\0{name}")
-        handshake.peer_pid(connection)
+        peer_pid(connection)
         handshake.ask(connection)
         return _attachment(connection)
     except ConnectionRefusedError as error:
@@ -147,13 +151,52 @@ def join_node(address: str) -> Attachment:
 def find_nodes() -> list[str]:
     """The addresses of this user's running nodes on this machine, the newest first."""
     prefix = f"@weft-{os.getuid()}-"
-    found = set()
-    with contextlib.suppress(OSError), open("/proc/net/unix") as table:
+    named = set()
+    # Strangers choose their names: any bytes, also line ends.
+    with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
         for line in table:
             fields = line.split()
-            if len(fields) == 8 and fields[7].startswith(prefix) and int(fields[3], 16) & _ACCEPTS:
-                found.add(fields[7])
+            if len(fields) == 8 and fields[7].startswith(prefix):
+                with contextlib.suppress(ValueError):
+                    if int(fields[3], 16) & _ACCEPTS:
+                        named.add(fields[7])
+    found: set[str] = set()
+    deadline = time.monotonic() + _CROWDED_S
+    while named:
+        answers = {name: is_own_node(name) for name in named}
+        found |= {name for name, is_own in answers.items() if is_own}
+        named = {name for name, is_own in answers.items() if is_own is None}
+        if not named or time.monotonic() > deadline:
+            break
+        time.sleep(_CROWDED_S / 10)
     return sorted(found, reverse=True)  # a name begins with the time of its node's start
+
+
+def is_own_node(address: str) -> bool | None:
+    """Whether a process of this user listens there; None while others wait in line before it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as connection:
+        try:
+            connection.connect("\0" + address.removeprefix("@"))
+            peer_pid(connection)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return False
+        return True
+
+
+def is_foreign(address: str) -> bool:
+    """Whether a process of another user listens under that name."""
+    for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+        with socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK) as connection:
+            try:
+                connection.connect("\0" + address.removeprefix("@"))
+                peer_pid(connection)
+            except PermissionError:
+                return True
+            except OSError:
+                continue
+    return False
 
 
 def command(config: NodeConfig) -> list[str]:

@@ -2,7 +2,9 @@
 
     python -P -c "..." PACKAGE_FOLDER CONFIG
 
-CONFIG is config.NodeConfig as JSON. Exits 0 when it was asked to end, 1 with the reason on standard error otherwise.
+CONFIG is config.NodeConfig as JSON. Exits 0 when it was asked to end; otherwise with the reason on standard error, 1, 3
+when its cluster has ended, or 4 when that goes on without it (`state.instructions.Ending`). In the last case a node of
+`weft start` comes back by itself instead (`cluster/returning`).
 """
 
 from __future__ import annotations
@@ -17,11 +19,9 @@ import sys
 import msgspec
 
 from weft import _native
-from weft.engine.node import zygote
+from weft.engine.node import secrets, strays, zygote
 from weft.engine.node.config import NodeConfig, NodeOffer, StartError, decide
 from weft.engine.observe import events
-
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
@@ -41,14 +41,17 @@ def serve(config: NodeConfig) -> int:
     """The node's whole life; the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
+    secrets.take()
     founder = socket.socket(fileno=config.founder_fd) if config.founder_fd >= 0 else None
     offer = decide(config)
-    port = _native.NodePort(offer.object_store_bytes, events.kept(os.environ.get(events.KEPT_VARIABLE)))
+    kept = events.kept(os.environ.get(events.KEPT_VARIABLE))
+    port = _native.NodePort(offer.object_store_bytes, kept, offer.processes)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     daemon_pid = os.getpid()
     zygote_pid = os.fork()
     if zygote_pid == 0:
         ours.close()
+        secrets.forget()
         if founder is not None:
             founder.close()
         if config.cluster is not None:
@@ -87,21 +90,32 @@ def _serve_as_daemon(
         daemon.loop.run()
         if daemon.error:
             print(f"weft: the node ends: {daemon.error}", file=sys.stderr, flush=True)
-        return 1 if daemon.error else 0
+    except BaseException as error:
+        daemon.error = daemon.error or f"its daemon failed: {error!r}"  # what the other nodes are told
+        raise
     finally:
         end_family(zygote_pid, daemon.worker_pids())
         daemon.close()
+    if entry is not None and entry.comes_back(daemon):
+        from weft.engine.cluster.returning import come_back
+
+        come_back(config, entry.token, entry.name, entry.known)
+    return int(daemon.ending)
 
 
 def end_family(zygote_pid: int, worker_pids: list[int]) -> None:
-    """Kill the zygote, which may be busy importing; the kernel kills its workers, and they are waited for here."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the orphans become ours to wait for
+    """Kill the zygote, which may be busy importing; the kernel kills its workers, and they are waited for here. What
+    tasks have started goes with them."""
+    own: set[int] | None = None
+    with contextlib.suppress(OSError):  # no descriptor is left: workers die all the same
+        own = strays.children() - {zygote_pid}
+        strays.adopt()
     os.kill(zygote_pid, signal.SIGKILL)
     for pid in (zygote_pid, *worker_pids):
         with contextlib.suppress(ChildProcessError):  # the zygote had buried it already
             os.waitpid(pid, 0)
+    if own is not None:
+        strays.end_adopted(own)
 
 
 def raise_descriptor_limit() -> None:

@@ -19,6 +19,7 @@ from weft.engine.state.memory_pressure import (
     TASK,
     Candidate,
     MemoryPolicy,
+    StoppedForMemory,
     Usage,
 )
 from weft.engine.state.workers import Place, Worker
@@ -47,7 +48,7 @@ _GROUPS = (
 class MemoryMonitor:
     """One daemon's."""
 
-    def __init__(self, daemon: NodeDaemon, stop: Callable[[Process, str], None]) -> None:
+    def __init__(self, daemon: NodeDaemon, stop: Callable[[Process, StoppedForMemory], None]) -> None:
         self._daemon = daemon
         self._stop = stop
         self._policy = MemoryPolicy()
@@ -78,7 +79,7 @@ class MemoryMonitor:
             candidates = [self._candidate(worker) for worker in workers]
             usage = usage or Usage(sum(one.bytes for one in candidates), self._own_limit)
             if (stop := self._policy.sampled(usage, candidates)) is not None:
-                self._stop(stop.process, stop.reason)
+                self._stop(stop.process, stop.why)
         self._daemon.loop.call_later(OFTEN_S if is_close else SELDOM_S, self._sample)
 
     def _candidate(self, worker: Worker) -> Candidate:
@@ -96,7 +97,7 @@ class DeclaredLimits:
     That is looked into at the first such work, since few programs have any and it costs some milliseconds; and once the
     start is over, since it removes what killed nodes have left."""
 
-    def __init__(self, daemon: NodeDaemon, stop: Callable[[Process, str], None]) -> None:
+    def __init__(self, daemon: NodeDaemon, stop: Callable[[Process, StoppedForMemory], None]) -> None:
         self._daemon = daemon
         self._stop = stop
         self._groups: MemoryGroups | None = None
@@ -113,9 +114,9 @@ class DeclaredLimits:
         if self._groups is not None:
             self._groups.forked(process, pid)
 
-    def exited(self, process: Process, pid: int) -> str:
+    def exited(self, process: Process, pid: int) -> StoppedForMemory | None:
         """Why, when the kernel killed it for its memory."""
-        return "" if self._groups is None else self._groups.exited(process, pid)
+        return None if self._groups is None else self._groups.exited(process, pid)
 
     def close(self) -> None:
         if self._groups is not None:

@@ -20,9 +20,10 @@ import sys
 from collections.abc import Callable, Iterator
 
 from weft.engine.node.config import read_text
-from weft.engine.node.loop import Loop
 from weft.engine.state.events import Process
 from weft.engine.state.memory_groups import PREFIX, Grant, Limit, Reading, Refusal, decide, reading
+from weft.engine.state.memory_pressure import StoppedForMemory
+from weft.engine.wire.loop import Loop
 
 VARIABLE = "WEFT_MEMORY_GROUPS"
 
@@ -71,7 +72,7 @@ class MemoryGroups:
         granted: Grant | Refusal,
         node_id: str,
         arena_bytes: int,
-        stop: Callable[[Process, str], None],
+        stop: Callable[[Process, StoppedForMemory], None],
     ) -> None:
         self._loop = loop
         self._grant = granted if isinstance(granted, Grant) else None
@@ -109,11 +110,11 @@ class MemoryGroups:
             with self._carefully():
                 group.take_in(pid)
 
-    def exited(self, process: Process, pid: int) -> str:
+    def exited(self, process: Process, pid: int) -> StoppedForMemory | None:
         """Why, when the kernel killed it for its memory; its group is removed."""
         if (group := self._groups.pop(process, None)) is None:
-            return ""
-        why = ""
+            return None
+        why = None
         with self._carefully():
             now = group.read()
             if now.kills and group.limit is not None:

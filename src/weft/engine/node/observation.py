@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from weft.engine.control.tables import KV
+from weft.engine.control.tables import HEIRS, KV, OBJECTS
 from weft.engine.node import machine
 from weft.engine.node.gpus import GpuReader
 from weft.engine.node.operations import Outcome, Pending, gather
@@ -48,6 +48,7 @@ class Observation:
         offer = daemon.operations.offer
         offer("events", self.events)
         offer("rows", self.rows)
+        offer("stored_rows", self.stored_rows, of_head=True)
         for name in ("events", "rows", "errors", "logs", "boards", "machine"):
             offer(f"node_{name}", getattr(self, f"node_{name}"))
         offer("errors", lambda params: self._of_all("node_errors", params))
@@ -59,7 +60,7 @@ class Observation:
         offer("inputs", lambda params: self._of_all("node_inputs", params))
         offer("node_inputs_part", self.node_inputs_part)
         offer("inputs_part", lambda params: self._of_all("node_inputs_part", params))
-        offer("node_breakpoints", lambda params: [row for _, row in daemon.requests.breakpoints.values()])
+        offer("node_breakpoints", lambda params: [row for _, row in daemon.requests.told.breakpoints.values()])
         offer("breakpoints", lambda params: self._of_all("node_breakpoints", params))
         offer("dashboard", lambda params: daemon.dashboard())
 
@@ -102,21 +103,21 @@ class Observation:
     # ---- what went wrong, what was written, how busy it is ----
 
     def node_errors(self, params: dict[str, Any]) -> dict[str, Any]:
-        requests = self._daemon.requests
+        told = self._daemon.requests.told
         return {
             "node_id": self._daemon.node_id,
-            "errors": list(requests.errors),
-            "left_out": requests.errors_left_out,
+            "errors": list(told.errors),
+            "left_out": told.errors_left_out,
             "failures": list(self._daemon.failures),
         }
 
     def node_inputs(self, params: dict[str, Any]) -> list[tuple[str, int]]:
         """Of failed tasks whose id begins so: (task, bytes of what it was called with)."""
-        return self._daemon.requests.inputs.find(params["task"])
+        return self._daemon.requests.told.inputs.find(params["task"])
 
     def node_inputs_part(self, params: dict[str, Any]) -> bytes:
         """Of what that task was called with, from an offset on; empty where it is not kept."""
-        return self._daemon.requests.inputs.part(params["task"], int(params["offset"]))
+        return self._daemon.requests.told.inputs.part(params["task"], int(params["offset"]))
 
     def node_logs(self, params: dict[str, Any]) -> dict[str, Any]:
         """`since`: {node id: number of the first line that is wanted}; `limit`, `pid`, `text` as LogStore.find."""
@@ -159,7 +160,7 @@ class Observation:
     def node_metrics(self, params: dict[str, Any]) -> Pending:
         """All that the node's Prometheus endpoint tells; what user code has counted is asked of its processes now."""
         pending = Pending()
-        self._daemon.requests.surveys.begin(lambda _: pending.resolve(None), "metrics", 1)
+        self._daemon.requests.told.surveys.begin(lambda _: pending.resolve(None), "metrics", 1)
 
         def whole(_: object) -> dict[str, Any]:
             state = self._daemon.state
@@ -174,7 +175,7 @@ class Observation:
                 "demands": sum(demand.wanted for demand in state.demands.by_key.values()),
                 "actors": dict(Counter(actor.stage.value for actor in state.actors.by_id.values())),
                 "log_lines_dropped": self._daemon.logs.dropped,
-                "user": [msgspec.to_builtins(one) for one in self._daemon.requests.user_metrics.totals()],
+                "user": [msgspec.to_builtins(one) for one in self._daemon.requests.told.user_metrics.totals()],
             }
 
         return pending.map(whole)
@@ -192,11 +193,11 @@ class Observation:
         """Rows of one kind ("tasks", "objects", "stacks", "workers", "actors", "jobs", "placement_groups",
         "cluster_events"), as this node knows them. LookupError for another kind."""
         what, limit = _checked(params)
-        if what in _SURVEYED:
-            pending = Pending()
-            self._daemon.requests.surveys.begin(pending.resolve, what, limit)
-            return pending.map(lambda rows: self._reasons().explain(what, rows))
-        reply = self._daemon.requests.answer((0, 0), Request(0, f"list_{_plain(what)}", {"limit": limit}))
+        requests = self._daemon.requests
+        if what in _SURVEYED or what == "actors":
+            asked = requests.actor_rows(limit) if what == "actors" else requests.survey(what, limit)
+            return asked.map(lambda rows: self._reasons().explain(what, rows))
+        reply = requests.answer((0, 0), Request(0, f"list_{_plain(what)}", {"limit": limit}))
         assert reply is not None
         if reply.error_kind:
             raise RuntimeError(reply.error)
@@ -213,6 +214,35 @@ class Observation:
             for view in self._daemon.all_views()
         }
         return gather(asked).map(lambda outcomes: _merged(what, _answers(outcomes))[:limit])
+
+    def stored_rows(self, params: dict[str, Any]) -> Pending:
+        """ "objects" or "tasks", as the control store knows them, and no process: those of the dead, too."""
+        from weft.engine.cluster import stored_rows
+
+        daemon, answer = self._daemon, Pending()
+        tables = {table: daemon.tables.scan(table) for table in stored_rows.READ}
+        nodes = {member.number: member.node_id for member in daemon.all_members()}
+        unread = [OBJECTS, HEIRS] if daemon.cluster is not None else []
+
+        def came(rows: list[tuple[bytes, bytes]], error: str) -> None:
+            if error:
+                answer.fail(ConnectionError(f"the control store cannot be read: {error}"))
+                return
+            tables[unread.pop()] = rows
+            read()
+
+        def read() -> None:
+            if unread and daemon.cluster is not None:
+                daemon.cluster.inheritance.directory.scan(unread[-1], came)
+            else:
+                daemon.pids_of(set(nodes.values())).map(listed).then(answer.settle)
+
+        def listed(answers: list[dict[str, int]]) -> list[dict[str, Any]]:
+            processes = stored_rows.Processes(nodes, {worker: pid for one in answers for worker, pid in one.items()})
+            return stored_rows.listing(str(params.get("what")), tables, processes, int(params.get("limit", MOST_ROWS)))
+
+        read()
+        return answer
 
 
 def _plain(what: str) -> str:

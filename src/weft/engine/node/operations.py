@@ -33,6 +33,13 @@ class Pending:
         self._outcome: Outcome | None = None
         self._waiting: list[Callable[[Outcome], None]] = []
 
+    @classmethod
+    def of(cls, value: Any) -> Pending:
+        """One that is there."""
+        made = cls()
+        made.resolve(value)
+        return made
+
     def then(self, call: Callable[[Outcome], None]) -> None:
         if self._outcome is not None:
             call(self._outcome)
@@ -72,7 +79,7 @@ def gather(asked: Mapping[int, Pending]) -> Pending:
 
     for key, pending in asked.items():
         pending.then(functools.partial(came, key))
-    return whole
+    return whole if asked else Pending.of({})
 
 
 class Operations:

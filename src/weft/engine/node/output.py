@@ -12,8 +12,8 @@ import os
 import time
 from collections.abc import Callable
 
-from weft.engine.node.loop import Loop, Timer
 from weft.engine.state.events import Process
+from weft.engine.wire.loop import Loop, Timer
 
 BATCH_S = 0.02
 LARGEST_BATCH_BYTES = 1 << 20
@@ -88,10 +88,15 @@ class WorkerOutput:
 
     def open(self, process: Process) -> list[int]:
         """Make a worker's pipes; the ends for it to write to."""
-        write_ends = []
+        write_ends: list[int] = []
         self._streams[process] = []
         for name in ("stdout", "stderr"):
-            read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            try:
+                read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            except OSError:
+                for fd in write_ends:
+                    os.close(fd)
+                raise
             os.set_blocking(read_end, False)
             stream = Stream(process, name, read_end)
             self._streams[process].append(stream)

@@ -1,8 +1,8 @@
-"""Requests for room in the arena, which wait while others read what could make room.
+"""Requests for room in the arena, which wait while others read or write what could make room.
 
-Runs in the daemon's thread. What a process reads stays where it is, so an arena that is full of such objects, or in
-pieces because of them, has room again as soon as they let go; and a disk that is full may have room again. Only who
-waits for nobody but itself, or waits too long, is told that there is none.
+Runs in the daemon's thread. What a process reads or writes stays where it is, so an arena that is full of such objects,
+or in pieces because of them, has room again as soon as they let go; and a disk that is full may have room again. Only
+who waits for nobody but itself, or waits too long, is told that there is none.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import _native
-from weft.engine.node.loop import Loop
 from weft.engine.node.spilling import Spilling
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
+from weft.engine.wire.loop import Loop
 
 WAIT_S = 10.0
 RETRY_S = 0.02
@@ -42,13 +42,15 @@ class RoomRequests:
         process: Process,
         kind: int,
         payload: bytes,
-        attempt: Callable[[bytes], bytes | None],
+        attempt: Callable[[bytes, Callable[[bytes | None], None]], None],
         refuse: Callable[[bytes], bytes],
     ) -> None:
         deadline = self._loop.now() + WAIT_S
 
         def try_it() -> None:
-            answer = attempt(payload)
+            attempt(payload, tried)
+
+        def tried(answer: bytes | None) -> None:
             if answer is None and self._may_come(process) and self._loop.now() < deadline:
                 self._loop.call_later(RETRY_S, try_it)
             else:
@@ -58,4 +60,4 @@ class RoomRequests:
 
     def _may_come(self, process: Process) -> bool:
         is_waited_for = bool(self._spilling.trouble) or self._has_arrivals()
-        return is_waited_for or self._port.is_read_by_others(process[0])
+        return is_waited_for or self._port.room_may_come(process[0])

@@ -1,23 +1,28 @@
 """Making room in the arena: objects go to a file that has no name, and come back when they are wanted.
 
-Runs in the daemon's thread. The file is made at the first need, in the temporary folder (TMPDIR), and unlinked at
-once, so that nothing is left behind whatever happens. The variable WEFT_SPILL_LIMIT (bytes) limits what it takes.
+Runs in the daemon's thread, which never waits for a disk: the file is the native core's (`native/spilling.hpp`), whose
+own thread works on it. What is asked for here is answered by a call when `completed` has heard that it is done. The
+file is made at the first need, in the temporary folder (TMPDIR), and unlinked at once, so that nothing is left behind
+whatever happens. The variable WEFT_SPILL_LIMIT (bytes) limits what it takes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from weft import _native
 from weft.engine.wire import kinds
 
 NAMED_HOLDERS = 5
 VARIABLE = "WEFT_SPILL_LIMIT"
-_BLOCK_BYTES = 512
-"""What `st_blocks` counts in."""
+_NO_LIMIT = 1 << 62
 _LARGER = "Cut it into parts, or start with a larger one, as in weft.init(object_store_memory=8 * 2**30)."
+_FEWER = (
+    "Drop refs that are not needed, put many small values into one object, or start with a larger store, as in "
+    "weft.init(object_store_memory=8 * 2**30): it has more entries."
+)
 
 
 def temporary_folder() -> str:
@@ -29,6 +34,24 @@ def temporary_folder() -> str:
         return os.environ.get("TMPDIR") or "/tmp"
 
 
+def _folders() -> list[str]:
+    """Where `tempfile` looks; whether one can be written to is found out by who writes there."""
+    named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    return [os.path.abspath(folder) for folder in [*named, "/tmp", "/var/tmp", "/usr/tmp", "."] if folder]
+
+
+class Done(NamedTuple):
+    """What became of a request."""
+
+    code: _native.SpillCode
+    size: int
+    """Bytes that were written or read; of `no_room`, that were to be read."""
+    error: str
+    """What the disk said, of `disk_failed`."""
+    folder: str
+    """Where the file is, or could not be made."""
+
+
 class Spilling:
     """The node's spill file."""
 
@@ -36,116 +59,123 @@ class Spilling:
         self._port = port
         self._name_of_slot = name_of_slot
         """Who a slot is, for a person."""
-        self._fd = -1
+        self._arena_bytes = port.statistics()["arena_bytes"]
+        self._waiting: dict[int, Callable[[Done], None]] = {}
+        """By ticket."""
         self.trouble = ""
         """What the disk refused the last object with; empty when it took it."""
         text = os.environ.get(VARIABLE, "")
         if text and not text.isdigit():
             raise ValueError(f"{VARIABLE} must be a number of bytes, but got {text!r}")
-        self._limit = int(text) if text else None
+        self._limit = int(text) if text else _NO_LIMIT
+        port.begin_spilling(_folders(), self._limit)
+        self.fd = port.spill_fd
+        """Readable when `completed` has something to tell."""
 
-    def need_space(self, payload: bytes) -> bytes | None:
+    def completed(self) -> None:
+        """Tell those whose requests are done."""
+        for ticket, code, size, error, folder in self._port.take_spilled():
+            self._waiting.pop(ticket)(Done(code, size, os.strerror(error), folder))
+
+    def close(self) -> None:
+        """Ends the thread, within a piece of what it writes. Nobody is told any more."""
+        self._waiting.clear()
+        self._port.end_spilling()
+
+    # ---- memory ----
+
+    def make_room(self, wanted: int, then: Callable[[Done], None]) -> None:
+        """So many bytes are free when it is `done`, though not always side by side: then ask again."""
+
+        def made(done: Done) -> None:
+            self.trouble = ""
+            if done.code == "disk_failed":
+                self.trouble = f"spilling to {done.folder} failed: {done.error} (set TMPDIR to another folder)"
+            then(done)
+
+        self._waiting[self._port.ask_room(wanted)] = made
+
+    def need_space(self, payload: bytes, then: Callable[[bytes | None], None]) -> None:
         """The body of the SPACE record that answers a NEED_SPACE; None when there is no room now, also on disk."""
         wanted, number = kinds.SPACE_BODY.unpack_from(payload)
-        if wanted > (arena := self._port.statistics()["arena_bytes"]):
-            text = f"{_size(wanted)} do not fit: larger than the whole store ({_size(arena)}). {_LARGER}"
-            return kinds.SPACE_BODY.pack(0, number) + text.encode()
-        try:
-            if (freed := self._spill(wanted)) == 0 and self._port.has_room(wanted):
-                freed = wanted  # somebody else has freed it meanwhile
-            if freed:
-                return kinds.SPACE_BODY.pack(freed, number)
-            if not self._has_room(wanted):
-                return self.refuse_space(payload, f"{VARIABLE} lets no more than {self._limit} bytes be spilled")
-        except OSError:
-            pass  # `trouble` has it; space may come
-        return None
+
+        def made(done: Done) -> None:
+            if done.code == "done":
+                then(kinds.SPACE_BODY.pack(max(1, wanted), number))
+            elif done.code == "over_limit":
+                then(self.refuse_space(payload, f"{VARIABLE} lets no more than {self._limit} bytes be spilled"))
+            else:
+                then(None)
+
+        if wanted > self._arena_bytes:
+            text = f"{_size(wanted)} do not fit: larger than the whole store ({_size(self._arena_bytes)}). {_LARGER}"
+            then(kinds.SPACE_BODY.pack(0, number) + text.encode())
+        elif not self._port.has_entry():
+            count = self._port.statistics()["objects"]
+            text = (
+                f"its object table is full: {count} objects, in memory and on disk, are as many as it holds. {_FEWER}"
+            )
+            then(kinds.SPACE_BODY.pack(0, number) + text.encode())
+        else:
+            self.make_room(wanted, made)
 
     def refuse_space(self, payload: bytes, why: str = "") -> bytes:
         """The body of the SPACE record that says why there is none."""
         wanted, number = kinds.SPACE_BODY.unpack_from(payload)
-        why = why or self.trouble or self._why_nothing_was_freed()
         story = self._story(f"{_size(wanted)} do not fit", why)
         return kinds.SPACE_BODY.pack(0, number) + story.encode()
 
-    def make_room(self, wanted: int) -> bool:
-        """Whether something was freed."""
-        try:
-            return self._spill(wanted) > 0
-        except OSError:
-            return False
+    # ---- objects ----
 
-    def restore(self, payload: bytes) -> bytes | None:
+    def bring_back(self, entry: int, generation: int, then: Callable[[Done], None]) -> None:
+        """Into memory; `no_room` when nothing more can be spilled for it now."""
+
+        def restored(done: Done) -> None:
+            if done.code != "no_room":
+                then(done)
+                return
+            self.make_room(
+                done.size, lambda made: self.bring_back(entry, generation, then) if made.code == "done" else then(done)
+            )
+
+        self._waiting[self._port.ask_restore(entry, generation)] = restored
+
+    def restore(self, payload: bytes, then: Callable[[bytes | None], None]) -> None:
         """The body of the RESTORED record that answers a RESTORE; None when there is no room now."""
         entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
-        try:
-            ok, why = self._port.restore(entry, generation, self._file())
-            while not ok and "room" in why and self.make_room(1):  # one object after the other
-                ok, why = self._port.restore(entry, generation, self._file())
-        except OSError as error:
-            ok, why = False, f"reading it back failed: {error.strerror or error}"
-        if not ok and "room" in why:
-            return None
-        text = "" if ok else f"a spilled object can not be brought back: {why}"
-        return kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode()
+
+        def came(done: Done) -> None:
+            if done.code == "no_room":
+                then(None)
+                return
+            ok = done.code == "done"
+            text = "" if ok else f"a spilled object can not be brought back: {why_not(done)}"
+            then(kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode())
+
+        self.bring_back(entry, generation, came)
 
     def refuse_restore(self, payload: bytes) -> bytes:
         """The body of the RESTORED record that says why it stays on disk."""
         entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
-        story = self._story("a spilled object does not fit back", self.trouble or self._why_nothing_was_freed())
+        story = self._story("a spilled object does not fit back")
         return kinds.RESTORED_BODY.pack(entry, generation, 0, 0) + story.encode()
 
-    def _spill(self, wanted: int) -> int:
-        """So many bytes were freed."""
-        try:
-            if not self._has_room(wanted):
-                self._port.spill(0, self._file())  # gives the space of objects that are gone back
-                if not self._has_room(wanted):
-                    return 0
-            freed = self._port.spill(wanted, self._file())
-            if not freed and (code := self._port.spill_errno()):
-                raise OSError(code, os.strerror(code))
-        except OSError as error:
-            self.trouble = f"spilling to {temporary_folder()} failed: {error.strerror or error}"
-            raise
-        self.trouble = ""
-        return freed
-
-    def _has_room(self, wanted: int) -> bool:
-        if self._limit is None:
-            return True
-        return os.fstat(self._file()).st_blocks * _BLOCK_BYTES + wanted <= self._limit
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _file(self) -> int:
-        if self._fd < 0:
-            folder = temporary_folder()
-            with contextlib.suppress(OSError):  # not every file system can make a file without a name
-                self._fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            if self._fd < 0:
-                path = os.path.join(folder, f"weft-spill-{os.urandom(8).hex()}")
-                self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-                os.unlink(path)
-        return self._fd
-
-    def _why_nothing_was_freed(self) -> str:
-        room = os.statvfs(temporary_folder())
-        if room.f_bavail * room.f_frsize < 64 << 20:
-            return f"the disk of {temporary_folder()} is full too (set TMPDIR to another)"
-        return "everything in it is in use, so nothing can be spilled to disk"
-
-    def _story(self, what: str, why: str) -> str:
-        known = self._port.statistics()
+    def _story(self, what: str, why: str = "") -> str:
+        why = why or self.trouble or "everything in it is in use, so nothing can be spilled to disk"
+        used = self._port.statistics()["used_bytes"]
         largest = "; ".join(
             f"{_size(size)} of {self._name_of_slot(owner)}" + (f", read by {pins}" if pins else "")
             for size, owner, pins in self._port.largest_objects(NAMED_HOLDERS)
         )
-        used = f"{_size(known['used_bytes'])} of {_size(known['arena_bytes'])} are in use"
-        return f"{what}: the object store is full ({used}), and {why}. The largest objects: {largest or 'none'}."
+        state = f"{_size(used)} of {_size(self._arena_bytes)} are in use"
+        return f"{what}: the object store is full ({state}), and {why}. The largest objects: {largest or 'none'}."
+
+
+def why_not(done: Done) -> str:
+    """A spilled object is not in memory, for a person."""
+    if done.code == "disk_failed":
+        return f"reading it back failed: {done.error}"
+    return "no room in the object store" if done.code == "no_room" else "the object is gone"
 
 
 def _size(count: int) -> str:

@@ -3,6 +3,8 @@
 Runs in the daemon's thread. All nodes of a cluster use one folder, below the path that a node was started with
 (`--storage`), or below TMPDIR. Every daemon that has been asked for it, or told of it by another, holds a shared lock
 on it; the last one that ends removes it, and what a killed cluster has left is removed when another one makes its own.
+Not so while something that outlives all processes names a value in it (`node.kept_objects`): then the folder says which
+head's folder (docs/design/0026-restart.md) it belongs to, and stays as long as that one.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import fcntl
 import hashlib
 import os
 import shutil
+from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.node.spilling import temporary_folder
@@ -19,7 +23,7 @@ from weft.engine.node.spilling import temporary_folder
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
 
-_LOCK = ".lock"
+_LOCK, _KEEPER = ".lock", ".keeper"
 
 
 class Storage:
@@ -30,6 +34,7 @@ class Storage:
         self._path = path
         self._folder = ""
         self._fd = -1
+        self._keeper: Path | None = None
         daemon.operations.offer("hold_storage", self.hold_storage)
 
     def folder(self) -> str:
@@ -41,6 +46,31 @@ class Storage:
                     self._daemon.ask_node(node, "hold_storage", {})  # one that can not says so when it is used
         return self._folder
 
+    def keep_for(self, keeper: Path | None) -> None:
+        """A head's folder has rows of values that are here; None: no more."""
+        if keeper != self._keeper:
+            self._keeper = keeper
+            self._write_keeper()
+
+    def keep_only(self, rows: Collection[bytes]) -> None:
+        """The cluster is started again: of what is there, only what these rows speak of can be asked for."""
+        self.folder()
+        for name in os.listdir(self._folder):
+            if name.startswith("value-") and not any(name.encode() in row for row in rows):
+                os.unlink(os.path.join(self._folder, name))
+
+    def _write_keeper(self) -> None:
+        if not self._folder:
+            return
+        path = os.path.join(self._folder, _KEEPER)
+        if self._keeper is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        else:
+            with open(f"{path}.part", "w") as file:
+                file.write(f"{os.uname().nodename}\n{self._keeper}")
+            os.rename(f"{path}.part", path)
+
     def hold_storage(self, params: dict[str, Any]) -> None:
         if not self._folder:
             self._hold()
@@ -50,7 +80,8 @@ class Storage:
             return
         with contextlib.suppress(OSError):  # others hold it
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            if not _is_kept(self._folder):
+                shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._fd)
         self._fd, self._folder = -1, ""
 
@@ -73,12 +104,26 @@ class Storage:
             else:  # it was swept away between the two
                 os.close(fd)
         self._folder = folder
+        if self._keeper is not None:
+            self._write_keeper()
+
+
+def _is_kept(folder: str) -> bool:
+    """Of a head of another machine nobody here can say whether it is still to be started again."""
+    try:
+        with open(os.path.join(folder, _KEEPER)) as file:
+            machine, path = file.read().split("\n")
+    except OSError:
+        return False
+    return machine != os.uname().nodename or os.path.exists(path)
 
 
 def _sweep(base: str) -> None:
     """Remove what nobody holds."""
     for name in os.listdir(base):
         folder = os.path.join(base, name)
+        if _is_kept(folder):
+            continue
         with contextlib.suppress(OSError):
             fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CLOEXEC)
             try:

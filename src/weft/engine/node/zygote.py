@@ -6,7 +6,9 @@ which process a pid is, so it also kills them, and it reports each one's end.
 
 Deaths: a worker dies with its zygote and the zygote with its daemon (PR_SET_PDEATHSIG, which needs that the forking
 thread lives on: each has one thread only). When the daemon closes the socket the zygote kills and reaps every
-worker, then exits.
+worker, then exits. Where there are other nodes, a daemon that stands still is given up by them, and its actors start
+again elsewhere: so its workers run by a lease, which the daemon renews with each heartbeat. When it does not for
+`LEASE_S`, the zygote kills them, before the others give the node up.
 
 Invariants:
     ZYG-1  it has one thread, ever: libraries with thread pools are imported with the pools forced to size one.
@@ -24,11 +26,14 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 
-FORK, KILL = 1, 2
+from weft.engine.node import strays
+
+FORK, KILL, LEASE = 1, 2, 6
 """Commands: fork a worker for a slot (with its two output pipes, and what it is bound to where that is known from the
-start), kill the worker of a slot."""
+start), kill the worker of a slot, let the workers run for another `LEASE_S` (slot 1) or for ever (slot 0)."""
 FORKED, EXITED, FAILED = 3, 4, 5
 """Reports: a worker's pid; its exit status (negative: the signal); the errno for which it could not be forked."""
 COMMAND = struct.Struct("<BII")
@@ -36,18 +41,22 @@ COMMAND = struct.Struct("<BII")
 REPORT = struct.Struct("<BIIii")
 """kind, slot, generation, pid, status or errno."""
 
+BEATS, BEAT_S = 4, 2.0
+LEASE_S = BEATS * BEAT_S
+"""Less than silence is borne by other nodes, by more than a heartbeat."""
 IDLE_MS = 100
 """After so long without a command there is time to import what workers may need."""
 NEEDED = (
-    "weft.engine.process.worker",
-    "weft.engine.process.refs",
+    "weft.engine.process.worker.main",
+    "weft.engine.process.objects.ref_callbacks",
+    "weft.engine.process.objects.put",
     "weft.engine.process.api",
-    "weft.engine.process.actor_instance",
-    "weft.engine.process.remote_function",
-    "weft.engine.process.actor_class",
-    "weft.engine.process.named_actors",
+    "weft.engine.process.actors.actor_instance",
+    "weft.engine.process.calls.remote_function",
+    "weft.engine.process.actors.actor_class",
+    "weft.engine.process.actors.named_actors",
 )
-OFTEN_NEEDED = ("asyncio", "concurrent.futures.thread", "weft.engine.process.async_group", "numpy")
+OFTEN_NEEDED = ("asyncio", "concurrent.futures.thread", "weft.engine.process.actors.async_group", "numpy")
 _SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _PR_SET_PDEATHSIG = 1
 
@@ -66,6 +75,9 @@ class Zygote:
         self._slots: dict[int, tuple[int, int]] = {}
         self._wakeup_r, self._wakeup_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._has_preloaded = False
+        self._beats_left: int | None = None
+        """Of the lease; None while it is for ever."""
+        self._beat_at = 0.0
 
     def serve(self) -> None:
         """Until the daemon closes the socket."""
@@ -75,9 +87,10 @@ class Zygote:
         poll.register(self._daemon, select.POLLIN)
         poll.register(self._wakeup_r, select.POLLIN)
         while True:
-            ready = dict(poll.poll(None if self._has_preloaded else IDLE_MS))
-            if not ready:
+            ready = dict(poll.poll(self._wait_ms()))
+            if not ready and not self._has_preloaded:
                 self._preload()
+            self._count_down()
             if self._wakeup_r in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wakeup_r, 4096)
@@ -85,6 +98,34 @@ class Zygote:
             if self._daemon.fileno() in ready and not self._obey():
                 break
         self._end_all()
+
+    def _wait_ms(self) -> float | None:
+        if not self._has_preloaded:
+            return IDLE_MS
+        return None if self._beats_left is None else max(0.0, self._beat_at - time.monotonic()) * 1000
+
+    def _renew(self, is_limited: bool) -> None:
+        self._beats_left = BEATS if is_limited else None
+        self._beat_at = time.monotonic() + BEAT_S
+
+    def _count_down(self) -> None:
+        """Beats, not seconds: while this process stood still, or imported something, the daemon may have spoken."""
+        now = time.monotonic()
+        if self._beats_left is None or now < self._beat_at:
+            return
+        if now - self._beat_at < BEAT_S / 2:
+            self._beats_left -= 1
+        self._beat_at = now + BEAT_S
+        if self._beats_left <= 0:
+            self._beats_left = None
+            print(
+                f"weft: the node daemon has stood still for {LEASE_S:g} s: its workers end, for the other nodes are "
+                "about to start what runs here elsewhere",
+                file=sys.stderr,
+                flush=True,
+            )
+            for pid in self._slots:
+                os.kill(pid, signal.SIGKILL)
 
     def _obey(self) -> bool:
         """One command; False at the end of file."""
@@ -97,6 +138,8 @@ class Zygote:
         kind, slot, generation = COMMAND.unpack(data)
         if kind == FORK:
             self._fork((slot, generation), fds)
+        elif kind == LEASE:
+            self._renew(bool(slot))
         elif (pid := self._pids.get((slot, generation))) is not None:
             os.kill(pid, signal.SIGKILL)  # not reaped yet, so the pid is still its own (ZYG-2)
         return True
@@ -145,8 +188,11 @@ class Zygote:
             os._exit(status & 0xFF)
 
     def _reap(self) -> None:
-        while self._slots:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
             if pid == 0:
                 return
             slot = self._slots.pop(pid, None)
@@ -212,11 +258,13 @@ def main(daemon: socket.socket, segment_fd: int, event_fd: int, parent: int) -> 
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         die_with_parent(parent)
+        strays.adopt()
+        strays.mark(parent)
         set_process_name("weft-zygote")
         gc.disable()
         for module in NEEDED:
             __import__(module)
-        worker_main: WorkerMain = sys.modules["weft.engine.process.worker"].main
+        worker_main: WorkerMain = sys.modules["weft.engine.process.worker.main"].main
         gc.enable()
         gc.freeze()
         Zygote(daemon, segment_fd, event_fd, worker_main).serve()

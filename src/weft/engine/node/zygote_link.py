@@ -11,8 +11,8 @@ import socket
 from collections.abc import Callable
 
 from weft.engine.node import zygote
-from weft.engine.node.loop import Loop, Timer
 from weft.engine.state.events import Process
+from weft.engine.wire.loop import Loop, Timer
 
 RETRY_S = 0.01
 
@@ -47,6 +47,11 @@ class ZygoteLink:
 
     def kill(self, process: Process) -> None:
         self._send(zygote.COMMAND.pack(zygote.KILL, *process), [])
+
+    def renew_lease(self, is_limited: bool) -> None:
+        """Of all workers; not limited: until the daemon ends. What waits for the zygote says as much."""
+        if not self._waiting:
+            self._send(zygote.COMMAND.pack(zygote.LEASE, int(is_limited), 0), [])
 
     def close(self) -> None:
         """The zygote kills and reaps its workers and exits."""

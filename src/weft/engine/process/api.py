@@ -1,4 +1,4 @@
-"""`get`, `put`, `wait` and the rest of the core verbs. Thin: the native core does the work and the type checks.
+"""`get`, `wait` and the rest of the core verbs. Thin: the native core does the work and the type checks.
 
 The usual case adds one Python call to the native one; what is wrong is explained after the core has refused.
 """
@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process import call_sites, context_state, progress, rpc, session
-from weft.engine.process.actor_class import ActorClass
-from weft.engine.process.actor_handle import ActorHandle
-from weft.engine.process.generator import ObjectRefGenerator, cancel_task, wait_for_any
-from weft.engine.process.remote_function import P, RemoteFunction
+from weft.engine.process.actors.actor_class import ActorClass
+from weft.engine.process.actors.actor_handle import ActorHandle
+from weft.engine.process.calls.generator import ObjectRefGenerator, cancel_task, wait_for_any
+from weft.engine.process.calls.remote_function import P, RemoteFunction, RemoteFunctionVariant, map_items
+from weft.engine.process.session import attached, context_state, rpc
+from weft.engine.process.telling import progress, status_line
 from weft.engine.wire.messages import KillActor
 from weft.exceptions import WeftError
+
+if TYPE_CHECKING:
+    from weft.engine.process.calls.mapping import Results
 
 T = TypeVar("T")
 R = TypeVar("R")
 _native_get = _native.get
-_notes_call_sites = call_sites.is_wanted()
-_shows_progress = progress.is_wanted()
+_shows_progress = status_line.is_wanted()
 _native_wait = progress.wait if _shows_progress else _native.wait
 _CHECKED_WHOLE = 16
 """wait() on a list of at most so many refs looks for one that appears twice, or is none; on a longer one that would
@@ -55,14 +58,18 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
             return _native_get(object_refs)
         return _native_get(object_refs, _timeout(timeout))
     except (TypeError, RuntimeError) as error:
-        if isinstance(error, WeftError) or _was_shut_down(error) or (_are_refs(object_refs) and _native.is_attached()):
+        if (
+            isinstance(error, WeftError)
+            or attached.was_shut_down(error)
+            or (_are_refs(object_refs) and _native.is_attached())
+        ):
             raise
         return _get_slowly(object_refs, timeout, error)
 
 
 def _get_slowly(object_refs: Any, timeout: float | None, error: Exception) -> Any:
     """Not attached yet, no refs, or a tuple or other sequence of refs."""
-    session.ensure()
+    attached.ensure()
     if isinstance(object_refs, ObjectRefGenerator):
         return object_refs
     if _are_refs(object_refs):
@@ -97,11 +104,6 @@ def _instead(value: Any) -> str:
     return ""
 
 
-def _was_shut_down(error: Exception) -> bool:
-    """Whether another thread ended the session meanwhile: then no new one is wanted."""
-    return str(error).startswith("weft was shut down")
-
-
 def _are_refs(value: Any) -> bool:
     return isinstance(value, ObjectRef) or (
         isinstance(value, list) and all(isinstance(entry, ObjectRef) for entry in value)
@@ -114,42 +116,6 @@ def _timeout(timeout: float) -> float:
     if timeout != timeout or (timeout < 0 and timeout != -1):
         raise ValueError(f"The 'timeout' argument must be non-negative or None, but got {timeout}")
     return -1.0 if timeout == -1 else float(timeout)
-
-
-def put(
-    value: T,
-    *,
-    replicas: int = 1,
-    durable: bool = False,
-    _owner: Any = None,
-    _tensor_transport: str = "object_store",
-) -> ObjectRef[T]:
-    """Store a value in the node's object memory; its ref. TypeError for a ref: that is one already.
-
-    With `replicas` so many nodes have a copy when it returns, and with `durable` there is one in the cluster's storage
-    folder (`weft start --storage`): then the value outlives the node. ValueError when there are fewer nodes than that.
-
-    >>> weft.get(weft.put("hello"))
-    'hello'
-    """
-    if isinstance(value, ObjectRef):
-        raise TypeError(
-            "Calling 'put' on an ObjectRef is not allowed. Pass the ref itself, or put it in a list: put([ref])."
-        )
-    if durable or replicas != 1:
-        from weft.engine.process import lasting
-
-        return lasting.put(value, replicas, durable)
-    try:
-        ref = _native.put(value)
-    except RuntimeError as error:
-        if _native.is_attached() or _was_shut_down(error):
-            raise
-        session.ensure()
-        ref = _native.put(value)
-    if _notes_call_sites:
-        call_sites.note(ref)
-    return ref
 
 
 def wait(
@@ -179,9 +145,9 @@ def wait(
             return _native_wait(object_refs, num_returns)
         return _native_wait(object_refs, num_returns, _timeout(timeout))
     except (TypeError, ValueError, RuntimeError) as error:
-        if _was_shut_down(error):
+        if attached.was_shut_down(error):
             raise
-        session.ensure()
+        attached.ensure()
         _check_wait(object_refs, num_returns)
         seconds = -1.0 if timeout is None else _timeout(timeout)
         if any(isinstance(entry, ObjectRefGenerator) for entry in object_refs):
@@ -230,7 +196,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"weft.kill() only supported for actors. Got: {type(actor)}. For tasks, use weft.cancel().")
     _check_flag("no_restart", no_restart)
-    session.ensure()
+    attached.ensure()
     local = context_state.state.local
     if local is not None:
         local.actors.kill(actor._weft_token.binary(), no_restart)
@@ -262,7 +228,7 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator, *, force: bool = False, rec
         return
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"weft.cancel() only supported for object refs. Got: {type(ref)}. For actors, use weft.kill().")
-    session.ensure()
+    attached.ensure()
     local = context_state.state.local
     if local is not None:
         local.cancel(ref, force)
@@ -287,9 +253,34 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     >>> weft.get(weft.get_actor("registry").size.remote())
     0
     """
-    from weft.engine.process import named_actors
+    from weft.engine.process.actors import named_actors
 
     return named_actors.find(name, namespace)
+
+
+def map(
+    function: Callable[..., R] | RemoteFunction[..., R] | RemoteFunctionVariant[..., R],
+    /,
+    *iterables: Iterable[Any],
+    order: bool = True,
+    chunk: int | None = None,
+    progress: bool | str | None = None,
+) -> Results[R]:
+    """`function` of each item, in parallel: an iterator over the results. As the builtin `map`, with several iterables
+    the function takes an argument of each.
+
+    `order=False` gives the results as they come. `chunk`: so many items go to a task; by default as many as take some
+    50 ms. `progress`: a bar, at a terminal or in a notebook; True shows it at once, None when it takes longer than a
+    second, a text is its label, False shows none.
+
+    The input is read as it is needed, a bounded way ahead, so it may be a generator without an end. What the function
+    raises is raised in its turn, with the item named. Leaving the loop early ends what was under way.
+    The options of a remote function (num_cpus, max_retries, ...) hold for the tasks.
+
+    >>> list(weft.map(lambda x: x * x, range(4)))
+    [0, 1, 4, 9]
+    """
+    return map_items(function, iterables, order, chunk, progress)
 
 
 # ---- remote ----------------------------------------------------------------------------------------
@@ -302,7 +293,40 @@ def remote(__function: Callable[P, R]) -> RemoteFunction[P, R]: ...
 @overload
 def remote(**options: Any) -> Callable[[Any], Any]: ...
 def remote(*args: Any, **options: Any) -> Any:
-    """Make a function's calls tasks, or a class's instances actors; with options when called with keywords.
+    """Make a function's calls tasks, or a class's instances actors; with options when called with keywords. All but
+    max_calls and concurrency_groups can also be given for one call: `f.options(num_cpus=2).remote()`.
+
+    What it needs:
+        num_cpus, num_gpus: held while it runs; fractions are fine. A task holds 1 CPU by default; an actor holds none,
+            and 1 decides where it starts.
+        memory: bytes that it is expected to use. object_store_memory (actors): bytes of objects.
+        resources: other resources, as {"name": amount}. accelerator_type: a GPU's kind.
+        runtime_env: packages, variables, folders of its worker, as in `weft.init`.
+    Where it runs:
+        scheduling_strategy: "DEFAULT", "SPREAD", or one of weft.util.scheduling_strategies.
+        label_selector: labels that the node must have, as {"zone": "in(a, b)"}.
+        priority: of two that wait, the one with the higher number is started first.
+        placement_group, placement_group_bundle_index, placement_group_capture_child_tasks: of a placement group.
+        fallback_strategy: [{"label_selector": {...}}, ...], tried in turn where no node fulfils label_selector.
+    Both:
+        name: what it is called in the dashboard and in errors; an actor is found by it with `weft.get_actor`.
+        enable_task_events: accepted; there is nothing to turn off.
+    Tasks:
+        num_returns: so many refs come back, each of one value of the tuple returned; "streaming" for a generator.
+        max_retries: how often it is tried again when its worker or node dies: 3 by default, -1 without end.
+        retry_exceptions: True, or a list of exception types: also when it raises (one of) them.
+        max_calls: a worker ends after so many calls of this function.
+    Actors:
+        max_restarts: how often it is started again when its process dies: 0 by default, -1 without end.
+        max_task_retries: how often a call is tried again when the actor dies under it.
+        checkpoint: save its state every so many calls, so that a restart loses nothing.
+        max_concurrency: so many calls run at a time; 1,000 for a class with coroutines.
+        concurrency_groups: {"io": 2}: so many calls of the methods of each group.
+        max_pending_calls: so many unfinished calls of one caller; more raise PendingCallsLimitExceeded.
+        lifetime: "detached" outlives its driver. namespace: where its name is found.
+        get_if_exists: True returns the actor of that name, if there is one.
+        allow_out_of_order_execution: a call need not wait for the arguments of the calls before it.
+        enable_tensor_transport: not supported; tensors travel through object memory.
 
     >>> @weft.remote(num_cpus=2)
     ... def f(): ...

@@ -22,6 +22,8 @@ ANSWER_BYTES_KEPT = 16 << 20
 CALLS_KNOWN = 4096
 """Of so many calls before a checkpoint it is still known that they were run; of the last `ANSWERS_KEPT` also what came
 of them. A caller can have no more than that unanswered when its actor dies."""
+REF = b"r"
+"""In the key of a row, behind the actor: it names an object, whose id follows."""
 _ID_BYTES = 16
 
 
@@ -54,6 +56,8 @@ class Batch(msgspec.Struct, frozen=True):
     """After these calls. What was written before, and they themselves, are not needed any more."""
     number: int = 0
     """Of its first call. Calls are numbered, so that a batch may be written twice."""
+    refs: list[bytes] | None = None
+    """Ids of the objects that the log names from now on, where others than before."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -186,7 +190,15 @@ class LogRows:
             rows += [(key, None) for key, _ in self._scan(actor + b"l")]
         for number, call in enumerate(batch.calls, batch.number):
             rows.append((_call_key(actor, number), msgspec.msgpack.encode(call)))
+        if batch.refs is not None:
+            named = set(batch.refs)
+            rows += [(actor + REF + one, None) for one in self.refs(actor) if one not in named]
+            rows += [(actor + REF + one, b"") for one in named]
         self._write(rows)
+
+    def refs(self, actor: bytes) -> list[bytes]:
+        """The objects that it names."""
+        return [key[len(actor) + 1 :] for key, _ in self._scan(actor + REF)]
 
     def drop(self, actor: bytes) -> None:
         """The actor is dead for good. Nothing happens when it had no log."""

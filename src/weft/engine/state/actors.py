@@ -16,12 +16,13 @@ Invariants (`ActorTable.check`):
     ACT-2  a name leads to an actor that is not dead or to a claim, and back.
     ACT-3  restarts used never exceed max_restarts (unless that is -1: no end).
     ACT-4  a dead actor has a cause and no watchers to be told.
+    ACT-5  the living actors of each job and owner, and what each process watches, are found without a search.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any
+from collections import Counter
 
 from weft.engine.state.events import ActorNameClaimed, ActorRequested, FoundActor, Process, RestoredActor
 from weft.engine.state.instructions import (
@@ -34,7 +35,6 @@ from weft.engine.state.instructions import (
     SendFunction,
     SendRecord,
 )
-from weft.engine.state.memory_pressure import STOPPED
 from weft.engine.state.workers import how_ended
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import ActorSpec
@@ -110,6 +110,12 @@ class ActorTable:
         """Of actors not yet heard of: who is to be told, with the actor's creator where that is known."""
         self._early_ends: dict[bytes, Fault] = {}
         self._dead: dict[bytes, None] = {}
+        self._watched: dict[Process, dict[tuple[bytes, bytes], None]] = {}
+        """(actor, shown) of which that process is a watcher."""
+        self._owned: dict[Process, dict[bytes, None]] = {}
+        """The living actors that end with their owner."""
+        self._living: Counter[int] = Counter()
+        """How many of each job are not dead."""
 
     # ---- names and creation ----
 
@@ -149,8 +155,9 @@ class ActorTable:
             for process, shown in watchers:
                 self.watch(process, shown, out)
             return None
-        self.by_id[actor.id] = actor
-        actor.watchers = dict.fromkeys(watchers)
+        self._add(actor)
+        for process, shown in watchers:
+            self._tell_from_now(actor, process, shown)
         if known != spec.actor:
             text = f"the name '{spec.name}' is already taken in namespace '{spec.namespace}'"
             self._bury(actor, Fault(ACTOR_DIED, f"{actor} was not created: {text}"), out)
@@ -208,7 +215,7 @@ class ActorTable:
         spec = row.spec
         if spec.actor in self.by_id:
             return None
-        actor = self.by_id[spec.actor] = Actor(spec, row.record, row.owner, row.job)
+        actor = Actor(spec, row.record, row.owner, row.job)
         actor.incarnation, actor.moves = row.incarnation, row.moves
         if row.stage == Stage.DEAD.value:
             actor.stage, actor.record = Stage.DEAD, b""
@@ -218,6 +225,7 @@ class ActorTable:
             self._dead[actor.id] = None
         elif spec.name:
             self.names[spec.namespace, spec.name] = actor.id
+        self._add(actor)
         return actor
 
     def found(self, actor: Actor, found: FoundActor, out: list[Instruction]) -> None:
@@ -240,7 +248,7 @@ class ActorTable:
             assert actor.cause is not None
             out.append(_down(shown, process, _DEAD, actor.cause))
         else:
-            actor.watchers[process, shown] = None
+            self._tell_from_now(actor, process, shown)
             if actor.unavailable is not None:
                 out.append(_down(shown, process, _RESTARTING, actor.unavailable))
             elif actor.worker is not None:
@@ -255,6 +263,7 @@ class ActorTable:
         out.append(RecordActor(shown, "", {}))
         if (actor := self.by_id.get(known)) is not None:
             actor.watchers.pop((process, shown), None)
+            self._unwatch(process, known, shown)
         return True
 
     def end(self, actor_id: bytes, why: str, out: list[Instruction]) -> Actor | None:
@@ -278,14 +287,16 @@ class ActorTable:
         """It can not be placed at all."""
         self._bury(actor, fault, out)
 
-    def worker_died(self, worker: Process, status: int, reason: str, out: list[Instruction]) -> Actor | None:
+    def worker_died(
+        self, worker: Process, status: int, reason: str, out: list[Instruction], is_for_memory: bool = False
+    ) -> Actor | None:
         """The actor to be placed again, if that worker was an actor that may restart."""
         actor = self._of_worker.pop(worker, None)
         if actor is None or actor.stage is Stage.DEAD:
             return None
-        return self.lost(actor, status, reason, out)
+        return self.lost(actor, _how(status, reason, is_for_memory), out)
 
-    def lost(self, actor: Actor, status: int, reason: str, out: list[Instruction]) -> Actor | None:
+    def lost(self, actor: Actor, how: str, out: list[Instruction]) -> Actor | None:
         """Its worker is no more. The actor, if it may restart."""
         actor.worker = None
         limit = actor.spec.max_restarts
@@ -294,13 +305,13 @@ class ActorTable:
             self._bury(actor, actor.ending, out)
         elif limit != -1 and actor.restarts_used >= limit and not actor.is_moving:
             used = f"; {actor.restarts_used} of {limit} restarts were used" if limit else "; it has max_restarts=0"
-            self._bury(actor, Fault(ACTOR_DIED, f"{actor} died: {_how(status, reason)}{used}"), out)
+            self._bury(actor, Fault(ACTOR_DIED, f"{actor} died: {how}{used}"), out)
         else:
             actor.incarnation += 1
             actor.is_moving = False
             actor.stage = Stage.PENDING
             most = "any number" if limit == -1 else str(limit)
-            text = f"{actor} is restarting ({actor.restarts_used} of {most}): {_how(status, reason)}"
+            text = f"{actor} is restarting ({actor.restarts_used} of {most}): {how}"
             actor.unavailable = Fault(ACTOR_UNAVAILABLE, text)
             for process, shown in actor.watchers:
                 out.append(_down(shown, process, _RESTARTING, actor.unavailable))
@@ -309,20 +320,45 @@ class ActorTable:
             return actor
         return None
 
+    def owned_by(self, process: Process) -> list[Actor]:
+        """The living actors that die with it."""
+        return [self.by_id[actor] for actor in self._owned.get(process, ())]
+
+    def has_living(self, job: int) -> bool:
+        return self._living[job] > 0
+
+    @property
+    def living(self) -> int:
+        """How many are not dead."""
+        return self._living.total()
+
     def process_died(self, process: Process) -> list[Actor]:
         """Forget it as a watcher; the living actors that it owned and that die with it."""
-        every: list[dict[tuple[Process, bytes], Any]] = [*self._early_watchers.values()]
-        every += [actor.watchers for actor in self.by_id.values()]
-        for watchers in every:
+        for actor, shown in self._watched.pop(process, {}):
+            del self.by_id[actor].watchers[process, shown]
+        for watchers in self._early_watchers.values():
             for key in [key for key in watchers if key[0] == process]:
                 del watchers[key]
-        for actor in [actor for actor, watchers in self._early_watchers.items() if not watchers]:
-            del self._early_watchers[actor]
-        return [
-            actor
-            for actor in self.by_id.values()
-            if actor.owner == process and actor.stage is not Stage.DEAD and not actor.spec.detached
-        ]
+        for early in [early for early, watchers in self._early_watchers.items() if not watchers]:
+            del self._early_watchers[early]
+        return self.owned_by(process)
+
+    def _add(self, actor: Actor) -> None:
+        self.by_id[actor.id] = actor
+        if actor.stage is not Stage.DEAD:
+            self._living[actor.job] += 1
+            if not actor.spec.detached:
+                self._owned.setdefault(actor.owner, {})[actor.id] = None
+
+    def _tell_from_now(self, actor: Actor, process: Process, shown: bytes) -> None:
+        actor.watchers[process, shown] = None
+        self._watched.setdefault(process, {})[actor.id, shown] = None
+
+    def _unwatch(self, process: Process, actor: bytes, shown: bytes) -> None:
+        if (watched := self._watched.get(process)) is not None:
+            watched.pop((actor, shown), None)
+            if not watched:
+                del self._watched[process]
 
     def creator_died(self, process: Process, out: list[Instruction]) -> None:
         """What it was about to create will not be."""
@@ -339,10 +375,18 @@ class ActorTable:
         for watcher, shown in self._early_watchers.pop(actor, {}):
             out.append(_down(shown, watcher, _DEAD, cause))
         ghost = Actor(ActorSpec(actor, "", 0, {}, {}), b"", (0, 0), 0)
-        self.by_id[actor] = ghost
+        self._add(ghost)
         self._bury(ghost, cause, out)
 
     def _bury(self, actor: Actor, cause: Fault | bytes, out: list[Instruction]) -> None:
+        if actor.stage is not Stage.DEAD:
+            self._living[actor.job] -= 1
+            if not self._living[actor.job]:
+                del self._living[actor.job]
+            if (owned := self._owned.get(actor.owner)) is not None:
+                owned.pop(actor.id, None)
+                if not owned:
+                    del self._owned[actor.owner]
         actor.stage = Stage.DEAD
         actor.cause = cause
         actor.record = b""
@@ -352,6 +396,7 @@ class ActorTable:
         self._free_name(actor)
         for process, shown in actor.watchers:
             out.append(_down(shown, process, _DEAD, cause))
+            self._unwatch(process, actor.id, shown)
         actor.watchers = {}
         self._write(actor, out)
         self._dead[actor.id] = None
@@ -380,6 +425,13 @@ class ActorTable:
 
     def check(self) -> None:
         """Assert the invariants."""
+        living = [actor for actor in self.by_id.values() if actor.stage is not Stage.DEAD]
+        assert self._living == Counter(actor.job for actor in living), f"ACT-5: {self._living}"
+        owned = {(owner, actor) for owner, actors in self._owned.items() for actor in actors}
+        assert owned == {(actor.owner, actor.id) for actor in living if not actor.spec.detached}, f"ACT-5: {owned}"
+        watched = {(process, *key) for process, keys in self._watched.items() for key in keys}
+        telling = {(process, actor.id, shown) for actor in living for process, shown in actor.watchers}
+        assert watched == telling, f"ACT-5: {watched ^ telling}"
         for actor in self.by_id.values():
             has_worker = actor.stage in (Stage.STARTING, Stage.ALIVE)
             assert (actor.worker is not None) == has_worker, f"ACT-1: {actor} is {actor.stage}"
@@ -397,10 +449,10 @@ class ActorTable:
                 assert (actor.spec.namespace, actor.spec.name) == (namespace, name), f"ACT-2: {name}"
 
 
-def _how(status: int, reason: str) -> str:
+def _how(status: int, reason: str, is_for_memory: bool) -> str:
     if status == NODE_LOST:
         return reason
-    if reason.startswith(STOPPED):
+    if is_for_memory:
         return f"its process was {reason}"
     return f"its process {'was ' if status < 0 else ''}{how_ended(status)}"
 

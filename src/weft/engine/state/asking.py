@@ -8,7 +8,7 @@ to its own daemon; only grants come back through here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -51,7 +51,8 @@ class Asking:
         self._tell_job = tell_job
         self._warn = warn
         self.asked: dict[DemandKey, dict[int, int]] = {}
-        self._defined: set[tuple[int, Process, int]] = set()
+        self._defined: dict[Process, set[tuple[int, int]]] = {}
+        """(node, shape) of which that node was told, by the process whose shape it is."""
         self._places: dict[int, tuple[bytes, int]] = {}
         """(actor, node) by the number of what is asked."""
         self._numbers = itertools.count(1)
@@ -59,7 +60,8 @@ class Asking:
         """Actors whose creation is on its way to a worker elsewhere."""
         self._granted: dict[DemandKey, int] = {}
         """How many other nodes have given it since it began to wait."""
-        self._warned: set[DemandKey] = set()
+        self._warned: dict[Process | bytes | str, set[DemandKey]] = {}
+        """By whose they are: a process's or their own."""
         self._patient: set[DemandKey] = set()
         """Those that hold something here: the other nodes have been told so."""
 
@@ -72,7 +74,7 @@ class Asking:
         free = view.free()
         has_changed = False
         wanted: set[DemandKey] = set()
-        waiting = sorted(self._waiting(), key=lambda demand: demand.rank_of_priority)
+        waiting = sorted(self._waiting(), key=lambda demand: (demand.rank_of_priority, demand.order))
         unserved = {demand.job for demand in waiting}
         for demand in waiting:
             wanted.add(demand.key)
@@ -109,8 +111,11 @@ class Asking:
         )
 
     def _warn_of_no_node(self, view: ClusterView, demand: Demand) -> None:
-        if demand.age >= WARN_AFTER_TICKS and demand.key not in self._warned:
-            self._warned.add(demand.key)
+        if demand.age < WARN_AFTER_TICKS:
+            return
+        warned = self._warned.setdefault(demand.key[0] if isinstance(demand.key, tuple) else demand.key, set())
+        if demand.key not in warned:
+            warned.add(demand.key)
             what = "an actor" if isinstance(demand.key, bytes) else "a task"
             text = no_node_can(what, demand.need, demand.strategy, view.nodes)
             self._warn(self._state.jobs[demand.job].driver, Warn(text))
@@ -127,9 +132,8 @@ class Asking:
         """The demands of this node's own processes and actors that want more."""
         return [
             demand
-            for demand in self._state.demands.by_key.values()
-            if demand.wanted
-            and not isinstance(demand.key, str)
+            for demand in self._state.demands.wanting()
+            if not isinstance(demand.key, str)
             and demand.key not in self.creating
             and (isinstance(demand.key, bytes) or demand.key[0] not in self._state.guests)
             and not (demand.is_actor and isinstance(demand.key, tuple))
@@ -158,12 +162,13 @@ class Asking:
     def _ask_leases(self, demand: Demand, node: int, count: int) -> bool:
         assert isinstance(demand.key, tuple)
         process, shape = demand.key
-        if (node, process, shape) not in self._defined:
-            self._defined.add((node, process, shape))
+        defined = self._defined.setdefault(process, set())
+        if (node, shape) not in defined:
+            defined.add((node, shape))
             strategy = _what_matters_there(demand)
             definition = DefineShape(shape, to_floats(demand.need), demand.runtime_env, strategy)
             if not self._send_record(node, process, kinds.CONTROL, _encode(definition)):
-                self._defined.discard((node, process, shape))
+                defined.discard((node, shape))
                 return False
         wanted = count | kinds.PATIENT if demand.held else count
         return self._send_record(node, process, kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(shape, wanted))
@@ -245,16 +250,16 @@ class Asking:
             self.asked[key].pop(node, None)
             if not self.asked[key]:
                 del self.asked[key]
-        self._defined = {known for known in self._defined if known[0] != node}
+        for defined in self._defined.values():
+            defined -= {known for known in defined if known[0] == node}
         for number in [number for number, (_, at) in self._places.items() if at == node]:
             del self._places[number]
 
     def process_gone(self, process: Process) -> None:
-        for key in [key for key in self.asked if isinstance(key, tuple) and key[0] == process]:
-            del self.asked[key]  # its death tells the other nodes
-            self._patient.discard(key)
-        self._defined = {known for known in self._defined if known[1] != process}
-        self._warned = {key for key in self._warned if not (isinstance(key, tuple) and key[0] == process)}
+        for _, shape in self._defined.pop(process, ()):
+            self.asked.pop((process, shape), None)  # its death tells the other nodes
+            self._patient.discard((process, shape))
+        self._warned.pop(process, None)
 
     def worker_gone(self, worker: Process) -> None:
         """A proxy died; if it was to be an actor, the actor needs another place."""
@@ -262,10 +267,7 @@ class Asking:
             del self.creating[actor]
 
     def queued(self) -> int:
-        return sum(demand.wanted for demand in self._local_demands())
-
-    def _local_demands(self) -> Iterable[Demand]:
-        return (demand for demand in self._state.demands.by_key.values() if demand.waits_here)
+        return sum(demand.wanted for demand in self._state.demands.wanting() if demand.waits_here)
 
 
 def _what_matters_there(demand: Demand) -> dict[str, str | int | bool]:

@@ -76,8 +76,6 @@ FORWARD_ENTRIES = 1024
 FORWARD_BYTES = 8 << 20
 PIECE_TICKS = 8
 """So long a piece of the rows may take; it has a megabyte, or one row that is larger."""
-PLANTED_BUGS = frozenset(("reply_early", "serve_incomplete", "forget_requests", "skip_lease", "forget_promises"))
-"""What tests can put in, to see that they would find it."""
 
 
 class Replica:
@@ -90,7 +88,6 @@ class Replica:
         applied: int,
         is_restored: bool = False,
         kept_entries: int = KEPT_ENTRIES,
-        bugs: frozenset[str] = frozenset(),
     ) -> None:
         """`is_restored`: its rows are from before a restart, and its neighbours must tell whether that is all."""
         self.shard = shard
@@ -104,7 +101,6 @@ class Replica:
         self.failure = ""
         """Why it can not store what it is sent."""
         self.publisher = Publisher(shard)
-        self._bugs = bugs
         self._base = applied
         """What it had when it adopted this version."""
         self._needed: int | None = None
@@ -161,7 +157,7 @@ class Replica:
 
     @property
     def serves_reads(self) -> bool:
-        return self.is_tail and (self.is_complete or "serve_incomplete" in self._bugs)
+        return self.is_tail and self.is_complete
 
     @property
     def predecessor(self) -> Place | None:
@@ -255,8 +251,6 @@ class Replica:
         if not self.is_head or not self.is_complete:
             return [Send(client, NotServing(self.shard, message.number, True))]
         self._deciding = (client, message.number)
-        if "forget_requests" in self._bugs:
-            message = WriteRequest(self.shard, f"{client}-{self.applied}", message.number, message.batches)
         return [DecideWrite(self.shard, self.applied + 1, message)]
 
     def _decided(self, event: WriteDecided) -> list[Instruction]:
@@ -265,7 +259,7 @@ class Replica:
         if event.entry is not None:
             self.log.append(event.entry)
         self._waiting.append((self.applied, client, number, event.outcomes))
-        return self._commit(self.applied) if self.is_tail or "reply_early" in self._bugs else self._commit(self.acked)
+        return self._commit(self.applied if self.is_tail else self.acked)
 
     def _rejected(self, event: WriteRejected) -> list[Instruction]:
         assert self._deciding is not None

@@ -55,14 +55,13 @@ def cut_tails(now: Configuration, value: Configuration) -> set[str]:
 class Council:
     """The votes and proposals of one server, whether or not it is a member now."""
 
-    def __init__(self, server: str, lease_s: float = LEASE_S, bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, server: str, lease_s: float = LEASE_S) -> None:
         self.server = server
         self.lease_s = lease_s
         self.configuration: Configuration | None = None
         self.promised: Ballot | None = None
         self.accepted_ballot: Ballot | None = None
         self.accepted: Configuration | None = None
-        self._bugs = bugs
         self._leases: dict[str, float] = {}
         """When the lease of each server that was granted one ends."""
         self._disputed: dict[str, float] = {}
@@ -70,6 +69,8 @@ class Council:
         self._careful_until = 0.0
         self._grants: dict[str, float] = {}
         """When each member was asked for the lease that it has granted this server."""
+        self._informed: set[str] = set()
+        """Members that have granted one by the present configuration, and so know it."""
         self._round = 0
         self._ballot: Ballot | None = None
         """Of the proposal that is under way."""
@@ -107,6 +108,7 @@ class Council:
         self.promised = self.accepted_ballot = self.accepted = None
         self._ballot = None
         self._disputed = {}
+        self._informed = set()
         if before is None or set(before.council) != set(configuration.council):
             self._careful_until = now + self.lease_s
             self._grants = {}
@@ -122,9 +124,7 @@ class Council:
             return [Send(sender, Decided(current))]
         if not self.is_member:
             return []
-        is_old = self.promised is not None and message.ballot < self.promised and "forget_promises" not in self._bugs
-        if is_old:
-            assert self.promised is not None
+        if self.promised is not None and message.ballot < self.promised:
             return [Send(sender, Denied(message.number, message.ballot, self.promised))]
         if isinstance(message, Prepare):
             self.promised = message.ballot
@@ -142,7 +142,7 @@ class Council:
         return KeepVotes(self.promised, self.accepted_ballot, self.accepted)
 
     def _may_be_read_from(self, tails: set[str], now: float) -> bool:
-        if not tails or "skip_lease" in self._bugs:
+        if not tails:
             return False
         return now < self._careful_until or any(self._leases.get(tail, 0.0) > now for tail in tails)
 
@@ -259,12 +259,16 @@ class Council:
         current = self.configuration
         if current is not None and message.number == current.number and sender in current.council:
             self._grants[sender] = max(self._grants.get(sender, message.asked_at), message.asked_at)
+            self._informed.add(sender)
+
+    @property
+    def is_known_to_majority(self) -> bool:
+        """Whether so many of its own council know the present configuration that it cannot be lost any more."""
+        return self.configuration is not None and len(self._informed) >= self.configuration.majority
 
     def has_lease(self, now: float) -> bool:
         current = self.configuration
         if current is None:
             return False
-        if "skip_lease" in self._bugs:
-            return True
         ends = sorted((asked + self.lease_s * HOLDER_SHARE for asked in self._grants.values()), reverse=True)
         return len(ends) >= current.majority and ends[current.majority - 1] > now

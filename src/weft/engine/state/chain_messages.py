@@ -207,6 +207,10 @@ class AskConfiguration(StoreMessage, frozen=True):
     number: int
 
 
+class Pulse(StoreMessage, frozen=True):
+    """Says nothing, and is sent back: the other side lives. Links take it, and no machine sees it."""
+
+
 class Enlist(StoreMessage, frozen=True):
     """A server wants to take part."""
 
@@ -314,6 +318,7 @@ AnyMessage: TypeAlias = (
     | Hello
     | Decided
     | AskConfiguration
+    | Pulse
     | Enlist
     | Prepare
     | Promise

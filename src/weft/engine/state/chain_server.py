@@ -105,7 +105,8 @@ class ServerSettings:
         unfit_s: float = 5.0,
         length: int = CHAIN_LENGTH,
         kept_entries: int = KEPT_ENTRIES,
-        bugs: frozenset[str] = frozenset(),
+        council: type[Council] = Council,
+        replica: type[Replica] = Replica,
     ) -> None:
         self.lease_s = lease_s
         self.grace_s = grace_s
@@ -116,7 +117,7 @@ class ServerSettings:
         """A replica that could not store is not chosen again for so long."""
         self.length = length
         self.kept_entries = kept_entries
-        self.bugs = bugs
+        self.council, self.replica = council, replica
 
 
 class StoreServer:
@@ -126,7 +127,7 @@ class StoreServer:
         self.name = name
         self.address = address
         self.settings = settings or ServerSettings()
-        self.council = Council(name, self.settings.lease_s, self.settings.bugs)
+        self.council = self.settings.council(name, self.settings.lease_s)
         self.replicas: dict[int, Replica] = {}
         self.stored: dict[int, int] = {}
         """What storage had applied of each shard before a restart."""
@@ -177,13 +178,21 @@ class StoreServer:
 
     @property
     def is_out(self) -> bool:
-        """Whether it has resigned and may end: the others do without it, none stays, or too few are left to decide."""
+        """Whether it has resigned and may end: the others do without it and know that, none stays, or too few are left
+        to decide.
+
+        Who proposed the configuration without it may have told nobody else, or lost what it said to those that stay."""
         current = self.configuration
         if not self.has_resigned or current is None:
             return self.has_resigned
+        dead = self._certain
         if self.name not in current.servers:
-            return self._counted_on_for <= current.number
-        voters = [name for name in current.council if name not in self._certain]
+            if self._counted_on_for > current.number:
+                return False
+            if self.council.is_known_to_majority:
+                return True
+            dead = dead | self._long_lost(self._now)
+        voters = [name for name in current.council if name not in dead]
         return self._gone.issuperset(current.servers) or len(voters) < current.majority
 
     @property
@@ -369,8 +378,8 @@ class StoreServer:
         is_restored = shard in self.stored
         applied = self.stored.pop(shard, NOTHING if joins or number > 1 else 0)
         out.append(OpenShard(shard, not is_restored))
-        replica = self.replicas[shard] = Replica(
-            shard, place, applied, is_restored, self.settings.kept_entries, self.settings.bugs
+        replica = self.replicas[shard] = self.settings.replica(
+            shard, place, applied, is_restored, self.settings.kept_entries
         )
         return replica
 
@@ -387,10 +396,13 @@ class StoreServer:
             self._lost.setdefault(event.peer, event.now)
         return out + self._consider(event.now)
 
+    def _long_lost(self, now: float) -> set[str]:
+        return {name for name, since in self._lost.items() if now - since >= self.settings.grace_s}
+
     def _wishes(self, now: float) -> Wishes:
         current = self.configuration
         assert current is not None
-        long_lost = {name for name, since in self._lost.items() if now - since >= self.settings.grace_s}
+        long_lost = self._long_lost(now)
         dead = frozenset((self._certain | long_lost) - {self.name} | self._resigned)
         self._failed = {one: since for one, since in self._failed.items() if now - since < self.settings.unfit_s}
         enlisted = {name: at for name, at in self._enlisted.items() if current.servers.get(name) != at}

@@ -25,6 +25,11 @@ _MANY = 1 << 30
 LOOKED_AT = 256
 
 
+def id_labels(node_id: str) -> dict[str, str]:
+    """The labels that every node has: its id, by the name of Ray's today and by the one before."""
+    return {"ray.io/node-id": node_id, "ray.io/node_id": node_id}
+
+
 class NodeView:
     """One node, as its last report has it. Amounts are in 1/10,000."""
 
@@ -33,7 +38,7 @@ class NodeView:
     def __init__(self, number: int, node_id: str, labels: Mapping[str, str], total: Mapping[str, int]) -> None:
         self.number = number
         self.node_id = node_id
-        self.labels = {"ray.io/node_id": node_id, **labels}
+        self.labels = {**id_labels(node_id), **labels}
         self.total = dict(total)
         self.available = dict(total)
         self.queued = 0
@@ -44,7 +49,7 @@ class NodeView:
     def name(self, node_id: str, labels: Mapping[str, str]) -> None:
         """Its id and labels, when they are known later."""
         self.node_id = node_id
-        self.labels = {"ray.io/node_id": node_id, **labels}
+        self.labels = {**id_labels(node_id), **labels}
 
     @property
     def takes_work(self) -> bool:
@@ -153,7 +158,8 @@ class ClusterView:
             preferred = [node for node in nodes if _fulfils(str(strategy.get("soft_labels", "{}")), node.labels)]
             nodes = preferred or nodes
         if (selector := strategy.get("labels")) is not None:
-            nodes = [node for node in nodes if matches_labels(json.loads(str(selector)), node.labels)]
+            selectors = [json.loads(str(selector)), *json.loads(str(strategy.get("fallbacks", "[]")))]
+            nodes = next(filter(None, ([n for n in nodes if matches_labels(s, n.labels)] for s in selectors)), [])
         return [node.number for node in nodes]
 
     def refusal(self, need: Amounts, strategy: Strategy) -> str:

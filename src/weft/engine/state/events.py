@@ -54,6 +54,8 @@ class SlotsExhausted(Event, frozen=True):
     """A ForkWorker could not be carried out: every process slot is in use."""
 
     ticket: int
+    text: str = ""
+    """For the users whose work waits for one."""
 
 
 class SlotReleased(Event, frozen=True):
@@ -75,6 +77,8 @@ class ProcessDied(Event, frozen=True):
     """The processes that shared a ring with it."""
     status: int = -9
     """Its exit status, the negative signal number when a signal ended it."""
+    memory_peak: int | None = None
+    """What it held at most, in bytes, when it was stopped for memory; None when it ended otherwise."""
 
 
 class Ticked(Event, frozen=True):
@@ -347,6 +351,8 @@ class TookOver(Event, frozen=True):
     groups: list[RestoredGroup]
     bundles: dict[bytes, dict[int, int]]
     """By group and bundle: the node that has set it aside."""
+    is_restart: bool = False
+    """The whole cluster had ended, and is started again: detached actors begin anew, whatever restarts they have."""
 
 
 class HeadReady(Event, frozen=True):

@@ -43,8 +43,10 @@ from weft.engine.wire.messages import Warn
 class GroupScheduler(Scheduler):
     """A scheduler that knows placement groups."""
 
-    def __init__(self, total: Mapping[str, float], gpu_ids: Sequence[int], prestart: int, start_limit: int) -> None:
-        super().__init__(total, gpu_ids, prestart, start_limit)
+    def __init__(
+        self, total: Mapping[str, float], gpu_ids: Sequence[int], prestart: int, start_limit: int, most_blocked: int
+    ) -> None:
+        super().__init__(total, gpu_ids, prestart, start_limit, most_blocked)
         self.groups = GroupTable()
         self.bundles = BundlePools(self.resources)
         self.own = NodeView(0, "", {}, self.resources.total)
@@ -205,10 +207,10 @@ class GroupScheduler(Scheduler):
         """The shapes that processes have defined to be in the group."""
         raise NotImplementedError
 
-    def _refuse(self, demand: Demand, fault: Fault, out: list[Instruction]) -> None:
-        """Whatever waits in that shape fails, now and later."""
+    def _refuse(self, demand: Demand, fault: Fault, out: list[Instruction], for_good: bool = True) -> None:
+        """Whatever waits in that shape fails, now and later; or only what waits now."""
         assert isinstance(demand.key, tuple)
-        head = kinds.PROCESS_BODY.pack(demand.key[1], 0)
+        head = kinds.PROCESS_BODY.pack(demand.key[1], int(not for_good))
         out.append(SendFault(demand.requester, kinds.SHAPE_REFUSED, head, fault))
         self.demands.cancel(demand.key)
 
@@ -229,7 +231,8 @@ class GroupScheduler(Scheduler):
                 owner = self.actors.find(group.actor)
                 is_over = owner is None or owner.stage is Stage.DEAD
             else:
-                is_over = group.job not in self.jobs or (driver_of is not None and group.job == driver_of.id)
+                job = self.jobs.get(group.job)  # one without its driver goes on while it has workers
+                is_over = job is None or job is driver_of or not job.is_driver_alive
             if is_over:
                 self._remove_group(group, process, out)
 
@@ -489,4 +492,4 @@ def is_in(strategy: Strategy, group: Group) -> bool:
 
 
 def _conditions(strategy: Strategy) -> dict[str, object]:
-    return {key: value for key, value in strategy.items() if key in ("labels", "hard") and value}
+    return {key: value for key, value in strategy.items() if key in ("labels", "fallbacks", "hard") and value}

@@ -5,6 +5,8 @@ Frozen values in the imperative, carried out in order by the daemon's shell or b
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from weft.engine.state.events import Process
@@ -16,6 +18,7 @@ ACTOR_UNAVAILABLE = 7
 UNSCHEDULABLE = 10
 GROUP_REMOVED = 22
 ACTOR_GROUP_REMOVED = 23
+NESTED_TOO_DEEPLY = 27
 """Codes of the engine's own error values (see `_native.error_value`)."""
 
 
@@ -129,7 +132,20 @@ class EndJob(Instruction, frozen=True):
     job: int
 
 
+class Ending(enum.IntEnum):
+    """Why a node ends: the exit status of its daemon."""
+
+    ASKED = 0
+    FAILED = 1
+    WITH_CLUSTER = 3
+    """The whole cluster has ended."""
+    LEFT_BEHIND = 4
+    """The cluster goes on without it: it was cut off, taken for dead, or another has become the head in its place."""
+
+
 class StopNode(Instruction, frozen=True):
     """The node ends: everything is killed. An empty `error` means that it was asked to."""
 
     error: str = ""
+    ending: Ending = Ending.FAILED
+    """Where there is an error."""

@@ -9,6 +9,33 @@ from weft.engine.state.events import DriverJoined, Process
 from weft.engine.state.workers import Binding
 from weft.engine.wire.messages import BindJob, DriverHello, Home
 
+SHORT_BITS = 16
+"""Of a short number: for the node, and for the driver."""
+LONG = 1 << 52
+"""Beside a long number: its node (20 bits) and its driver (32 bits) are below it, so that a float holds it."""
+
+
+class JobNumbers:
+    """One node's: no other gives the same, and none is given twice.
+
+    A number has 32 bits, as Ray's have, until the node has had 65,535 drivers, or the cluster as many nodes.
+
+    >>> numbers = JobNumbers(3)
+    >>> numbers.next() == 3 << 16 | 1, numbers.next() == 3 << 16 | 2
+    (True, True)
+    """
+
+    def __init__(self, node: int = 0) -> None:
+        self._node = node
+        self._given = 0
+
+    def next(self) -> int:
+        """One more."""
+        self._given += 1
+        if self._node >> SHORT_BITS or self._given >> SHORT_BITS:
+            return LONG | self._node << 32 | self._given
+        return self._node << SHORT_BITS | self._given
+
 
 class Job:
     """One driver and what its workers must know."""

@@ -12,10 +12,12 @@ is done; the tables change only then.
 Invariants (`LeaseTable.check`):
     LEA-1  a worker is under at most one lease.
     LEA-2  a demand holds exactly the leases in its group.
+    LEA-3  each lease is found by its holder.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Iterable
 
 from weft.engine.state.demands import Demand, DemandKey, DemandQueue
@@ -48,6 +50,7 @@ class LeaseTable:
         self.by_id: dict[int, Lease] = {}
         self._by_ticket: dict[int, Lease] = {}
         self._groups: dict[DemandKey, dict[int, Lease]] = {}
+        self._by_holder: dict[Process, dict[int, Lease]] = {}
         self.last_id = 0
         """In a cluster it begins elsewhere on each node, so that no two leases have one number."""
 
@@ -57,7 +60,20 @@ class LeaseTable:
         self.by_id[lease.id] = lease
         self._by_ticket[worker.ticket] = lease
         self._groups.setdefault(demand.key, {})[lease.id] = lease
+        self._by_holder.setdefault(lease.holder, {})[lease.id] = lease
         return lease
+
+    def pass_on(self, lease: Lease, holder: Process) -> None:
+        """Another process holds it from now on."""
+        self._take_from_holder(lease)
+        lease.holder = holder
+        self._by_holder.setdefault(holder, {})[lease.id] = lease
+
+    def _take_from_holder(self, lease: Lease) -> None:
+        held = self._by_holder[lease.holder]
+        del held[lease.id]
+        if not held:
+            del self._by_holder[lease.holder]
 
     def end(self, lease: Lease) -> None:
         del self.by_id[lease.id]
@@ -66,15 +82,20 @@ class LeaseTable:
         del group[lease.id]
         if not group:
             del self._groups[lease.group]
+        self._take_from_holder(lease)
 
     def of_worker(self, worker: Worker) -> Lease | None:
         return self._by_ticket.get(worker.ticket)
 
     def held_by(self, process: Process) -> list[Lease]:
-        return [lease for lease in self.by_id.values() if lease.holder == process]
+        return list(self._by_holder.get(process, {}).values())
 
     def ask_back(self, waiting: Iterable[Demand], pool: ResourcePool, guests: Container[Process] = ()) -> list[Lease]:
         """The leases to ask back now, marked as asked. `guests` are processes of other nodes."""
+        first = [one for one in itertools.islice(waiting, CONSIDERED) if one.may_draw_from(pool)]
+        first = [one for one in first if one.need and (one.held or one.insists)]
+        if not first:
+            return []
         free = dict(pool.available)
         counts: dict[DemandKey, int] = {}
         for lease in self.by_id.values():
@@ -85,13 +106,8 @@ class LeaseTable:
             else:
                 counts[lease.group] = counts.get(lease.group, 0) + 1
         chosen: list[Lease] = []
-        for number, demand in enumerate(waiting):
-            if number == CONSIDERED or not counts:
-                break
-            if not demand.may_draw_from(pool):
-                continue
-            if demand.need and (demand.held or demand.insists):
-                chosen += self._ask_back_for(demand, pool, free, counts, guests)
+        for demand in first if counts else ():
+            chosen += self._ask_back_for(demand, pool, free, counts, guests)
         for lease in chosen:
             lease.is_asked_back = True
         return chosen
@@ -168,6 +184,9 @@ class LeaseTable:
         """Assert the invariants."""
         assert len(self._by_ticket) == len(self.by_id), "LEA-1: a worker is under two leases"
         assert sum(map(len, self._groups.values())) == len(self.by_id), "LEA-2: a lease is in two groups"
+        held = {id: lease.holder for id, lease in self.by_id.items()}
+        known = {id: holder for holder, leases in self._by_holder.items() for id in leases}
+        assert held == known, "LEA-3: a lease is with another holder"
         for key, group in self._groups.items():
             assert demands.by_key[key].held == len(group), f"LEA-2: {key!r} holds {demands.by_key[key].held}"
 

@@ -1,16 +1,23 @@
 """Which nodes there are, as one node knows it: joining, the table, links, silence, death.
 
 Pure: no I/O, no clock (each event comes with the time). The head keeps the table and numbers the others as they
-come; the node that began the cluster is number 0 and its first head, and who takes over from it keeps its own
-number. A new node joins at the head (any other node names it the head's address), which sends it the whole table
-once its row is kept, and links itself to those that came before it. A node is dead to another when the link between
-them breaks, or when nothing was heard from it for `SILENCE_S`; the head's opinion is everybody's: it tells the
-others, and they let go of that node too. The head's own silence costs all of them, so it is borne for
-`HEAD_SILENCE_S` only. Two nodes that lost only the link between them are linked again by the
-younger one, as long as the head has both for alive. Whoever loses the head itself knocks at its port: a machine
-that says that nobody listens there makes its death certain, and a head that answers has let go of this node, which
-ends. Where the head's end of the link was closed, one of the two comes soon, and nobody takes over before. A head
-that is asked to end says that it hands over, which is as certain. What follows is `headship`'s affair.
+come; the node that began the cluster is number 0 and its first head, who takes over from it keeps its own number, and
+one that starts a cluster again has a number that no node has had. A new node joins at the head (any other node names it
+the head's address), which sends it the whole table once its row is kept, and links itself to those that came before it.
+A node is dead to another when the link between them breaks, or when nothing was heard from it for `SILENCE_S`; the
+head's opinion is everybody's: it tells the others, and they let go of that node too; whoever hears of a node's death
+tells that node before it closes the link, so that one that lives ends by itself. The head's own silence costs all of
+them, so after `HEAD_SILENCE_S` it is *doubted*:
+another may take over, but the link stays, and a head that is heard again is followed as before. Two nodes that lost
+only the link between them are linked again by the younger one, as long as the head has both for alive. Whoever loses
+the link to the head knocks at its port: a machine that says that nobody listens there makes its death certain, and a
+head that answers, and was not silent, has let go of this node, which ends. Where the head's end of the link was closed,
+one of the two comes soon, and nobody takes over before. A head that ends says so, which is as certain. What follows is
+`headship`'s affair. A cluster as a whole ends when its head says that the user wants it, and for nothing else.
+
+A head decides who is dead only while it has its lease (`may_decide`): another may have won meanwhile, and be the one
+that it takes for lost. What it loses before it has the lease back waits; who is deposed never says it. A table of an
+earlier epoch than the latest that this node knows of is not read.
 
 A node that is *cut off* (for `CUT_OFF_S` it has heard neither the head nor half of the nodes) ends before the others
 give it up: what they then start again does not run twice. Time in which this node itself stood still is nobody's
@@ -27,10 +34,11 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from weft.engine.state.instructions import Ending
 from weft.engine.wire.link_messages import (
     AnyMessage,
     Ask,
@@ -60,8 +68,8 @@ CLOSED = "the other node closed"
 """How the reason begins when a link ended with no word from the other side."""
 UNKNOWN_GUESTS = 256
 """Links that have not said who they are; when more come, the oldest go."""
-FOUNDER = 0
-"""The number of the node that began the cluster."""
+LAST_NUMBER = (1 << 18) - 2
+"""No number is given twice, and the names of processes on links have 18 bits for one (`native/link_names.hpp`)."""
 ENTRY = -1
 """Stands for the node at which this one joins, until that has said who it is."""
 KNOCK_S = 2.0
@@ -135,10 +143,15 @@ class HeadLost(Instruction, frozen=True):
     is_certain: bool
 
 
+class HeadFound(Instruction, frozen=True):
+    """The head that was doubted is heard again."""
+
+
 class Lost(Instruction, frozen=True):
-    """The head does not want this node, or was asked to end the cluster: the node ends."""
+    """The head does not want this node, or the user has asked the cluster to end: the node ends."""
 
     reason: str
+    ending: Ending = Ending.LEFT_BEHIND
 
 
 class _Link:
@@ -158,12 +171,14 @@ class MembershipState:
         self.own = own
         self._entry = head
         """Where it joins; empty when this node begins the cluster."""
-        self.head: int | None = None if head else FOUNDER
+        self.head: int | None = None if head else own.number
         """The number of the acting head; None before this node has joined, and while there is none."""
         self.epoch = 1
         """Of that head, or of the one that was lost."""
-        self.members: dict[int, Member] = {FOUNDER: own} if not head else {}
+        self.members: dict[int, Member] = {own.number: own} if not head else {}
         self.has_joined = False
+        self.most_strangers = UNKNOWN_GUESTS
+        """Less where there are few descriptors."""
         self._links: dict[int, _Link] = {}
         self._in_use: dict[int, int] = {}
         """The link of each node."""
@@ -176,10 +191,13 @@ class MembershipState:
         self._admitting: dict[int, int] = {}
         """On the head: the links of new nodes whose rows are being kept."""
         self.lost_head: int | None = None
+        """The head that was lost, or is doubted."""
+        self._is_doubted = False
+        """Nothing has been heard of the head for long; its link is still there."""
         self._loss = ""
         """Why."""
         self._has_resigned = False
-        """The head has said that it acts no more."""
+        """The head has said that it ends."""
         self._knocking: int | None = None
         """The head that was lost, while its machine is asked whether it still listens."""
         self._answers_until = -math.inf
@@ -189,10 +207,22 @@ class MembershipState:
         self._silent: set[int] = set()
         """Nodes whose links were given up for silence, and which are not known to be dead."""
         self._beat_at: float | None = None
+        self.may_decide: Callable[[float], bool] = lambda now: True
+        """On the head: whether it has its lease at that time."""
+        self.fence = 0
+        """The latest epoch that some node is known to have won."""
+        self._sought: dict[int, str] = {}
+        """Where the node is that is said to have won, until this one has a head."""
+        self._missing: dict[int, str] = {}
+        """On the head: nodes whose links it lost while it had no lease, and why."""
 
     @property
     def is_head(self) -> bool:
         return self.head is not None and self.head == self.own.number
+
+    @property
+    def hears_head(self) -> bool:
+        return self.head is not None and not self._is_doubted
 
     def started(self) -> list[Instruction]:
         if not self.is_head:
@@ -206,8 +236,8 @@ class MembershipState:
         """Somebody has connected; whoever has waited longest to say who it is is likely no node of ours."""
         strangers = [number for number, known in self._links.items() if not known.is_peer]
         self._links[link] = _Link(None, now)
-        if len(strangers) >= UNKNOWN_GUESTS:
-            return [Close(strangers[0], f"refused: {UNKNOWN_GUESTS} others came after it")]
+        if len(strangers) >= self.most_strangers:
+            return [Close(strangers[0], f"refused: {self.most_strangers} others came after it")]
         return []
 
     def link_ready(self, link: int, number: int, now: float) -> list[Instruction]:
@@ -215,6 +245,9 @@ class MembershipState:
         self._links[link] = _Link(number, now)
         if number == ENTRY:
             return [Send(link, JoinCluster(self.own))]
+        if number == self._knocking and number in self._silent:
+            self._again_at[number] = now + AGAIN_S  # it may still die
+            return [Close(link, "it was only asked whether it lives: this node has given it up for its silence")]
         if number == self._knocking:
             return [Lost(f"the head of the cluster has let go of this node: their link was lost ({self._loss})")]
         out: list[Instruction] = [Send(link, PeerHello(self.own.number))]
@@ -228,7 +261,7 @@ class MembershipState:
                 spread = zlib.crc32(f"{self.own.node_id}{self._tries}".encode()) % 1000 / 500
                 self._again_at[ENTRY] = now + spread
                 return []
-            return [Lost(f"the cluster at {self._entry} can not be joined: {reason}")]
+            return [Lost(f"the cluster at {self._entry} can not be joined: {reason}", Ending.FAILED)]
         if number == self._knocking:
             if REFUSED in reason:
                 self._silent.discard(number)
@@ -238,7 +271,7 @@ class MembershipState:
             return [HeadLost(reason, REFUSED in reason)]
         out: list[Instruction] = []
         member = self.members.get(number)
-        if member is not None and member.is_alive:
+        if number in self._sought or (member is not None and member.is_alive):
             self._again_at[number] = now + AGAIN_S
         self._settle_join(number, out)
         return out
@@ -283,11 +316,14 @@ class MembershipState:
             return []
         known.last_heard = now
         out: list[Instruction] = []
+        if self._is_doubted and known.is_peer and known.number == self.head:
+            self._is_doubted = False
+            out.append(HeadFound())
         if isinstance(message, Members):
             self._table_came(link, known, message, now, out)
         elif known.is_peer:
-            if isinstance(message, Leaving) and known.number == self.head and not message.hands_over:
-                out.append(Lost(f"the head of the cluster is gone: {message.why}"))
+            if isinstance(message, Leaving) and known.number == self.head and message.ends_cluster:
+                out.append(Lost(f"the cluster ends: {message.why}", Ending.WITH_CLUSTER))
             elif isinstance(message, Leaving):
                 self._has_resigned = known.number == self.head
                 out.append(Close(link, message.why))
@@ -308,8 +344,8 @@ class MembershipState:
     def _greeted(self, link: int, number: int, now: float, out: list[Instruction]) -> None:
         member = self.members.get(number)
         if member is not None and not member.is_alive:
-            out.append(Close(link, f"refused: node {number} is dead: {member.death}"))
-        elif self.is_head and number in self._in_use:
+            out += self._send_away(link, member, f"refused: node {number} is dead: {member.death}")
+        elif self.is_head and (number in self._in_use or number in self._missing):
             out.append(Close(link, f"refused: node {number} has a link"))  # that one is broken if it was lost there
         else:
             self._use(link, number, now, out)
@@ -317,7 +353,9 @@ class MembershipState:
     # ---- the table ----
 
     def _asked_to_admit(self, link: int, member: Member, out: list[Instruction]) -> None:
-        if self.is_head:
+        if self.is_head and max(self.members) >= LAST_NUMBER:
+            out.append(Close(link, f"refused: the cluster has had {LAST_NUMBER + 1} nodes, and no number is left"))
+        elif self.is_head:
             number = max(self.members) + 1
             row = self.members[number] = msgspec.structs.replace(member, number=number)
             self._admitting[number] = link
@@ -331,6 +369,8 @@ class MembershipState:
         """The row of a new node is safe: its number is its own, whoever is the head."""
         out: list[Instruction] = []
         link = self._admitting.pop(number, None)
+        if link is None and number in self._in_use:
+            return out  # it was never gone
         if link is None or link not in self._links or not self.is_head:
             self._bury(number, "it left before it was in", out)
             return out
@@ -348,13 +388,18 @@ class MembershipState:
             self._entry = address
             out.append(Connect(ENTRY, address))
         else:
-            out.append(Lost(f"the cluster's head can not be found: {JOIN_TRIES} nodes in a row have named another"))
+            text = f"the cluster's head can not be found: {JOIN_TRIES} nodes in a row have named another"
+            out.append(Lost(text, Ending.FAILED))
 
     def let_go(self, number: int, reason: str) -> list[Instruction]:
         """On the head: that node is to end, though it lives. It is told so: else it would take the head for dead."""
         row = msgspec.structs.replace(self.members[number], is_alive=False, death=reason)
-        link = self._in_use[number]
-        return [Send(link, Members(number, [row], self.own.number, self.epoch)), Close(link, reason)]
+        return self._send_away(self._in_use[number], row, reason)
+
+    def _send_away(self, link: int, row: Member, reason: str) -> list[Instruction]:
+        """A node that is dead to the head, and may live all the same, is told so: it ends by itself then."""
+        head = self.own.number if self.head is None else self.head
+        return [Send(link, Members(row.number, [row], head, self.epoch)), Close(link, reason)]
 
     def _bury(self, number: int, reason: str, out: list[Instruction]) -> None:
         """On the head: that node is dead, for all."""
@@ -368,10 +413,36 @@ class MembershipState:
 
     # ---- another head ----
 
-    def head_is(self, number: int, epoch: int) -> None:
+    def head_is(self, number: int, epoch: int) -> list[Instruction]:
         """That node is the head from now on."""
+        out: list[Instruction] = []
+        self._leave_old_head(number, out)
         self.head, self.epoch = number, epoch
+        return out
+
+    def won_by(self, number: int, address: str, epoch: int) -> list[Instruction]:
+        """The control store says who has won. One that is not linked is asked: it may have taken this node for dead
+        with nobody to tell it, and each would take over from the other again and again."""
+        self.fence = max(self.fence, epoch)
+        if self.hears_head or number == self.own.number or number in self._in_use or number in self._sought:
+            return []
+        if not address:
+            return []
+        self._sought = {number: address}
+        return [Connect(number, address)]
+
+    def _leave_old_head(self, new: int, out: list[Instruction]) -> None:
+        """Another has taken over: the head that is doubted, or was deposed, is as good as dead."""
+        if self.head is not None and self.head != new:
+            self.lost_head = self.head
+            if (link := self._in_use.pop(self.head, None)) is not None:
+                reason = "another node has taken over as the cluster's head"
+                out += [NodeGone(self.head, reason), Close(link, reason)]
+        self._is_doubted = False
         self._end_knocking()
+        for number in self._sought:
+            self._again_at.pop(number, None)
+        self._sought = {}
 
     def _end_knocking(self) -> None:
         if self._knocking is not None:
@@ -380,18 +451,30 @@ class MembershipState:
             self._answers_until = -math.inf
 
     def took_over(self, rows: Sequence[Member], epoch: int) -> list[Instruction]:
-        """This node is the head now; the rows are those of the control store. Who is not linked to it is dead."""
+        """This node is the head now; the rows are those of the control store. Who is not linked to it is dead, and who
+        is lives: the head before may have lost the others, and written so, when it was itself that was cut off."""
         out: list[Instruction] = []
+        self._leave_old_head(self.own.number, out)
         self.head, self.epoch = self.own.number, epoch
-        self._end_knocking()
-        self.members = {**{row.number: row for row in rows}, self.own.number: self.own}
-        for number in list(self.members):
-            if number != self.own.number and number not in self._in_use:
+        before, self.members = self.members, {**{row.number: row for row in rows}, self.own.number: self.own}
+        for number, row in list(self.members.items()):
+            if number in self._in_use and not row.is_alive:
+                self.members[number] = msgspec.structs.replace(row, is_alive=True, death="")
+                out.append(Keep(self.members[number]))
+            elif number != self.own.number and number not in self._in_use:
                 self._bury(number, "it was lost together with the cluster's head", out)
+        self._link_known(before, out)
         table = list(self.members.values())
         for number, link in self._in_use.items():
             out.append(Send(link, Members(number, table, self.own.number, self.epoch)))
         return out
+
+    def _link_known(self, before: dict[int, Member], out: list[Instruction]) -> None:
+        """Nodes that have linked themselves to this one before it knew of them: who they are is known now."""
+        for number in self._in_use:
+            member = self.members.get(number)
+            if number not in before and member is not None and member.is_alive:
+                out.append(Linked(member))
 
     def _publish(self, row: Member, out: list[Instruction]) -> None:
         for number, link in self._in_use.items():
@@ -399,7 +482,14 @@ class MembershipState:
 
     def _table_came(self, link: int, known: _Link, message: Members, now: float, out: list[Instruction]) -> None:
         if self.is_head or known.number not in (ENTRY, self.head):
-            out.append(Close(link, "only the head keeps the table"))
+            own = next((row for row in message.members if row.number == self.own.number), None)
+            if known.is_peer and own is not None and not own.is_alive and message.epoch >= self.epoch:
+                if not self.is_head:  # which hears of a later one by its own way
+                    out.append(Lost(f"the head of the cluster takes this node for dead: {own.death}"))
+            else:
+                out.append(Close(link, "only the head keeps the table"))
+            return
+        if message.epoch < self.fence:
             return
         before = self.members
         self.members = {**before, **{member.number: member for member in message.members}}
@@ -416,23 +506,32 @@ class MembershipState:
         if not self.members[self.own.number].is_alive:
             out.append(Lost(f"the head of the cluster takes this node for dead: {self.members[self.own.number].death}"))
             return
+        self._link_known(before, out)
         for member in message.members:
             number = member.number
-            if member.is_alive and number in self._in_use and number not in before:
-                out.append(Linked(member))
+            was = before.get(number)
+            if member.is_alive and was is not None and not was.is_alive and number not in self._in_use:
+                if number < self.own.number:  # it was dead to the head before, and lives for this one
+                    self._again_at.setdefault(number, now)
             elif not member.is_alive:
                 self._again_at.pop(number, None)
                 self._silent.discard(number)
                 if number in self._in_use:
-                    out.append(Close(self._in_use[number], member.death or "the head took it for dead"))
+                    reason = member.death or "the head took it for dead"
+                    out += self._send_away(self._in_use[number], member, reason)
 
     def _node_gone(self, number: int, reason: str, now: float) -> list[Instruction]:
         out: list[Instruction] = []
         member = self.members.get(number)
+        if self.is_head and not self.may_decide(now):
+            self._missing[number] = reason
+            return out
         if self.is_head:
             self._bury(number, reason, out)
         elif number == self.head and self.has_joined and member is not None:
-            self.head, self.lost_head, self._loss = None, number, reason
+            if self._is_doubted:
+                self._silent.add(number)
+            self.head, self.lost_head, self._loss, self._is_doubted = None, number, reason, False
             if self._has_resigned:
                 self._has_resigned = False
                 return [NodeGone(number, reason), HeadLost(reason, True)]
@@ -440,8 +539,8 @@ class MembershipState:
             self._answers_until = -math.inf if number in self._silent else now + KNOCK_S
             return [NodeGone(number, reason), HeadLost(reason, False), Connect(number, member.address)]
         elif number == self.head:
-            return [Lost(f"the head of the cluster is gone: {reason}")]
-        elif member is not None and member.is_alive and number < self.own.number:
+            return [Lost(f"the head of the cluster is gone: {reason}", Ending.WITH_CLUSTER)]
+        elif number in self._sought or (member is not None and member.is_alive and number < self.own.number):
             self._again_at[number] = now + AGAIN_S
         return [*out, NodeGone(number, reason)]
 
@@ -451,11 +550,21 @@ class MembershipState:
         """To be called each `BEAT_S`: silent nodes are given up, lost ones tried again."""
         self._forgive_own_stall(now)
         out: list[Instruction] = []
+        decides = not self.is_head or self.may_decide(now)
+        if decides:
+            missing, self._missing = self._missing, {}
+            for number, reason in missing.items():
+                out += self._node_gone(number, reason, now)
         for number, link in self._in_use.items():
-            borne_s = HEAD_SILENCE_S if number == self.head else SILENCE_S
-            if now - self._links[link].last_heard > borne_s:
+            silent_s = now - self._links[link].last_heard
+            reason = f"nothing was heard from it for {SILENCE_S:g} s"
+            if silent_s > SILENCE_S and decides:
                 self._silent.add(number)
-                out.append(Close(link, f"nothing was heard from it for {borne_s:g} s"))
+                out += self.let_go(number, reason) if self.is_head else [Close(link, reason)]
+            elif silent_s > HEAD_SILENCE_S and number == self.head and self.has_joined and not self._is_doubted:
+                self._is_doubted = True
+                self.lost_head = number
+                out.append(HeadLost(f"nothing was heard from it for {HEAD_SILENCE_S:g} s", False))
         if self._awaited and not self.has_joined and now >= self._joins_at:
             self._awaited.clear()
             self.has_joined = True
@@ -465,7 +574,7 @@ class MembershipState:
                 self._again_at[number] = now + AGAIN_S
                 if number == ENTRY:
                     del self._again_at[number]
-                address = self._entry if number == ENTRY else self.members[number].address
+                address = self._sought.get(number) or self.members[number].address if number != ENTRY else self._entry
                 out.append(Connect(number, address))
         return out
 
@@ -477,10 +586,10 @@ class MembershipState:
                 link.last_heard = min(now, link.last_heard + stood_still_s + BEAT_S)
 
     def is_cut_off(self, now: float) -> bool:
-        """Whether the nodes that have fallen silent are more than those that are heard, or there is nobody else."""
+        """Whether at least half of the nodes, this one counted, have fallen silent."""
         heard = len(self.heard(now, CUT_OFF_S))
         silent = len(self._in_use) - heard + len(self._silent - self._in_use.keys())
-        return silent > 0 and (heard == 0 or silent > heard + 1)
+        return silent > heard
 
     def head_may_answer(self, now: float) -> bool:
         """Whether the head that was lost has closed the link, and has not been asked for long whether it lives."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from weft.engine.state.memory_pressure import SMALLEST_BYTES, STOPPED, size_text
+from weft.engine.state.memory_pressure import SMALLEST_BYTES, StoppedForMemory, size_text
 
 SLACK_BYTES = 2 << 20
 """The kernel charges processes in batches, so its counts are a little ahead."""
@@ -175,11 +175,12 @@ class Limit(msgspec.Struct, frozen=True):
     def is_exceeded(self, now: Reading) -> bool:
         return now.private_bytes > self.private_bytes
 
-    def reason(self, pid: int, now: Reading) -> str:
+    def reason(self, pid: int, now: Reading) -> StoppedForMemory:
         """Of its death, by us or by the kernel."""
-        peak = max(now.private_bytes, now.peak_bytes - now.file_bytes) - self.kept_bytes
+        peak = max(0, max(now.private_bytes, now.peak_bytes - now.file_bytes) - self.kept_bytes)
         how = "was killed by the kernel" if now.kills else f"held {size_text(now.private_bytes)}"
-        return (
-            f"{STOPPED}pid {pid} {how} (peak {size_text(max(0, peak))}), "
-            f"but its work declared a memory of {size_text(self.declared_bytes)}"
+        return StoppedForMemory(
+            f"stopped for memory: pid {pid} {how} (peak {size_text(peak)}), "
+            f"but its work declared a memory of {size_text(self.declared_bytes)}",
+            peak,
         )

@@ -14,7 +14,6 @@ Drivers are never stopped. One at a time: the next only when the last is gone an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -26,8 +25,6 @@ LOOK_CLOSER = 0.8
 """Below this share of the limit nobody is in danger, and samples are seldom."""
 SMALLEST_BYTES = 32 << 20
 """Workers smaller than this are not the cause."""
-STOPPED = "stopped for memory: "
-"""How the reason of such a death begins; `native/submit.cpp` knows it too."""
 TASK, RESTARTABLE_ACTOR, ACTOR = range(3)
 
 
@@ -55,11 +52,20 @@ class Candidate(msgspec.Struct, frozen=True):
     """Less for an older one."""
 
 
+class StoppedForMemory(msgspec.Struct, frozen=True):
+    """Why a worker is stopped, or was killed by the kernel."""
+
+    text: str
+    """For a person: "stopped for memory: pid 77 held ..."."""
+    peak_bytes: int
+    """What it held at most; a retry asks for more."""
+
+
 class Stop(msgspec.Struct, frozen=True):
     """Stop it, for this reason."""
 
     process: Process
-    reason: str
+    why: StoppedForMemory
 
 
 class MemoryPolicy:
@@ -83,24 +89,15 @@ class MemoryPolicy:
             return None
         chosen = min(large, key=lambda one: (one.rank, -one.age))
         self._stopping = chosen.process
-        return Stop(chosen.process, _reason(chosen, usage))
+        return Stop(chosen.process, _why(chosen, usage))
 
 
-def _reason(one: Candidate, usage: Usage) -> str:
-    return (
-        f"{STOPPED}pid {one.pid} held {size_text(one.bytes)} (peak {size_text(one.peak_bytes)}) when "
-        f"{size_text(usage.used_bytes)} of the {size_text(usage.limit_bytes)} that its node may use were taken"
+def _why(one: Candidate, usage: Usage) -> StoppedForMemory:
+    return StoppedForMemory(
+        f"stopped for memory: pid {one.pid} held {size_text(one.bytes)} (peak {size_text(one.peak_bytes)}) when "
+        f"{size_text(usage.used_bytes)} of the {size_text(usage.limit_bytes)} that its node may use were taken",
+        one.peak_bytes,
     )
-
-
-def peak_of(reason: str) -> int:
-    """What such a reason says, in bytes; about.
-
-    >>> peak_of("stopped for memory: pid 7 held 5 MiB (peak 1.5 GiB) when 9.0 GiB of the 9.5 GiB that ...") == 3 << 29
-    True
-    """
-    found = re.search(r"\(peak ([\d.]+) ([MG])iB\)", reason)
-    return 0 if found is None else int(float(found[1]) * (1 << (20 if found[2] == "M" else 30)))
 
 
 def more_memory(had: float, peak: int) -> int:

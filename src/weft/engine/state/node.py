@@ -26,6 +26,7 @@ from weft.engine.state.events import Process
 from weft.engine.state.grouping import is_in
 from weft.engine.state.instructions import (
     ACTOR_DIED,
+    NESTED_TOO_DEEPLY,
     UNSCHEDULABLE,
     EndJob,
     Fault,
@@ -39,7 +40,7 @@ from weft.engine.state.instructions import (
 from weft.engine.state.jobs import Job
 from weft.engine.state.placement import Group
 from weft.engine.state.resources import Amounts, at_least, to_amounts
-from weft.engine.state.stuck import WARN_AFTER_TICKS, why_stuck
+from weft.engine.state.stuck import WARN_AFTER_TICKS, no_slot, why_stuck
 from weft.engine.state.succession import Succession
 from weft.engine.state.workers import CRASHES_IN_A_ROW, Place, Worker
 from weft.engine.wire import kinds
@@ -49,9 +50,10 @@ from weft.engine.wire.messages import ExitProcess, Warn
 class Shape:
     """What one process calls by a number: what a lease of it needs, or why it can not be."""
 
-    __slots__ = ("amounts", "refusal", "runtime_env", "strategy")
+    __slots__ = ("amounts", "name", "refusal", "runtime_env", "strategy")
 
-    def __init__(self, amounts: Amounts, runtime_env: str, refusal: str, strategy: Strategy) -> None:
+    def __init__(self, amounts: Amounts, runtime_env: str, refusal: str, strategy: Strategy, name: str = "") -> None:
+        self.name = name
         self.amounts = amounts
         self.runtime_env = runtime_env
         self.refusal = refusal
@@ -62,10 +64,15 @@ class NodeState(Succession):
     """One node's local scheduler, worker pool and actors."""
 
     def __init__(
-        self, total: Mapping[str, float], gpu_ids: Sequence[int] = (), prestart: int = 1, start_limit: int = 8
+        self,
+        total: Mapping[str, float],
+        gpu_ids: Sequence[int] = (),
+        prestart: int = 1,
+        start_limit: int = 8,
+        most_blocked: int = 1 << 30,
     ) -> None:
-        super().__init__(total, gpu_ids, prestart, start_limit)
-        self._shapes: dict[tuple[Process, int], Shape] = {}
+        super().__init__(total, gpu_ids, prestart, start_limit, most_blocked)
+        self._shapes: dict[Process, dict[int, Shape]] = {}
         self._created_early: dict[Process, ev.ActorCreated] = {}
         """Of workers elsewhere: the constructor was done before it was known that the actor is there."""
         self._handlers: dict[type[ev.Event], Callable[..., None]] = {
@@ -138,7 +145,8 @@ class NodeState(Succession):
             refusal = str(error)
         if refusal:
             refusal = _refusal(f"task {given.name}" if given.name else "the task", refusal)
-        self._shapes[event.process, given.shape] = Shape(amounts, given.runtime_env, refusal, given.strategy)
+        shape = Shape(amounts, given.runtime_env, refusal, given.strategy, given.name)
+        self.give_shape(event.process, given.shape, shape)
 
     def _with_memory_there_is(self, amounts: Amounts) -> Amounts:
         views = [] if self.cluster is None else self.cluster.nodes.values()
@@ -146,13 +154,17 @@ class NodeState(Succession):
         limited = [(name, min(amount, most) if name == "memory" else amount) for name, amount in amounts]
         return tuple((name, amount) for name, amount in limited if amount)
 
+    def _name_of(self, process: Process, number: int) -> str:
+        shape = self.shape_of(process, number)
+        return shape.name if shape is not None and shape.name else "a task"
+
     def shape_of(self, process: Process, number: int) -> Shape | None:
         """What a process calls by that number."""
-        return self._shapes.get((process, number))
+        return self._shapes.get(process, {}).get(number)
 
     def give_shape(self, process: Process, number: int, shape: Shape) -> None:
         """The process has taken tasks over that need it, and calls it by that number."""
-        self._shapes[process, number] = shape
+        self._shapes.setdefault(process, {})[number] = shape
 
     def _misfit(self, amounts: Amounts) -> str:
         """Why it can never be placed; a cluster may grow, so there it can."""
@@ -181,7 +193,7 @@ class NodeState(Succession):
         key = (event.process, event.shape)
         demand = self.demands.by_key.get(key)
         if demand is None:
-            shape, job = self._shapes.get(key), self.job_of(event.process)
+            shape, job = self.shape_of(*key), self.job_of(event.process)
             worker = self.workers.by_process.get(event.process)
             if not event.wanted or shape is None or job is None or (worker and worker.place is Place.ENDING):
                 return
@@ -233,15 +245,17 @@ class NodeState(Succession):
     def _worker_blocked(self, event: ev.WorkerBlocked, out: list[Instruction]) -> None:
         worker = self.workers.by_process.get(event.process)
         if worker is not None and worker.holding is not None and not worker.lent:
-            worker.lent = True
+            self.workers.block(worker)
             (worker.pool or self.resources).lend_cpu(worker.holding)
             self._schedule(out)
 
     def _worker_unblocked(self, event: ev.WorkerUnblocked, out: list[Instruction]) -> None:
         worker = self.workers.by_process.get(event.process)
         if worker is not None and worker.holding is not None and worker.lent:
-            worker.lent = False
+            self.workers.block(worker, False)
             (worker.pool or self.resources).take_back_cpu(worker.holding)
+            if self.nesting.most_blocked - self.workers.blocked == 1:  # it was full
+                self._schedule(out)
 
     def _worker_retired(self, event: ev.WorkerRetired, out: list[Instruction]) -> None:
         worker = self.workers.by_process.get(event.process)
@@ -273,7 +287,8 @@ class NodeState(Succession):
         self._schedule(out)
 
     def _slots_exhausted(self, event: ev.SlotsExhausted, out: list[Instruction]) -> None:
-        self.workers.slots_exhausted(event.ticket)
+        if self.workers.slots_exhausted(event.ticket) and event.text:
+            out.extend(SendMessage(driver, Warn(event.text)) for driver in self.drivers)
 
     def _slot_released(self, event: ev.SlotReleased, out: list[Instruction]) -> None:
         self.workers.slot_released()
@@ -295,10 +310,12 @@ class NodeState(Succession):
                 self.leases.end(lease)
                 self.demands.gave_back(lease.group)
             self._release(worker)
-        death = kinds.PROCESS_BODY.pack(*process) + event.reason.encode()
+        is_for_memory = event.memory_peak is not None
+        cause = kinds.DeathCause.STOPPED_FOR_MEMORY if is_for_memory else kinds.DeathCause.ENDED
+        death = kinds.PEER_DIED_BODY.pack(*process, cause, event.memory_peak or 0) + event.reason.encode()
         for peer in told:
             out.append(SendRecord(peer, kinds.PEER_DIED, death))
-        if (reborn := self.actors.worker_died(process, event.status, event.reason, out)) is not None:
+        if (reborn := self.actors.worker_died(process, event.status, event.reason, out, is_for_memory)) is not None:
             self._want_place_for(reborn.id, out)
         self._end_what_it_held(process, event.reason, out)
         if self.workers.crashes_in_a_row >= CRASHES_IN_A_ROW:
@@ -319,8 +336,7 @@ class NodeState(Succession):
         for actor in self.actors.process_died(process):
             self._kill_actor(actor.id, f"died with its owner ({reason})", out)
         self.actors.creator_died(process, out)
-        for key in [key for key in self._shapes if key[0] == process]:
-            del self._shapes[key]
+        self._shapes.pop(process, None)
 
     def _driver_left(self, job: Job, out: list[Instruction]) -> None:
         job.is_driver_alive = False
@@ -337,7 +353,7 @@ class NodeState(Succession):
         job = self.jobs.get(job_id)
         if job is None or job.is_driver_alive:
             return
-        if any(actor.job == job_id and actor.stage is not Stage.DEAD for actor in self.actors.by_id.values()):
+        if self.actors.has_living(job_id):
             return
         if any(self._is_actor_of(worker, job_id) for worker in self.workers):
             return
@@ -365,11 +381,30 @@ class NodeState(Succession):
             text = why_stuck(demand, self.resources, self.workers) if demand.age == WARN_AFTER_TICKS else ""
             if text and demand.job in self.jobs:
                 out.append(SendMessage(self.jobs[demand.job].driver, Warn(text)))
+        if (deepest := self.nesting.ticked(has_actors=bool(self.actors.living))) is not None:
+            fault = Fault(NESTED_TOO_DEEPLY, self.nesting.refusal(deepest, self._name_of))
+            self._refuse(deepest, fault, out, for_good=False)
         self._refuse_unknown_groups(out)
         self._groups_ticked(out)
         for worker in self.workers.tick(self._may_end):
             self._let_go(worker, "it was idle and there are enough others", out)
+        self._refuse_actors_without_slot(out)
         self._schedule(out)
+
+    def _refuse_actors_without_slot(self, out: list[Instruction]) -> None:
+        """Once every slot has been in use for a while, by processes that do not end by themselves.
+
+        Where there are other nodes it may find room there."""
+        if self.workers.full_ticks < WARN_AFTER_TICKS or (self.cluster is not None and len(self.cluster.nodes) > 1):
+            return
+        if not all(w.place is Place.ACTOR or w.lent or self.is_needed(w) for w in self.workers):
+            return
+        for demand in list(self.demands.pending()):
+            if isinstance(demand.key, bytes) and demand.waits_here and demand.pool(self.resources) is not None:
+                actor = self.actors.by_id[demand.key]
+                self.demands.cancel(actor.id)
+                text = no_slot(str(actor), self.workers, len(self.drivers))
+                self.actors.fail(actor, Fault(UNSCHEDULABLE, text), out)
 
     def is_needed(self, worker: Worker) -> bool:
         """Whether it is idle, but owns objects or actors of others."""
@@ -377,11 +412,7 @@ class NodeState(Succession):
 
     def _may_end(self, worker: Worker) -> bool:
         """Whether nothing that still matters depends on an idle worker."""
-        owns_actors = any(
-            actor.owner == worker.process and actor.stage is not Stage.DEAD and not actor.spec.detached
-            for actor in self.actors.by_id.values()
-        )
-        owns_actors = owns_actors or worker.process in self.owners_elsewhere
+        owns_actors = bool(self.actors.owned_by(worker.process)) or worker.process in self.owners_elsewhere
         return not worker.lends and not owns_actors and not self.leases.held_by(worker.process)
 
     # ---- actors ----
@@ -486,7 +517,8 @@ class NodeState(Succession):
                 self._wind_up(known.job, out)
 
     def _shapes_in(self, group: Group) -> list[tuple[Process, int]]:
-        return [key for key, shape in self._shapes.items() if is_in(shape.strategy, group)]
+        shapes = [(process, number, shape) for process, mine in self._shapes.items() for number, shape in mine.items()]
+        return [(process, number) for process, number, shape in shapes if is_in(shape.strategy, group)]
 
     def _end_actor(self, actor_id: bytes, out: list[Instruction]) -> None:
         self._kill_actor(actor_id, "was ended", out)

@@ -22,6 +22,7 @@ from weft.engine.state.instructions import (
 from weft.engine.state.jobs import Job
 from weft.engine.state.launches import needs_launch
 from weft.engine.state.leases import Lease, LeaseTable
+from weft.engine.state.nesting import Nesting
 from weft.engine.state.resources import UNIT, Holding, ResourcePool
 from weft.engine.state.workers import Binding, Place, Worker, WorkerPool
 from weft.engine.wire import kinds
@@ -31,11 +32,14 @@ from weft.engine.wire.messages import ExitProcess, Home
 class Scheduler:
     """What a node has, who waits for it, and who has it."""
 
-    def __init__(self, total: Mapping[str, float], gpu_ids: Sequence[int], prestart: int, start_limit: int) -> None:
+    def __init__(
+        self, total: Mapping[str, float], gpu_ids: Sequence[int], prestart: int, start_limit: int, most_blocked: int
+    ) -> None:
         self.resources = ResourcePool(total, gpu_ids)
         self.demands = DemandQueue()
         self.leases = LeaseTable()
         self.workers = WorkerPool(prestart, start_limit)
+        self.nesting = Nesting(most_blocked, self.demands, self.leases, self.workers)
         self.actors = ActorTable()
         self.jobs: dict[int, Job] = {}
         self.drivers: dict[Process, Job] = {}
@@ -69,7 +73,7 @@ class Scheduler:
         lacking: set[DemandKey] = set()
         someone_waits = False
         if self.demands.is_waiting:
-            while (demand := self.demands.next_fitting(self.resources, lacking)) is not None:
+            while (demand := self.demands.next_fitting(self.resources, lacking, self.nesting.holds_back)) is not None:
                 if not self._place(demand, out):
                     lacking.add(demand.key)
                     someone_waits |= not needs_launch(self.jobs[demand.job].runtime_env_for(demand.runtime_env))
@@ -83,7 +87,9 @@ class Scheduler:
         if not self.demands.is_waiting:
             return []
         asked = self.leases.ask_back(self.demands.pending(), self.resources, self.guests)
-        pools = {id(pool): pool for demand in self.demands.pending() for pool in demand.draws_from or ()}
+        if not self.demands.in_groups:
+            return asked
+        pools = {id(pool): pool for demand in self.demands.firsts() for pool in demand.draws_from or ()}
         for pool in pools.values():
             asked += self.leases.ask_back(self.demands.pending(), pool, self.guests)
         return asked
@@ -141,7 +147,8 @@ class Scheduler:
         if worker.holding is not None and worker.pool is not None:
             worker.pool.release(worker.holding, worker.lent)
             worker.holding = worker.pool = None
-            worker.lent = False
+            if worker.lent and worker.process in self.workers.by_process:
+                self.workers.block(worker, False)
 
     # ---- placement groups, which `grouping.GroupScheduler` knows ----
 

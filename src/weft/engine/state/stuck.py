@@ -1,6 +1,7 @@
 """Why a demand may wait for good: what it needs is held by actors, which do not give it back by themselves.
 
-Pure. The person at the driver is told once, after `WARN_AFTER_TICKS`.
+Pure. The person at the driver is told once, after `WARN_AFTER_TICKS`. An actor for which there is no process ends in an
+error then: who waits for it may be who holds the others.
 """
 
 from __future__ import annotations
@@ -34,4 +35,15 @@ def why_stuck(demand: Demand, pool: ResourcePool, workers: WorkerPool) -> str:
     return (
         f"{what} has waited for {WARN_AFTER_TICKS} s for {wanted}: {actors} living actors hold the rest and keep it "
         "while they live. End some of them, let them ask for less, or start the node with more."
+    )
+
+
+def no_slot(actor: str, workers: WorkerPool, drivers: int) -> str:
+    """Of an actor on a node that has as many processes as it may have."""
+    actors = sum(worker.place is Place.ACTOR for worker in workers)
+    waiting = sum(worker.lent for worker in workers if worker.place is not Place.ACTOR)
+    return (
+        f"{actor} was not created: its node has no room for another process, and none has ended for "
+        f"{WARN_AFTER_TICKS} s. {actors} are living actors, {waiting} run tasks that wait for others, {drivers} are "
+        f"drivers. End some of the actors, or start the node with a larger WEFT_MAX_PROCESSES."
     )

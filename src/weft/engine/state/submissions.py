@@ -78,6 +78,9 @@ class Submission:
         return made
 
 
+LONGEST_ID = 200
+
+
 class SubmissionTable:
     """All of a cluster, those that are over included."""
 
@@ -85,7 +88,12 @@ class SubmissionTable:
         self.by_id: dict[str, Submission] = {}
 
     def submit(self, submission: Submission) -> None:
-        """ValueError when the id is taken."""
+        """ValueError when the id is taken, or would do something to a terminal or a path."""
+        if not 1 <= len(submission.id) <= LONGEST_ID or not submission.id.isprintable() or "/" in submission.id:
+            raise ValueError(
+                f"a submission id must have 1 to {LONGEST_ID} characters, all of them visible and no '/', but got "
+                f"{submission.id[:LONGEST_ID]!r}"
+            )
         if submission.id in self.by_id:
             raise ValueError(
                 f"the submission id {submission.id!r} is taken by a job that is "

@@ -10,7 +10,7 @@ after any death. A worker that was to be an actor of which no row is left is end
 from __future__ import annotations
 
 from weft.engine.state import events as ev
-from weft.engine.state.actors import NODE_LOST, Stage
+from weft.engine.state.actors import Stage
 from weft.engine.state.events import Process
 from weft.engine.state.grouping import GroupScheduler
 from weft.engine.state.instructions import ACTOR_DIED, Fault, Instruction, ReleaseBundles
@@ -35,7 +35,7 @@ class Succession(GroupScheduler):
     def _head_changed(self, event: ev.HeadChanged, out: list[Instruction]) -> None:
         self.demands.withdraw(event.old)
         for lease in self.leases.held_by(event.old):
-            lease.holder = event.new
+            self.leases.pass_on(lease, event.new)
             if lease.worker.process not in event.hosted:  # the actor that it was meant for never came
                 self._kill_process(lease.worker.process, out)
         self._forget_asked()
@@ -58,7 +58,7 @@ class Succession(GroupScheduler):
         if event.old is not None:
             self._free_places_of(event.old, {found.worker for found in left.values()}, out)
         for row in event.actors:
-            self._restore_actor(row, left.pop(row.spec.actor, None), out)
+            self._restore_actor(row, left.pop(row.spec.actor, None), event.is_restart, out)
         self.found = left
         set_aside = dict(event.bundles)
         for group in event.groups:
@@ -78,7 +78,9 @@ class Succession(GroupScheduler):
             if lease.worker.process not in hosted:
                 self._kill_process(lease.worker.process, out)
 
-    def _restore_actor(self, row: ev.RestoredActor, found: ev.FoundActor | None, out: list[Instruction]) -> None:
+    def _restore_actor(
+        self, row: ev.RestoredActor, found: ev.FoundActor | None, is_restart: bool, out: list[Instruction]
+    ) -> None:
         actor = self.actors.restore(row)
         if actor is not None and actor.stage is not Stage.DEAD and row.job not in self.jobs:
             self.actors.fail(
@@ -88,9 +90,10 @@ class Succession(GroupScheduler):
             if found is not None:
                 self._kill_process(found.worker, out)
             return
+        actor.is_moving = is_restart and actor.spec.detached  # the end of all is no fault of the actor's
         if found is not None:
             self.actors.found(actor, found, out)
-        elif row.stage == Stage.PENDING.value or self.actors.lost(actor, NODE_LOST, LOST_WITH_HEAD, out) is not None:
+        elif row.stage == Stage.PENDING.value or self.actors.lost(actor, LOST_WITH_HEAD, out) is not None:
             self._want_place_for(actor.id, out)
 
     def end_unknown_actors(self, out: list[Instruction]) -> None:

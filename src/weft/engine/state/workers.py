@@ -14,7 +14,7 @@ Invariants (`WorkerPool.check`):
     WOR-2  a worker holds resources if and only if it is leased, an actor, or ending.
     WOR-3  two workers never share a slot and generation.
     WOR-4  a leased worker and an actor's worker are bound.
-    WOR-5  the counts of busy and of starting workers are right.
+    WOR-5  the counts of busy, of blocked and of starting workers are right.
 """
 
 from __future__ import annotations
@@ -118,8 +118,13 @@ class WorkerPool:
         """Of workers that are bound from their birth and have no slot yet."""
         self._last_ticket = 0
         self._starting = self._requested = self._busy = 0
+        self.blocked = 0
+        """So many have lent their CPU."""
         self._was_used = False
         self._is_exhausted = False
+        self._was_exhausted = False
+        self.full_ticks = 0
+        """Since a worker could have no slot, and none has come back."""
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self._by_ticket.values())
@@ -167,14 +172,17 @@ class WorkerPool:
         self.by_process[process] = worker
         self._make_idle(worker)
 
-    def slots_exhausted(self, ticket: int) -> None:
-        """No worker is asked for again until a slot comes back."""
+    def slots_exhausted(self, ticket: int) -> bool:
+        """No worker is asked for again until a slot comes back. Whether it is the first time."""
         self._has_arrived(self._by_ticket.pop(ticket))
         self._starting -= 1
         self._is_exhausted = True
+        is_first, self._was_exhausted = not self._was_exhausted, True
+        return is_first
 
     def slot_released(self) -> None:
         self._is_exhausted = False
+        self.full_ticks = 0
 
     def forked(self, process: Process, pid: int) -> None:
         worker = self.by_process.get(process)
@@ -210,15 +218,19 @@ class WorkerPool:
         worker.place = place
         worker.holding = holding
         worker.pool = pool
-        worker.lent = False
         return was_unbound
+
+    def block(self, worker: Worker, is_blocked: bool = True) -> None:
+        """Its task waits for others, or goes on."""
+        self.blocked += is_blocked - worker.lent
+        worker.lent = is_blocked
 
     def give_back(self, worker: Worker) -> None:
         """Its lease ended and its resources were released."""
         self.crashes_in_a_row = 0
         self._busy -= 1
         worker.holding = None
-        worker.lent = False
+        self.block(worker, False)
         self._make_idle(worker)
 
     def end(self, worker: Worker) -> None:
@@ -232,6 +244,7 @@ class WorkerPool:
         worker = self.by_process.pop(process, None)
         if worker is not None:
             self._unstore(worker)
+            self.blocked -= worker.lent
             self._busy -= worker.place in _BUSY
             self._starting -= not worker.forked
             del self._by_ticket[worker.ticket]
@@ -263,6 +276,7 @@ class WorkerPool:
 
     def tick(self, may_end: Callable[[Worker], bool]) -> list[Worker]:
         """The idle workers to end now, those idle longest first."""
+        self.full_ticks += self._is_exhausted
         bound = [worker for key, store in self._idle.items() if key is not None for worker in store.values()]
         bound.sort(key=lambda worker: -worker.idle_ticks)
         excess = self._excess()
@@ -286,6 +300,8 @@ class WorkerPool:
 
     def _excess(self) -> int:
         bound = sum(len(store) for key, store in self._idle.items() if key is not None)
+        if self._is_exhausted:
+            return bound  # each keeps a slot from who waits for one
         return min(bound, bound + len(self._idle[None]) - self.prestart - SPARE)
 
     def _make_idle(self, worker: Worker) -> None:
@@ -314,6 +330,7 @@ class WorkerPool:
                 assert worker.binding is not None, f"WOR-4: worker {worker.ticket}"
         workers = list(self._by_ticket.values())
         assert self._busy == sum(worker.place in _BUSY for worker in workers), f"WOR-5: {self._busy} busy"
+        assert self.blocked == sum(worker.lent for worker in workers), f"WOR-5: {self.blocked} blocked"
         assert self._starting == sum(not worker.forked for worker in workers), f"WOR-5: {self._starting} starting"
         placed = [worker for worker in self._by_ticket.values() if worker.place is not Place.REQUESTED]
         assert len(placed) == len(self.by_process), "WOR-3: two workers share a slot"

@@ -7,8 +7,8 @@ Pure: bytes in, bytes out. Fixed-size fields only, so that a stranger's bytes me
     connector -> acceptor   HMAC(token, "connector", both challenges, the binding)
     acceptor -> connector   "Y", HMAC(token, "acceptor", likewise); or "N", the length of a reason, the reason
 
-Each proves that it has the token and neither sends it. The binding is the digest of the acceptor's certificate where
-the link is encrypted (`tls`): so nobody can sit in between. On loopback it is empty.
+Each proves that it has the token and neither sends it. The binding is the digest of the acceptor's certificate (`tls`):
+so nobody can sit in between. Over a local socket, where nobody can, it is a word that no certificate has (`endpoint`).
 """
 
 from __future__ import annotations
@@ -19,21 +19,34 @@ import os
 import struct
 
 MAGIC = b"WEFTLINK"
-VERSION = 5
+VERSION = 7
 _OPENING = struct.Struct("<8sH32s")
 _PROOF_BYTES = 32
 _REASON = struct.Struct("<H")
+
+
+READ_ONLY = b"ro-"
+"""How a token begins that only reads."""
 
 
 class Refused(Exception):
     """The other side is none of ours, or says that we are none of its; the message says why."""
 
 
+def read_only(token: bytes) -> bytes:
+    """The token that lets its holder look at a cluster and change nothing; the cluster's own cannot be had from it."""
+    return READ_ONLY + hmac.new(token, b"weft: may only read", hashlib.sha256).hexdigest().encode()
+
+
 class Handshake:
     """One side of it. Feed what comes, send what `take_output` gives, until `is_done`."""
 
-    def __init__(self, token: bytes, accepts: bool, binding: bytes = b"") -> None:
+    def __init__(self, token: bytes, accepts: bool, binding: bytes = b"", reads: bool = False) -> None:
+        """`reads`: of an acceptor that also takes those with the read-only token."""
         self._token = token
+        self._reader = read_only(token) if reads else b""
+        self.is_read_only = False
+        """Whether the other side has proved no more than the read-only token."""
         self._binding = binding
         self._accepts = accepts
         self._challenge = os.urandom(32)
@@ -45,6 +58,13 @@ class Handshake:
     def take_output(self) -> bytes:
         out, self._output = self._output, b""
         return out
+
+    @property
+    def wanted(self) -> int:
+        """So many bytes are certainly still of the handshake: who reads no more reads nothing that follows it."""
+        if not self._theirs:
+            return _OPENING.size - len(self._input)
+        return max(1, _PROOF_BYTES + (0 if self._accepts else 1) - len(self._input))
 
     def feed(self, data: bytes) -> bytes:
         """What follows the handshake, once it is done. Raises Refused; send the rest of the output then, too."""
@@ -80,7 +100,11 @@ class Handshake:
             return
         proof, self._input = self._input[:_PROOF_BYTES], self._input[_PROOF_BYTES:]
         if not hmac.compare_digest(proof, self._proof(b"connector", self._theirs, self._challenge)):
-            self._refuse("the token is wrong")
+            if not self._reader:
+                self._refuse("the token is wrong")
+            self._token, self.is_read_only = self._reader, True
+            if not hmac.compare_digest(proof, self._proof(b"connector", self._theirs, self._challenge)):
+                self._refuse("the token is wrong")
         self._output += b"Y" + self._proof(b"acceptor", self._theirs, self._challenge)
         self.is_done = True
 

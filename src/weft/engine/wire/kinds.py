@@ -5,6 +5,7 @@ All integers are little-endian. `actor` is 16 bytes. A process is a slot (u32) a
 
 from __future__ import annotations
 
+import enum
 import struct
 
 CONTROL = 1
@@ -26,7 +27,8 @@ LEASE_REVOKE = 6
 SHAPE_REFUSED = 7
 """From the daemon: u32 shape, u32 zero, then an error value (see `_native.error_value`)."""
 PEER_DIED = 8
-"""From the daemon: u32 slot, u32 generation, then the reason as UTF-8 text."""
+"""From the daemon: u32 slot, u32 generation, u32 DeathCause, u32 zero, u64 bytes that it held at most
+when it was stopped for memory, then the reason as UTF-8 text, for a person."""
 PEER_DETACHED = 9
 """To the daemon: u32 slot, u32 generation. This process holds no ring with that dead process any more."""
 BLOCKED = 10
@@ -64,19 +66,20 @@ PROMISE_KEPT = 25
 """From the daemon: an object's id. A promise of the receiver's that the daemon was told of has the value None now."""
 
 FIND_ORPHANS = 26
-"""From the daemon: u64 custody, u32 round, u32 n, n processes. Which objects of these dead do you refer to?"""
+"""From the daemon: u64 number, u32 round, u32 n, n processes. Which objects of these dead do you refer to?"""
 ORPHANS = 27
-"""To the daemon: u64 custody, u32 round, u32 zero, then their ids."""
+"""To the daemon: u64 number, u32 round, u32 zero, then for each its id, u32 slot and u32 generation of its owner."""
 ADOPT = 28
-"""From the daemon: own these from now on (`node/custody.py` writes it, `native/custody.cpp` reads it)."""
+"""From the daemon: own these from now on, or without rows: let those go that were given under that number
+(`node/inheritance.py` writes it, `native/inheritance.cpp` reads it)."""
 ADOPTED = 29
-"""To the daemon: u64 custody. They are owned here, and who refers to them will hear of it."""
+"""To the daemon: u64 number. They are owned here, and who refers to them will hear of it."""
 SETTLED = 30
 """From the daemon: u32 n, u32 moved, n dead processes. Unless something has moved, all of theirs is lost; else ask."""
 ORPHAN_ASKED = 31
 """To the daemon: u32 slot, u32 generation, object id. That dead process owned what is wanted here."""
 ORPHAN_ANSWERED = 32
-"""From the daemon, once it is settled: object id, u32 found, u32 zero, u32 slot, u32 generation of its new owner."""
+"""From the daemon, once that is known: object id, u32 found, u32 zero, u32 slot, u32 generation of its new owner."""
 
 DEPOSIT = 33
 """To the daemon: u32 n, u32 zero, n node numbers, RowHead, ids that it needs, body. Those nodes get a copy of it."""
@@ -86,6 +89,69 @@ NOT_NEAR = 35
 """From the daemon: u32 shape, u32 node, u32 for_good. That node has inputs of what waits, and can not run it."""
 RETIRES = 36
 """To the daemon: this worker runs no task but the one that runs now, and hands all others back until it is ended."""
+SPARE_RINGS = 37
+"""From the daemon, natively: no shared ring is free. Give back those that were not written to since the last time."""
+
+KEEP = 77
+"""Between processes: object id, u32 1, u32 zero. What outlives all processes names it: it stays, and its row is kept.
+From the daemon with 0: no more."""
+STORE_NODE = (1 << 20) - 2
+"""Stands for the control store among the nodes of a DEPOSIT or WITHDRAW."""
+
+ADOPTED_SHAPES = 1 << 31
+"""A process numbers its own shapes from 1 on; those that it gets with what it adopts are numbered by the daemon, from
+here on."""
+
+
+class DeathCause(enum.IntEnum):
+    """Why a process ended, as far as somebody acts on it."""
+
+    ENDED = 0
+    STOPPED_FOR_MEMORY = 1
+
+
+class Role(enum.Flag):
+    """What a process is to the daemon that it speaks to."""
+
+    DRIVER = enum.auto()
+    WORKER = enum.auto()
+    FAR = enum.auto()
+    """A process of another node, of whatever kind."""
+    LOCAL = DRIVER | WORKER
+    ANY = LOCAL | FAR
+
+
+SAYERS = {
+    CONTROL: Role.ANY,
+    LEASE_REQUEST: Role.ANY,
+    LEASE_RETURN: Role.ANY,
+    PEER_DETACHED: Role.LOCAL,
+    BLOCKED: Role.WORKER,
+    UNBLOCKED: Role.WORKER,
+    CREATE_ACTOR: Role.ANY,
+    ACTOR_WATCH: Role.ANY,
+    ACTOR_DROP: Role.ANY,
+    ACTOR_CREATED: Role.ANY,
+    FUNCTION: Role.ANY,
+    NEED_SPACE: Role.LOCAL,
+    RESTORE: Role.LOCAL,
+    LENDS_OBJECTS: Role.WORKER,
+    ORPHANS: Role.LOCAL,
+    ADOPTED: Role.LOCAL,
+    ORPHAN_ASKED: Role.LOCAL,
+    DEPOSIT: Role.LOCAL,
+    WITHDRAW: Role.LOCAL,
+    RETIRES: Role.WORKER,
+}
+"""Who may say what to a daemon; nobody says anything else. `native/record_check.hpp` has the same for the others. Of a
+lease, an inheritance or an actor, the state knows whose it is."""
+
+
+def check_sender(role: Role, kind: int) -> None:
+    """ValueError when it is not for that sender to say."""
+    if role not in SAYERS.get(kind, Role(0)):
+        raise ValueError(f"it is not for {(role.name or 'nobody').lower()} processes to say to a daemon")
+
 
 ROW_HEAD = struct.Struct("<16sQIIIIQII")
 """Id, function, shape, needs, the arena's entry and generation, bytes, whether it lies there, zero."""
@@ -95,8 +161,10 @@ NOT_NEAR_BODY = struct.Struct("<III")
 LEASE_GRANT_BODY = struct.Struct("<QIIII")
 LEASE_BODY = struct.Struct("<Q")
 PROCESS_BODY = struct.Struct("<II")
+PEER_DIED_BODY = struct.Struct("<III4xQ")
 ACTOR_UP_BODY = struct.Struct("<16sIIII")
 ACTOR_STATE_BODY = struct.Struct("<16sII")
 SPACE_BODY = struct.Struct("<QQ")
 """Of NEED_SPACE: bytes, the request's number. Of SPACE: bytes that were freed, that number, then why there are none."""
+KEEP_BODY = struct.Struct("<16sII")
 RESTORED_BODY = struct.Struct("<IIII")

@@ -1,4 +1,4 @@
-"""One connection between two node daemons: frames and bulk bytes over TCP, without blocking, in the daemon's loop.
+"""What two node daemons say to each other: frames and bulk bytes over one connection after another.
 
 A frame is a header (u32 bytes, u8 type, 3 zero) and its body: a message of `link_messages`, a batch of records (see
 `native/forwarding.hpp`), or a chunk of an object (u32 transfer, u64 offset, then raw bytes, received straight into
@@ -6,60 +6,49 @@ where they belong). Messages and records keep their order and go before chunks, 
 only when the socket has room, so a large object delays nothing for long. While more than `FULL_BYTES` wait to be sent
 no more records are taken: they stay with the processes that wrote them.
 
-Nothing is decoded before the handshake of `auth` is over, which runs inside TLS where the link leaves the machine.
-Whatever is wrong with what comes ends the link, with a reason. A connection that breaks does not: the side that made it
-makes another, and both go on where they were (`resumption`); only chunks are asked for again. Neither does it wait for
-one that is dead: a machine that says that nobody listens there ends the link at once. Runs in the daemon's thread.
+Whatever is wrong with what comes ends the link, with a reason. A connection (`connection`) that breaks does not: the
+side that made it makes another, and both go on where they were (`resumption`); only chunks are asked for again. Neither
+does it wait for one that is dead: a machine that says that nobody listens there ends the link at once. A connection
+over which nothing comes is given up for another after some seconds. Runs in the daemon's thread.
 """
 
 from __future__ import annotations
 
 import collections
-import contextlib
-import errno
-import functools
-import itertools
 import os
 import socket
 import struct
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
 
-import msgspec
-
-from weft.engine.node.loop import Loop, Timer
-from weft.engine.wire import link_messages
-from weft.engine.wire.auth import Handshake, Refused
+from weft.engine.wire import link_messages, pulse, roles
+from weft.engine.wire.auth import Refused
+from weft.engine.wire.connection import READ_BYTES, Connection, ConnectionUser
 from weft.engine.wire.link_messages import AnyMessage
-from weft.engine.wire.reconnect import Knock, Resuming
+from weft.engine.wire.loop import Loop
+from weft.engine.wire.reconnect import NextConnection
 from weft.engine.wire.resumption import NAME_BYTES, Resumption
-from weft.engine.wire.tls import FIRST_BYTE, TlsSession
+from weft.engine.wire.tls import TlsSession
 
 HEADER = struct.Struct("<IB3x")
 CHUNK_HEAD = struct.Struct("<IQ")
 MESSAGE, CHUNK, RECORDS = 1, 2, 3
-NAME, RESUME, RESUMED, CONFIRM, GOODBYE = 4, 5, 6, 7, 8
+NAME, RESUME, RESUMED, CONFIRM, GOODBYE, PULSE = 4, 5, 6, 7, 8, 9
 """The link's name, first of all; on a later connection its name and what has come (u64), and the answer; what has come
-so far; and that no other connection is to be made."""
+so far; that no other connection is to be made; and nothing, so that something comes."""
 COUNT = struct.Struct("<Q")
-RESUME_S = 3.0
-"""So long after its connection broke a link is given up."""
-AGAIN_S = 0.1
-"""After so long another connection is tried."""
+UNSENT_PULSES = 3
+"""So many in a row without anything to send: then nothing is sent, so that the other side hears something."""
+SILENT_PULSES = 5
+"""So many in a row without anything that came: the connection is dead, or the other daemon stands still."""
 CHUNK_BYTES = 1 << 20
 FULL_BYTES = 8 << 20
 LARGEST_MESSAGE = 1 << 30
-HANDSHAKE_S = 10.0
-_READ_BYTES = 256 << 10
 _CHUNK_HEADER_BYTES = HEADER.size + CHUNK_HEAD.size
-_TCP_NOTSENT_LOWAT = 25
-_UNSENT_BYTES = 512 << 10
-"""The kernel takes no more than this beyond what is on its way, so that a message never waits behind much of an object.
-The size of the socket's buffers is left to it: it fits them to the connection."""
-_GATHERED = 64
-"""Messages in one call at most."""
-_ROUNDS = 8
-"""Reads in a row before the loop's other descriptors have their turn."""
+_LARGEST = {MESSAGE: LARGEST_MESSAGE, RECORDS: LARGEST_MESSAGE, CHUNK: CHUNK_HEAD.size + CHUNK_BYTES}
+_LARGEST |= dict.fromkeys((NAME, RESUME, RESUMED, CONFIRM, GOODBYE, PULSE), NAME_BYTES + COUNT.size)
+AnyLink = TypeVar("AnyLink", contravariant=True)
 
 
 class Sending(Protocol):
@@ -82,20 +71,20 @@ class Sending(Protocol):
         """It is over, or the link is gone."""
 
 
-class LinkUser(Protocol):
+class LinkUser(Protocol[AnyLink]):
     """Who is told what comes over a link."""
 
-    def ready(self, link: Link) -> None:
+    def ready(self, link: AnyLink) -> None:
         """It can be trusted from now on."""
 
-    def received(self, link: Link, message: AnyMessage) -> None: ...
-    def records_came(self, link: Link, batch: memoryview) -> None: ...
-    def closed(self, link: Link, reason: str) -> None: ...
-    def chunk_target(self, link: Link, transfer: int, offset: int, size: int) -> memoryview | None:
+    def received(self, link: AnyLink, message: AnyMessage) -> None: ...
+    def records_came(self, link: AnyLink, batch: memoryview) -> None: ...
+    def closed(self, link: AnyLink, reason: str) -> None: ...
+    def chunk_target(self, link: AnyLink, transfer: int, offset: int, size: int) -> memoryview | None:
         """Where these bytes of an object belong; None to throw them away."""
 
-    def chunk_came(self, link: Link, transfer: int, offset: int, size: int) -> None: ...
-    def resumed(self, link: Link) -> None:
+    def chunk_came(self, link: AnyLink, transfer: int, offset: int, size: int) -> None: ...
+    def resumed(self, link: AnyLink) -> None:
         """It goes on over another connection; chunks that were on their way are lost."""
 
 
@@ -109,7 +98,27 @@ class Records(Protocol):
         """Make no more batches; or go on."""
 
 
-class Link:
+Again: TypeAlias = "Callable[[LinkUser[Link], bool], Link]"
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """One that is coming in."""
+
+    transfer: int
+    offset: int
+    size: int
+    target: memoryview | None
+    """None: it is thrown away."""
+    received: int = 0
+
+    def drop(self) -> None:
+        if self.target is not None:
+            self.target.release()
+            self.target = None
+
+
+class Link(ConnectionUser):
     """A link, from the connected (or connecting) socket to its end."""
 
     def __init__(
@@ -118,68 +127,44 @@ class Link:
         connection: socket.socket,
         token: bytes,
         accepts: bool,
-        user: LinkUser,
+        user: LinkUser[Link],
         tls: TlsSession | None = None,
-        must_encrypt: bool = False,
         named: dict[bytes, Link] | None = None,
-        again: Callable[[LinkUser], Link] | None = None,
+        again: Again | None = None,
     ) -> None:
-        """`tls`: to connect by it; to accept, by it where the other side wants to, or where it `must_encrypt`.
-        `named`: the links of this node that can be resumed; `again`: makes another connection to the same node."""
+        """`named`: the links of this node that can be resumed; `again`: makes another connection to the same node, by
+        small packets where it is told to."""
         self._loop = loop
-        self._token = token
         self._accepts = accepts
-        self._tls = tls
-        self._must_encrypt = must_encrypt
-        self._raw = memoryview(b"")
-        """Encrypted bytes that the socket has not taken."""
-        self._socket = connection
         self._user = user
         self._named = named
         self._again = again
+        self.peer = 0
+        """The number of the node at the other end, once it is known."""
         self.address = ""
         """Where the other node listens, once it is known."""
+        self.records: Records | None = None
+        self.is_closed = self._is_closing = False
         self._resumption: Resumption | None = None
         """Once the link has a name."""
-        self._resumes: Link | None = None
+        self.resumes: Link | None = None
         """The link that this connection is for."""
-        self._failure = ""
-        """What the socket refused to send with."""
-        self._is_severed = False
-        self._is_closing = False
-        self._severed_at = 0.0
-        self._why_severed = ""
-        self.records: Records | None = None
-        self._handshake: Handshake | None = None
-        self._is_trusted = False
-        self._has_begun = False
-        """Whether anything came."""
-        self._out: collections.deque[memoryview] = collections.deque()
-        self._out_bytes = 0
+        self._next = NextConnection(loop, self, again)
+        self._has_sent = False
+        """Since the last pulse."""
+        self._unsent_pulses = 0
         self._is_full = False
         self._bulk: collections.deque[Sending] = collections.deque()
-        self._is_fleeting = False
-        """Whether the last of what is to be sent must be copied before the loop goes on."""
         self._buffer = bytearray()
         self._is_bulk = False
         """Whether a chunk came last: its successor is then received straight to its place, not by way of the buffer."""
-        self._chunk: tuple[int, int, int, memoryview | None, int] | None = None
-        """(transfer, offset, bytes, target, received) of the chunk that is coming in."""
-        self._wants_write = False
-        self.is_closed = False
-        self.peer = 0
-        """The number of the node at the other end, once it is known."""
-        self._deadline: Timer | None = loop.call_later(HANDSHAKE_S, self._too_slow)
-        connection.setblocking(False)
-        with contextlib.suppress(OSError):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-        loop.watch(connection.fileno(), self._read)
-        if tls is not None and not accepts:
-            tls.start()
-            self._flush()
-        elif not accepts:
-            self._begin_handshake()
+        self._chunk: _Chunk | None = None
+        self.connection = Connection(loop, connection, token, accepts, self, tls, admits_readers=accepts)
+
+    @property
+    def is_severed(self) -> bool:
+        """Whether it waits for another connection."""
+        return self.connection.is_closed and not self.is_closed
 
     # ---- out ----
 
@@ -190,35 +175,51 @@ class Link:
         self._take_records()
         body = link_messages.encode(message)
         self._put_counted(HEADER.pack(len(body), MESSAGE) + body)
-        if not self._wants_write:
-            self._flush()
+        self.connection.flush()
 
     def send_records(self) -> None:
         """Send what `records` has now."""
         if not self.is_closed:
             self._take_records()
-            if self._out and not self._wants_write:
-                self._flush()
+            if self.connection.out_bytes:
+                self.connection.flush()
 
     def _take_records(self) -> None:
-        if self.records is not None and (batch := self.records.take()):
+        while self.records is not None and (batch := self.records.take()):
             self._put_counted(HEADER.pack(len(batch), RECORDS), batch)
 
     def _put_counted(self, *frame: bytes | memoryview) -> None:
         if self._resumption is not None:
             self._resumption.sent(frame)
-        for part in frame:
-            self._put(part)
+        self._put(*frame)
 
-    def _put(self, data: bytes | memoryview) -> None:
-        self._out.append(memoryview(data))
-        self._out_bytes += len(data)
-        if self._out_bytes > FULL_BYTES and not self._is_full and self.records is not None:
+    def _put(self, *parts: bytes | memoryview, is_fleeting: bool = False) -> None:
+        self._has_sent = True
+        self.connection.put(*parts, is_fleeting=is_fleeting)
+        if self.connection.out_bytes > FULL_BYTES and not self._is_full and self.records is not None:
             self._is_full = True
             self.records.hold(True)
 
+    def _put_own(self, kind: int, body: bytes = b"") -> None:
+        """A frame of the link itself."""
+        self._put(HEADER.pack(len(body), kind) + body)
+        self.connection.flush()
+
+    def pulse(self) -> None:
+        """To be called each second or so. Says something where nothing was to be said, and gives up a connection over
+        which nothing comes."""
+        if self.is_closed or self.is_severed or self._resumption is None:
+            return
+        if self.connection.beat() >= SILENT_PULSES:
+            self._broken("nothing came over the connection for some seconds", is_silent=True)
+            return
+        self._unsent_pulses = 0 if self._has_sent else self._unsent_pulses + 1
+        if self._unsent_pulses >= UNSENT_PULSES:
+            self._put_own(PULSE)
+        self._has_sent = False
+
     def send_bulk(self, sending: Sending) -> None:
-        if self.is_closed or self._is_severed:
+        if self.is_closed or self.is_severed:
             sending.finish()
             return
         self._bulk.append(sending)
@@ -226,106 +227,17 @@ class Link:
 
     def send_parts(self) -> None:
         """A chunk may have come that was waited for."""
-        if not self._wants_write and not self.is_closed:
-            self._flush()
+        self.connection.flush()
 
-    def drop_chunk(self, transfer: int) -> None:
-        """The memory that this transfer goes to is given back: throw the rest of a chunk that is coming in away."""
-        if self._chunk is not None and self._chunk[0] == transfer and (target := self._chunk[3]) is not None:
-            target.release()
-            self._chunk = (*self._chunk[:3], None, self._chunk[4])
-
-    def close(self, reason: str = "") -> None:
-        """`on_closed` is called, once."""
-        if self.is_closed or self._is_closing:
-            return
-        self._is_closing = True
-        if self._resumption is not None:
-            if not self._is_severed and not self._wants_write:
-                self._put(HEADER.pack(0, GOODBYE))
-                self._flush()
-            if self._named is not None:
-                self._named.pop(self._resumption.name, None)
-        self.is_closed = True
-        self._leave_connection()
-        self._is_severed = False
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._user.closed(self, reason)
-
-    def _leave_connection(self) -> None:
-        if not self._is_severed:
-            self._loop.unwatch(self._socket.fileno())
-            self._socket.close()
-        if self._chunk is not None and (target := self._chunk[3]) is not None:
-            target.release()
-        self._chunk = None
-        self._is_bulk = self._is_fleeting = False
-        bulk, self._bulk = self._bulk, collections.deque()
-        for sending in bulk:
-            sending.finish()
-        self._out.clear()
-        self._out_bytes = 0
-        self._raw = memoryview(b"")
-        self._buffer = bytearray()
-
-    def _flush(self) -> None:
-        if self._is_severed:
-            return
-        try:
-            while self._raw or self._encrypt() or self._out or self._next_chunk():
-                if self._raw:
-                    self._raw = self._raw[self._socket.send(self._raw) :]
-                elif self._tls is None:
-                    self._sent(self._socket.sendmsg(itertools.islice(self._out, _GATHERED)))
-            is_full = False
-        except BlockingIOError:
-            is_full = True
-            if self._is_fleeting and self._out:
-                self._out[-1] = memoryview(bytes(self._out[-1]))
-                self._is_fleeting = False
-        except OSError as error:
-            self._failure = str(error)
-            self._loop.call_later(0, functools.partial(self._broken, self._socket, str(error)))  # not in what led here
-            return
-        if is_full != self._wants_write:
-            self._wants_write = is_full
-            self._loop.want_write(self._socket.fileno(), self._flush if is_full else None)
-        if self._is_full and self._out_bytes < FULL_BYTES // 2:
-            self._is_full = False
-            if self.records is not None:
-                self.records.hold(False)
-
-    def _sent(self, count: int) -> None:
-        self._out_bytes -= count
-        while self._out and count >= len(self._out[0]):
-            count -= len(self._out.popleft())
-        if count:
-            self._out[0] = self._out[0][count:]
-
-    def _encrypt(self) -> bool:
-        """Whether there is something encrypted to send."""
-        if self._tls is None:
-            return False
-        taken = 0
-        while self._out and taken < _READ_BYTES:
-            part = self._out[0][: _READ_BYTES - taken]
-            self._tls.encrypt(part)
-            taken += len(part)
-            self._sent(len(part))
-        self._raw = memoryview(self._tls.take_output())
-        return bool(self._raw)
-
-    def _next_chunk(self) -> bool:
-        """Put one more chunk in line, in turn from each object that is on its way; False when there is none now."""
+    def has_more(self) -> bool:
+        """One more chunk in line, in turn from each object that is on its way."""
         for _ in range(len(self._bulk)):
             sending = self._bulk.popleft()
             part = sending.take()
             if part is not None:
                 offset, data = part
-                self._put(HEADER.pack(CHUNK_HEAD.size + len(data), CHUNK) + CHUNK_HEAD.pack(sending.transfer, offset))
-                self._put(data)
-                self._is_fleeting = sending.is_fleeting
+                head = HEADER.pack(CHUNK_HEAD.size + len(data), CHUNK) + CHUNK_HEAD.pack(sending.transfer, offset)
+                self._put(head, data, is_fleeting=sending.is_fleeting)
             if sending.is_over:
                 sending.finish()
             else:
@@ -334,175 +246,141 @@ class Link:
                 return True
         return False
 
+    def wrote(self) -> None:
+        if self._is_full and self.connection.out_bytes < FULL_BYTES // 2:
+            self._is_full = False
+            if self.records is not None:
+                self.records.hold(False)
+
+    def close(self, reason: str = "") -> None:
+        """`on_closed` is called, once."""
+        if self.is_closed or self._is_closing:
+            return
+        self._is_closing = True
+        if self._resumption is not None:
+            if not self.connection.is_blocked:
+                self._put_own(GOODBYE)
+            if self._named is not None:
+                self._named.pop(self._resumption.name, None)
+        self.is_closed = True
+        self._leave_connection()
+        self._user.closed(self, reason)
+
+    def _leave_connection(self) -> None:
+        self.connection.close()
+        if self._chunk is not None:
+            self._chunk.drop()
+        self._chunk = None
+        self._is_bulk = False
+        bulk, self._bulk = self._bulk, collections.deque()
+        for sending in bulk:
+            sending.finish()
+        self._buffer = bytearray()
+
     # ---- in ----
 
-    def _read(self) -> None:
-        try:
-            for _ in range(_ROUNDS):
-                if self.is_closed or self._is_severed:
-                    return
-                if self._tls is None and self._chunk is not None and self._chunk[3] is not None:
-                    _, _, size, target, received = self._chunk
-                    assert target is not None
-                    count = self._socket.recv_into(target[received:size])
-                    if count == 0:
-                        return self._broken(self._socket, "the other node closed the connection")
-                    self._received_chunk(count)
-                    continue
-                is_direct = self._is_bulk and self._chunk is None and self._tls is None
-                wanted = _CHUNK_HEADER_BYTES if is_direct else _READ_BYTES
-                data = self._socket.recv(wanted)
-                if not data:
-                    return self._left()
-                count = len(data)
-                if self._tls is not None or not self._is_trusted:
-                    data = self._admit(data)
-                self._buffer += data
-                self._take_frames()
-                if count < wanted:
-                    return
-        except BlockingIOError:
-            return
-        except Refused as error:
-            self._flush()
-            self.close(f"refused: {error}")
-        except OSError as error:
-            self._broken(self._socket, str(error) or repr(error))
-        except (ValueError, struct.error, msgspec.MsgspecError) as error:
-            self.close(str(error) or repr(error))
+    def proved(self) -> None:
+        if self._again is not None:
+            self._resumption = Resumption(os.urandom(NAME_BYTES))
+            self._put_own(NAME, self._resumption.name)
+        self._user.ready(self)
 
-    def _left(self) -> None:
-        """The other side has closed the connection, or there was none."""
-        if self._is_trusted or self._failure:
-            self._broken(self._socket, self._failure or "the other node closed the connection")
-        elif self._accepts and not self._has_begun:
+    def ended(self, error: Exception) -> None:
+        if isinstance(error, OSError):
+            self._broken(str(error) or repr(error), error.errno not in pulse.ENDED)
+        elif isinstance(error, Refused):
+            self.close(f"refused: {error}")
+        elif not isinstance(error, EOFError):
+            self.close(str(error) or repr(error))
+        elif self.connection.is_trusted:
+            self._broken("the other node closed the connection")
+        elif self._accepts and not self.connection.has_begun:
             self.close()  # it only wanted to know whether somebody listens
         else:
             self.close("it left before it had proved who it is")
 
-    def _admit(self, data: bytes) -> bytes:
-        """What came, decrypted, without what belongs to the handshakes."""
-        if self._accepts and not self._has_begun:
-            self._has_begun = True
-            if data[0] != FIRST_BYTE:
-                if self._must_encrypt:
-                    raise Refused("it does not encrypt, and comes from another machine")
-                self._tls = None
-        if self._tls is not None:
-            try:
-                data = self._tls.feed(data)
-            finally:
-                self._flush()
-            if not self._tls.is_open:
-                return b""
-        if self._is_trusted:
-            return data
-        if self._handshake is None:
-            self._begin_handshake()
-        return self._shake(data)
+    def next_read(self) -> memoryview | int:
+        if self._chunk is not None and self._chunk.target is not None:
+            return self._chunk.target[self._chunk.received : self._chunk.size]
+        return _CHUNK_HEADER_BYTES if self._is_bulk and self._chunk is None else READ_BYTES
 
-    def _begin_handshake(self) -> None:
-        binding = b"" if self._tls is None else self._tls.binding()
-        self._handshake = Handshake(self._token, self._accepts, binding)
-        if not self._accepts:
-            self._put(self._handshake.take_output())
-            if not self._wants_write:
-                self._flush()
-
-    def _shake(self, data: bytes) -> bytes:
-        assert self._handshake is not None
-        handshake = self._handshake
-        try:
-            rest = handshake.feed(data)
-        finally:
-            if out := handshake.take_output():
-                self._put(out)
-                self._flush()
-        if handshake.is_done:
-            self._handshake = None
-            self._is_trusted = True
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-            if self._again is not None:
-                self._resumption = Resumption(os.urandom(NAME_BYTES))
-                self._put(HEADER.pack(NAME_BYTES, NAME) + self._resumption.name)
-            self._user.ready(self)
-        return rest
-
-    def _take_frames(self) -> None:
-        at = 0
-        buffer = self._buffer
+    def came(self, data: bytes) -> None:
+        at, buffer = 0, self._buffer
+        buffer += data
         while not self.is_closed and self._buffer is buffer:
             if self._chunk is not None:
-                at, is_whole = self._fill_chunk(at)
-                if not is_whole:
+                at = self._fill_chunk(self._chunk, at)
+                if self._chunk is not None:
                     break
-                continue
-            if len(buffer) - at < HEADER.size:
+            elif (after := self._take_frame(at)) == at:
                 break
-            size, kind = HEADER.unpack_from(buffer, at)
-            self._is_bulk = kind == CHUNK
-            if kind == CHUNK and CHUNK_HEAD.size <= size <= CHUNK_HEAD.size + CHUNK_BYTES:
-                if len(buffer) - at < HEADER.size + CHUNK_HEAD.size:
-                    break
-                transfer, offset = CHUNK_HEAD.unpack_from(buffer, at + HEADER.size)
-                at += HEADER.size + CHUNK_HEAD.size
-                count = size - CHUNK_HEAD.size
-                self._chunk = (transfer, offset, count, self._user.chunk_target(self, transfer, offset, count), 0)
-                continue
-            if NAME <= kind <= GOODBYE and size <= NAME_BYTES + COUNT.size:
-                if len(buffer) - at < HEADER.size + size:
-                    break
-                body = bytes(buffer[at + HEADER.size : at + HEADER.size + size])
-                at += HEADER.size + size
-                self._control_came(kind, body, at)
-                continue
-            if kind not in (MESSAGE, RECORDS) or size > LARGEST_MESSAGE:
-                raise ValueError(f"a frame of type {kind} with {size} bytes is not one of Weft's")
-            if len(buffer) - at < HEADER.size + size:
-                break
-            if self._resumption is not None and self._resumption.came(size):
-                self._confirm()
-            with memoryview(buffer) as view, view[at + HEADER.size : at + HEADER.size + size] as frame:
-                at += HEADER.size + size
-                if kind == RECORDS:
-                    self._user.records_came(self, frame)
-                    continue
-                message = link_messages.decode(frame)
-            self._user.received(self, message)
+            else:
+                at = after
         if at and self._buffer is buffer:
             del buffer[:at]
 
-    def _fill_chunk(self, at: int) -> tuple[int, bool]:
-        """Move what is in the buffer to where the chunk belongs; the rest of it goes there directly.
+    def _take_frame(self, at: int) -> int:
+        """Where the next one begins; `at` while this one is not whole."""
+        buffer, begin = self._buffer, at + HEADER.size
+        if len(buffer) < begin:
+            return at
+        size, kind = HEADER.unpack_from(buffer, at)
+        if self.connection.is_read_only and (kind != MESSAGE or size > roles.LARGEST_QUESTION):
+            raise ValueError("refused: its token may only read")
+        if size > _LARGEST.get(kind, -1) or (kind == CHUNK and size < CHUNK_HEAD.size):
+            raise ValueError(f"a frame of type {kind} with {size} bytes is not one of Weft's")
+        self._is_bulk = kind == CHUNK
+        end = begin + (CHUNK_HEAD.size if kind == CHUNK else size)
+        if len(buffer) < end:
+            return at
+        if kind == CHUNK:
+            transfer, offset = CHUNK_HEAD.unpack_from(buffer, begin)
+            count = size - CHUNK_HEAD.size
+            self._chunk = _Chunk(transfer, offset, count, self._user.chunk_target(self, transfer, offset, count))
+        elif kind in (MESSAGE, RECORDS):
+            self._deliver(kind, begin, end)
+        else:
+            self._control_came(kind, bytes(buffer[begin:end]), end)
+        return end
 
-        Where the buffer goes on, and whether the chunk is whole."""
-        assert self._chunk is not None
-        _, _, size, target, received = self._chunk
-        count = min(size - received, len(self._buffer) - at)
-        if target is not None:
+    def _deliver(self, kind: int, begin: int, end: int) -> None:
+        if self._resumption is not None and self._resumption.came(end - begin):
+            self._put_own(CONFIRM, COUNT.pack(self._resumption.confirm()))
+        with memoryview(self._buffer) as view, view[begin:end] as frame:
+            if kind == RECORDS:
+                self._user.records_came(self, frame)
+                return
+            message = link_messages.decode(frame)
+        if not self.connection.is_read_only or roles.may_read(message):
+            self._user.received(self, message)
+        elif isinstance(message, link_messages.Call):
+            self.send(link_messages.CallAnswer(message.number, None, roles.refusal(message), "RuntimeError"))
+        else:
+            self.close(f"refused: {roles.refusal(message)}")
+
+    def drop_chunk(self, transfer: int) -> None:
+        """The memory that this transfer goes to is given back: throw the rest of a chunk that is coming in away."""
+        if self._chunk is not None and self._chunk.transfer == transfer:
+            self._chunk.drop()
+
+    def _fill_chunk(self, chunk: _Chunk, at: int) -> int:
+        """Move what is in the buffer to its place; the rest of it goes there directly. Where the buffer goes on."""
+        count = min(chunk.size - chunk.received, len(self._buffer) - at)
+        if chunk.target is not None:
             with memoryview(self._buffer) as view:
-                target[received : received + count] = view[at : at + count]
-        return at + count, self._received_chunk(count)
+                chunk.target[chunk.received : chunk.received + count] = view[at : at + count]
+        self.filled(count)
+        return at + count
 
-    def _received_chunk(self, count: int) -> bool:
-        """Whether it is whole now."""
-        assert self._chunk is not None
-        transfer, offset, size, target, received = self._chunk
-        received += count
-        if received < size:
-            self._chunk = (transfer, offset, size, target, received)
-            return False
-        self._chunk = None
-        if target is not None:
-            target.release()
-            self._user.chunk_came(self, transfer, offset, size)
-        return True
-
-    def _too_slow(self) -> None:
-        self._deadline = None
-        self.close("refused: the handshake was not finished in time")
+    def filled(self, count: int) -> None:
+        chunk = self._chunk
+        assert chunk is not None
+        chunk.received += count
+        if chunk.received == chunk.size:
+            self._chunk = None
+            if chunk.target is not None:
+                chunk.drop()
+                self._user.chunk_came(self, chunk.transfer, chunk.offset, chunk.size)
 
     # ---- another connection ----
 
@@ -513,110 +391,52 @@ class Link:
             self._named[body] = self
         elif kind == RESUME and self._named is not None and self._resumption is None:
             self._resume_asked(self._named.get(body[:NAME_BYTES]), COUNT.unpack_from(body, NAME_BYTES)[0])
-        elif kind == RESUMED and self._resumes is not None and not self._resumes._is_severed:
+        elif kind == RESUMED and self.resumes is not None and not self.resumes.is_severed:
             self.close()  # it was given up meanwhile
-        elif kind == RESUMED and self._resumes is not None:
-            self._resumes._go_on(self, COUNT.unpack(body)[0], bytes(self._buffer[at:]))
+        elif kind == RESUMED and self.resumes is not None:
+            self.resumes._go_on(self, COUNT.unpack(body)[0], bytes(self._buffer[at:]))
         elif kind == CONFIRM and self._resumption is not None:
             self._resumption.confirmed(COUNT.unpack(body)[0])
         elif kind == GOODBYE:
-            is_new = self._resumes is not None
+            is_new = self.resumes is not None
             self.close("refused: it knows the link no more" if is_new else "the other node closed the connection")
-        else:
+        elif kind != PULSE or body:
             raise ValueError(f"a frame of type {kind} with {len(body)} bytes came out of turn")
 
-    def _confirm(self) -> None:
-        assert self._resumption is not None
-        self._put(HEADER.pack(COUNT.size, CONFIRM) + COUNT.pack(self._resumption.confirm()))
-        if not self._wants_write:
-            self._flush()
-
-    def _broken(self, connection: socket.socket, reason: str) -> None:
-        """The connection is no more."""
-        if self.is_closed or self._is_closing or self._is_severed or connection is not self._socket:
-            return
+    def _broken(self, reason: str, is_silent: bool = False) -> None:
+        """The connection is no more; `is_silent`: as far as can be known here, for nobody has ended it."""
         if self._resumption is None:
             self.close(reason)
-            return
-        self._sever(reason)
-        self._loop.call_later(0, self._connect_again)
-
-    def _sever(self, reason: str) -> None:
-        self._leave_connection()
-        self._is_severed, self._wants_write = True, False
-        self._severed_at, self._why_severed = self._loop.now(), reason
-
-    def _connect_again(self) -> None:
-        if self.is_closed or not self._is_severed:
-            return
-        if self._loop.now() - self._severed_at > RESUME_S:
-            self.close(self._why_severed)
-        elif self._again is None:
-            Knock(self._loop, self.address, self._knocked)
-        else:
-            try:
-                self._again(Resuming(self))._resumes = self
-            except OSError as error:
-                self.not_resumed(str(error))
-
-    def _knocked(self, is_refused: bool) -> None:
-        """The other side makes the connection, if it lives."""
-        if is_refused and self._is_severed:
-            self.close(self._why_severed)
-        else:
-            self._loop.call_later(AGAIN_S, self._connect_again)
-
-    def not_resumed(self, reason: str) -> None:
-        """The connection that was to be next is none."""
-        if not self._is_severed or self.is_closed:
-            return
-        if reason.startswith("refused") or os.strerror(errno.ECONNREFUSED) in reason:
-            self.close(self._why_severed)
-        else:
-            self._loop.call_later(AGAIN_S, self._connect_again)
+        elif not self._is_closing:
+            self._leave_connection()
+            self._next.find(reason, is_silent)
 
     def ask_to_resume(self, link: Link) -> None:
         """This connection is for that link."""
         assert link._resumption is not None
-        count = COUNT.pack(link._resumption.confirm())
-        self._put(HEADER.pack(NAME_BYTES + COUNT.size, RESUME) + link._resumption.name + count)
-        self._flush()
+        self._put_own(RESUME, link._resumption.name + COUNT.pack(link._resumption.confirm()))
 
     def _resume_asked(self, link: Link | None, received: int) -> None:
         """This connection is to be another link's from now on."""
         if link is None:
-            self._put(HEADER.pack(0, GOODBYE))
-            self._flush()
+            self._put_own(GOODBYE)
             self.close()
             return
-        if not link._is_severed:
-            link._sever("the other node has made another connection")
+        if not link.is_severed:
+            link._broken("the other node has made another connection")
         link._go_on(self, received, b"")
 
-    def _go_on(self, connection: Link, received: int, rest: bytes) -> None:
-        """Over that connection. `received`: so many frames have come to the other side; `rest`: what came here."""
+    def _go_on(self, attempt: Link, received: int, rest: bytes) -> None:
+        """Over its connection. `received`: so many frames have come to the other side; `rest`: what came here."""
         assert self._resumption is not None
         self._resumption.confirmed(received)
-        accepts = connection._resumes is None
-        self._socket, self._tls = connection._give_away(), connection._tls
-        self._raw, self._out, self._out_bytes = connection._raw, connection._out, connection._out_bytes
-        self._is_severed, self._failure = False, ""
-        self._loop.watch(self._socket.fileno(), self._read)
-        if accepts:
+        self.connection, attempt.is_closed = attempt.connection, True
+        self.connection.user = self
+        attempt._user.closed(attempt, "")
+        if attempt.resumes is None:
             self._put(HEADER.pack(COUNT.size, RESUMED) + COUNT.pack(self._resumption.confirm()))
         for frame in self._resumption.unconfirmed():
-            for part in frame:
-                self._put(part)
-        self._buffer += rest
-        self._flush()
+            self._put(*frame)
+        self.connection.flush()
         self._user.resumed(self)
-        self._take_frames()
-
-    def _give_away(self) -> socket.socket:
-        """The connection; this link is over."""
-        given = self._socket
-        self._loop.unwatch(given.fileno())
-        self.is_closed = True
-        self._buffer = bytearray()
-        self._user.closed(self, "")
-        return given
+        self.came(rest)

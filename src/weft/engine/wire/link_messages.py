@@ -144,6 +144,13 @@ class StartStore(LinkMessage, frozen=True):
     """Of how many the store is made."""
 
 
+class StoreAt(LinkMessage, frozen=True):
+    """The head to a node without a server of the control store: where its servers listen."""
+
+    seeds: list[str]
+    shards: int
+
+
 class StoreUp(LinkMessage, frozen=True):
     address: str
 
@@ -161,17 +168,18 @@ class Report(LinkMessage, frozen=True):
     queued: int
     is_draining: bool = False
     hears_head: bool = True
-    """Whether it has a link to the acting head, or is it."""
+    """Whether it has a link to the acting head and hears it, or is it, or is about to be."""
     has_store: bool = False
     """Whether it has a server of the control store, and so could become the head."""
 
 
 class Leaving(LinkMessage, frozen=True):
-    """The node ends because it was asked to. A head's cluster ends with it, unless it hands over: it acts no more, and
-    another node may take its place at once."""
+    """The node ends, whatever the reason. A head that says so acts no more, and another node may take its place at
+    once."""
 
     why: str = "it was asked to end"
-    hands_over: bool = False
+    ends_cluster: bool = False
+    """The user has asked the whole cluster to end. The head says it, and nobody else is believed."""
 
 
 class Ask(LinkMessage, frozen=True):
@@ -217,6 +225,8 @@ class ProcessGone(LinkMessage, frozen=True):
     generation: int
     reason: str
     status: int
+    memory_peak: int | None = None
+    """What it held at most, in bytes, when it was stopped for memory."""
 
 
 class KillProcess(LinkMessage, frozen=True):
@@ -405,6 +415,7 @@ class Copied(LinkMessage, frozen=True):
 class PullFailed(LinkMessage, frozen=True):
     transfer: int
     reason: str
+    """Empty: the sender has the object no more. Else it has, and cannot send it."""
 
 
 # ---- what passes on from the dead -------------------------------------------------------------------
@@ -427,74 +438,59 @@ class Withdraw(LinkMessage, frozen=True):
     id: bytes
 
 
-class RowsLeft(LinkMessage, frozen=True):
-    """To the head: that node is dead, and this is what the sender has of it. EstateSettled answers, at last."""
+class NodeLost(LinkMessage, frozen=True):
+    """To the head: that node is dead to the sender, which has these copies of its objects."""
 
-    estate: GlobalProcess
-    rows: list[LeftRow]
+    node: int
     copies: list[tuple[tuple[int, int, int], GlobalObject]]
-    functions: dict[int, bytes]
-    shapes: list[LeftShape]
+    has_rows: bool
+    """Whether it has rows of that node's objects."""
 
 
-class AskRows(LinkMessage, frozen=True):
-    """Of the head: that node is dead. RowsLeft answers, where it was not sent."""
+class AskLost(LinkMessage, frozen=True):
+    """Of the head: that node is dead. NodeLost answers, where it was not sent."""
 
     node: int
 
 
 class FoundAgain(LinkMessage, frozen=True):
-    """To the head, after RowsLeft: there is a link to that node again."""
+    """To the head, after NodeLost: there is a link to that node again."""
 
     node: int
 
 
-class NameOrphans(LinkMessage, frozen=True):
-    """Who decides to all nodes: which of your processes refer to objects of these dead? OrphansNamed answers."""
-
-    estate: GlobalProcess
-    round: int
-    dead: list[GlobalProcess]
-
-
-class OrphansNamed(LinkMessage, frozen=True):
-    estate: GlobalProcess
-    round: int
-    claims: dict[bytes, list[GlobalProcess]]
-
-
-class AdoptEstate(LinkMessage, frozen=True):
-    """To the adopter's node: have it own these. EstateAdopted answers."""
-
-    estate: GlobalProcess
-    adopter: GlobalProcess
-    rows: list[LeftRow]
-    claims: dict[bytes, list[GlobalProcess]]
-    functions: dict[int, bytes]
-    shapes: list[LeftShape]
-
-
-class EstateAdopted(LinkMessage, frozen=True):
-    """`ok` false: the adopter is dead, and had not confirmed."""
-
-    estate: GlobalProcess
-    adopter: GlobalProcess
-    ok: bool
-
-
 class Rehomed(LinkMessage, frozen=True):
-    """To all: objects of a dead node of which there is a copy are that node's own from now on: (old, new) names."""
+    """To all: objects of a dead node of which the sender has a copy are its own from now on: (old, new) names."""
 
     homes: list[tuple[tuple[int, int, int], GlobalObject]]
 
 
-class EstateSettled(LinkMessage, frozen=True):
-    """To all: nothing more will move from these dead."""
+class Inherit(LinkMessage, frozen=True):
+    """The executor of an estate to all nodes: claim what your processes refer to. Inherited answers."""
 
     estate: GlobalProcess
-    dead: list[GlobalProcess]
-    adopter: GlobalProcess | None = None
-    moved: list[bytes] = []
+    homes: list[tuple[tuple[int, int, int], GlobalObject]]
+    """Of a dead node: which copies of its objects are the objects now: (old, new) names."""
+
+
+class Inherited(LinkMessage, frozen=True):
+    """All that the sender's processes referred to has an owner."""
+
+    estate: GlobalProcess
+
+
+class AskReady(LinkMessage, frozen=True):
+    """To an heir's node: Pong answers once that process owns all that it has claimed."""
+
+    number: int
+    slot: int
+    generation: int
+
+
+class EstateSettled(LinkMessage, frozen=True):
+    """The executor to all: every node has done its part."""
+
+    estate: GlobalProcess
 
 
 AnyMessage: TypeAlias = (
@@ -544,15 +540,15 @@ AnyMessage: TypeAlias = (
     | PullFailed
     | Deposit
     | Withdraw
-    | RowsLeft
-    | AskRows
     | FoundAgain
-    | NameOrphans
-    | OrphansNamed
-    | AdoptEstate
-    | EstateAdopted
+    | NodeLost
+    | AskLost
     | Rehomed
+    | Inherit
+    | Inherited
+    | AskReady
     | EstateSettled
+    | StoreAt
 )
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(AnyMessage).decode

@@ -6,32 +6,87 @@ Runs in the daemon's thread.
 from __future__ import annotations
 
 import errno
+import functools
+import os
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.engine.node.loop import Loop
 from weft.engine.wire.link_messages import AnyMessage
+from weft.engine.wire.loop import Loop
 
 if TYPE_CHECKING:
-    from weft.engine.wire.link import Link
+    from weft.engine.wire.link import Again, Link
 
+RESUME_S = 3.0
+"""So long after the other machine has ended its connection a link is given up."""
+SILENT_RESUME_S = 15.0
+"""The same where nothing was said: how long silence is borne is for who uses the link, and he closes it before."""
+ATTEMPT_S = 3.0
+"""A connection that is not made by then is tried anew: the kernel would ask again only after twice as long."""
+AGAIN_S = 0.1
+"""After so long another connection is tried."""
 KNOCK_S = 1.0
 """So long a machine may take to say whether somebody listens."""
+
+
+class NextConnection:
+    """Finds another connection for a link that has none; the link is closed when there is none to be had."""
+
+    def __init__(self, loop: Loop, link: Link, again: Again | None) -> None:
+        self._loop = loop
+        self._link = link
+        self._again = again
+        """Makes one; None where the other side does."""
+
+    def find(self, reason: str, is_silent: bool) -> None:
+        """`reason`: why the last one ended; `is_silent`: it carried nothing any more, nobody has ended it."""
+        self._reason, self._is_silent, self._attempts = reason, is_silent, 0
+        self._severed_at = self._loop.now()
+        self._loop.call_later(0, self._try)
+
+    def _try(self) -> None:
+        if not self._link.is_severed:
+            return
+        if self._loop.now() - self._severed_at > (SILENT_RESUME_S if self._is_silent else RESUME_S):
+            self._link.close(self._reason)
+        elif self._again is None:
+            Knock(self._loop, self._link.address, self._tried)
+        else:
+            self._attempts += 1
+            try:
+                # Where the first attempt after a silence succeeds, small packets pass: perhaps large ones do not.
+                attempt = self._again(Resuming(self._link, self.failed), self._is_silent and self._attempts == 1)
+            except OSError as error:
+                self.failed(str(error))
+            else:
+                attempt.resumes = self._link
+                self._loop.call_later(ATTEMPT_S, functools.partial(attempt.close, "it did not answer in time"))
+
+    def failed(self, reason: str) -> None:
+        """The connection that was to be next is none."""
+        self._tried(reason.startswith("refused") or os.strerror(errno.ECONNREFUSED) in reason)
+
+    def _tried(self, is_refused: bool) -> None:
+        if is_refused and self._link.is_severed:
+            self._link.close(self._reason)
+        else:
+            self._loop.call_later(AGAIN_S, self._try)
 
 
 class Resuming:
     """Who is told of a connection that a link shall go on over; see `LinkUser`."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, failed: Callable[[str], None]) -> None:
         self._link = link
+        self._failed = failed
 
     def ready(self, link: Link) -> None:
         link.ask_to_resume(self._link)
 
     def closed(self, link: Link, reason: str) -> None:
         if reason:
-            self._link.not_resumed(reason)
+            self._failed(reason)
 
     def received(self, link: Link, message: AnyMessage) -> None:
         link.close("a message came before the link was resumed")
@@ -53,7 +108,11 @@ class Knock:
         """`then` is told whether its machine says that nobody does."""
         self._loop = loop
         self._then = then
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError:  # no descriptor is left now
+            loop.call_later(0, lambda: then(False))
+            return
         self._timer = loop.call_later(KNOCK_S, self._heard)
         host, _, port = address.rpartition(":")
         code = self._socket.connect_ex((host, int(port))) if port else 0

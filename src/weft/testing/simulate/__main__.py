@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import multiprocessing
 import sys
 import time
+from collections.abc import Iterable
 
 from weft.testing.simulate import seeds
 from weft.testing.simulate.costs import Costs, Machine, Wire
@@ -13,6 +16,10 @@ from weft.testing.simulate.faults import ALL_FAULTS
 from weft.testing.simulate.report import summary, text
 from weft.testing.simulate.simulation import Plan, Simulation
 from weft.testing.simulate.workloads import WORKLOADS, Scale
+
+PART = 10
+"""Seeds that a process takes at once."""
+BROKEN = "broken:"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,30 +38,48 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=float, default=300.0, help="of virtual time, in seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--seeds", default="", help="run the short clusters of these seeds instead: 7 or 0:1000")
+    parser.add_argument("--processes", type=int, default=1, help="that share the seeds")
     return parser
 
 
-def _run_seeds(wanted: str) -> int:
-    first, _, last = wanted.partition(":")
-    numbers = range(int(first), int(last) if last else int(first) + 1)
-    began, broken = time.perf_counter(), 0
+def _found(numbers: range) -> tuple[int, list[str]]:
+    """How many seeds were run, and the story of each that broke something (or of the only one)."""
+    stories = []
     for choice, simulation in seeds.run_many(numbers):
         if simulation.broken or len(numbers) == 1:
             faults = ",".join(choice.faults) or "no faults"
-            print(f"seed {choice.plan.seed}: {choice.plan.nodes} nodes, {choice.workload}, {faults}")
-        if simulation.broken:
-            broken += 1
-            for one in simulation.broken[:5]:
-                print(f"  {one}")
-            print(f"  replay with: {choice.replay}", flush=True)
-    print(f"{len(numbers)} seeds in {time.perf_counter() - began:.1f} s, {broken} of them with a broken invariant")
+            lines = [f"seed {choice.plan.seed}: {choice.plan.nodes} nodes, {choice.workload}, {faults}"]
+            lines += [f"  {one}" for one in simulation.broken[:5]]
+            if simulation.broken:
+                lines.append(f"  {BROKEN} replay with: {choice.replay}")
+            stories.append("\n".join(lines))
+    return len(numbers), stories
+
+
+def _run_seeds(wanted: str, processes: int) -> int:
+    first, _, last = wanted.partition(":")
+    numbers = range(int(first), int(last) if last else int(first) + 1)
+    began, done, broken = time.perf_counter(), 0, 0
+    parts = [numbers[at : at + PART] for at in range(0, len(numbers), PART)]
+    with contextlib.ExitStack() as stack:
+        found: Iterable[tuple[int, list[str]]] = map(_found, parts)
+        if processes > 1:
+            pool = stack.enter_context(multiprocessing.get_context("fork").Pool(processes))
+            found = pool.imap_unordered(_found, parts)
+        for count, stories in found:
+            done += count
+            broken += sum(BROKEN in story for story in stories)
+            for story in stories:
+                print(story, flush=True)
+    took = f"{time.perf_counter() - began:.1f} s with {processes} process{'es' * (processes != 1)}"
+    print(f"{done} seeds in {took}, {broken} of them with a broken invariant")
     return 1 if broken else 0
 
 
 def main() -> int:
     args = _parser().parse_args()
     if args.seeds:
-        return _run_seeds(args.seeds)
+        return _run_seeds(args.seeds, args.processes)
     machine = Machine(cpus=args.cpus)
     slow = Machine(cpus=args.cpus, speed=0.1)
     every = round(1 / args.slow) if args.slow else 0

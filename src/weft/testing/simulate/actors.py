@@ -1,4 +1,4 @@
-"""The caller's and the actor's side of actors in a simulated process; see native/actors.cpp."""
+"""The caller's and the actor's side of actors in a simulated process; see native/actor_links.cpp."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.engine.wire.link_messages import GlobalProcess
     from weft.testing.simulate.node import SimNode
 
-TASK_HEADER = struct.Struct("<16s16x16s32x")
+TASK_HEADER = struct.Struct("<16s16x16s48x")
 """Of a TASK record: the constructor's duration stands in for the task's id, the actor's id is where it belongs."""
 _DURATION = struct.Struct("<d8x")
 _encode = msgspec.msgpack.Encoder().encode

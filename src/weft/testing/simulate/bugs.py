@@ -10,14 +10,28 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from weft.engine.state import membership
+from weft.engine.cluster import shell
+from weft.engine.cluster.directory import Directory
+from weft.engine.cluster.inheritance import ClusterInheritance
+from weft.engine.cluster.membership import Membership
+from weft.engine.cluster.shell import ClusterShell
+from weft.engine.state import headship, inheritance, membership
 from weft.engine.state.bundles import BundlePools
+from weft.engine.state.headship import Headship
+from weft.engine.state.inheritance import Inheritances, Part
+from weft.engine.state.instructions import Ending
 from weft.engine.state.node import NodeState
 from weft.engine.state.resources import ResourcePool
+from weft.testing.simulate.holding import Holding
+from weft.testing.simulate.port import SimPort
 from weft.testing.simulate.process import Process
 
+_real_adopt = Holding._adopt
 _real_release = ResourcePool.release
 _real_lost = Process._lease_lost
+_real_close = Membership.close
+_real_stand = Headship._stand
+_real_shell_lost = ClusterShell.lost
 
 
 def _release_twice(pool: ResourcePool, holding: Any, lent: bool = False) -> None:
@@ -45,13 +59,106 @@ def _hold_on(state: NodeState, process: Any, reason: str, out: Any) -> None:
     state.demands.withdraw(process)
 
 
+def _leave_for_all(members: Membership) -> None:
+    """Whatever a node ends for, it says that the cluster ends."""
+    members.ends_cluster = True
+    _real_close(members)
+
+
+def _fail(shell: ClusterShell, reason: str, ending: Ending) -> None:
+    """A node that the cluster goes on without does not come back."""
+    _real_shell_lost(shell, reason, Ending.FAILED)
+
+
+def _claim_unasked(state: Headship, is_heard: bool, turn: int, now: float, is_backed: bool) -> list[Any]:
+    """Who has lost the head claims at once, whether or not it reaches anybody: the claim is delivered some time."""
+    if not state.can_claim or is_heard or now < state._lost_at + state._patience + turn * headship.STAGGER_S:
+        return []
+    state.role = headship.Role.CLAIMING
+    return [headship.Claim(state.epoch + 1, now)]
+
+
+def _no_calm(state: Headship, is_heard: bool, turn: int, now: float, is_backed: bool) -> list[Any]:
+    """Who is answered by the store claims, though it may just have come back and not have heard the head yet."""
+    return _real_stand(state, is_heard, turn, now, True)
+
+
+class _Believing(membership.MembershipState):
+    """A head says who is dead also when it has no lease, and is believed by who knows that another has won."""
+
+    may_decide: Any = property(lambda state: lambda now: True, lambda state, given: None)
+    fence: Any = property(lambda state: 0, lambda state, given: None)
+
+
+def _find_nobody(state: membership.MembershipState, before: Any, out: Any) -> None:
+    """Who has linked itself to this node before it was known stays unknown."""
+
+
+def _outlive(state: NodeState, process: Any, driver_of: Any, out: Any) -> None:
+    """A group ends only with a driver that is known to the node."""
+    for group in list(state.groups.living.values()) if driver_of is not None and state.is_head else ():
+        if group.job == driver_of.id and not group.spec.detached:
+            state._remove_group(group, process, out)
+
+
+def _keep_slot(port: SimPort, slot: int, generation: int) -> bool:
+    """The slot of a dead process is not used again."""
+    return True
+
+
+def _grant(directory: Directory, wanted: Any, heir: Any, then: Callable[..., None]) -> None:
+    """Nobody looks whether another was first."""
+    then(set(wanted), {})
+
+
+def _let_go(holding: Holding, payload: bytes) -> None:
+    """An heir does not wait until the others are counted in."""
+    _real_adopt(holding, payload)
+    for number in list(holding._kept):
+        _real_adopt(holding, number.to_bytes(8, "little") + bytes(8))
+
+
+def _ask_once(state: Inheritances, part: Part) -> list[inheritance.Instruction]:
+    """What was on its way when a process was asked is not asked for again."""
+    if part.is_done or part.waits_for or part.is_claiming or part.unconfirmed:
+        return []
+    part.is_done = True
+    return [inheritance.Done(part.number)]
+
+
+def _unknown(here: ClusterInheritance, process: Any) -> bool:
+    """What a process has lent to another node is taken for this node's affair."""
+    return False
+
+
 BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "cpu-given-back-twice": (ResourcePool, "release", _release_twice),
     "tasks-lost-with-worker": (Process, "_lease_lost", _lose_flight),
     "removed-group-kept": (BundlePools, "give_up", _keep_bundles),
     "links-not-watched": (membership.MembershipState, "beat", _no_second_link),
     "leases-of-the-dead-kept": (NodeState, "_end_what_it_held", _hold_on),
+    "slots-of-the-dead-kept": (SimPort, "release_slot", _keep_slot),
 }
+TROUBLE_BUGS: dict[str, tuple[Any, str, Any]] = {
+    "every-end-is-the-clusters": (Membership, "close", _leave_for_all),
+    "left-behind-for-good": (ClusterShell, "lost", _fail),
+    "claims-without-asking": (Headship, "_stand", _claim_unasked),
+    "claims-without-calm": (Headship, "_stand", _no_calm),
+}
+"""Found by seeds in which one node alone has trouble."""
+HEAD_BUGS: dict[str, tuple[Any, str, Any]] = {
+    "heads-without-lease-believed": (shell, "MembershipState", _Believing),
+    "linked-stay-unknown": (membership.MembershipState, "_link_known", _find_nobody),
+    "groups-outlive-drivers": (NodeState, "_end_groups_of", _outlive),
+}
+"""Found by seeds in which another node takes over."""
+INHERITANCE_BUGS: dict[str, tuple[Any, str, Any]] = {
+    "every-claim-is-granted": (Directory, "claim", _grant),
+    "heirs-let-go-at-once": (Holding, "_adopt", _let_go),
+    "processes-asked-once": (Inheritances, "_round_over", _ask_once),
+    "unwatched-is-unknown": (ClusterInheritance, "is_known", _unknown),
+}
+"""Found by seeds in which refs go from process to process."""
 MODELLED = ("no-hand-back", "blocked-keeps-cpu")
 """Bugs of the native core's model, which `Plan.bugs` names."""
 
@@ -62,6 +169,6 @@ def planted(name: str) -> Iterator[None]:
     if name in MODELLED:
         yield
         return
-    owner, method, wrong = BUGS[name]
+    owner, method, wrong = {**BUGS, **TROUBLE_BUGS, **HEAD_BUGS, **INHERITANCE_BUGS}[name]
     with mock.patch.object(owner, method, wrong):
         yield

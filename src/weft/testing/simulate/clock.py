@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from weft.engine.node.loop import Timer
+from weft.engine.wire.loop import Timer
 
 
 class Clock:
@@ -45,7 +45,7 @@ class Clock:
 
 
 class NodeLoop:
-    """What a daemon has instead of `engine.node.loop.Loop`: timers in virtual time, on a clock that may run wrong."""
+    """What a daemon has instead of `engine.wire.loop.Loop`: timers in virtual time, on a clock that may run wrong."""
 
     def __init__(self, clock: Clock, rate: float = 1.0, offset_s: float = 0.0) -> None:
         self._clock = clock
@@ -53,6 +53,8 @@ class NodeLoop:
         """How fast this node's clock runs."""
         self._offset_s = offset_s
         self.is_stopped = False
+        self._held: list[Callable[[], None]] | None = None
+        """What comes while the daemon stands still."""
 
     def now(self) -> float:
         return self._clock.now * self._rate + self._offset_s
@@ -64,7 +66,36 @@ class NodeLoop:
 
     def _fire(self, timer: Timer) -> None:
         if timer.call is not None and not self.is_stopped:
-            timer.call()
+            self.when_awake(lambda: None if timer.call is None else timer.call())
+
+    def when_awake(self, call: Callable[[], None]) -> None:
+        """Now, or when the daemon goes on."""
+        if self._held is None:
+            call()
+        else:
+            self._held.append(call)
+
+    @property
+    def is_asleep(self) -> bool:
+        return self._held is not None
+
+    def sleep(self) -> None:
+        """The process is stopped: its machine, and all others, go on."""
+        if self._held is None:
+            self._held = []
+
+    def wake(self) -> None:
+        held, self._held = self._held or [], None
+        for call in held:
+            self._clock.after(0.0, self._go_on, call)
+
+    def _go_on(self, call: Callable[[], None]) -> None:
+        if not self.is_stopped:
+            self.when_awake(call)
+
+    def jump(self, seconds: float) -> None:
+        """Its clock leaps forward."""
+        self._offset_s += seconds
 
     def stop(self) -> None:
         self.is_stopped = True

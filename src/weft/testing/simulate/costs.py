@@ -52,5 +52,9 @@ class Machine(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     speed: float = 1.0
     """Of its CPUs; 0.1 is a slow node."""
+    processes: int = 1022
+    """Slots of its segment: drivers, workers and actors. Processes of other nodes take none."""
+    rings: int = 8192
+    """Between its own processes, one each way; beyond that records go through the daemon's relay."""
     clock_rate: float = 1.0
     clock_offset_s: float = 0.0

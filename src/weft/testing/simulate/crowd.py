@@ -49,8 +49,11 @@ class Crowd:
     def report(self, number: int, message: lm.Report) -> None:
         """One node tells all others."""
         simulation = self._simulation
-        simulation.network.messages += len(self.members) - 1
+        self.count(len(self.members) - 1)
         simulation.clock.after(simulation.network.wire.latency_s, self._reported, number, message)
+
+    def count(self, messages: int) -> None:
+        self._simulation.network.messages += messages
 
     def _reported(self, number: int, message: lm.Report) -> None:
         if self.views.reported(self.views[number], message.available, message.queued):
@@ -76,6 +79,7 @@ class CrowdMembership:
         self.links = CrowdLinks(node)
         self.head = self.epoch = 0
         self.lost_head = None
+        self.hears_head = True
         self.is_cut_off = False
         self.is_head = own.number == 0
 
@@ -87,6 +91,9 @@ class CrowdMembership:
         cluster.nodes = cast(Any, CrowdViews(self._crowd.views, cluster.own))
 
     def send(self, node: int, message: lm.AnyMessage) -> bool:
+        if isinstance(message, lm.Report):  # a heartbeat: it repeats what all were told of
+            self._crowd.count(1)
+            return True
         link = self.links.get(node)
         if link is None:
             return False

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from weft.engine.state.membership import SILENCE_S
+from weft.testing.simulate.clock import NodeLoop
 
 if TYPE_CHECKING:
     from weft.testing.simulate.node import SimNode
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 LATEST_S = 3.0
 """Faults begin within so long after the work has begun; most while it is young."""
+PULSE_S = 5.0
+"""A connection that carries nothing is replaced within so long."""
+FOUND_AGAIN_S = 1.5
+"""After a cut the two ends of a link have found each other within so long."""
 STORE_UP_S = 2.0
 """Faults of the head begin when the control store's servers are up, and so does the work."""
 Fault: TypeAlias = "Callable[[Simulation], None]"
@@ -198,6 +203,80 @@ def head_partitions(simulation: Simulation) -> None:
     simulation.clock.after(begin + length, simulation.network.heal)
 
 
+def _trouble(simulation: Simulation, salt: int, begin: Callable[[SimNode, random.Random, float], None]) -> None:
+    """Something is done to one node, the acting head or another, for a while; nothing to all others."""
+    rng = _rng(simulation, salt)
+    length = rng.choice((rng.uniform(0.5, 5.0), rng.uniform(5.5, 8.5), rng.uniform(8.5, 12.5), 20.0))
+    start = STORE_UP_S + _when(rng)
+    _is_faulty(simulation, start + length + 40.0)
+
+    def strike() -> None:
+        nodes = [node for node in simulation.up() if node.has_joined]
+        heads = [node for node in nodes if node.shell.is_head]
+        node = heads[0] if heads and rng.random() < 0.4 else rng.choice(nodes)
+        simulation.troubled = node
+        simulation.trouble_was_heads = node.shell.is_head
+        begin(node, rng, length)
+        simulation.clock.after(length, simulation.network.heal, FOUND_AGAIN_S)
+
+    simulation.clock.after(start, strike)
+
+
+def node_unplugged(simulation: Simulation) -> None:
+    """One node's cable is out."""
+    _trouble(simulation, 10, lambda node, rng, length: simulation.network.partition({node.address: 1}))
+
+
+def node_muted(simulation: Simulation) -> None:
+    """What one node sends is lost; it hears the others."""
+    _trouble(simulation, 11, lambda node, rng, length: simulation.network.mute(node.address))
+
+
+def daemon_stopped(simulation: Simulation) -> None:
+    """One daemon stands still; its machine answers for it that it listens."""
+    _trouble(simulation, 12, lambda node, rng, length: node.stand_still(length))
+
+
+def line_dead(simulation: Simulation) -> None:
+    """The connection between two nodes carries nothing until both have noticed and made another."""
+
+    def cut(node: SimNode, rng: random.Random, length: float) -> None:
+        other = rng.choice([one for one in simulation.up() if one is not node])
+        simulation.network.cut(node.address, other.address)
+        simulation.clock.after(min(length, PULSE_S), simulation.network.heal, FOUND_AGAIN_S)
+
+    _trouble(simulation, 13, cut)
+
+
+def clock_jumped(simulation: Simulation) -> None:
+    """One node's clock leaps ahead, as when its machine was moved; once more while it may be about to take over."""
+
+    def jump(node: SimNode, rng: random.Random, length: float) -> None:
+        loop = cast(NodeLoop, node.daemon.loop)
+        loop.jump(length)
+        simulation.clock.after(rng.uniform(0.0, 8.0), loop.jump, length)
+
+    _trouble(simulation, 14, jump)
+
+
+def killed_while_cut(simulation: Simulation) -> None:
+    """One node's cable is out, and before it is back the node is killed: what it had sent is delivered afterwards."""
+
+    def cut(node: SimNode, rng: random.Random, length: float) -> None:
+        simulation.network.partition({node.address: 1})
+        simulation.clock.after(rng.uniform(0.0, length), node.crash)
+
+    _trouble(simulation, 15, cut)
+
+
+TROUBLES: dict[str, Fault] = {
+    "unplug-one": node_unplugged,
+    "mute-one": node_muted,
+    "stop-one": daemon_stopped,
+    "dead-line": line_dead,
+    "clock-jump": clock_jumped,
+    "kill-while-cut": killed_while_cut,
+}
 HEAD_FAULTS: dict[str, Fault] = {
     "crash-head": head_crashes,
     "cut-head-off": head_partitions,
@@ -211,5 +290,5 @@ FAULTS: dict[str, Fault] = {
     "cut": cuts,
     "churn": churn,
 }
-ALL_FAULTS = {**FAULTS, **HEAD_FAULTS}
+ALL_FAULTS = {**FAULTS, **HEAD_FAULTS, **TROUBLES}
 """Faults of the network's quality (loss, latency), of slow nodes and of wrong clocks are parts of the plan."""

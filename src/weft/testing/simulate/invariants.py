@@ -9,7 +9,11 @@ SIM-6  a placed group has all of its bundles, one that is gone has none.
 SIM-7  once faults are over, all nodes that are up know each other as they are.
 SIM-8  at any moment at most one node serves as head, whatever was lost or cut off.
 SIM-9  no daemon finds a record of a process, or a message of another daemon, senseless.
-    SIM-10 no task waits long in a worker, behind another that is long or blocked.
+SIM-10 no task waits long in a worker, behind another that is long or blocked.
+SIM-11 one node's trouble is that node's: no other node ends, and no head that is well is taken over from.
+SIM-12 at the end each slot and each ring is of processes that live.
+SIM-13 a node in trouble that the cluster went on without is back at the end, as a new one.
+SIM-14 once faults are over, the head stays the head.
 """
 
 from __future__ import annotations
@@ -57,13 +61,40 @@ def at_end(simulation: Simulation) -> list[Broken]:
     texts += _tasks(simulation)
     if not texts and not simulation.programs:
         texts += _leftovers(simulation)
+        texts += _limits(simulation)
         texts += _groups(simulation)
         texts += _views(simulation)
+    texts += _bystanders(simulation)
+    if simulation.lending is not None:
+        texts += simulation.lending.broken()
     senseless = [line for line in simulation.log.splitlines() if "makes no sense" in line or "malformed" in line]
     texts += [("SIM-9", line) for line in senseless[:3]]
     found = [Broken(name, text, simulation.clock.now) for name, text in texts]
     for node in simulation.up():
         found += of_node(simulation, node)
+    return found
+
+
+def _bystanders(simulation: Simulation) -> list[tuple[str, str]]:
+    """Where a fault was one node's alone."""
+    if simulation.troubled is None:
+        return []
+    found = [
+        ("SIM-11", f"node {node.number}, to which nothing was done, has ended: {node.daemon.error or 'it was let go'}")
+        for node in simulation.nodes
+        if not node.is_up and node.index != simulation.troubled.index
+    ]
+    troubled = simulation.troubled
+    is_back = any(node.has_joined and node.index == troubled.index for node in simulation.up())
+    if simulation.plan.left_behind_return and troubled.daemon.error and not is_back:
+        text = f"node {troubled.number} was left behind, and is not back: {troubled.daemon.error}"
+        found.append(("SIM-13", text))
+    epoch = simulation.epoch
+    most = 2 if simulation.trouble_was_heads else 1
+    if epoch > most:
+        found.append(("SIM-11", f"epoch {epoch} was reached, where {most} would do"))
+    if not any(node.shell.heading.is_serving for node in simulation.up()):
+        found.append(("SIM-11", "no node serves as head"))
     return found
 
 
@@ -101,6 +132,10 @@ def _why(simulation: Simulation) -> str:
         if not bunch.is_done and not bunch.owner.is_dead:
             where = "an actor" if bunch.actor is not None else "workers"
             parts.append(f"{bunch.count - bunch.done} of {bunch.count} tasks {bunch.function.name} for {where}")
+    full = [node for node in simulation.up() if node.port.is_full]
+    parts += [
+        f"node {node.number} has no room for another process: {node.machine.processes} slots" for node in full[:3]
+    ]
     for node in simulation.up():
         for demand in node.daemon.state.demands.pending():
             free = {name: amount / 10_000 for name, amount in node.daemon.state.resources.available.items()}
@@ -140,10 +175,21 @@ def _leftovers(simulation: Simulation) -> list[tuple[str, str]]:
         short = {name: amount - state.resources.available[name] for name, amount in state.resources.total.items()}
         if any(short.values()):
             found.append(("SIM-5", f"on node {node.number} is not free again (in 1/10,000): {short}"))
-        if unsettled := node.daemon.custody.unsettled:
+        if unsettled := node.daemon.inheritance.unsettled:
             found.append(("SIM-5", f"on node {node.number} {len(unsettled)} deaths were never settled"))
         if node.shell.asking.asked:
             found.append(("SIM-5", f"node {node.number} still asks others: {node.shell.asking.asked}"))
+    return found
+
+
+def _limits(simulation: Simulation) -> list[tuple[str, str]]:
+    found = []
+    for node in simulation.up():
+        living = sum(not process.is_dead for process in node.processes.values())
+        if node.port.used != living:
+            found.append(("SIM-12", f"node {node.number} has {node.port.used} slots in use for {living} processes"))
+        if node.rings and living < 2:
+            found.append(("SIM-12", f"node {node.number} has {node.rings} rings between {living} processes"))
     return found
 
 

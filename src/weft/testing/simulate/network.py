@@ -15,11 +15,16 @@ from weft.engine.cluster.transport import LinkEvents
 from weft.engine.state.membership import REFUSED
 from weft.engine.wire.link import Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
+from weft.engine.wire.pulse import DEAD_S
 from weft.testing.simulate.clock import Clock
 from weft.testing.simulate.costs import Wire
 
 HANDSHAKES = 2
 """Round trips before a link can be trusted."""
+CLOSED_BY_OTHER = "the other node closed the connection"
+RESET = 0.1
+"""The share of closed links whose other end does not read what was sent last: what had come to the closing end and was
+not read there makes the kernel reset the connection. The rest is read to the end."""
 
 
 class Host(Protocol):
@@ -31,20 +36,25 @@ class Host(Protocol):
     def busy_until(self, work_s: float) -> float:
         """When its daemon is done with so much work that comes now."""
 
+    def when_awake(self, call: Callable[[], None]) -> None:
+        """Now, or when its daemon goes on."""
+
 
 class Network:
     """All links, and what keeps messages back."""
 
-    def __init__(self, clock: Clock, wire: Wire, rng: random.Random) -> None:
+    def __init__(self, clock: Clock, wire: Wire, rng: random.Random, resets: random.Random) -> None:
         self.clock = clock
         self.wire = wire
         self.rng = rng
+        self.resets = resets
         self.messages = 0
         self.bytes = 0
         self.hosts: dict[str, SimTransport] = {}
         self._sides: dict[str, int] = {}
         """Of a partition: hosts on different sides do not reach each other."""
         self._cut: set[frozenset[str]] = set()
+        self._mute: set[str] = set()
         self._held: list[tuple[str, str, Callable[[], None]]] = []
         """What is on no link yet."""
         self.stalled: dict[SimLink, None] = {}
@@ -60,19 +70,30 @@ class Network:
     def cut(self, one: str, other: str) -> None:
         self._cut.add(frozenset((one, other)))
 
-    def heal(self) -> None:
-        """All reach each other again; what was held back is sent again."""
+    def mute(self, source: str) -> None:
+        """What that host sends is lost; it hears all that is sent to it."""
+        self._mute.add(source)
+
+    def heal(self, slowest_s: float = 0.0) -> None:
+        """All reach each other again; what was held back is sent again, on each link after so long at most: the two
+        ends find out by themselves, and not at the same time."""
         self._sides = {}
         self._cut.clear()
+        self._mute.clear()
         held, self._held = self._held, []
         for source, target, send in held:
             self.clock.after(self.delay(source, target), send)
         stalled, self.stalled = list(self.stalled), {}
         for link in stalled:
-            link.send_held()
+            if slowest_s:
+                self.clock.after(self.rng.random() * slowest_s, link.send_held)
+            else:
+                link.send_held()
 
     def reaches(self, source: str, target: str) -> bool:
         if self._sides and self._sides.get(source, 0) != self._sides.get(target, 0):
+            return False
+        if source in self._mute and source != target:
             return False
         return not self._cut or frozenset((source, target)) not in self._cut
 
@@ -82,11 +103,12 @@ class Network:
         """Of one message that is sent now."""
         wire = self.wire
         delay = wire.latency_s + (self.rng.random() * wire.jitter_s if wire.jitter_s else 0.0)
-        wait = wire.resend_s
+        waited, wait = 0.0, wire.resend_s
         while wire.loss and self.rng.random() < wire.loss:
-            delay += wait
-            wait *= 2
-        return delay
+            waited, wait = waited + wait, 2 * wait
+            if waited > DEAD_S:  # the connection is given up by then, and another carries what was not confirmed
+                delay, waited, wait = delay + DEAD_S, 0.0, wire.resend_s
+        return delay + waited
 
     def carry(self, source: str, target: str, deliver: Callable[[], None]) -> None:
         """Have it delivered, in no order with others."""
@@ -117,6 +139,7 @@ class SimLink:
         self.address = ""
         self.records: Records | None = None
         self.is_closed = False
+        self.is_ready = False
         self._last = 0.0
         """When the last message that was sent arrives."""
         self._held: list[Callable[[], None]] = []
@@ -158,12 +181,18 @@ class SimLink:
         self._network.clock.at(when, self._handle, deliver, args)
 
     def _handle(self, deliver: Callable[..., None], args: tuple[object, ...]) -> None:
-        if not self.is_closed and self._transport.host.is_up:
-            deliver(self, *args)
+        def handle() -> None:
+            if not self.is_closed and self._transport.host.is_up:
+                deliver(self, *args)
+
+        self._transport.host.when_awake(handle)
 
     @staticmethod
     def _arrive(at: SimLink, message: AnyMessage) -> None:
         at._transport.events.received(at, message)
+
+    def pulse(self) -> None:
+        """A connection that is dead is modelled as one that is late."""
 
     def send_parts(self) -> None:
         """Nothing is ever passed on in parts: objects have no bytes here."""
@@ -189,13 +218,19 @@ class SimLink:
         self.is_closed = True
         other = self.other
         if other is not None and not other.is_closed:
-            self._in_order(other, lambda: other._broken("the other node closed the connection"))
+            if self._network.resets.random() < RESET:
+                self._in_order(other, lambda: other._broken(CLOSED_BY_OTHER))
+            else:
+                self._in_order(other, lambda: other._take(SimLink._broken, (CLOSED_BY_OTHER,)))
         self._transport.links.pop(self, None)
         self._transport.events.closed(self, reason)
 
     def _broken(self, reason: str) -> None:
-        if not self.is_closed and self._transport.host.is_up:
-            self.close(reason)
+        def break_up() -> None:
+            if not self.is_closed and self._transport.host.is_up:
+                self.close(reason)
+
+        self._transport.host.when_awake(break_up)
 
 
 class SimTransport:
@@ -230,17 +265,28 @@ class SimTransport:
         other = SimLink(target)
         link.other, other.other = other, link
         target.links[other] = None
+        target.host.when_awake(lambda: self._accepted(link, other, target))
+
+    def _accepted(self, link: SimLink, other: SimLink, target: SimTransport) -> None:
+        """The other daemon has taken the connection, and answers."""
+        if other.is_closed or not target.host.is_up:
+            return
         target.events.accepted(other)
         rest = HANDSHAKES * 2 * self.network.wire.latency_s
-        self.network.clock.after(rest, self._shaken, link)
+        answer = functools.partial(self.network.clock.after, rest, self._shaken, link)
+        self.network.carry(target.address, self.address, answer)
 
     def _shaken(self, link: SimLink) -> None:
-        if not link.is_closed and self.host.is_up:
-            self.events.ready(link)
+        def ready() -> None:
+            if not link.is_closed and self.host.is_up:
+                link.is_ready = True
+                self.events.ready(link)
+
+        self.host.when_awake(ready)
 
     def _too_slow(self, link: SimLink) -> None:
-        if link.other is None and not link.is_closed and self.host.is_up:
-            link.close("refused: the handshake was not finished in time")
+        if not link.is_ready and not link.is_closed and self.host.is_up:
+            link._broken("refused: the handshake was not finished in time")
 
     def close(self) -> None:
         self.network.hosts.pop(self.address, None)
@@ -258,4 +304,4 @@ class SimTransport:
             link.is_closed = True
             other = link.other
             if other is not None and not other.is_closed:
-                link._in_order(other, functools.partial(other._broken, "the other node closed the connection"))
+                link._in_order(other, functools.partial(other._take, SimLink._broken, (CLOSED_BY_OTHER,)))

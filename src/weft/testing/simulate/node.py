@@ -6,6 +6,7 @@ instructions carried out is the real code, and so are `ClusterShell`, `Membershi
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -14,11 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 from weft.engine.cluster.shell import ClusterShell
 from weft.engine.control.tables import MemoryTables, Write
 from weft.engine.node.chronicle import Chronicle
-from weft.engine.node.custody import CustodyShell
 from weft.engine.node.daemon import NodeDaemon
 from weft.engine.node.functions import FunctionTable
+from weft.engine.node.inheritance import InheritanceShell
 from weft.engine.node.operations import Operations
+from weft.engine.node.zygote import LEASE_S
 from weft.engine.state import events as ev
+from weft.engine.state import instructions as do
+from weft.engine.state.jobs import JobNumbers
 from weft.engine.state.node import NodeState
 from weft.engine.wire.link_messages import GlobalProcess, Member
 from weft.engine.wire.messages import DriverHello
@@ -47,6 +51,9 @@ class SimZygote:
 
     def kill(self, process: Name) -> None:
         self._node.kill(process)
+
+    def renew_lease(self, is_limited: bool) -> None:
+        self._node.workers_run_until = self._node.cluster.clock.now + LEASE_S if is_limited else math.inf
 
 
 class SimOutput:
@@ -81,7 +88,7 @@ class NoRequests:
     name_of: object = None
 
     @property
-    def surveys(self) -> NoRequests:
+    def told(self) -> NoRequests:
         return self
 
     @property
@@ -118,18 +125,20 @@ class SimDaemon(NodeDaemon):
         self.tables = CountedTables(node.cluster)
         self.cluster = None
         self.error = ""
+        self.ending = do.Ending.ASKED
         self.chronicle = Chronicle(self.tables, self.node_id, self._tell_head, lambda: int(self.loop.now() * 1e9))
         self.functions = FunctionTable(self.tables)
         self._output = cast(Any, SimOutput())
         self.spilling = cast(Any, None)
         self._zygote = cast(Any, SimZygote(node))
         self.requests = self._deadlocks = self._memory = self._limits = cast(Any, NoRequests())
-        self.custody = CustodyShell(self.port, self.functions, self._local_processes, self.state)
+        self.inheritance = InheritanceShell(self.port, self.functions, self._local_processes, self.state)
         self.operations = Operations()
         self.failures = deque(maxlen=1)
         self.submitted = None
         self._busy_s = 0.0
-        self.last_job = 0
+        self.jobs = JobNumbers()
+        self._complained = set()
         self._has_environments = False
         self._dead = {}
         self._is_ticking = False
@@ -143,8 +152,9 @@ class SimDaemon(NodeDaemon):
         self.node.cluster.fed(self.node)
 
     def _stop_node(self, one: Any) -> None:
-        self.error = self.error or one.error
-        self.node.cluster.clock.after(0.0, self.node.end)
+        if one.error and not self.error:
+            self.error, self.ending = one.error, one.ending
+        self.node.cluster.clock.after(0.0, self.node.stop)
 
 
 class SimNode:
@@ -158,11 +168,19 @@ class SimNode:
         self.speed = machine.speed
         self.is_up = True
         self.has_joined = False
+        self.comes_back = False
+        """It is there in place of one that was left behind."""
         self.executed = 0
         self.processes: dict[Name, Process] = {}
         self._talkers: dict[GlobalProcess, dict[ProcessBase, None]] = {}
+        self._rings: dict[ProcessBase, dict[ProcessBase, bool]] = {}
+        """By sender and receiver, both of this node: whether they have a ring, or go through the relay."""
+        self.rings = 0
+        self.most_rings = 0
         self._copies: dict[tuple[int, int], float] = {}
         """When the copy of an object of another node is (or was) here."""
+        self.workers_run_until = math.inf
+        """The zygote ends them then, unless the daemon says otherwise before."""
         self._daemon_free = 0.0
         self.daemon_work_s = 0.0
         self.daemon = SimDaemon(self, machine)
@@ -176,6 +194,10 @@ class SimNode:
     @property
     def number(self) -> int:
         return self.shell.members.own.number
+
+    @property
+    def port(self) -> SimPort:
+        return cast(SimPort, self.daemon.port)
 
     def start(self) -> None:
         self.daemon.feed(ev.NodeStarted())
@@ -193,6 +215,22 @@ class SimNode:
         self.daemon_work_s += work_s
         self._daemon_free = begin + work_s / self.speed
         return self._daemon_free
+
+    def when_awake(self, call: Callable[[], None]) -> None:
+        """Now, or when the daemon goes on."""
+        self.daemon.loop.when_awake(call)  # type: ignore[attr-defined]
+
+    def stand_still(self, seconds: float) -> None:
+        """The daemon is stopped for so long; its processes go on, the workers until their lease is over."""
+        self.daemon.loop.sleep()  # type: ignore[attr-defined]
+        if self.workers_run_until < self.cluster.clock.now + seconds:
+            self.cluster.clock.at(self.workers_run_until, self._end_workers)
+        self.cluster.clock.after(seconds, self.daemon.loop.wake)  # type: ignore[attr-defined]
+
+    def _end_workers(self) -> None:
+        for process in list(self.processes.values()):
+            if process.is_worker and self.is_up:
+                self.process_exits(process, -9)
 
     # ---- names ----
 
@@ -222,10 +260,17 @@ class SimNode:
         when = self.busy_until(self.cluster.costs.daemon_record_s) + self.cluster.costs.ring_s
         self.cluster.clock.at(when, self._record_came, process.name, kind, payload)
 
+    def in_turn(self, call: Callable[[], None]) -> None:
+        """When the daemon has read all records that it was sent until now."""
+        self.cluster.clock.at(self.busy_until(0.0) + self.cluster.costs.ring_s, self.when_awake, call)
+
     def _record_came(self, process: Name, kind: int, payload: bytes) -> None:
-        if self.is_up:
-            self.daemon.port.inbox.append((*process, kind, payload))  # type: ignore[attr-defined]
-            self.daemon.drain()
+        def take() -> None:
+            if self.is_up:
+                self.daemon.port.inbox.append((*process, kind, payload))  # type: ignore[attr-defined]
+                self.daemon.drain()
+
+        self.when_awake(take)
 
     def send_between(
         self, sender: ProcessBase, to: ProcessBase, count: int, deliver: Callable[..., None], *args: object
@@ -234,15 +279,40 @@ class SimNode:
         if sender.is_dead or not self.is_up:
             return
         if to.node is self:
-            self.cluster.clock.after(self.cluster.costs.ring_s, deliver, *args)
+            costs = self.cluster.costs
+            if self._has_ring(sender, to):
+                self.cluster.clock.after(costs.ring_s, deliver, *args)
+            else:
+                self.cluster.stats.relayed += count
+                self.cluster.clock.at(self.busy_until(costs.forward_s * count) + 2 * costs.ring_s, deliver, *args)
             return
         when = self.busy_until(self.cluster.costs.forward_s * count)
         self.cluster.clock.at(when, self._forward, to, count, deliver, args)
 
+    def _has_ring(self, sender: ProcessBase, to: ProcessBase) -> bool:
+        """Made at the first need. A pair that found none free stays with the relay, so that its records keep their
+        order; the native core tries again now and then."""
+        mine = self._rings.setdefault(sender, {})
+        if (known := mine.get(to)) is not None:
+            return known
+        is_made = mine[to] = self.rings < self.machine.rings
+        if is_made:
+            self.rings += 1
+            self.most_rings = max(self.most_rings, self.rings)
+        return is_made
+
+    def _give_rings_back(self, dead: ProcessBase) -> None:
+        self.rings -= sum(self._rings.pop(dead, {}).values())
+        for mine in self._rings.values():
+            self.rings -= mine.pop(dead, False)
+
     def _forward(self, to: ProcessBase, count: int, deliver: Callable[..., None], args: tuple[object, ...]) -> None:
-        link = self.shell.members.links.get(to.node.number)
-        if link is not None and self.is_up:
-            cast(SimLink, link).carry(to.node._forwarded, count, deliver, args)
+        def forward() -> None:
+            link = self.shell.members.links.get(to.node.number)
+            if link is not None and self.is_up:
+                cast(SimLink, link).carry(to.node._forwarded, count, deliver, args)
+
+        self.when_awake(forward)
 
     def _forwarded(self, link: SimLink, count: int, deliver: Callable[..., None], args: tuple[object, ...]) -> None:
         when = self.busy_until(self.cluster.costs.forward_s * count)
@@ -284,8 +354,7 @@ class SimNode:
         """As `NodeDaemon._admit` does it."""
         name = self.daemon.port.reserve_slot()
         driver = self.processes[name] = Process(self, name, is_worker=False)
-        self.daemon.last_job += 1
-        job = self.daemon.last_job
+        job = self.daemon.jobs.next()
         self.daemon.feed(ev.DriverJoined(name, job, 1000))
         self.daemon.feed(ev.DriverGreeted(name, DriverHello(1000, [], "/", {}, "ns")))
         self.daemon.tables.put("jobs", b"%d" % job, b"row")
@@ -296,8 +365,11 @@ class SimNode:
         self.cluster.clock.after(self.cluster.costs.fork_s / self.speed, self._worker_forked, name)
 
     def _worker_forked(self, name: Name) -> None:
-        if self.is_up and name in self.processes:
-            self.daemon.feed(ev.WorkerForked(name, name[0]))
+        def forked() -> None:
+            if self.is_up and name in self.processes:
+                self.daemon.feed(ev.WorkerForked(name, name[0]))
+
+        self.when_awake(forked)
 
     def kill(self, name: Name) -> None:
         self.cluster.clock.after(self.cluster.costs.ring_s, self._kill_now, name)
@@ -311,6 +383,7 @@ class SimNode:
             return
         process.cut_short(replies_arrive=True)
         process.is_dead = True
+        self._give_rings_back(process)
         if not process.is_worker:
             self.cluster.driver_gone(process)
         # What it had published is read before the daemon hears of its death.
@@ -318,13 +391,20 @@ class SimNode:
         self.cluster.clock.at(when, self._died, process.name, status)
 
     def _died(self, name: Name, status: int) -> None:
-        if self.is_up:
-            self.daemon.died(name, f"ended with {status}", status)
+        self.when_awake(lambda: self.daemon.died(name, f"ended with {status}", status) if self.is_up else None)
 
     # ---- ends ----
 
+    def stop(self) -> None:
+        """The daemon ends by itself, and says why."""
+        was_up = self.is_up
+        self._left()
+        was_left_behind = self.daemon.ending is do.Ending.LEFT_BEHIND
+        if was_up and (was_left_behind or (self.comes_back and not self.has_joined)):
+            self.cluster.left_behind(self)
+
     def end(self) -> None:
-        """The daemon ends by itself, or was told to; its kernel closes its links."""
+        """The daemon is killed; its kernel closes its links."""
         if self.is_up:
             self._vanish()
             self.transport.reset_peers()

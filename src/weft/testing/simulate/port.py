@@ -42,34 +42,59 @@ class SimPort:
         self._node = node
         self._number = NOBODY
         self._last_slot = 0
+        self._used: set[Name] = set()
+        self.reserved = 0
+        """Slots so far, those that were used again counted again."""
+        self.most_used = 0
+        self.most_known = 0
+        """Of this node and of others, at one time."""
         self.inbox: deque[tuple[int, int, int, bytes]] = deque()
         self._far: dict[Name, GlobalProcess] = {}
         """Whom proxies stand for, the dead included."""
         self._living: dict[GlobalProcess, Name] = {}
         self._batches: dict[int, list[FarRecord]] = {}
-        self._detached: list[Name] = []
         self._refused: set[Name] = set()
         self._is_draining = False
 
     def reserve_slot(self) -> Name:
+        """For a process of this node. RuntimeError when all are taken."""
+        if self.is_full:
+            raise RuntimeError(f"weft: this node has no room for another process: {len(self._used)} are attached")
+        self._used.add(name := self._new_name())
+        self.reserved += 1
+        self.most_used = max(self.most_used, len(self._used))
+        return name
+
+    def _new_name(self) -> Name:
+        """A process of another node has no more than that: a name, and no slot."""
         self._last_slot += 1
         return (self._last_slot, 1)
 
-    reserve_proxy = reserve_slot
-
     def release_slot(self, slot: int, generation: int) -> bool:
+        self._used.discard((slot, generation))
         return True
+
+    @property
+    def used(self) -> int:
+        """Slots that are taken, by the living and by the dead whose peers have not let go."""
+        return len(self._used)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other process can be attached."""
+        return len(self._used) >= self._node.machine.processes
 
     # ---- names ----
 
     def set_node(self, number: int) -> None:
         self._number = number
 
-    def name_proxy(self, slot: int, generation: int, *far: int) -> None:
-        node, far_slot, far_generation = far
+    def add_proxy(self, node: int, far_slot: int, far_generation: int) -> Name:
         name = (node, far_slot, far_generation)
-        self._far[slot, generation] = name
-        self._living[name] = (slot, generation)
+        proxy = self._living[name] = self._new_name()
+        self._far[proxy] = name
+        self.most_known = max(self.most_known, len(self._living) + len(self._used))
+        return proxy
 
     def is_proxy(self, slot: int) -> bool:
         return (slot, 1) in self._far
@@ -80,8 +105,20 @@ class SimPort:
         return self._far.get((slot, generation), (self._number, slot, generation))
 
     def take_ledger(self, slot: int, generation: int) -> list[Any]:
-        """The model's processes lend nothing."""
-        return []
+        process = self._node.processes.get((slot, generation))
+        return [] if process is None else process.holding.ledger()
+
+    def is_alive(self, slot: int, generation: int) -> bool:
+        name = self._far.get((slot, generation))
+        if name is not None:
+            return self._living.get(name) == (slot, generation)
+        return slot == 0 or (slot, generation) in self._node.processes
+
+    def row_to_link(self, body: bytes) -> bytes:
+        return body
+
+    def row_from_link(self, body: bytes, dead: GlobalProcess) -> tuple[bytes, list[GlobalProcess], list[object]]:
+        return body, [], []
 
     def mark_dead(self, slot: int, generation: int) -> list[Name]:
         process = self._node.processes.pop((slot, generation), None)
@@ -102,9 +139,7 @@ class SimPort:
         if far is None:
             self._hand_over((slot, generation), kind, payload)
             return
-        if kind == kinds.PEER_DIED:
-            self._detached.append(_NAME.unpack_from(payload))
-        elif far in self._living:
+        if far in self._living and kind != kinds.PEER_DIED:
             self.pass_on(far[0], (0, 1), far[1:], kind, payload)
         if not self._is_draining:  # the daemon's own bell rings
             self._is_draining = True
@@ -145,12 +180,8 @@ class SimPort:
 
     def release_link(self, node: int) -> None: ...
 
-    def take_detached(self) -> list[Name]:
-        detached, self._detached = self._detached, []
-        return detached
-
-    def deliver(self, node: int, batch: list[FarRecord] | bytes, at: int) -> tuple[int, Any]:
-        """As the native core does it: one record, or what must be decided first."""
+    def deliver(self, node: int, batch: list[FarRecord] | bytes, at: int, refusal: bytes = b"") -> tuple[int, Any]:
+        """As the native core does it: one record, or what must be decided first. Its table of objects is never full."""
         if isinstance(batch, bytes):  # it was kept in the control store
             (kept,) = msgspec.msgpack.decode(batch, type=list[FarRecord])
             return len(batch), (kept.sender, kept.to, kept.kind, kept.payload)

@@ -1,6 +1,6 @@
 """A driver or worker, as the native core has it: what it submits, leases, pushes, executes, hands back and waits for.
 
-A small model of native/submit.cpp, native/actors.cpp and native/pump.cpp: the same rules and numbers, with runs of
+A small model of native/submitter.cpp, native/leases.cpp and native/pump.cpp: the same rules and numbers, with runs of
 equal tasks as one event. What the node daemon sees of it (records, their order, their meaning) is as in reality.
 """
 
@@ -19,6 +19,7 @@ from weft.engine.wire.messages import DefineShape, ExitProcess, GroupChanged, Wa
 from weft.engine.wire.messages import RemoveGroup as RemoveGroupMessage
 from weft.testing.simulate import program as steps
 from weft.testing.simulate.actors import ActorCalls
+from weft.testing.simulate.holding import Holding
 from weft.testing.simulate.program import Bunch, Function, Program, Run
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Process(ActorCalls):
         self._leases: dict[int, Lease] = {}
         self._estimates: dict[str, float] = {}
         self._group_waiters: dict[bytes, Callable[[bool], None]] = {}
+        self.holding = Holding(self)
 
     # ---- programs ----
 
@@ -410,6 +412,8 @@ class Process(ActorCalls):
             self._creation_came(payload)
         elif kind == kinds.CONTROL:
             self._message_came(payload)
+        else:
+            self.holding.record_came(kind, payload)
 
     def _message_came(self, payload: bytes) -> None:
         message = _messages.decode(payload)

@@ -33,6 +33,12 @@ def summary(simulation: Simulation, workload: str) -> dict[str, Any]:
         "messages_per_node_per_s": simulation.network.messages / max(1, len(nodes)) / max(simulation.clock.now, 1e-9),
         "object_bytes_moved": simulation.network.bytes,
         "objects_lost": stats.objects_lost,
+        "limits": {
+            "most_known": max((node.port.most_known for node in nodes), default=0),
+            "most_slots": max((node.port.most_used for node in nodes), default=0),
+            "most_rings": max((node.most_rings for node in nodes), default=0),
+            "relayed": stats.relayed,
+        },
         "daemon_busy": {"median": work[len(work) // 2], "most": work[-1]} if work else {},
         "control": simulation.control.summary(elapsed),
         "events": simulation.clock.events,
@@ -45,7 +51,7 @@ _SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
 
 
 def text(found: dict[str, Any], replay: str) -> str:
-    latency, balance, control = found["latency_s"], found["balance"], found["control"]
+    latency, balance, control, limits = found["latency_s"], found["balance"], found["control"], found["limits"]
     lines = [
         f"{found['nodes']:,} nodes, seed {found['seed']}, workload {found['workload']}",
         f"tasks        {found['tasks']:,} in {_seconds(found['virtual_s'])}, {found['failed']:,} failed",
@@ -56,6 +62,8 @@ def text(found: dict[str, Any], replay: str) -> str:
         f"messages     {found['messages']:,}, {found['messages_per_node_per_s']:,.0f} a second from each node; "
         f"{found['object_bytes_moved'] / 2**20:,.0f} MiB of objects moved",
         f"daemons      busy {found['daemon_busy']['median']:.1%} (median), {found['daemon_busy']['most']:.1%} (most)",
+        f"limits       at most {limits['most_slots']:,} slots and {limits['most_rings']:,} rings of a node in use, "
+        f"{limits['relayed']:,} records relayed; one knew {limits['most_known']:,} processes",
         f"control      {control['shards']} shards, {control['rows']:,} rows, {control['rows_per_shard_per_s']:,.0f} "
         f"a second and shard; the busiest {control['rows_busiest_shard_per_s']:,.0f}, busy "
         f"{control['busiest_shard_busy']:.1%}",

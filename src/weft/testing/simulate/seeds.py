@@ -9,7 +9,8 @@ import msgspec
 
 from weft.testing.simulate.bugs import MODELLED, planted
 from weft.testing.simulate.costs import Machine, Wire
-from weft.testing.simulate.faults import ALL_FAULTS, FAULTS, HEAD_FAULTS, STORE_UP_S
+from weft.testing.simulate.faults import ALL_FAULTS, FAULTS, HEAD_FAULTS, STORE_UP_S, TROUBLES
+from weft.testing.simulate.lending import LENDING_S, Lending
 from weft.testing.simulate.simulation import Plan, Simulation
 from weft.testing.simulate.workloads import WORKLOADS, Scale
 
@@ -20,6 +21,10 @@ LARGEST = 6
 
 HEAD_SEEDS = 1_000_000
 """From here on the head is lost."""
+TROUBLE_SEEDS = 2_000_000
+"""From here on something is done to one node, and nothing to the others."""
+LENDING_SEEDS = 3_000_000
+"""From here on refs go from process to process, and owners and their nodes are killed."""
 HEAD_LIMIT_S = 400.0
 """Who is cut off with the head ends only when that has given up, and then it."""
 HEAD_WORKLOADS = ("actors", "groups", "mixed", "jobs")
@@ -46,7 +51,10 @@ def choose(seed: int, bug: str = "") -> Choice:
     count = rng.choice((0, 0, 1, 1, 2, 3))
     faults = tuple(sorted(rng.sample(sorted(FAULTS), count)))
     if seed >= HEAD_SEEDS:
-        workload, faults = rng.choice(HEAD_WORKLOADS), (rng.choice(sorted(HEAD_FAULTS)),)
+        kinds = HEAD_FAULTS if seed < TROUBLE_SEEDS else TROUBLES
+        workload, faults = rng.choice(HEAD_WORKLOADS), (rng.choice(sorted(kinds)),)
+    if seed >= LENDING_SEEDS:
+        workload, faults = "lending", ()
     nodes = rng.randint(1, LARGEST) if seed < HEAD_SEEDS else rng.randint(3, LARGEST)
     wire = Wire(
         latency_s=rng.choice((50e-6, 50e-6, 2e-3)),
@@ -67,7 +75,9 @@ def choose(seed: int, bug: str = "") -> Choice:
     scale = Scale(rng.choice((30, 100, 300)), rng.choice((0.0, 0.0, 0.003)))
     bugs = frozenset((bug,)) if bug in MODELLED else frozenset[str]()
     limit_s = LIMIT_S if seed < HEAD_SEEDS else HEAD_LIMIT_S
-    return Choice(Plan(nodes, seed, wire=wire, machines=machines, bugs=bugs, limit_s=limit_s), workload, scale, faults)
+    returns = seed >= HEAD_SEEDS
+    plan = Plan(nodes, seed, wire=wire, machines=machines, bugs=bugs, limit_s=limit_s, left_behind_return=returns)
+    return Choice(plan, workload, scale, faults)
 
 
 def run(choice: Choice) -> Simulation:
@@ -75,7 +85,10 @@ def run(choice: Choice) -> Simulation:
 
     def work(made: Simulation) -> None:
         """Where the head is to be lost, the control store is up first, as it is in a cluster that has run a while."""
-        if choice.plan.seed < HEAD_SEEDS:
+        if choice.workload == "lending":
+            made.clock.after(STORE_UP_S, Lending(made).begin)
+            made.faults_end = made.clock.now + STORE_UP_S + LENDING_S
+        elif choice.plan.seed < HEAD_SEEDS:
             WORKLOADS[choice.workload](made, choice.scale)
         else:
             made.clock.after(STORE_UP_S, WORKLOADS[choice.workload], made, choice.scale)

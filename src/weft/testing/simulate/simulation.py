@@ -7,12 +7,14 @@ import io
 import random
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import msgspec
 
 from weft.engine.state.headship import HEADLESS_S
 from weft.engine.wire.link_messages import GlobalProcess
+from weft.engine.wire.pulse import DEAD_S
 from weft.testing.simulate import invariants
 from weft.testing.simulate.base import ProcessBase
 from weft.testing.simulate.clock import Clock
@@ -20,6 +22,7 @@ from weft.testing.simulate.control import ControlLoad
 from weft.testing.simulate.costs import Costs, Machine, Wire
 from weft.testing.simulate.crowd import Crowd
 from weft.testing.simulate.invariants import Broken
+from weft.testing.simulate.lending import Lending
 from weft.testing.simulate.network import Network
 from weft.testing.simulate.node import SimNode
 from weft.testing.simulate.process import Process
@@ -31,6 +34,10 @@ CROWD_FROM = 200
 """From so many nodes on, all share one copy of what they know of each other (see `crowd`)."""
 CHECKED_OFTEN = 24
 """Up to so many nodes, each daemon's invariants are checked after every event that it is fed."""
+RETURN_S = 1.0
+"""Between two looks of a node that was left behind."""
+CHECKED_EACH_TIME = 1000
+"""While a node has no more workers and actors; of k times as many at one event in k, for a check looks at each."""
 SETTLE_S = 25.0
 """After the last program and fault: longer than silence lasts, so that all have noticed what is gone."""
 
@@ -50,6 +57,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Bugs put in on purpose; see `bugs`."""
     machines: dict[int, Machine] = {}
     """Nodes that are not like the others."""
+    left_behind_return: bool = False
+    """Whether nodes that the cluster goes on without come back as new ones, as those of `weft start` do."""
 
 
 class Simulation:
@@ -60,7 +69,7 @@ class Simulation:
         self.costs = plan.costs
         self.rng = random.Random(plan.seed)
         self.clock = Clock()
-        self.network = Network(self.clock, plan.wire, random.Random(plan.seed + 1))
+        self.network = Network(self.clock, plan.wire, random.Random(plan.seed + 1), random.Random(plan.seed + 2))
         self.stats = Stats()
         self.store = StoreModel()
         self.control = ControlLoad(self.clock, plan.nodes, plan.costs.control_write_s)
@@ -73,6 +82,10 @@ class Simulation:
         self.has_faults = False
         """Tasks may fail, and executions be lost."""
         self.faults_end = 0.0
+        self.troubled: SimNode | None = None
+        """The one node that something is done to, where it is one."""
+        self.trouble_was_heads = False
+        self.lending: Lending | None = None
         self.programs = 0
         """Drivers that have not ended."""
         self.drivers: list[Process] = []
@@ -83,6 +96,8 @@ class Simulation:
         self._fed = 0
         self._on_formed: Callable[[], None] | None = None
         self._checks_often = plan.nodes <= CHECKED_OFTEN
+        self._unchecked: Counter[int] = Counter()
+        """Events of each node since its last check."""
         self.crowd = Crowd(self) if plan.nodes >= CROWD_FROM else None
 
     # ---- names ----
@@ -102,21 +117,43 @@ class Simulation:
     def has_bug(self, name: str) -> bool:
         return name in self.plan.bugs
 
+    @property
+    def epoch(self) -> int:
+        """The latest that any node knows of."""
+        return max(node.shell.heading.state.epoch for node in self.nodes)
+
     def up(self) -> list[SimNode]:
         return [node for node in self.nodes if node.is_up]
 
     # ---- nodes ----
 
-    def add_node(self, index: int) -> SimNode:
-        """A machine that joins now; the first one is the head."""
+    def add_node(self, index: int, entry: str = "") -> SimNode:
+        """A machine that joins now, at the first node if no other is named; the first one is the head."""
         machine = self.plan.machines.get(index, self.plan.machine)
-        head = self.nodes[0].address if self.nodes else ""
+        head = entry or (self.nodes[0].address if self.nodes else "")
         node = SimNode(self, machine, index, head)
         self.nodes.append(node)
         if self.crowd is not None:
             self.crowd.take_in(node)
         node.start()
         return node
+
+    def left_behind(self, node: SimNode) -> None:
+        """Where heads are lost or one node is in trouble: it comes back as a new one, when it reaches somebody."""
+        if not self.plan.left_behind_return:
+            return
+
+        def look() -> None:
+            def answers(other: str) -> bool:
+                return self.network.reaches(node.address, other) and self.network.reaches(other, node.address)
+
+            there = [other.address for other in self.up() if other.has_joined and answers(other.address)]
+            if there:
+                self.add_node(node.index, there[0]).comes_back = True
+            else:
+                self.clock.after(RETURN_S, look)
+
+        self.clock.after(RETURN_S, look)
 
     def joined(self, node: SimNode) -> None:
         self.by_number[node.number] = node
@@ -144,10 +181,20 @@ class Simulation:
         self._fed += 1
         if self.crowd is not None:
             self.crowd.fed(node)
-        if self._checks_often or self._fed % 997 == 0:
+        if self._is_to_be_checked(node):
             self.broken += invariants.of_node(self, node)
         if self.has_faults and self._checks_often and node.shell.heading.is_serving:
             self.broken += invariants.of_heads(self)
+
+    def _is_to_be_checked(self, node: SimNode) -> bool:
+        if not self._checks_often:
+            return self._fed % 997 == 0
+        state = node.daemon.state
+        self._unchecked[node.number] += CHECKED_EACH_TIME
+        if self._unchecked[node.number] < len(state.workers.by_process) + len(state.actors.by_id):
+            return False
+        del self._unchecked[node.number]
+        return True
 
     def waited_too_long(self, process: ProcessBase, run: Run, seconds: float) -> None:
         text = f"a task {run.bunch.function.name} waited {seconds:.3f} s behind another on node {process.node.number}"
@@ -204,9 +251,15 @@ class Simulation:
         self.clock.run(self.plan.limit_s, self._is_over, self.plan.most_events)
         if self._is_over() and not self.broken:
             if self.crowd is None:
+                epoch = self.epoch
                 self._run_on(SETTLE_S)
+                if self.epoch > epoch:
+                    text = f"epoch {self.epoch} was reached after epoch {epoch}, with no fault left"
+                    self.broken.append(Broken("SIM-14", text, self.clock.now))
                 if any(node.has_joined and node.shell.members.head is None for node in self.up()):
                     self._run_on(HEADLESS_S)  # then these end, and whoever waits there does
+                if not any(node.shell.heading.is_serving for node in self.up()):
+                    self._run_on(2 * DEAD_S)  # an answer of the store to the head may be late
             else:
                 self._run_on(1.0)
 

@@ -38,6 +38,8 @@ class Stats:
         self.waits = 0
         """Programs that wait for something now."""
         self.objects_lost = 0
+        self.relayed = 0
+        """Records between processes of one node that had no ring."""
         self.latencies = Latencies()
 
     def finished(self, latency_s: float, count: int, failed: bool) -> None:

@@ -60,6 +60,8 @@ class SimStore:
 
         self._simulation.clock.after(START_S, up)
 
+    def reach(self, seeds: Sequence[str]) -> None: ...
+
     def withdraw(self, then: Callable[[], None]) -> None:
         if self._node in self._model.servers and self._reaches_majority():
             self._model.servers.remove(self._node)
@@ -85,9 +87,10 @@ class SimStore:
     def read(self, keys: Sequence[Key], done: Done) -> None:
         self._ask(lambda: ([self._model.rows.get(key) for key in keys], ""), done, GIVE_UP_S)
 
-    def scan(self, table: str, done: Done) -> None:
+    def scan(self, table: str, done: Done, prefix: bytes = b"") -> None:
         def rows() -> tuple[Any, str]:
-            return sorted((key, value) for (name, key), value in self._model.rows.items() if name == table), ""
+            found = self._model.rows.items()
+            return sorted((key, row) for (name, key), row in found if name == table and key.startswith(prefix)), ""
 
         self._ask(rows, done, GIVE_UP_S)
 
@@ -119,12 +122,10 @@ class SimStore:
         deadline = None if give_up_s is None else clock.now + give_up_s
 
         def answer(result: Any, error: str) -> None:
-            if self._node.is_up:
-                done(result, error)
+            self._node.when_awake(lambda: done(result, error) if self._node.is_up else None)
 
         def arrive() -> None:
-            if not self._node.is_up:
-                return
+            """Whoever sent it may be dead by then: what a line that was cut holds is delivered late."""
             if self._reaches_majority():
                 result, error = apply()
                 clock.after(network.delay(self._node.address, self._node.address), answer, result, error)
@@ -140,7 +141,12 @@ class SimStore:
         servers = self._model.servers
         network = self._simulation.network
         council = servers[: len(servers) - 1 + len(servers) % 2]  # an odd number, as in `state.chain_council`
-        reached = [one for one in council if one.is_up and network.reaches(self._node.address, one.address)]
+        here = self._node.address
+        reached = [
+            one
+            for one in council
+            if one.is_up and network.reaches(here, one.address) and network.reaches(one.address, here)
+        ]
         if 2 * len(reached) <= len(council):
             return False
         self._model.servers = [one for one in servers if one.is_up]

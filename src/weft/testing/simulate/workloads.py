@@ -125,6 +125,21 @@ def actors(simulation: Simulation, scale: Scale) -> None:
     simulation.drive(nodes[-1], program)
 
 
+def many_actors(simulation: Simulation, scale: Scale) -> None:
+    """`--tasks` actors that need no CPU, all known to one driver, which calls each once."""
+
+    def program(me: Process) -> Program:
+        made = []
+        for _ in range(scale.tasks):
+            made.append((yield CreateActor({}, max_restarts=0)))
+        calls = []
+        for actor in made:
+            calls.append((yield Call(actor, 1, scale.duration_s)))
+        yield Get(calls)
+
+    simulation.drive(simulation.up()[-1], program)
+
+
 def groups(simulation: Simulation, scale: Scale) -> None:
     """Placement groups that compete, from three drivers, with tasks in them."""
     nodes = simulation.up()
@@ -186,6 +201,7 @@ WORKLOADS: dict[str, Workload] = {
     "nested": nested,
     "mixed": mixed,
     "actors": actors,
+    "many-actors": many_actors,
     "groups": groups,
     "map-reduce": map_reduce,
     "jobs": many_jobs,

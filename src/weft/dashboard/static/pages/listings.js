@@ -6,6 +6,9 @@ import { Problem, State, Table } from "/parts.js";
 const state = (of) => ["state", (row) => html`<${State} of=${of(row)} />`, of];
 const id = (title, of) => [title, (row) => html`<span class="mono" title=${of(row) || ""}>${short(of(row))}</span>`, of];
 
+// Results of one task, and values of one process, begin alike: what tells them apart is at the end.
+const objectName = (of) => `${short(of)}…${of.slice(-8)}`;
+
 function Listing({ what, caption, columns, children }) {
   const { value, error } = usePoll(`rows/${what}`, 2000);
   return html`<div><${Problem} text=${error} />${children ? children(value ? value.rows : []) : null}
@@ -39,8 +42,8 @@ export function Actors() {
     ["died of", (row) => row.death_cause]]} />`;
 }
 
-export const Objects = () => html`<${Listing} what="objects" caption="Objects, by their owners" columns=${[
-    id("object", (row) => row.object_id), ["size", (row) => bytes(row.object_size), (row) => row.object_size],
+export const Objects = () => html`<${Listing} what="objects" caption="Objects, the largest first" columns=${[
+    ["object", (row) => html`<span class="mono" title=${row.object_id}>${objectName(row.object_id)}</span>`, (row) => row.object_id], ["size", (row) => bytes(row.object_size), (row) => row.object_size],
     state((row) => row.task_status), ["where", (row) => (row.is_in_shared_memory ? "arena" : "inline")],
     ["made at", (row) => row.call_site], ["owner", (row) => `${row.owner_type.toLowerCase()} ${row.pid}`],
     ["references", (row) => row.references], ["borrowers", (row) => row.held_by || null, (row) => row.borrowers], id("node", (row) => row.node_id)]}>

@@ -15,14 +15,16 @@ from typing import Any
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process import actor_instance, errors, lifecycle
-from weft.engine.process.actor_description import MethodDescription
-from weft.engine.process.actor_instance import ActorDefinition
-from weft.engine.process.context_state import ProcessState
-from weft.engine.process.errors import ActorExit
+from weft.engine.process.actors import actor_instance
+from weft.engine.process.actors.actor_definition import ActorDefinition
+from weft.engine.process.actors.actor_description import MethodDescription
+from weft.engine.process.calls import errors
+from weft.engine.process.calls.errors import ActorExit
 from weft.engine.process.local.calls import LocalCalls, PendingCall
 from weft.engine.process.local.tasks import Run, check_runtime_env, copied, keep_error, value_of, worker_for
-from weft.engine.process.options import ActorOptions
+from weft.engine.process.options.call_options import ActorOptions
+from weft.engine.process.session.context_state import ProcessState
+from weft.engine.process.worker import lifecycle
 from weft.engine.wire import kinds
 from weft.ids import ActorID
 

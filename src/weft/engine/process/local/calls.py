@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process import context_state, current, errors, generator
-from weft.engine.process.actor_description import MethodDescription
-from weft.engine.process.concurrency import DEFAULT_GROUP, ConcurrentCalls
-from weft.engine.process.context_state import ProcessState
+from weft.engine.process.actors.actor_description import MethodDescription
+from weft.engine.process.actors.concurrency import DEFAULT_GROUP, ConcurrentCalls
+from weft.engine.process.calls import current, errors, generator
 from weft.engine.process.local import tasks
 from weft.engine.process.local.streams import PushedGenerator, Stream
+from weft.engine.process.session import context_state
+from weft.engine.process.session.context_state import ProcessState
 
 if TYPE_CHECKING:
-    from weft.engine.process.actor_instance import ActorDefinition
+    from weft.engine.process.actors.actor_definition import ActorDefinition
     from weft.engine.process.local.actors import LocalActor
 
 

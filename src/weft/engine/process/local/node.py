@@ -22,10 +22,12 @@ from weft.engine.control.tables import MemoryTables
 from weft.engine.node import intake
 from weft.engine.node.chronicle import Chronicle
 from weft.engine.node.config import NodeConfig, decide
+from weft.engine.node.listing import Listing
+from weft.engine.node.methods import Asker
 from weft.engine.node.requests import Requests
 from weft.engine.node.spilling import Spilling
-from weft.engine.process.init_options import InitOptions
 from weft.engine.process.local.actors import LocalActors
+from weft.engine.process.options.init_options import InitOptions
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.node import NodeState
@@ -63,13 +65,11 @@ class LocalNode:
             self._port,
             tables,
             Chronicle(tables, self.node_id, lambda _: False),
-            options.labels,
-            self.node_id,
-            ADDRESS,
+            Listing(self._state, self.node_id, ADDRESS, options.labels, lambda process: (self.node_id, process)),
             self._feed,
-            lambda: None,
-            list,
             lambda delay_s, call: None,  # the only process that could be too busy to answer is the one that asks
+            list,
+            {"flush_output": lambda asker: None, "storage_folder": lambda asker: "", "dashboard": _no_dashboard},
         )
         self.actors = LocalActors()
         self._ending = os.eventfd(0, os.EFD_CLOEXEC)
@@ -114,8 +114,11 @@ class LocalNode:
         poll = select.poll()
         poll.register(self._port.event_fd, select.POLLIN)
         poll.register(self._ending, select.POLLIN)
+        poll.register(self._spilling.fd, select.POLLIN)
         while True:
             ready = dict(poll.poll())
+            if self._spilling.fd in ready:
+                self._spilling.completed()
             for slot, generation, kind, payload in self._port.drain():
                 try:
                     self._handle((slot, generation), kind, payload)
@@ -124,13 +127,20 @@ class LocalNode:
             if self._ending in ready:
                 return
 
+    def _answer(self, process: ev.Process, kind: int, body: bytes) -> None:
+        self._port.send(*process, kind, body)
+
     def _handle(self, process: ev.Process, kind: int, payload: bytes) -> None:
         if kind == kinds.NEED_SPACE:
-            answer = self._spilling.need_space(payload) or self._spilling.refuse_space(payload)
-            self._port.send(*process, kinds.SPACE, answer)
+            self._spilling.need_space(
+                payload,
+                lambda answer: self._answer(process, kinds.SPACE, answer or self._spilling.refuse_space(payload)),
+            )
         elif kind == kinds.RESTORE:
-            answer = self._spilling.restore(payload) or self._spilling.refuse_restore(payload)
-            self._port.send(*process, kinds.RESTORED, answer)
+            self._spilling.restore(
+                payload,
+                lambda answer: self._answer(process, kinds.RESTORED, answer or self._spilling.refuse_restore(payload)),
+            )
         elif kind == kinds.ACTOR_DROP:
             self.actors.dropped(payload[:16])
         else:
@@ -159,3 +169,7 @@ class LocalNode:
     def cancel(self, ref: Any, force: bool) -> None:
         """Of what runs: only calls of concurrent actors do when somebody can ask."""
         self.actors.cancel(ref.binary(), force)
+
+
+def _no_dashboard(asker: Asker) -> None:
+    raise RuntimeError("there is no dashboard in local_mode")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process.errors import CANCELLED
-from weft.engine.process.generator import ObjectRefGenerator
+from weft.engine.process.calls.errors import CANCELLED
+from weft.engine.process.calls.generator import ObjectRefGenerator
+from weft.engine.process.session import context_state
 from weft.exceptions import GetTimeoutError
 
 if TYPE_CHECKING:
@@ -178,9 +179,9 @@ class PushedGenerator(ObjectRefGenerator):
         self._stream.on_item(callback)
 
     def cancel(self, force: bool = False, recursive: bool = True) -> None:
-        from weft.engine.process.api import cancel
-
-        cancel(self._ref, force=force, recursive=recursive)
+        local = context_state.state.local
+        if local is not None:
+            local.cancel(self._ref, force)
 
     def close(self) -> None:
         self._ended, self._peeked = True, None

@@ -18,10 +18,12 @@ from typing import Any
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process import context_state, culprit, current, errors, export
-from weft.engine.process.context_state import ProcessState
+from weft.engine.process.calls import current, errors, export
 from weft.engine.process.local.streams import PulledGenerator
-from weft.engine.process.options import Placement, TaskOptions
+from weft.engine.process.objects import culprit
+from weft.engine.process.options.call_options import Placement, TaskOptions
+from weft.engine.process.session import context_state
+from weft.engine.process.session.context_state import ProcessState
 from weft.exceptions import WeftError
 
 _PLAIN = (int, float, str, bytes, bool, type(None))

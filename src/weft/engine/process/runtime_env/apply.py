@@ -27,7 +27,10 @@ def variables(inherited: Mapping[str, str], runtime_env: str) -> dict[str, str]:
     >>> variables({"PATH": "/bin"}, '{"env_vars": {"PATH": "${PATH}:/opt"}}')
     {'PATH': '/bin:/opt'}
     """
-    own = parse(runtime_env).get("env_vars", {})
+    return with_variables(inherited, parse(runtime_env).get("env_vars", {}))
+
+
+def with_variables(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     expanded = {
         name: _REFERENCE.sub(lambda found: inherited.get(found[1], ""), text) if "${" in text else text
         for name, text in own.items()

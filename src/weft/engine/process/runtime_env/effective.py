@@ -9,9 +9,9 @@ import threading
 from typing import Any
 
 from weft import _native
-from weft.engine.process import cluster, context_state
 from weft.engine.process.runtime_env import folders, packages
 from weft.engine.process.runtime_env.merge import canonical, merge, parse
+from weft.engine.process.session import cluster, context_state
 
 _lock = threading.Lock()
 _known: dict[tuple[int, str, str], str] = {}

@@ -22,7 +22,7 @@ def to_wire(hook: Any) -> Any:
             "runtime_env['worker_process_setup_hook'] must be a function or the text 'module.function', "
             f"but got {hook!r}"
         )
-    from weft.engine.process import serialize
+    from weft.engine.process.objects import serialize
 
     try:
         data = serialize.dumps(hook)
@@ -45,7 +45,7 @@ def run(hook: Any) -> None:
 
 def _load(hook: Any) -> Any:
     if not isinstance(hook, str):
-        from weft.engine.process import serialize
+        from weft.engine.process.objects import serialize
 
         return serialize.loads(base64.b85decode(hook["pickle"]))
     module, _, name = hook.rpartition(".")

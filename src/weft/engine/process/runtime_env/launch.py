@@ -31,7 +31,7 @@ _SCRIPT = (os.path.join(_HERE, "launched.py"), _HERE[: -len("/weft/engine/proces
 
 def run(binding_fd: int, segment_fd: int, event_fd: int, slot: int, generation: int) -> int:
     """Be the worker of that slot, for the job and environment that the descriptor tells. The exit status."""
-    from weft.engine.process import worker
+    from weft.engine.process.worker import main as worker
 
     payload = os.pread(binding_fd, os.fstat(binding_fd).st_size, 0)
     job = msgspec.msgpack.decode(payload, type=BindJob)

@@ -17,7 +17,7 @@ def main() -> int:
     import os
 
     from weft.engine.node import zygote
-    from weft.engine.process import worker
+    from weft.engine.process.worker import main as worker
 
     if len(sys.argv) == 2:
         return 0

@@ -10,15 +10,19 @@ import hashlib
 import os
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterator
 
-from weft.engine.process.runtime_env import ignore
+from weft.engine.process.runtime_env import archives, ignore
 
 MOST_BYTES = 512 << 20
 """More is hardly code; WEFT_RUNTIME_ENV_MOST_BYTES changes it."""
 DEFAULT_EXCLUDES = ".git,.venv,venv,__pycache__"
 _CHUNK = 1 << 20
+
+
+def most_bytes() -> int:
+    """Of one folder or archive."""
+    return int(os.environ.get("WEFT_RUNTIME_ENV_MOST_BYTES", MOST_BYTES))
 
 
 class Copy:
@@ -29,7 +33,7 @@ class Copy:
         self._target = target
         self._hash = hashlib.blake2b(digest_size=16)
         self._bytes = 0
-        self._most = int(os.environ.get("WEFT_RUNTIME_ENV_MOST_BYTES", MOST_BYTES))
+        self._most = most_bytes()
 
     @property
     def name(self) -> str:
@@ -58,14 +62,7 @@ class Copy:
         with open(archive, "rb") as reader:
             while chunk := reader.read(_CHUNK):
                 self._hash.update(chunk)
-        with zipfile.ZipFile(archive) as file:
-            self._count(sum(entry.file_size for entry in file.infolist()))
-            file.extractall(self._target)
-            for entry in file.infolist():
-                mode = entry.external_attr >> 16 & 0o777
-                if mode and not entry.is_dir():
-                    with contextlib.suppress(OSError):
-                        os.chmod(os.path.join(self._target, entry.filename), mode | 0o600)
+        self._count(archives.unpack(archive, self._target, self._most))
 
     def _count(self, size: int) -> None:
         self._bytes += size

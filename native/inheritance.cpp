@@ -1,0 +1,336 @@
+#include "inheritance.hpp"
+
+#include <algorithm>
+
+#include "actor_links.hpp"
+#include "borrowing.hpp"
+#include "definitions.hpp"
+#include "leases.hpp"
+#include "lent_rows.hpp"
+#include "lineage.hpp"
+#include "objects.hpp"
+#include "streams.hpp"
+#include "submitter.hpp"
+#include "tasks.hpp"
+
+namespace weft {
+
+// ---- everybody's side: the owner of something is dead -------------------------------------------
+
+void Inheritance::on_find_orphans(Cursor cursor) {
+    const auto number = cursor.take<uint64_t>();
+    const auto round = cursor.take<uint32_t>();
+    std::vector<ProcessId> dead(cursor.take<uint32_t>());
+    for (ProcessId& id : dead)
+        id = cursor.take<ProcessId>();
+    Buffer out;
+    out.add(number);
+    out.add(round);
+    out.add(uint32_t(0));
+    for (const auto& [id, entry] : objects_.table())
+        if (!entry->owned && !entry->is_actor &&
+            std::find(dead.begin(), dead.end(), entry->owner) != dead.end()) {
+            out.add(id);
+            out.add(entry->owner);
+        }
+    endpoint_.send_daemon(Kind::ORPHANS, out.data(), out.size());
+}
+
+void Inheritance::on_moved(Cursor cursor) {
+    const Id id = cursor.take<Id>();
+    const ProcessId owner = cursor.take<ProcessId>();
+    if (owner == endpoint_.self) return;
+    Entry* entry = objects_.find(id);
+    if (entry == nullptr || entry->owned)
+        return borrowing_.return_counts(id, owner, 1);  // it was dropped here meanwhile
+    if (entry->owner != owner) {
+        if (endpoint_.segment.is_alive(entry->owner)) return;  // a late word of a move before
+        moved_to(entry, owner);
+    }
+    ++entry->tokens;
+    if (entry->holds.load(std::memory_order_acquire) == 0) objects_.release_entry(entry);
+}
+
+void Inheritance::moved_to(Entry* entry, ProcessId owner) {
+    entry->owner = owner;
+    entry->tokens = 0;
+    if (entry->extra && entry->extra->keeps) rows_.keep(entry);
+    // Before this process knew of the move it passed the ref on; those it went to are counted in and told.
+    if (entry->extra)
+        for (const ProcessId& late : std::exchange(entry->extra->late_lends, {})) {
+            borrowing_.lend_ref(entry, late);
+            send_moved(entry->id, owner, late);
+        }
+    if (std::exchange(entry->fetching, false)) borrowing_.fetch(entry);
+}
+
+void Inheritance::send_moved(Id id, ProcessId owner, ProcessId to) {
+    struct {
+        Id id;
+        ProcessId owner;
+    } body{id, owner};
+    endpoint_.send(to, Kind::MOVED, &body, sizeof body);
+}
+
+void Inheritance::ask_where(Entry* entry) {
+    struct {
+        ProcessId dead;
+        Id id;
+    } body{entry->owner, entry->id};
+    endpoint_.send_daemon(Kind::ORPHAN_ASKED, &body, sizeof body);
+}
+
+void Inheritance::on_orphan_answered(Cursor cursor) {
+    const Id id = cursor.take<Id>();
+    const bool is_found = cursor.take<uint32_t>() != 0;
+    cursor.take<uint32_t>();
+    const ProcessId owner = cursor.take<ProcessId>();
+    Entry* entry = objects_.find(id);
+    if (entry == nullptr || entry->owned || endpoint_.segment.is_alive(entry->owner)) return;
+    if (!is_found) {
+        if (!entry->is_done()) fail_orphan(entry);
+        return;
+    }
+    borrowing_.count_in(
+        id, owner, endpoint_.self);  // the heir keeps it until then (HEI-5), or whoever sent the ref does
+    moved_to(entry, owner);
+    ++entry->tokens;
+}
+
+void Inheritance::on_settled(Cursor cursor) {
+    std::vector<ProcessId> dead(cursor.take<uint32_t>());
+    const bool has_moved = cursor.take<uint32_t>() != 0;
+    for (ProcessId& id : dead)
+        id = cursor.take<ProcessId>();
+    for (const ProcessId& one : dead) {
+        buried_[one.slot] = one.generation;
+        bury(one, has_moved);
+    }
+    if (has_moved) bury({kDaemonSlot, 0}, true);  // what an heir needs, and has not been told of
+}
+
+bool Inheritance::is_settled(ProcessId dead) const {
+    const auto it = buried_.find(dead.slot);
+    return it != buried_.end() && it->second == dead.generation;
+}
+
+/// Fail what is still its, or ask where it is; and forget what it had borrowed.
+void Inheritance::bury(ProcessId dead, bool has_moved) {
+    std::vector<Entry*> orphans, unborrowed;
+    for (auto& [id, entry] : objects_.table()) {
+        // Each is held meanwhile: what follows from one may end another.
+        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor) {
+            hold(entry);
+            orphans.push_back(entry);
+        }
+        if (!entry->extra) continue;
+        if (std::erase_if(entry->extra->borrowers, [&](auto& b) { return b.first == dead.key(); }) == 0)
+            continue;
+        if (!entry->extra->borrowers.empty()) continue;
+        hold(entry);
+        rows_.no_longer_lent(entry);
+        unborrowed.push_back(entry);
+    }
+    for (Entry* entry : orphans) {
+        if (!has_moved)
+            fail_orphan(entry);
+        else if (entry->fetching)
+            ask_where(entry);
+        objects_.drop_locked(entry);
+    }
+    for (Entry* entry : unborrowed)
+        objects_.drop_locked(entry);
+}
+
+void Inheritance::fail_orphan(Entry* entry) {
+    char id[33];
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
+    constexpr auto why =
+        " is lost: the process that owned it died, and what it takes to make it again died with it. "
+        "Return it from a task that may be retried, or keep its owner. (A call that was not answered yet "
+        "is not made again with max_task_retries=0.)";
+    objects_.fail(entry, error_value(ErrorCode::owner_died, "object " + std::string(id) + why));
+}
+
+// ---- the heir's side ----------------------------------------------------------------------------
+
+struct Inheritance::AdoptedRow {
+    Entry* entry;
+    uint32_t shape;
+    Cursor body;
+};
+
+struct Inheritance::Adoption {
+    std::vector<AdoptedRow> rows;
+    std::unordered_map<Id, Task*, IdHash> tasks;  ///< those that are run again
+    std::unordered_map<Id, Task*, IdHash> kept;   ///< those that only tell how values were made
+};
+
+void Inheritance::on_adopt(Cursor cursor) {
+    const auto number = cursor.take<uint64_t>();
+    const auto rows = cursor.take<uint32_t>();
+    const auto functions = cursor.take<uint32_t>();
+    if (rows == 0) return let_inherited_go(number);
+    Adoption all;
+    for (uint32_t i = 0; i < functions; ++i) {
+        const auto bytes = cursor.take<uint32_t>();
+        cursor.take<uint32_t>();
+        Cursor record(cursor.skip(bytes), bytes);
+        const auto key = record.take<uint64_t>();
+        definitions_.define_function(key, std::string(record.rest()));
+    }
+    for (uint32_t i = 0; i < rows; ++i) {
+        const Id id = cursor.take<Id>();
+        const auto bytes = cursor.take<uint32_t>();
+        const auto shape = cursor.take<uint32_t>();
+        const char* body = cursor.skip(bytes);
+        all.rows.push_back({objects_.own_from_now(id), shape, Cursor(body, bytes)});
+    }
+    for (const AdoptedRow& row : all.rows)
+        adopt_row(all, row);
+    for (auto& [id, task] : all.kept)
+        lineage_.keep(task);
+    for (auto& [id, task] : all.tasks) {
+        if (task->actor == nullptr) {
+            submitter_.submit(task);
+            continue;
+        }
+        task->actor_entry = borrowing_.weak_actor(task->actor->id);
+        hold(task->actor_entry);
+        actors_.submit_call(task, task->actor_entry);
+    }
+    std::vector<Entry*>& inherited = inherited_[number];
+    for (const AdoptedRow& row : all.rows) {
+        inherited.push_back(row.entry);
+        if (!row.entry->extra) continue;
+        if (row.entry->extra->keeps) rows_.keep(row.entry);
+        // Before this process knew of the death it passed the ref on.
+        for (const ProcessId& late : std::exchange(row.entry->extra->late_lends, {})) {
+            borrowing_.add_borrower(row.entry, late, 1);
+            send_moved(row.entry->id, endpoint_.self, late);
+        }
+    }
+    adopted_.push_back(number);
+    confirm_adoptions();
+}
+
+void Inheritance::let_inherited_go(uint64_t number) {
+    const auto it = inherited_.find(number);
+    if (it == inherited_.end()) return;
+    const std::vector<Entry*> entries = std::move(it->second);
+    inherited_.erase(it);
+    for (Entry* entry : entries)
+        objects_.drop_locked(entry);
+}
+
+void Inheritance::confirm_adoptions() {
+    if (adopted_.empty() || !endpoint_.channels.is_flushed()) return;
+    for (const uint64_t number : std::exchange(adopted_, {}))
+        endpoint_.send_daemon(Kind::ADOPTED, &number, sizeof number);
+}
+
+void Inheritance::adopt_row(Adoption& all, const AdoptedRow& row) {
+    Entry* entry = row.entry;
+    Cursor body = row.body;
+    if (body.take<uint32_t>() != kValueRow) return adopt_task(all, row, row.body);
+    const bool has_lineage = body.take<uint32_t>() != 0;
+    const auto value = body.take<PackedValue>();
+    std::vector<Entry*> nested;
+    for (uint32_t i = 0; i < value.nested; ++i)
+        nested.push_back(take_over(body.take<PackedRef>()));
+    const char* data = body.skip(value.bytes);
+    ArenaRef arena{};
+    if (value.where == Where::arena) memcpy(&arena, data, sizeof arena), endpoint_.arena.adopt(arena);
+    if (entry->is_done()) {
+        for (Entry* inner : nested)
+            objects_.drop_locked(inner);
+        if (value.where == Where::arena && objects_.is_lost_in_arena(entry)) entry->arena = arena;
+    } else {
+        objects_.publish_inner(entry, std::move(nested));
+        objects_.complete(entry, value.where, value.where == Where::arena ? nullptr : data,
+                          value.where == Where::arena ? 0 : value.bytes, arena);
+    }
+    if (has_lineage && entry->where == Where::arena && entry->lineage == nullptr && entry->flushed == 0)
+        adopt_task(all, row, body);
+}
+
+/// A task that is to be run, or that is kept as the lineage of what it made.
+void Inheritance::adopt_task(Adoption& all, const AdoptedRow& row, Cursor body) {
+    Entry* entry = row.entry;
+    const auto about = body.take<TaskRow>();
+    const bool is_lineage = about.kind == kLineageRow || entry->is_done();
+    if (entry->is_done() && entry->where != Where::arena) return;
+    const char* record = body.skip(about.record_bytes);
+    TaskHeader header;
+    memcpy(&header, record, sizeof header);
+    if (about.retries == 0) {
+        if (!entry->is_done())
+            objects_.fail(
+                entry,
+                error_value(ErrorCode::owner_died,
+                            "the process that had submitted its task died, and the task may not be run "
+                            "again (max_retries=0)"));
+        return;
+    }
+    const bool is_call = !header.actor.is_nil();
+    if (!is_call && (definitions_.function(header.function) == nullptr ||
+                     row.shape == 0)) {  // it died before it was told
+        if (!entry->is_done()) fail_orphan(entry);
+        return;
+    }
+    Task*& task = (is_lineage ? all.kept : all.tasks)[header.task];
+    if (task == nullptr) {
+        task = tasks_.new_task();
+        task->id = header.task;
+        task->record.append(record, about.record_bytes);
+        if (!is_lineage) ++task->header().attempt;
+        task->name = body.text(about.name_bytes);
+        if (is_call) {
+            task->actor = actors_.link(header.actor);
+        } else {
+            task->function = definitions_.function(header.function);
+            task->shape = leases_.shape(row.shape);
+        }
+        task->flags = about.flags;
+        task->retries = about.retries > 0 && !is_lineage ? about.retries - 1 : about.retries;
+        task->parent = endpoint_.root;
+        task->returns.assign(header.returns, nullptr);
+        for (uint32_t i = 0; i < about.deps; ++i)
+            task->deps.push_back(take_over(body.take<PackedRef>()));
+        char* refs =
+            task->record.data() + sizeof header + header.static_bytes - header.nested * sizeof(PackedRef);
+        for (uint32_t i = 0; i < header.nested; ++i) {
+            PackedRef ref;
+            memcpy(&ref, refs + i * sizeof ref, sizeof ref);
+            task->nested.push_back(take_over(ref));
+            ref.owner = task->nested.back()->owner;
+            memcpy(refs + i * sizeof ref, &ref, sizeof ref);
+        }
+    }
+    if (task->flags & kStreaming) {  // its items are not held
+        if (!is_lineage) entry->cookie = task->cookie();
+        return Streams::register_item(task, entry);
+    }
+    hold(entry);
+    task->returns.at(about.return_index) = entry;
+}
+
+/// A ref that the dead one had: to what is adopted with it, to what has another heir, of which the daemon
+/// tells next (its owner has no generation), or to what it had borrowed itself. Held.
+Entry* Inheritance::take_over(const PackedRef& ref) {
+    Entry* entry = objects_.find(ref.id);
+    if (entry == nullptr) {
+        const bool is_lost = ref.owner.slot == kDaemonSlot && ref.owner.generation != 0 && ref.is_actor == 0;
+        const bool counted = ref.owner.slot != kDaemonSlot && ref.owner != endpoint_.self;
+        entry = borrowing_.borrow(ref.id, ref.owner, ref.is_actor != 0, counted ? 1 : 0);
+        if (counted && ref.is_actor == 0 && !endpoint_.segment.is_alive(ref.owner))
+            ask_where(entry);  // it died after the row was written, and has an heir of its own
+        else if (counted)
+            borrowing_.count_in(ref.id, ref.owner, endpoint_.self);
+        if (is_lost) fail_orphan(entry);
+    }
+    hold(entry);
+    return entry;
+}
+
+}  // namespace weft

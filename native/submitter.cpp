@@ -1,0 +1,364 @@
+#include "submitter.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "actor_links.hpp"
+#include "borrowing.hpp"
+#include "definitions.hpp"
+#include "leases.hpp"
+#include "lineage.hpp"
+#include "objects.hpp"
+#include "streams.hpp"
+#include "tasks.hpp"
+
+namespace weft {
+
+namespace {
+
+/// So many tasks of a chain are named between the one that failed and the one that is asked for.
+constexpr int kLongestStory = 16;
+/// So many inputs of a task are recorded one by one; all of them are counted.
+constexpr size_t kRecordedInputs = 16;
+
+/// The rest of a story behind its first task; the whole error when it is not one.
+std::string_view behind_first(std::string_view error) {
+    uint32_t bytes = 0;
+    if (error.size() < 1 + sizeof bytes || error[0] != 'D') return error;
+    memcpy(&bytes, error.data() + 1, sizeof bytes);
+    return error.substr(std::min(error.size(), 1 + sizeof bytes + bytes));
+}
+
+/// A task did not run because an argument's task raised: 'D', its name, and the argument's error. What the
+/// engine itself says of a dead process stays as it is. In a long chain the last task's name replaces the one
+/// before.
+std::string dependency_error(std::string_view task, std::string_view error) {
+    if (error.empty() || (error[0] != 'P' && error[0] != 'D')) return std::string(error);
+    int depth = 0;
+    for (std::string_view rest = error; !rest.empty() && rest[0] == 'D'; rest = behind_first(rest))
+        ++depth;
+    if (depth >= kLongestStory) error = behind_first(error);
+    const auto bytes = uint32_t(task.size());
+    std::string story(1, 'D');
+    story.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+    story.append(task);
+    return story.append(error);
+}
+
+/// With its arguments it is longer than a record may be.
+std::string too_long(const std::string& task, uint64_t bytes) {
+    return error_value(ErrorCode::bad_record, "the arguments of task " + task + " take " +
+                                                  std::to_string(bytes) +
+                                                  " bytes beside what is in the object store, and at most " +
+                                                  std::to_string(kMostRecordBytes) +
+                                                  " can be sent with one call: pass fewer, or lists of them");
+}
+
+}  // namespace
+
+void Submitter::finish_task(Task* task) {
+    tasks_.forget_cookie(task);
+    for (Entry* entry : task->deps)
+        objects_.drop_locked(entry);
+    for (Entry* entry : task->nested)
+        objects_.drop_locked(entry);
+    for (Entry* entry : task->returns) {
+        if (entry == nullptr) continue;
+        entry->cookie = 0;
+        objects_.drop_locked(entry);
+    }
+    if (task->actor_entry != nullptr) objects_.drop_locked(task->actor_entry);
+    if (task->flags & kStreaming) Streams::abandon_items(task);
+    task->deps.clear();
+    task->nested.clear();
+    task->returns.clear();
+    task->name.clear();
+    task->spec.clear();
+    task->function = nullptr;
+    task->shape = nullptr;
+    task->lease = nullptr;
+    task->actor = nullptr;
+    task->actor_entry = nullptr;
+    task->missing = 0;
+    task->flags = 0;
+    task->kept_for = 0;
+    task->cancelled = false;
+    if (task->record.size() > 4096)
+        task->record.~Buffer(), new (&task->record) Buffer;
+    else
+        task->record.clear();
+    tasks_.give_back(task);
+}
+
+void Submitter::fail_task(Task* task, std::string_view error) {
+    for (Entry* entry : task->returns)
+        if (entry != nullptr) objects_.fail(entry, error);
+    if (task->flags & kStreaming) {
+        streams_.wake_stream(stream_of(task));
+        streams_.fail_items(task, error);
+    }
+    finish_task(task);
+}
+
+// ---- from submission to whoever runs it ---------------------------------------------------------
+
+void Submitter::record_submission(const Task* task) {
+    if (!endpoint_.log.counts(Tally::submitted, task->id)) return;
+    Event event;
+    event.at_ns = now_ns();
+    event.duration_ns = 0;
+    event.task = task->id;
+    event.other = task->parent;
+    event.bytes = task->record.size();
+    event.kind = EventKind::SUBMITTED;
+    event.status = 0;
+    event.attempt = 0;
+    event.count = uint32_t(task->deps.size());
+    endpoint_.log.record(event, task->name);
+    event.kind = EventKind::USES;
+    for (size_t i = 0; i < std::min(task->deps.size(), kRecordedInputs); ++i) {
+        event.other = task->deps[i]->id;
+        endpoint_.log.record(event, {});
+    }
+}
+
+void Submitter::submit(Task* task) {
+    ++submitted_;
+    record_submission(task);
+    if (endpoint_.is_lost()) return fail_task(task, node_lost_error());
+    task->header().cookie = task->cookie();
+    for (Entry* entry : task->returns)
+        if (entry != nullptr) entry->cookie = task->cookie();
+    for (Entry* entry : task->deps)
+        borrowing_.fetch(entry);  // which fails it at once when its owner is dead
+    wait_for_arguments(task);
+}
+
+void Submitter::wait_for_arguments(Task* task) {
+    if (has_arguments(task)) enqueue(task);
+}
+
+bool Submitter::has_arguments(Task* task) {
+    task->missing = 0;
+    for (Entry* entry : task->deps) {
+        if (entry->is_done()) continue;
+        ++task->missing;
+        add_dependent(entry, task);
+    }
+    return task->missing == 0;
+}
+
+/// Cookies of tasks that ended otherwise stay behind; they go before the list would grow.
+void Submitter::add_dependent(Entry* entry, const Task* task) {
+    auto& dependents = entry->more().dependents;
+    if (dependents.size() == dependents.capacity()) {
+        std::erase_if(dependents, [this](uint64_t cookie) { return tasks_.task_at(cookie) == nullptr; });
+        if (dependents.size() > dependents.capacity() / 2) dependents.reserve(2 * dependents.capacity());
+    }
+    dependents.push_back(task->cookie());
+}
+
+void Submitter::unblock(const std::vector<uint64_t>& dependents) {
+    unblocked_.insert(unblocked_.end(), dependents.begin(), dependents.end());
+    if (std::exchange(is_unblocking_, true)) return;
+    while (!unblocked_.empty()) {
+        Task* task = tasks_.task_at(unblocked_.front());
+        unblocked_.pop_front();
+        if (task != nullptr && --task->missing == 0) enqueue(task);  // else it ended meanwhile
+    }
+    is_unblocking_ = false;
+}
+
+void Submitter::enqueue(Task* task) {
+    uint64_t bytes = task->record.size();
+    for (Entry* entry : task->deps) {
+        bytes += sizeof(PackedValue) + sizeof(ArenaRef) + entry->value.size();
+        if (entry->extra) bytes += entry->extra->nested.size() * sizeof(PackedRef);
+        if (entry->where != Where::error) continue;
+        const bool is_creation = (task->flags & kIsCreation) != 0;
+        return end_unsent(task, is_creation ? std::string(entry->value.view())
+                                            : dependency_error(task->name, entry->value.view()));
+    }
+    if (bytes > kMostRecordBytes) return end_unsent(task, too_long(task->name, bytes));
+    if (task->flags & kIsCreation) {
+        Buffer out;
+        out.add(uint32_t(task->spec.size()));
+        out.append(task->spec.data(), task->spec.size());
+        definitions_.send_function(endpoint_.daemon, task->function);
+        out.append(task->record.data(), task->record.size());
+        for (Entry* entry : task->deps)
+            borrowing_.pack_value(out, entry, endpoint_.daemon);
+        endpoint_.send_daemon(Kind::CREATE_ACTOR, out.data(), out.size());
+        // Held until the actor is dead: a restart needs the arguments again.
+        return;
+    }
+    if (task->actor != nullptr)
+        return task->flags & kUnordered ? actors_.send_early(task->actor, task)
+                                        : actors_.flush_actor(task->actor);
+    leases_.enqueue(task);
+}
+
+/// It ends before it was sent; the calls behind it go on.
+void Submitter::end_unsent(Task* task, const std::string& error) {
+    if (task->flags & kIsCreation) return actors_.fail_creation(task, error);
+    ActorLink* behind = task->actor;
+    if (behind != nullptr) behind->queue.erase(task);
+    fail_task(task, error);
+    if (behind != nullptr) actors_.flush_actor(behind);
+}
+
+void Submitter::write_task(ProcessId to, Task* task, Kind kind) {
+    // Where the refs lie in the record. Their owners are written again: one may have died since it was made,
+    // and who is counted in at the heir must count itself there, too.
+    char* refs = task->record.data() + sizeof(TaskHeader) + task->header().static_bytes -
+                 task->nested.size() * sizeof(PackedRef) + offsetof(PackedRef, owner);
+    for (Entry* entry : task->nested) {
+        borrowing_.lend_ref(entry, to);
+        memcpy(refs, &entry->owner, sizeof entry->owner);
+        refs += sizeof(PackedRef);
+    }
+    static thread_local Buffer with_values;
+    const char* data = task->record.data();
+    size_t bytes = task->record.size();
+    if (!task->deps.empty()) {
+        with_values.clear();
+        with_values.append(data, bytes);
+        for (Entry* entry : task->deps)
+            borrowing_.pack_value(with_values, entry, to);
+        data = with_values.data();
+        bytes = with_values.size();
+    }
+    endpoint_.send_to_be_answered(to, kind, data, bytes);
+}
+
+bool Submitter::retry(Task* task) {
+    if (task->retries == 0 || task->cancelled) return false;
+    if (task->retries > 0) --task->retries;
+    ++task->header().attempt;
+    task->next_item = 0;
+    task->is_stopped = false;
+    return true;
+}
+
+// ---- replies ------------------------------------------------------------------------------------
+
+bool Submitter::runs_at(const Task* task, ProcessId worker) {
+    if (task->actor != nullptr) return task->actor->where == worker;
+    return task->lease != nullptr && task->lease->worker == worker;
+}
+
+void Submitter::fail_in_flight(Task* task, const std::string& error) {
+    if (task->actor != nullptr) {
+        if (!task->actor->flight.contains(task)) return;  // its incarnation was given up
+        task->actor->flight.erase(task);
+        return fail_task(task, error);
+    }
+    Shape* shape = task->lease->shape;
+    leases_.leave_flight(task);
+    fail_task(task, error);
+    if (!shape->queue.empty()) leases_.pump_shape(shape);
+}
+
+void Submitter::on_reply(ProcessId from, Cursor cursor) {
+    const auto reply = cursor.take<ReplyHeader>();
+    Task* task = tasks_.task_at(reply.cookie);
+    if (task == nullptr || !runs_at(task, from)) return borrowing_.discard_values(cursor, reply.values, true);
+    if (ActorLink* link = task->actor) {
+        if (!link->flight.contains(task))
+            return borrowing_.discard_values(cursor, reply.values, true);  // its incarnation was given up
+        link->flight.erase(task);
+        return settle(task, reply, cursor);
+    }
+    Lease* lease = task->lease;
+    Function* function = task->function;
+    const auto took = int64_t(reply.duration_ns);
+    function->estimate_ns =
+        took >= function->estimate_ns ? took : function->estimate_ns - (function->estimate_ns - took) / 8;
+    Shape* shape = lease->shape;
+    lease->blocked = false;
+    leases_.leave_flight(task);
+    if (!shape->queue.empty()) leases_.pump_shape(shape);
+    settle(task, reply, cursor);
+}
+
+/// Take the results over, or try again.
+void Submitter::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
+    const auto status = Status(reply.status);
+    if (status == Status::lost) return arguments_lost(task);
+    if (status == Status::retry && retry(task)) {
+        borrowing_.discard_values(cursor, reply.values, true);
+        return resend(task);
+    }
+    if (task->is_stopped && stream_of(task) != nullptr && !stream_of(task)->closed && retry(task)) {
+        borrowing_.discard_values(cursor, reply.values, true);
+        return streams_.begin_stream_again(task);
+    }
+    // One error stands for all returns.
+    const bool error_for_all = status != Status::ok && reply.values == 1 && task->returns.size() > 1;
+    std::string error;
+    if (error_for_all) {
+        Cursor first = cursor;
+        const auto value = first.take<PackedValue>();
+        first.skip(value.nested * sizeof(PackedRef));
+        if (value.where == Where::error) error = first.text(value.bytes);
+    }
+    if (error.empty() && reply.values < task->returns.size())
+        error =
+            error_value(ErrorCode::bad_record, "task " + task->name + " was answered without this result");
+    for (uint32_t i = 0; i < reply.values && i < task->returns.size(); ++i) {
+        Entry* entry = task->returns[i];
+        if (entry == nullptr || (entry->is_done() && entry->where != Where::none)) {
+            borrowing_.discard_values(cursor, 1, true);  // it was made again for the sake of another
+            continue;
+        }
+        const auto value = cursor.take<PackedValue>();
+        std::vector<Entry*> nested = borrowing_.unpack_refs(cursor, value.nested, false);
+        objects_.publish_inner(entry, std::move(nested));
+        const char* data = cursor.skip(value.bytes);
+        if (value.where == Where::arena) {
+            ArenaRef arena;
+            memcpy(&arena, data, sizeof arena);
+            endpoint_.arena.accept(arena);
+            objects_.complete(entry, Where::arena, nullptr, 0, arena);
+        } else {
+            objects_.complete(entry, value.where, data, value.bytes, {});
+        }
+    }
+    if (reply.values > task->returns.size())
+        borrowing_.discard_values(cursor, reply.values - uint32_t(task->returns.size()), true);
+    for (size_t i = reply.values; i < task->returns.size(); ++i)
+        if (task->returns[i] != nullptr) objects_.fail(task->returns[i], error);
+    if (task->flags & kStreaming) return streams_.end_stream(task);
+    if (lineage_.can_make_again(task)) return lineage_.keep(task);
+    finish_task(task);
+}
+
+void Submitter::resend(Task* task) {
+    if (task->actor != nullptr) {
+        // In front: a later call may depend on this one.
+        task->actor->queue.push_front(task);
+        return actors_.flush_actor(task->actor);
+    }
+    leases_.enqueue_again(task);
+}
+
+/// Its worker could not read an argument: it waits until all are there again.
+void Submitter::arguments_lost(Task* task) {
+    std::vector<Entry*> lost;
+    for (Entry* entry : task->deps)
+        if (objects_.is_lost_in_arena(entry)) lost.push_back(entry);
+    for (Entry* entry : lost)
+        if (objects_.is_lost_in_arena(entry)) lineage_.rebuild(entry);
+    if (task->actor != nullptr) task->actor->queue.push_front(task);
+    wait_for_arguments(task);
+}
+
+void Submitter::fail_all(const std::string& error) {
+    tasks_.each([&](Task* task) {
+        for (Entry* entry : task->returns)
+            if (entry != nullptr && !entry->is_done()) objects_.fail(entry, error);
+    });
+}
+
+}  // namespace weft

@@ -1,0 +1,270 @@
+"""Objects that outlive all processes, because something does that names them: the state of an actor with exact state,
+or a name (`put(name=)`).
+
+Runs in the daemon's thread. The head has their rows: table `kept`, by id, with the owner that each has now. The table
+goes where all others of the head go, so a cluster that is started again has it. Who finds a ref there reads the object
+as one whose owner has died (`cluster.inheritance`). Owners hold what is kept until the head says that nothing names it
+any more. On a node of its own the rows say who the owner is, nothing more.
+
+    KPT-1  an object that something lasting names is held by its owner.
+    KPT-2  its row, and those that it needs, are there as long as it is named, whoever dies.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.engine.control.tables import ACTOR_LOGS, FUNCTIONS, KEPT, OBJECT_NAMES, Delete, Put, Write
+from weft.engine.node.methods import Asker
+from weft.engine.node.operations import Pending
+from weft.engine.state.actor_log import REF
+from weft.engine.state.events import Process
+from weft.engine.wire import kinds
+from weft.engine.wire.link_messages import GlobalProcess
+
+if TYPE_CHECKING:
+    from weft.engine.node.daemon import NodeDaemon
+
+WAIT_S = 2.0
+"""So long the writer of a log waits for the rows of what it names. A call that may not be repeated has none before it
+is answered."""
+NO_JOB = -1
+"""Whose functions these are: their jobs may have ended."""
+_ID_BYTES = 16
+_COUNT = struct.Struct("<II")
+
+
+class KeptRow(msgspec.Struct, frozen=True, array_like=True):
+    owner: GlobalProcess
+    needs: list[bytes] = []
+    function: int = 0
+    row: bytes = b""
+    """A `cluster.directory.ObjectRow`; empty on a node of its own."""
+
+
+decode_kept = msgspec.msgpack.Decoder(KeptRow).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class KeptObjects:
+    """One daemon's side of it, and the head's."""
+
+    def __init__(self, daemon: NodeDaemon) -> None:
+        self._daemon = daemon
+        self._here: set[bytes] = set()
+        """Objects that processes of this node own or owned, and that the head has rows of."""
+        self.rows: dict[bytes, KeptRow] = {}
+        self._holders: dict[bytes, set[bytes]] = {}
+        """What names them: keys of rows."""
+        self._functions: set[int] = set()
+        self._waiting: list[tuple[set[bytes], Callable[[], None]]] = []
+        for table in (KEPT, ACTOR_LOGS, OBJECT_NAMES):
+            daemon.tables.subscribe(table, b"", self._changed)
+        for name in ("keep_row", "drop_row", "find_kept", "rows_kept"):
+            daemon.operations.offer(name, getattr(self, f"_{name}"), of_head=True)
+        daemon.operations.offer("let_go", self._let_go)
+
+    # ---- what processes ask ----
+
+    def requests(self) -> dict[str, Callable[..., object]]:
+        return {
+            "find_kept": self._asked,
+            "name_object": self._name_object,
+            "named_object": self._named_object,
+            "delete_object": self._delete_object,
+        }
+
+    def _asked(self, asker: Asker, ids: list[bytes], wait: bool) -> Pending:
+        """See `find`."""
+        return self.find(ids, wait)
+
+    def _name_object(self, asker: Asker, name: str, namespace: str, id: bytes) -> None:
+        if not self._daemon.tables.put(OBJECT_NAMES, _name_key(namespace, name), id, if_absent=True):
+            raise ValueError(
+                f"The object name '{name}' is already taken in namespace '{namespace}'. Choose another name, use "
+                "get_object(), or free it with delete_object()."
+            )
+
+    def _named_object(self, asker: Asker, name: str, namespace: str) -> bytes:
+        found = self._daemon.tables.get(OBJECT_NAMES, _name_key(namespace, name))
+        if found is None:
+            raise ValueError(
+                f"no object has the name '{name}' in namespace '{namespace}': it was never put, was deleted, or is in "
+                "another namespace."
+            )
+        return found
+
+    def _delete_object(self, asker: Asker, name: str, namespace: str) -> None:
+        self._named_object(asker, name, namespace)
+        self._daemon.tables.delete(OBJECT_NAMES, _name_key(namespace, name))
+
+    # ---- any node ----
+
+    def takes(self, process: Process, kind: int, payload: bytes) -> None:
+        """An owner's word, on a node of its own."""
+        if kind == kinds.WITHDRAW:
+            self.withdraw((0, *process), payload[:_ID_BYTES])
+            return
+        count, _ = _COUNT.unpack_from(payload)
+        identity = payload[_COUNT.size + 4 * count :][:_ID_BYTES]
+        self.keep(identity, KeptRow((0, *process)), b"")
+
+    def has(self, identity: bytes) -> bool:
+        """Whether an object of this node outlives its owner, though nobody may refer to it now."""
+        return identity in self._here
+
+    def keep(self, identity: bytes, row: KeptRow, function: bytes) -> None:
+        self._here.add(identity)
+        self._daemon.operations.perform("keep_row", {"id": identity, "row": _encode(row), "function": function})
+
+    def withdraw(self, owner: GlobalProcess, identity: bytes) -> None:
+        """The object is gone."""
+        self._here.discard(identity)
+        self._daemon.operations.perform("drop_row", {"id": identity, "owner": list(owner)})
+
+    def find(self, ids: Collection[bytes], wait: bool) -> Pending:
+        """(id, slot, generation) of those that are kept, in this node's names."""
+        asked = self._daemon.operations.perform("find_kept", {"ids": list(ids), "wait": wait})
+        return asked.map(lambda found: [(bytes(one), *self._to_local((a, b, c))) for one, a, b, c in found])
+
+    def _to_local(self, owner: GlobalProcess) -> Process:
+        return owner[1:] if self._daemon.cluster is None else self._daemon.cluster.names.to_local(owner)
+
+    def _let_go(self, params: dict[str, Any]) -> None:
+        """Of a process of this node; nothing that lasts names it any more."""
+        identity, process = bytes(params["id"]), (int(params["slot"]), int(params["generation"]))
+        self._here.discard(identity)
+        if self._daemon.port.is_alive(*process):
+            self._daemon.port.send(*process, kinds.KEEP, kinds.KEEP_BODY.pack(identity, 0, 0))
+        else:
+            self._daemon.inheritance.forget_left(identity)
+
+    # ---- the head ----
+
+    def _keep_row(self, params: dict[str, Any]) -> None:
+        row = decode_kept(params["row"])
+        if row.function and params["function"] and row.function not in self._functions:
+            self._functions.add(row.function)
+            self._daemon.functions.keep(NO_JOB, params["function"])
+            if self._daemon.cluster is not None:
+                key = row.function.to_bytes(8, "little")
+                self._daemon.cluster.keeping.write([Put(FUNCTIONS, key, params["function"])])
+        self._daemon.tables.put(KEPT, bytes(params["id"]), params["row"])
+
+    def _drop_row(self, params: dict[str, Any]) -> None:
+        known = self.rows.get(bytes(params["id"]))
+        if known is not None and list(known.owner) == list(params["owner"]):
+            self._daemon.tables.delete(KEPT, bytes(params["id"]))
+
+    def _find_kept(self, params: dict[str, Any]) -> Pending:
+        ids = {bytes(one) for one in params["ids"]}
+        found = Pending()
+
+        def answer() -> None:
+            rows = [[one, *self.rows[one].owner] for one in ids if one in self.rows]
+            keeping = None if self._daemon.cluster is None else self._daemon.cluster.keeping
+            if keeping is None:
+                found.resolve(rows)
+            else:
+                keeping.when_kept(lambda: found.resolve(rows))
+
+        missing = ids - self.rows.keys()
+        if missing and params["wait"]:
+            waiting = (missing, answer)
+            self._waiting.append(waiting)
+            self._daemon.loop.call_later(WAIT_S, lambda: self._answer(waiting))
+        else:
+            answer()
+        return found
+
+    def _answer(self, waiting: tuple[set[bytes], Callable[[], None]]) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            waiting[1]()
+
+    def _rows_kept(self, params: dict[str, Any]) -> list[tuple[bytes, bytes]]:
+        """(ObjectRow, FUNCTION record) of these and of what they need. Chains are walked."""
+        found: dict[bytes, tuple[bytes, bytes]] = {}
+        missing = [bytes(one) for one in params["ids"]]
+        while missing:
+            identity = missing.pop()
+            row = self.rows.get(identity)
+            if row is not None and row.row and identity not in found:
+                found[identity] = (row.row, self._daemon.functions.find(row.function) or b"")
+                missing.extend(row.needs)
+        return list(found.values())
+
+    def _changed(self, table: str, key: bytes, value: bytes | None) -> None:
+        """Also of what a new head reads back."""
+        if table == KEPT:
+            if value is None:
+                self.rows.pop(key, None)
+                if not self.rows:
+                    self._daemon.storage.keep_for(None)
+                return
+            if self._daemon.cluster is not None:
+                self._daemon.storage.keep_for(self._daemon.cluster.keeping.folder_path)
+            self.rows[key] = decode_kept(value)
+            for waiting in list(self._waiting):
+                waiting[0].discard(key)
+                if not waiting[0]:
+                    self._answer(waiting)
+        elif table == OBJECT_NAMES:
+            for identity in [one for one, names in self._holders.items() if key in names and one != value]:
+                self._named(identity, key, False)
+            if value is not None:
+                self._named(value, key, True)
+        elif key[_ID_BYTES : _ID_BYTES + 1] == REF:
+            self._named(key[_ID_BYTES + 1 :], key, value is not None)
+
+    def _named(self, identity: bytes, by: bytes, is_named: bool) -> None:
+        holders = self._holders.setdefault(identity, set())
+        if is_named:
+            holders.add(by)
+            return
+        holders.discard(by)
+        if not holders:
+            del self._holders[identity]
+            self._daemon.loop.call_later(0, lambda: self._release(identity))  # not in the middle of a batch
+
+    def _release(self, identity: bytes) -> None:
+        row = self.rows.get(identity)
+        if row is None or identity in self._holders:
+            return
+        cluster = self._daemon.cluster
+        number, slot, generation = row.owner
+        if cluster is None or number == cluster.names.number or number in cluster.members.links:
+            params = {"id": identity, "slot": slot, "generation": generation}
+            self._daemon.ask_node(number, "let_go", params)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Rows of the dead that nothing named needs."""
+        reached: set[bytes] = set()
+        missing = list(self._holders)
+        while missing:
+            identity = missing.pop()
+            if identity not in reached and identity in self.rows:
+                reached.add(identity)
+                missing.extend(self.rows[identity].needs)
+        gone: list[Write] = [
+            Delete(KEPT, identity)
+            for identity, row in self.rows.items()
+            if identity not in reached and self._is_dead(row.owner)
+        ]
+        if gone:
+            self._daemon.tables.write(gone)
+
+    def _is_dead(self, owner: GlobalProcess) -> bool:
+        cluster = self._daemon.cluster
+        if cluster is None or owner[0] == cluster.names.number:
+            return not self._daemon.port.is_alive(*owner[1:])
+        return owner[0] not in cluster.members.links or cluster.inheritance.is_buried(owner)
+
+
+def _name_key(namespace: str, name: str) -> bytes:
+    return f"{namespace}\0{name}".encode()

@@ -1,0 +1,1 @@
+"""Values and refs: bytes and back, what a ref can do, values that outlive their node."""

@@ -1,0 +1,1 @@
+"""What may be written in `init`, `@weft.remote` and `.options`, checked where it is written."""

@@ -1,0 +1,1 @@
+"""A worker process from its fork to its end."""

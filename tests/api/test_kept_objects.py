@@ -1,0 +1,141 @@
+"""Objects with names, and refs in the state of actors with exact state: they stay as long as something names them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import weft
+from waiting import wait_until
+from weft.engine.process.session import rpc
+from weft.exceptions import WeftError
+
+LARGE = 50_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    weft.init(num_cpus=2)
+    yield
+    weft.shutdown()
+
+
+@weft.remote(checkpoint=1, num_cpus=0, max_restarts=-1, max_task_retries=-1)
+class Shelf:
+    def __init__(self) -> None:
+        self.refs: dict[str, Any] = {}
+
+    def place(self, name: str, refs: list[Any]) -> int:
+        self.refs[name] = refs[0]
+        return len(self.refs)
+
+    def take(self, name: str) -> list[Any]:
+        return [self.refs[name]]
+
+    def remove(self, name: str) -> int:
+        del self.refs[name]
+        return len(self.refs)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@weft.remote(num_cpus=0)
+def name_it(name: str) -> int:
+    weft.put(np.arange(LARGE), name=name)
+    return os.getpid()
+
+
+def kept(identity: bytes) -> bool:
+    return bool(rpc.request("find_kept", ids=[identity], wait=False))
+
+
+def test_what_only_a_dead_actors_log_names_is_there_for_its_next_incarnation() -> None:
+    shelf = Shelf.remote()
+    weft.get(shelf.place.remote("put", [weft.put(np.full(LARGE, 3))]))
+    weft.get(shelf.place.remote("small", [weft.put("x")]))
+    os.kill(weft.get(shelf.pid.remote()), signal.SIGKILL)
+    assert weft.get(weft.get(shelf.take.remote("put"))[0]).sum() == 3 * LARGE
+    assert weft.get(weft.get(shelf.take.remote("small"))[0]) == "x"
+
+
+def test_an_object_goes_when_the_log_names_it_no_more() -> None:
+    shelf = Shelf.remote()
+    ref = weft.put(np.full(LARGE, 3))
+    weft.get(shelf.place.remote("a", [ref]))
+    identity = ref.binary()
+    assert kept(identity)
+    del ref
+    assert weft.get(shelf.remove.remote("a")) == 0
+    wait_until(lambda: not kept(identity))
+
+
+def test_an_object_goes_with_the_last_actor_that_names_it() -> None:
+    first, second = Shelf.remote(), Shelf.remote()
+    ref = weft.put(np.full(LARGE, 3))
+    identity = ref.binary()
+    weft.get([first.place.remote("a", [ref]), second.place.remote("a", [ref])])
+    del ref
+    weft.kill(first)
+    assert weft.get(weft.get(second.take.remote("a"))[0]).sum() == 3 * LARGE
+    assert kept(identity)
+    weft.kill(second)
+    wait_until(lambda: not kept(identity))
+
+
+def test_a_named_object_is_found_until_its_name_is_deleted() -> None:
+    weft.put([1, 2], name="numbers")
+    assert weft.get(weft.get_object("numbers")) == [1, 2]
+    with pytest.raises(ValueError, match="already taken"):
+        weft.put([3], name="numbers")
+    held = weft.get_object("numbers")
+    weft.delete_object("numbers")
+    with pytest.raises(ValueError, match="no object has the name 'numbers'"):
+        weft.get_object("numbers")
+    with pytest.raises(ValueError, match="no object has the name"):
+        weft.delete_object("numbers")
+    assert weft.get(held) == [1, 2]
+    weft.put([3], name="numbers")
+    assert weft.get(weft.get_object("numbers")) == [3]
+    weft.delete_object("numbers")
+
+
+def test_a_worker_that_has_named_an_object_is_kept_for_it() -> None:
+    weft.get(name_it.remote("of a worker"))
+    assert weft.get(weft.get_object("of a worker")).sum() == LARGE * (LARGE - 1) // 2
+    weft.delete_object("of a worker")
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_named_object_whose_owner_died_passes_to_its_next_reader(is_held: bool) -> None:
+    name = f"of the dead, {is_held}"
+    pid = weft.get(name_it.remote(name))
+    held = weft.get_object(name) if is_held else None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(pid))
+    assert weft.get(held or weft.get_object(name), timeout=20).sum() == LARGE * (LARGE - 1) // 2
+    weft.delete_object(name)
+
+
+def test_a_name_is_read_in_the_moment_in_which_its_owners_death_is_settled() -> None:
+    for number in range(10):
+        pid = weft.get(name_it.remote(f"moment {number}"))
+        os.kill(pid, signal.SIGKILL)
+        while psutil.pid_exists(pid):
+            pass  # the node hears of it now
+        assert weft.get(weft.get_object(f"moment {number}"), timeout=20).sum() == LARGE * (LARGE - 1) // 2
+        weft.delete_object(f"moment {number}")
+
+
+@pytest.mark.parametrize("name", ["", "  ", 3])
+def test_a_name_that_is_none_is_refused(name: Any) -> None:
+    with pytest.raises(ValueError, match="an object's name"):
+        weft.put(1, name=name)
+    with pytest.raises((ValueError, WeftError)):
+        weft.get_object(name)

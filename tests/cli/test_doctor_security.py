@@ -1,0 +1,62 @@
+"""`weft doctor --security`: what it says of a cluster that runs, and of one that stands badly."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Head
+
+from weft.cli import security
+from weft.cli.security import Port
+from weft.cli.verdicts import FAILURE, OK, WARNING
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Iterator[Head]:
+    made = Head(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_a_cluster_on_loopback_stands_well_and_an_open_token_file_is_a_failure(head: Head) -> None:
+    shown = head.cli("doctor", "--security", "--json")
+    rows = [row for row in json.loads(shown.stdout) if head.address in row["finding"] or row["subject"] == "token"]
+    assert shown.returncode == 0, shown
+    assert {row["subject"] for row in rows} >= {"node", "node port", "token"}
+    assert all(row["level"] == OK for row in rows), rows
+    (port,) = [row["finding"] for row in rows if row["subject"] == "node port"]
+    assert "tells a stranger nothing" in port and "TLS" in port
+    (token,) = head.state_folder.glob("weft/token-*")
+    token.chmod(0o644)
+    shown = head.cli("doctor", "--security")
+    assert shown.returncode == 1 and f"chmod 600 {token}" in shown.stdout
+    token.chmod(0o600)
+
+
+@pytest.mark.parametrize(
+    ("port", "level"),
+    [
+        (Port("0.0.0.0", 6379, "node port"), OK),
+        (Port("127.0.0.1", 8265, "dashboard"), OK),
+        (Port("0.0.0.0", 8265, "dashboard"), WARNING),
+        (Port("0.0.0.0", 8000, "port of a task or actor"), WARNING),
+        (Port("127.0.0.1", 8000, "port of a task or actor"), OK),
+    ],
+)
+def test_what_other_machines_reach_without_encryption_is_a_warning(port: Port, level: str) -> None:
+    assert security.port_verdict(port, b"\x1b[31mHTTP/1.1 401").level == level
+    assert "\x1b" not in security.port_verdict(port, b"\x1b[31mHTTP/1.1 401").finding
+
+
+def test_secrets_in_an_environment_and_names_of_strangers_are_warnings(tmp_path: Path) -> None:
+    assert security.environment_verdict({"WEFT_TOKEN": 7}).level == WARNING
+    assert security.names_verdict({"@weft-0-x"}).level == WARNING
+    (tmp_path / "token-x").touch(mode=0o600)
+    os.chmod(tmp_path, 0o755)
+    assert [verdict.level for verdict in security.files(tmp_path)] == [WARNING, OK]
+    (tmp_path / "token-x").chmod(0o640)
+    assert [verdict.level for verdict in security.files(tmp_path)] == [WARNING, FAILURE]
