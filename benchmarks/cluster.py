@@ -1,12 +1,13 @@
-"""Weft beside Ray between nodes: real node daemons on this machine, linked over loopback, in one run.
+"""Weft beside Ray between nodes: real node daemons on this machine, in one run.
 
     python benchmarks/cluster.py --ray-python .venv-ray/bin/python       both, interleaved, with ratios and targets
     python benchmarks/cluster.py                                         Weft alone
     python benchmarks/cluster.py --cases tasks,transfer --rounds 3       some cases, the best of three runs
 
-Every node has an object store of its own, and what crosses between two nodes crosses a TCP connection. Beside the
-transfer stands what a bare socket moves between two processes of this machine in the same run. Rates are more, seconds
-(`_s`) are less is better; a ratio above 1 always means that Weft is ahead.
+Every node has an object store of its own, and what crosses between two nodes crosses a socket: Weft's nodes of one user
+on one machine are linked by Unix sockets, Ray's by TCP on loopback. Beside the transfer stands what a bare socket moves
+between two processes of this machine in the same run. Rates are more, seconds (`_s`) are less is better; a ratio above
+1 always means that Weft is ahead.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def million() -> None:
     import psutil
 
     import weft
-    from weft.engine.process.timeline import record
+    from weft.engine.process.telling.timeline import record
 
     weft.init(num_cpus=1)
 

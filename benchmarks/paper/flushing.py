@@ -62,7 +62,9 @@ def measure(short: bool) -> Outcome:
             ),
         ],
         f"the paper: 50 million empty tasks submitted through the system; here: the rows of {rows:,} tasks, written "
-        "to the storage of one replica. In Weft a task whose ref never leaves its process has no row at all.",
+        "to the storage of one replica. In Weft a task whose ref never leaves its process has no row at all, and the "
+        "lineage of others is in the rows of their results, which go with these: the storage can do more than the "
+        "engine asks of it.",
         [chart.lines({"flushed": flushed, "kept": kept}, "Memory of the storage's process", "tasks", "MiB")],
     )
 
