@@ -194,12 +194,13 @@ class ControlClient:
         now = time.monotonic()
         for message in messages:
             if isinstance(message, Hello):
-                if message.name in self._links:  # it was dialled by its address, and then by its name
-                    return link.close()
                 self._unnamed.pop(link, None)
                 self.refused.discard(message.name)
                 link.peer = message.name
+                before = self._links.get(message.name)
                 self._links[message.name] = link
+                if before is not None:  # it was dialled by its address, and then by its name; a server uses the newer
+                    before.close()
                 self._carry(self.state.handle(ev.PeerConnected(message.name, now)))
             elif not isinstance(message, Pulse):
                 self._carry(self.state.handle(ev.Received(link.peer, message, now)))

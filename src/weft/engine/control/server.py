@@ -97,7 +97,7 @@ class ServerShell:
         """By the peer's name."""
         self._unnamed: dict[StoreLink, None] = {}
         self._spare: dict[StoreLink, None] = {}
-        """Who has dialled twice, or been dialled while dialling, has a second link: one of them is sent to."""
+        """Second links, until who has dialled them closes them."""
         self._clients: set[str] = set()
         self._dirty: dict[StoreLink, None] = {}
         self._timer: Timer | None = None
@@ -287,10 +287,22 @@ class ServerShell:
             self._carry(self.state.handle(ev.PeerLost(link.dialled, True, now)))  # its port is another's now
         if not message.address:
             self._clients.add(message.name)
-        if (before := self._links.get(message.name)) is not None:
-            self._spare[before] = None
+        before = self._links.get(message.name)
         self._links[message.name] = link
+        if before is not None:
+            self._keep_one(before, link)
         self._carry(self.state.handle(ev.PeerConnected(message.name, now)))
+
+    def _keep_one(self, before: StoreLink, new: StoreLink) -> None:
+        """Of two links to one peer: the newer where one of both has dialled twice, else the one that the server with the
+        smaller name has dialled. Both sides send over the same one, so neither finds its own silent."""
+        is_crossed = bool(before.dialled) != bool(new.dialled)
+        is_kept_dialled = self.name < new.peer
+        kept, left = (new, before) if not is_crossed or bool(new.dialled) == is_kept_dialled else (before, new)
+        self._links[new.peer] = kept
+        self._spare[left] = None
+        if left.dialled:
+            left.close()
 
     # ---- events and instructions ----
 

@@ -68,7 +68,8 @@ LEAP = 1 << 20
 """A lone survivor's numbers are ahead of all that the dead can have decided without its knowing."""
 _SHARD_EVENTS = (WriteDecided, WriteRejected, EntriesApplied, ApplyFailed, RowsRead)
 _OF_CLIENTS = (WriteRequest, ReadRequest, Subscribe, Unsubscribe)
-LONGEST_WAIT_S = 60.0
+LONGEST_WAIT_S = 15.0
+"""After trouble is over a chain is whole again about that soon."""
 RENEWALS = 3
 """How often a lease is renewed while it lasts."""
 
@@ -350,6 +351,9 @@ class StoreServer:
                 wait_s = min(2 * self._waits.get((shard, cut.server), self.settings.unfit_s / 2), LONGEST_WAIT_S)
                 self._waits[shard, cut.server] = wait_s
                 self._again_at[shard, cut.server] = now + wait_s
+        for shard, chain in enumerate(configuration.chains):
+            for place in chain.members:
+                self._waits.pop((shard, place.server), None)
         out: list[Instruction] = [KeepConfiguration(configuration)]
         for shard, chain in enumerate(configuration.chains):
             place = next((place for place in chain.places() if place.server == self.name), None)
