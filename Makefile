@@ -180,6 +180,10 @@ docs: build  ## the documentation's site, in build/docs; a dead link or a warnin
 	@$(python) -m sphinx -q -W --keep-going -c docs -b html . build/docs
 	@echo "build/docs/docs/index.html"
 
+.PHONY: pictures
+pictures: build $(venv)/.browser  ## the pictures of the dashboard in docs/images, of a program that runs
+	@$(python) docs/pictures.py
+
 .PHONY: format
 format: $(venv)/.tools  ## write everything in the house's format
 	@$(venv)/bin/ruff check -q --fix . || true
