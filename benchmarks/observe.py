@@ -188,10 +188,11 @@ def day(seconds: int) -> None:
 
     from weft.dashboard.collector import Collector
     from weft.dashboard.pages import Pages
+    from weft.dashboard.past import Past
 
     cluster = BusyCluster()
     collector = Collector(cluster)
-    pages = Pages(cluster, collector)
+    pages = Pages(cluster, collector, Past(cluster))
     asked = ("stream", "graph", "graph?by=task", "summary", "errors")
     for cluster.second in range(seconds):
         collector._read_s = 0.0

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.dashboard import graph, profile, prometheus
 from weft.dashboard.collector import Collector
+from weft.dashboard.past import Past
 from weft.engine.observe.collect import Asks
 
 MOST_ROWS = 1000
@@ -24,9 +25,10 @@ Query = dict[str, str]
 
 
 class Pages:
-    def __init__(self, client: Asks, collector: Collector) -> None:
+    def __init__(self, client: Asks, collector: Collector, past: Past) -> None:
         self._client = client
         self._collector = collector
+        self._past = past
         self._answers: dict[str, Callable[[Query], Any]] = {
             "cluster": self._cluster,
             "stream": self._stream,
@@ -61,7 +63,8 @@ class Pages:
         return prometheus.text(self._client.ask("node_metrics"))
 
     def _cluster(self, query: Query) -> Any:
-        return {"status": self._client.ask("status"), "machines": self._client.ask("machines")}
+        machines, charts = self._past.since(_number(query, "since", 0))
+        return {"status": self._client.ask("status"), "machines": machines, "charts": charts}
 
     def _stream(self, query: Query) -> Any:
         return self._collector.since(_number(query, "since", 0), _number(query, "limit", 2000))

@@ -23,6 +23,7 @@ import msgspec
 from weft.dashboard.arrivals import Arrival, Arrivals
 from weft.dashboard.collector import Collector
 from weft.dashboard.pages import Pages
+from weft.dashboard.past import Past
 from weft.dashboard.requests import TOO_LARGE, Handler, make_handler
 from weft.engine.cluster.client import Client
 
@@ -94,6 +95,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     listener = socket.socket(fileno=started.fd)
     client = Client(started.node)
-    pages = Pages(client, Collector(client))
+    past = Past(client)
+    past.start()
+    pages = Pages(client, Collector(client), past)
     Server(listener, make_handler(pages, started.token)).serve()
     os._exit(0)

@@ -69,6 +69,8 @@ export function Chart({ option, says, tall, onClick }) {
   return html`<div class=${`chart${tall ? " tall" : ""}`} ref=${place} role="img" aria-label=${says}></div>`;
 }
 
+const SHORTEST_MS = 60_000;  // of an axis: one point has no length of its own
+
 // Lines over time: series is {name: [[time in ms, value], ...]}.
 export function Lines({ title, series, unit = (value) => String(value), says, max, whole }) {
   const names = Object.keys(series);
@@ -77,7 +79,7 @@ export function Lines({ title, series, unit = (value) => String(value), says, ma
     grid: { left: 56, right: 12, top: names.length > 1 ? 44 : 28, bottom: 24 },
     legend: names.length > 1 ? { type: "scroll", top: 18, textStyle: { fontSize: 10 } } : undefined,
     tooltip: { trigger: "axis", valueFormatter: unit },
-    xAxis: { type: "time", splitNumber: 4, axisLabel: { hideOverlap: true, fontSize: 10 } },
+    xAxis: { type: "time", splitNumber: 4, min: (range) => Math.min(range.min, range.max - SHORTEST_MS), axisLabel: { hideOverlap: true, fontSize: 10 } },
     yAxis: { type: "value", min: 0, max, minInterval: whole ? 1 : 0, axisLabel: { formatter: unit } },
     series: names.map((name) => ({ name, type: "line", showSymbol: false, data: series[name] })),
   };

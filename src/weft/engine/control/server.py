@@ -294,7 +294,7 @@ class ServerShell:
         self._carry(self.state.handle(ev.PeerConnected(message.name, now)))
 
     def _keep_one(self, before: StoreLink, new: StoreLink) -> None:
-        """Of two links to one peer: the newer where one of both has dialled twice, else the one that the server with the
+        """Of two links to one peer: the newer where one side has dialled twice, else the one that the server with the
         smaller name has dialled. Both sides send over the same one, so neither finds its own silent."""
         is_crossed = bool(before.dialled) != bool(new.dialled)
         is_kept_dialled = self.name < new.peer

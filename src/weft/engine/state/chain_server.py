@@ -352,8 +352,8 @@ class StoreServer:
                 self._waits[shard, cut.server] = wait_s
                 self._again_at[shard, cut.server] = now + wait_s
         for shard, chain in enumerate(configuration.chains):
-            for place in chain.members:
-                self._waits.pop((shard, place.server), None)
+            for member in chain.members:
+                self._waits.pop((shard, member.server), None)
         out: list[Instruction] = [KeepConfiguration(configuration)]
         for shard, chain in enumerate(configuration.chains):
             place = next((place for place in chain.places() if place.server == self.name), None)

@@ -5,25 +5,35 @@ import { Card, Chart, Problem, State, Table } from "/parts.js";
 
 const shorter = (value) => (typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(4)) : value);
 
+const LOG_RATIO = 100;  // what spans more has a logarithmic axis
+
 function parallel(board) {
   const keys = [...new Set(board.trials.flatMap((trial) => Object.keys(trial.config)))].slice(0, 12);
   const axes = [...keys.map((key) => [key, (trial) => trial.config[key]]), [board.metric, (trial) => trial.best]];
   const done = board.trials.filter((trial) => typeof trial.best === "number");
-  const bests = done.map((trial) => trial.best);
+  const bests = done.map((trial) => trial.best), best = bestOf(board);
   const better = board.mode === "min" ? ["#2e8b57", "#ddd"] : ["#ddd", "#2e8b57"];
   return { notMerge: true, tooltip: {},
     parallelAxis: axes.map(([name, of], dim) => {
       const values = done.map(of), numeric = values.every((value) => typeof value === "number");
-      return { dim, name: String(name).slice(0, 24), type: numeric ? "value" : "category", scale: true,
+      const [least, most] = numeric ? [Math.min(...values), Math.max(...values)] : [0, 0];
+      const type = !numeric ? "category" : least > 0 && most / least >= LOG_RATIO ? "log" : "value";
+      return { dim, name: String(name).slice(0, 24), type, scale: true,
         data: numeric ? undefined : [...new Set(values.map(String))] };
     }),
     visualMap: { show: false, dimension: axes.length - 1, min: Math.min(...bests), max: Math.max(...bests), inRange: { color: better } },
     parallel: { left: 40, right: 60, top: 40, bottom: 20 },
-    series: [{ type: "parallel", lineStyle: { width: 2, opacity: 0.7 }, data: done.map((trial) => axes.map(([, of]) => {
-      const value = of(trial);
-      return typeof value === "number" ? value : String(value);
-    })) }] };
+    series: [{ type: "parallel", lineStyle: { width: 2, opacity: 0.7 }, data: done.map((trial) => ({
+      name: trial.id, lineStyle: trial === best ? { width: 5, opacity: 1 } : undefined,
+      value: axes.map(([, of]) => {
+        const value = of(trial);
+        return typeof value === "number" ? value : String(value);
+      }) })) }] };
 }
+
+const bestOf = (board) => board.trials.filter((trial) => typeof trial.best === "number").reduce((best, trial) =>
+  (best === null || (board.mode === "min" ? trial.best < best.best : trial.best > best.best) ? trial : best), null);
+const said = (config) => Object.entries(config).map(([key, one]) => `${key}=${shorter(one)}`).join(", ");
 
 const curves = (runs, axis) => ({ notMerge: true, grid: { left: 60, right: 20, top: 36, bottom: 40 },
   legend: { type: "scroll", top: 4 }, tooltip: { trigger: "axis" },
@@ -42,10 +52,11 @@ function Boards({ page, empty, Board }) {
 }
 
 function Experiment({ board }) {
-  const measured = board.trials.filter((trial) => typeof trial.best === "number");
+  const measured = board.trials.filter((trial) => typeof trial.best === "number"), best = bestOf(board);
   const runs = board.trials.filter((trial) => trial.curve && trial.curve.length).slice(-40).map((trial) => [trial.id, trial.curve]);
   return html`<p>${board.trials.length === 1 ? "1 trial" : `${number(board.trials.length)} trials`}: ${Object.entries(board.trials.reduce((all, trial) => ({ ...all, [trial.state]: (all[trial.state] || 0) + 1 }), {}))
       .map(([name, count]) => `${count} ${name}`).join(", ")}; ${board.metric} (${board.mode})</p>
+    ${best ? html`<p>best: trial ${best.id}, ${board.metric} ${shorter(best.best)} with ${said(best.config)}</p>` : null}
     <div class="charts">
       ${measured.length ? html`<article><${Chart} option=${parallel(board)} says=${`parallel coordinates of ${measured.length} trials`} /></article>` : null}
       ${runs.length ? html`<article><${Chart} option=${curves(runs, "iteration")} says=${`learning curves of ${runs.length} trials`} /></article>` : null}
@@ -54,7 +65,7 @@ function Experiment({ board }) {
       ["trial", (trial) => trial.id], ["state", (trial) => html`<${State} of=${trial.state} />`, (trial) => trial.state],
       [board.metric || "metric", (trial) => shorter(trial.best), (trial) => trial.best ?? -Infinity],
       ["iterations", (trial) => trial.iterations], ["time", (trial) => seconds(trial.seconds), (trial) => trial.seconds],
-      ["config", (trial) => Object.entries(trial.config).map(([key, one]) => `${key}=${shorter(one)}`).join(", ")],
+      ["config", (trial) => said(trial.config)],
       ["error", (trial) => trial.error]]} />`;
 }
 

@@ -3,34 +3,21 @@ import { html, useRef } from "/vendor/preact-htm.module.js";
 import { bytes, clock, number, seconds, short, usePoll } from "/data.js";
 import { Card, Lines, Problem, State, Table } from "/parts.js";
 
-const KEPT_MS = 300_000;
+const KEPT_POINTS = 600;
 const percent = (value) => `${Math.round(value)} %`;
 const rate = (value) => `${number(Math.round(value))}/s`;
 
-// Adds one point of each node to the histories, from two readings of its counters.
-function remember(histories, before, machines) {
-  for (const now of machines) {
-    const old = before[now.node_id];
-    const name = short(now.node_id), at = now.time_s * 1000;
-    const add = (chart, value) => {
-      const line = ((histories[chart] ||= {})[name] ||= []);
-      line.push([at, value]);
-      while (line[0][0] < at - KEPT_MS) line.shift();
-    };
-    add("memory", (100 * now.memory_used_bytes) / now.memory_total_bytes);
-    add("arena", now.arena_used_bytes);
-    const busy = (now.gpus || []).map((gpu) => gpu.utilisation_percent).filter((value) => value !== null);
-    if (busy.length) add("gpu", busy.reduce((all, one) => all + one, 0) / busy.length);
-    if (old && now.time_s > old.time_s) {
-      const spent = now.time_s - old.time_s;
-      const total = now.cpu_total_s - old.cpu_total_s;
-      if (total > 0) add("cpu", (100 * (now.cpu_busy_s - old.cpu_busy_s)) / total);
-      add("tasks", (now.tallies.finished + now.tallies.failed - old.tallies.finished - old.tallies.failed) / spent);
-      add("network", (now.network_received_bytes + now.network_sent_bytes
-        - old.network_received_bytes - old.network_sent_bytes) / spent);
+// Adds what is new of each line, and returns the time of the newest point.
+function remember(histories, charts, newest) {
+  for (const [chart, lines] of Object.entries(charts)) {
+    for (const [node, points] of Object.entries(lines)) {
+      const line = ((histories[chart] ||= {})[short(node)] ||= []);
+      line.push(...points);
+      line.splice(0, line.length - KEPT_POINTS);
+      newest = Math.max(newest, line[line.length - 1][0]);
     }
-    before[now.node_id] = now;
   }
+  return newest;
 }
 
 const last = (histories, chart, name) => {
@@ -81,8 +68,10 @@ function Waiting({ rows }) {
 }
 
 export function Cluster() {
-  const histories = useRef({}), before = useRef({});
-  const { value, error } = usePoll("cluster", 1000, (found) => remember(histories.current, before.current, found.machines));
+  const histories = useRef({}), newest = useRef(0);
+  const { value, error } = usePoll(() => `cluster?since=${Math.floor(newest.current)}`, 1000, (found) => {
+    newest.current = remember(histories.current, found.charts, newest.current);
+  });
   if (!value) return html`<div><${Problem} text=${error} /><p aria-busy="true">Asking the nodes…</p></div>`;
   const { status, machines } = value;
   const sum = (of) => machines.reduce((total, machine) => total + of(machine), 0);
