@@ -1,7 +1,7 @@
 """How busy each node was lately, so that a page that is opened shows more than the present.
 
-A thread asks the nodes: each second while somebody looks, each ten seconds otherwise. A bounded number of points is kept
-per chart and node. Used by many threads.
+A thread asks the nodes: each second while somebody looks, each ten seconds otherwise. A bounded number of points is
+kept per chart and node. Used by many threads.
 """
 
 from __future__ import annotations
