@@ -24,6 +24,7 @@ FOUND = {
     1725: "a node that could not be reached while another joined was never linked to it",
     41096: "who had won as the next head, and then lost most of the store, waited for it for ever",
     1_104_210: "half of the nodes, without the store, kept their actors while the others started them again",
+    3_201_372: "a ref that was passed on while its owner's node ended was taken for lost where there was no row of it",
     3_100_724: "what an heir took over was not asked for where its owner had died before",
     1_001_136: "who took over did not know one that had joined at the head before, and had linked itself to it",
     1_102_455: "a group outlived its driver: the job was known to who took over, for a worker that was about to end",
@@ -33,6 +34,8 @@ FOUND = {
     20711: "the head let one of two nodes go that had lost each other, and forgot what the other had told of it",
 }
 """Seeds that once broke an invariant, and what was wrong."""
+FORCED = 2_205_261
+"""The head is cut off and killed before another node has a server of the store."""
 SPREADING = {
     "every-end-is-the-clusters": ("stop", 0, 8.0),
     "left-behind-for-good": ("unplug", 0, 12.0),
@@ -139,6 +142,12 @@ def test_a_bug_that_spreads_one_nodes_trouble_is_found(bug: str) -> None:
 def test_what_was_once_found_is_mended() -> None:
     broken = {choice.plan.seed: str(made.broken[0]) for choice, made in seeds.run_many(FOUND) if made.broken}
     assert not broken, "\n".join(f"seed {seed} ({FOUND[seed]}): {text}" for seed, text in broken.items())
+
+
+def test_who_cannot_follow_a_head_whose_store_had_no_other_server_ends_and_says_so() -> None:
+    ((_, simulation),) = seeds.run_many([FORCED])
+    assert simulation.is_end_forced and not simulation.broken, simulation.broken[0]
+    assert all("too little of the control store is left" in node.daemon.error for node in simulation.nodes[1:])
 
 
 def test_nodes_that_nobody_told_of_their_death_do_not_take_over_in_turns() -> None:

@@ -501,19 +501,23 @@ class ClusterInheritance:
             self._read_functions(functions, lambda: self._read_rows(needed, then) if needed else then())
 
         def read(found: dict[Owned, ObjectRow]) -> None:
-            self._ask_home_for(missing - found.keys(), lambda more: kept({**found, **more}))
+            self._ask_nodes_for(missing - found.keys(), lambda more: kept({**found, **more}))
 
         def kept(found: dict[Owned, ObjectRow]) -> None:
             self._ask_kept(missing - found.keys(), lambda more: came({**found, **more}))
 
         self.directory.read(missing, read)
 
-    def _ask_home_for(self, missing: set[Owned], then: Callable[[dict[Owned, ObjectRow]], None]) -> None:
-        """A ref of an object that was never lent to another node, passed on when its owner was dead: its node has the
-        row until the estate is settled."""
-        homes = {owner[0] for owner, _ in missing if owner[0] in self._shell.members.links}
+    def _ask_nodes_for(self, missing: set[Owned], then: Callable[[dict[Owned, ObjectRow]], None]) -> None:
+        """A ref that was passed on when its owner was dead, or about to die, and that is too young for the store: the
+        owner's node has the row until the estate is settled; if that is dead, so has the node of who passed it on."""
+        links = self._shell.members.links
+        asked: dict[int, list[bytes]] = {}
+        for owner, identity in missing:
+            for node in (owner[0],) if owner[0] in links else links:
+                asked.setdefault(node, []).append(identity)
         found: dict[Owned, ObjectRow] = {}
-        waiting = len(homes)
+        waiting = len(asked)
 
         def came(outcome: Outcome) -> None:
             nonlocal waiting
@@ -524,11 +528,10 @@ class ClusterInheritance:
             if waiting <= 0:
                 then(found)
 
-        if not homes:
+        if not asked:
             then(found)
-        for home in homes:
-            ids = [identity for owner, identity in missing if owner[0] == home]
-            self._daemon.ask_node(home, "rows_left", {"ids": ids}).then(came)
+        for node, ids in asked.items():
+            self._daemon.ask_node(node, "rows_left", {"ids": ids}).then(came)
 
     def _ask_kept(self, missing: set[Owned], then: Callable[[dict[Owned, ObjectRow]], None]) -> None:
         """What outlives all processes; it may have had other owners since it was named."""
@@ -549,9 +552,15 @@ class ClusterInheritance:
             then({})
 
     def rows_left(self, params: dict[str, Any]) -> Any:
-        """What dead processes of this node have left, of these and what they need."""
+        """What dead processes have left here, of these and what they need: those of this node, and of dead nodes."""
         left = RowsLeft()
-        for row in needed_rows([bytes(identity) for identity in params["ids"]], self._here.rows).values():
+        ids = [bytes(identity) for identity in params["ids"]]
+        far = {identity: one.row for identity, one in self._rows.items()}
+        for identity, row in needed_rows(ids, far).items():
+            left.rows.append(self._rows[identity])
+            if record := self._functions.get(row.function):
+                left.functions[row.function] = record
+        for row in needed_rows(ids, self._here.rows).values():
             made = self._to_link(row)
             shape = None if row.shape is None else _left_shape(made.owner, row.shape_number, row.shape)
             left.rows.append(ObjectRow(made, shape))

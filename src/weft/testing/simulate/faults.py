@@ -263,8 +263,12 @@ def killed_while_cut(simulation: Simulation) -> None:
     """One node's cable is out, and before it is back the node is killed: what it had sent is delivered afterwards."""
 
     def cut(node: SimNode, rng: random.Random, length: float) -> None:
+        def kill() -> None:
+            simulation.is_end_forced = node.shell.is_head and not simulation.store.outlives(node)
+            node.crash()
+
         simulation.network.partition({node.address: 1})
-        simulation.clock.after(rng.uniform(0.0, length), node.crash)
+        simulation.clock.after(rng.uniform(0.0, length), kill)
 
     _trouble(simulation, 15, cut)
 

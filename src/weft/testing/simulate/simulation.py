@@ -85,6 +85,8 @@ class Simulation:
         self.troubled: SimNode | None = None
         """The one node that something is done to, where it is one."""
         self.trouble_was_heads = False
+        self.is_end_forced = False
+        """The head vanished before another node had a server of the store, so nobody can follow it."""
         self.lending: Lending | None = None
         self.programs = 0
         """Drivers that have not ended."""

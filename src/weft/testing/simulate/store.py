@@ -31,6 +31,16 @@ class StoreModel:
         self.epoch = 0
         """Of the last head that has written."""
 
+    @property
+    def council(self) -> list[SimNode]:
+        """An odd number of servers, as in `state.chain_council`."""
+        return self.servers[: len(self.servers) - 1 + len(self.servers) % 2]
+
+    def outlives(self, node: SimNode) -> bool:
+        """Whether the others are a majority, should that node vanish without a word."""
+        others = sum(one.is_up and one is not node for one in self.council)
+        return 2 * others > len(self.council)
+
 
 class SimStore:
     """One node's access."""
@@ -140,7 +150,7 @@ class SimStore:
         """Who does also has the dead taken out of the council."""
         servers = self._model.servers
         network = self._simulation.network
-        council = servers[: len(servers) - 1 + len(servers) % 2]  # an odd number, as in `state.chain_council`
+        council = self._model.council
         here = self._node.address
         reached = [
             one
