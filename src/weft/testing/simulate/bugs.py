@@ -6,6 +6,7 @@ Each replaces a piece of the engine, or of the model, with one that is wrong, fo
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -31,6 +32,7 @@ _real_release = ResourcePool.release
 _real_lost = Process._lease_lost
 _real_close = Membership.close
 _real_stand = Headship._stand
+_real_renew = Headship._renew
 _real_shell_lost = ClusterShell.lost
 
 
@@ -94,6 +96,13 @@ def _find_nobody(state: membership.MembershipState, before: Any, out: Any) -> No
     """Who has linked itself to this node before it was known stays unknown."""
 
 
+def _hold_no_lease(state: Headship, now: float) -> list[Any]:
+    """Who has taken over does not renew its lease, rests, ends, and is followed by one that does the same."""
+    if state.role is headship.Role.ACTING and state.epoch > 1:
+        state._renews_at = math.inf
+    return _real_renew(state, now)
+
+
 def _outlive(state: NodeState, process: Any, driver_of: Any, out: Any) -> None:
     """A group ends only with a driver that is known to the node."""
     for group in list(state.groups.living.values()) if driver_of is not None and state.is_head else ():
@@ -150,6 +159,7 @@ HEAD_BUGS: dict[str, tuple[Any, str, Any]] = {
     "heads-without-lease-believed": (shell, "MembershipState", _Believing),
     "linked-stay-unknown": (membership.MembershipState, "_link_known", _find_nobody),
     "groups-outlive-drivers": (NodeState, "_end_groups_of", _outlive),
+    "leases-not-renewed": (Headship, "_renew", _hold_no_lease),
 }
 """Found by seeds in which another node takes over."""
 INHERITANCE_BUGS: dict[str, tuple[Any, str, Any]] = {
