@@ -556,10 +556,10 @@ class ClusterInheritance:
         left = RowsLeft()
         ids = [bytes(identity) for identity in params["ids"]]
         far = {identity: one.row for identity, one in self._rows.items()}
-        for identity, row in needed_rows(ids, far).items():
+        for identity, known in needed_rows(ids, far).items():
             left.rows.append(self._rows[identity])
-            if record := self._functions.get(row.function):
-                left.functions[row.function] = record
+            if known.function in self._functions:
+                left.functions[known.function] = self._functions[known.function]
         for row in needed_rows(ids, self._here.rows).values():
             made = self._to_link(row)
             shape = None if row.shape is None else _left_shape(made.owner, row.shape_number, row.shape)
