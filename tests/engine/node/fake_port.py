@@ -23,6 +23,8 @@ class FakePort:
         self.spillable = 0
         self.is_read = False
         self.largest_owner = 1
+        self.gone: set[int] = set()
+        """Entries of objects that were removed."""
         self.spill_error: OSError | None = None
         self.free_entries = 1
         self.is_disk_busy = False
@@ -93,6 +95,8 @@ class FakePort:
         return self._spill_done("done" if freed else "nothing", freed)
 
     def ask_restore(self, entry: int, generation: int) -> int:
+        if entry in self.gone:
+            return self._spill_done("gone", 0)
         fits = self.spillable == 0 and entry < 100
         return self._spill_done("done" if fits else "no_room", 4096)
 

@@ -16,6 +16,7 @@ from weft.engine.node import daemon as daemon_module
 from weft.engine.node import handshake, room, zygote
 from weft.engine.node.config import NodeConfig, NodeOffer
 from weft.engine.node.daemon import NodeDaemon
+from weft.engine.node.spilling import OBJECT_LOST
 from weft.engine.wire import kinds, messages
 
 ACTOR = bytes(range(16))
@@ -338,6 +339,16 @@ def test_who_wants_room_waits_while_others_read_what_could_make_room(node: Node)
     assert not of_kind(node.record(node.driver, kinds.RESTORE, kinds.PROCESS_BODY.pack(500, 2)), kinds.RESTORED)
     ((_, payload),) = of_kind(node.record(node.driver, kinds.NEED_SPACE, space(2 << 30)), kinds.SPACE)
     assert b"2.0 GiB do not fit" in payload, "what could never fit is refused at once"
+
+
+def test_who_asks_for_an_object_that_was_removed_meanwhile_is_told_that_it_is_lost_and_has_it_made_again(
+    node: Node,
+) -> None:
+    """A node that had it is dead, say. Were the store called full, the task that reads it would fail."""
+    node.port.gone.add(5)
+    ((_, payload),) = of_kind(node.record(node.driver, kinds.RESTORE, kinds.PROCESS_BODY.pack(5, 2)), kinds.RESTORED)
+    assert payload[:16] == kinds.RESTORED_BODY.pack(5, 2, 0, 0)
+    assert payload[16:].startswith(_native.error_value(OBJECT_LOST, ""))
 
 
 def test_a_spilled_object_comes_back_even_if_others_must_go_first(node: Node) -> None:

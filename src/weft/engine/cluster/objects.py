@@ -13,7 +13,7 @@ from typing import TypeAlias
 from weft import _native
 from weft.engine.cluster.pulls import GONE, LOST, Entry, Pulls
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.spilling import Spilling
+from weft.engine.node.spilling import OBJECT_LOST, Spilling
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
@@ -23,8 +23,8 @@ from weft.engine.wire.loop import Loop
 __all__ = ["DAEMON", "Entry", "Import", "Objects", "Origin"]
 
 SWEEP_S = 0.1
-OBJECT_LOST, RECONSTRUCTION_FAILED = 4, 24
-"""Codes of the engine's own error values (see `process.errors`)."""
+RECONSTRUCTION_FAILED = 24
+"""A code of the engine's own error values (see `process.errors`)."""
 DAEMON: Process = (0, 1)
 Origin: TypeAlias = tuple[int, int, int]
 """(node, entry, generation) there."""

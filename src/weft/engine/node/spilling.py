@@ -17,6 +17,8 @@ from weft.engine.wire import kinds
 
 NAMED_HOLDERS = 5
 VARIABLE = "WEFT_SPILL_LIMIT"
+OBJECT_LOST = 4
+"""The code of an error value of the engine's own (see `process.errors`)."""
 _NO_LIMIT = 1 << 62
 _LARGER = "Cut it into parts, or start with a larger one, as in weft.init(object_store_memory=8 * 2**30)."
 _FEWER = (
@@ -148,9 +150,12 @@ class Spilling:
             if done.code == "no_room":
                 then(None)
                 return
-            ok = done.code == "done"
-            text = "" if ok else f"a spilled object can not be brought back: {why_not(done)}"
-            then(kinds.RESTORED_BODY.pack(entry, generation, int(ok), 0) + text.encode())
+            error = b""
+            if done.code in ("gone", "elsewhere"):  # while it was waited for: its owner may make it again
+                error = _native.error_value(OBJECT_LOST, "it was removed while it was being read")
+            elif done.code != "done":
+                error = f"a spilled object can not be brought back: {why_not(done)}".encode()
+            then(kinds.RESTORED_BODY.pack(entry, generation, int(not error), 0) + error)
 
         self.bring_back(entry, generation, came)
 
