@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,8 +23,10 @@ import weft
 from waiting import wait_until
 from weft import serve
 from weft.serve.board import _Past
-from weft.serve.controller import NAME, NAMESPACE
+from weft.serve.controller import NAME, NAMESPACE, Controller
 from weft.serve.latencies import Figures
+from weft.serve.running import Running
+from weft.serve.state import DeploymentState
 from weft.serve.vault import NAME as VAULT
 from weft.serve.vault import Vault
 from weft.util import list_named_actors
@@ -632,6 +635,21 @@ def test_calls_of_a_controller_that_are_repeated_after_its_death_find_what_they_
     assert serve.status() == {}
     with pytest.raises(LookupError, match="no application 'default'"):
         serve.delete()
+
+
+def test_what_was_under_way_for_a_deployment_that_is_gone_does_not_end_the_next_of_its_name() -> None:
+    """A replica that was being made when its application was deleted fails after that was deployed again."""
+    controller: Any = object.__new__(Controller)
+    controller._vault, controller._save = Mock(), Mock()
+    gone, next_one = (Running(DeploymentState("app:Adder")) for _ in range(2))
+    gone.state.deleted(0.0)
+    assert gone.state.is_gone
+    controller._deployments = {"app:Adder": next_one}
+    controller._follow(gone, gone.state.replica_start_failed(1.0, "app:Adder#1", "it was killed"))
+    assert controller._deployments == {"app:Adder": next_one} and not controller._vault.save_code.remote.called
+    controller._deployments = {"app:Adder": gone}
+    controller._follow(gone, [])
+    assert not controller._deployments
 
 
 def test_an_update_goes_on_when_its_controller_is_killed(serving: None) -> None:

@@ -282,7 +282,9 @@ class Controller:
                 self._spawn(self._drain(running, instruction.replica))
             else:
                 self._spawn(self._reconfigure(running, instruction.replica, instruction.config_number))
-        if running.state.is_gone and self._deployments.pop(running.state.key, None) is not None:
+        # Another may have been deployed under its name since: what was under way for this one ends only now.
+        if running.state.is_gone and self._deployments.get(running.state.key) is running:
+            del self._deployments[running.state.key]
             self._vault.save_code.remote(running.state.key, None)
             beside = self._deployments.get(running.state.key.removesuffix(CANARY))
             if beside is not None:
@@ -306,6 +308,8 @@ class Controller:
         state = running.state
         app, _, name = state.key.removesuffix(CANARY).partition(":")
         await self._saved()  # CTL-1
+        if replica not in state.replicas:  # deleted meanwhile
+            return
         running.starting_s[replica] = time.monotonic()
         try:
             actor = replicas.make(ReplicaContext(app, name, replica), state.config, self._name_of(replica), NAMESPACE)

@@ -32,9 +32,9 @@ def come_back(config: NodeConfig, token: bytes, cluster: str, known: Sequence[st
     """Returns only when no node of the cluster could be found."""
     assert config.cluster is not None
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    until_s = config.cluster.returns_until_s or time.time() + RETURN_S
+    until_s = config.cluster.returns_until_s or time.monotonic() + RETURN_S
     print(f"weft: what ran on the node has ended; it joins the cluster {cluster} again", file=sys.stderr, flush=True)
-    while time.time() < until_s:
+    while time.monotonic() < until_s:
         time.sleep(ASK_S)  # who has just lost it must have noticed
         for address in known:
             with contextlib.suppress(OSError, Refused):
