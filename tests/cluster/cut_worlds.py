@@ -323,8 +323,8 @@ def drop_large_packets(world: Machines) -> None:
 
 
 def silence_store_lines_of_head(world: Machines) -> None:
-    """The head daemon's connections to the store's servers go dead, and nobody is told. To its own server it has a local
-    socket, which cannot."""
+    """The head daemon's connections to the store's servers go dead, and nobody is told. To its own server it has a
+    local socket, which cannot."""
     stores = [world.child(node, "weft-control").pid for node in world.nodes if node is not world.head]
     lines = [silence_between(world.head.pid, pid) for pid in stores]
     assert all(lines), lines
