@@ -16,6 +16,7 @@ from weft.cluster_utils import Cluster
 from weft.engine.cluster import launch
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire import auth, endpoint
+from weft.engine.wire import link_messages as lm
 from weft.engine.wire.auth import Handshake, Refused
 from weft.engine.wire.link import CHUNK, HEADER, MESSAGE
 from weft.engine.wire.tls import FIRST_BYTE
@@ -155,6 +156,21 @@ def test_ten_thousand_connections_keep_nobody_out_and_fill_no_log(cluster: Clust
         assert time.monotonic() < deadline, log
     assert "others came after it" in log
     assert len(log.splitlines()) < 1000
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_who_has_proved_the_token_is_pushed_out_by_no_crowd(
+    cluster: Cluster, is_local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_local:
+        monkeypatch.setenv(endpoint.VARIABLE, "0")
+    with contextlib.ExitStack() as crowd, endpoint.BlockingStream(cluster.address, 10) as honest:
+        launch.prove(honest, cluster._token)
+        for _ in range(2 * endpoint.MOST_STRANGERS):
+            crowd.enter_context(connect(cluster))
+        body = lm.encode(lm.Call(1, "status", {}))
+        honest.send(HEADER.pack(len(body), MESSAGE) + body)
+        assert honest.receive()
 
 
 def test_each_side_must_have_the_token() -> None:

@@ -7,9 +7,11 @@ import http.client
 import json
 import os
 import socket
+import threading
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -18,7 +20,8 @@ from dashboard_site import Site, eventually, server_process
 import weft
 from waiting import wait_until
 from weft.dashboard import arrivals
-from weft.dashboard.server import MOST_THREADS
+from weft.dashboard.requests import make_handler
+from weft.dashboard.server import MOST_STRANGERS, MOST_THREADS, Server
 from weft.util import board
 from weft.util.metrics import Counter, Gauge, Histogram
 
@@ -109,6 +112,44 @@ def test_strangers_that_never_end_their_request_keep_nobody_waiting(site: Site) 
     finally:
         for stranger in strangers:
             stranger.close()
+
+
+def test_strangers_that_ask_in_full_keep_nobody_with_the_token_waiting() -> None:
+    """Their answers take for ever here; whoever has the token is answered, and the crowd is bounded."""
+    may_go_on, over = threading.Event(), threading.Event()
+
+    class Slow(make_handler(SimpleNamespace(metrics=lambda: "fine"), "right")):  # type: ignore[misc]
+        def _send_401(self) -> None:
+            may_go_on.wait()
+            super()._send_401()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener, contextlib.ExitStack() as crowd:
+        server = Server(listener, Slow)
+
+        def serve() -> None:
+            while not over.is_set():
+                server._arrivals.run_once(0.01)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+
+        def ask(*lines: str) -> socket.socket:
+            connection = crowd.enter_context(socket.create_connection(listener.getsockname(), 20))
+            connection.sendall("\r\n".join(["GET /metrics HTTP/1.1", "Host: localhost", *lines, "", ""]).encode())
+            return connection
+
+        strangers = [ask(f"Authorization: Bearer wrong{n}", f"X: {'y' * 9000}") for n in range(MOST_STRANGERS + 10)]
+        assert ask("authorization: bearer right").recv(15) == b"HTTP/1.1 200 OK"
+        assert ask("cookie: a=b; weft_dashboard=right").recv(15) == b"HTTP/1.1 200 OK"
+        with contextlib.suppress(ConnectionResetError):
+            assert strangers[-1].recv(15) == b"", "it was hung up on"
+        may_go_on.set()
+        assert strangers[0].recv(12) == b"HTTP/1.1 401"
+        over.set()
+        thread.join()
+        for pool in (server._threads, server._for_strangers):
+            pool.shutdown()
+        server._arrivals.close()
 
 
 def test_a_head_takes_no_longer_than_its_time_however_its_bytes_drip(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, table
-from weft.cli.state import printable
 from weft.engine.cluster.client import Client
 from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.shown import printable
 
 
 def add(commands: Commands) -> None:
@@ -59,7 +59,9 @@ def _attach(row: dict[str, Any]) -> int:
                 f"task {row['task_id'][:12]} waits at {row['place']} in process {row['pid']}, but can not be reached "
                 f"from here ({error.strerror or error}): run `weft debug` on the machine of node {row['node_id'][:8]}"
             ) from error
-        print(f"attached to {printable(row['name'])} at {row['place']}, process {row['pid']}", flush=True)
+        print(
+            f"attached to {printable(row['name'])} at {printable(row['place'], 500)}, process {row['pid']}", flush=True
+        )
         _bridge(connection)
     return 0
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command
 from weft.engine.cluster.client import Client
+from weft.engine.wire.shown import printable
 
 ENDING_S = 10.0
 LOOK_S = 0.2
@@ -44,10 +45,10 @@ def _drain(options: argparse.Namespace) -> int:
     shown: list[str] = []
     while (state := _state(client, node["node_id"]))["state"] != "dead":
         if state["holds"] != shown and state["holds"]:
-            print(f"weft: {name} waits: {'; '.join(state['holds'])}", file=sys.stderr, flush=True)
+            print(f"weft: {name} waits: {printable('; '.join(state['holds']), 2000)}", file=sys.stderr, flush=True)
         shown = state["holds"]
         time.sleep(LOOK_S)
-    print(f"{name} has left: {state['why']}")
+    print(f"{name} has left: {printable(state['why'], 500)}")
     return 0
 
 

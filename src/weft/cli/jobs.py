@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli.options import ONLY, Commands, add_address, add_command, add_json, clock, print_json, table
-from weft.cli.state import printable
+from weft.engine.wire.shown import harmless, printable
 from weft.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 
@@ -115,7 +115,7 @@ def _report(job: JobDetails) -> int:
 
 def _show(client: JobSubmissionClient, job: str) -> None:
     for part in client.follow_job_logs(job):
-        sys.stdout.write(part)
+        sys.stdout.write(_shown(part))
         sys.stdout.flush()
 
 
@@ -127,8 +127,13 @@ def _logs(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return 130
     else:
-        sys.stdout.write(client.get_job_logs(options.id))
+        sys.stdout.write(_shown(client.get_job_logs(options.id)))
     return 0
+
+
+def _shown(output: str) -> str:
+    """Files get what the job wrote; a terminal what does no harm there."""
+    return harmless(output) if sys.stdout.isatty() else output
 
 
 def _stop(options: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ from weft.cli import (
     token,
 )
 from weft.cli.parser import Parser
+from weft.engine.wire.shown import printable_lines
 
 _LIBRARIES = frozenset(("rl", "serve"))
 """Those with commands of their own; each is loaded by its name, when asked for."""
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RuntimeError, OSError, LookupError, ValueError, TypeError, ImportError) as error:
         if isinstance(error, ImportError) and "pip install" not in str(error):
             raise  # of the user's own program, who wants to see where
-        print(f"weft: {error}", file=sys.stderr)
+        print(f"weft: {printable_lines(error)}", file=sys.stderr)
         return 1
 
 

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft.engine.wire.shown import printable
+
 HELP_COLUMNS = 80
+_WIDEST_CELL = 200
 ONLY = "the only one with a node on this machine"
 """The cluster that a command changes when none is named; where there are several it changes none."""
 
@@ -56,14 +59,14 @@ def print_json(value: Any) -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Columns that line up.
+    """Columns that line up; names that others chose cannot draw on the terminal.
 
     >>> print(table(["id", "state"], [["a", "alive"], ["bcd", "dead"]]))
       id   state
       a    alive
       bcd  dead
     """
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [list(header), *([printable(cell, _WIDEST_CELL) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         (indent + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))).rstrip()

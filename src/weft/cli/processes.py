@@ -10,8 +10,8 @@ import time
 from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, print_json, size
-from weft.cli.state import printable
 from weft.engine.cluster.client import Client
+from weft.engine.wire.shown import printable
 
 FOLLOW_S = 0.5
 TOP_S = 1.0

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from weft.cli.options import Commands, add_address, add_command
-from weft.cli.state import printable
 from weft.engine.cluster.client import Client
 from weft.engine.process.replay import recorded_actors
 from weft.engine.process.replay.recorded_inputs import SMALL_BYTES, Inputs, read
+from weft.engine.wire.shown import printable, printable_lines
 
 
 def add(commands: Commands) -> None:
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace, task: str, file: IO[bytes]) -> int:
         name = inputs.method or getattr(inputs.function, "__qualname__", inputs.function)
         print(f"weft: replays {printable(str(name))}, task {task}, in {os.getcwd()}", flush=True)
         if inputs.note:
-            print(f"weft: {inputs.note}", flush=True)
+            print(f"weft: {printable_lines(inputs.note)}", flush=True)
         return _run_here(options, inputs)
     finally:
         weft.shutdown()

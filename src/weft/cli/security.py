@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.cli.state import printable
 from weft.cli.verdicts import FAILURE, OK, WARNING, Verdict
 from weft.engine.cluster import launch, tokens
 from weft.engine.node import launch as nodes
 from weft.engine.node import secrets
 from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.shown import printable
 
 PROBE_S = 1.0
 _LISTENS = "0A"

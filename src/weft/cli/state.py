@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, size, table
 from weft.engine.cluster.client import Client, named_address
+from weft.engine.wire.shown import printable
 
 KINDS = ("tasks", "actors", "objects", "nodes", "jobs", "workers", "placement-groups", "cluster-events")
 _Row = Mapping[str, Any]
@@ -217,16 +218,6 @@ def show(columns: Sequence[_Column], rows: Iterable[_Row]) -> str:
     return table([title for title, _ in columns], [[printable(value(row)) for _, value in columns] for row in rows])
 
 
-def printable(value: object, most: int = 60) -> str:
-    """One line without control characters: a hostile name can not draw on the terminal.
-
-    >>> printable("a\\x1b[31mb")
-    'a?[31mb'
-    """
-    text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 # ---- sums ------------------------------------------------------------------------------------------
 
 
@@ -356,7 +347,7 @@ def _story(what: str, row: dict[str, Any]) -> str:
             f"{': ' if row['held_by'] else ''}{printable(row['held_by'], 500)}."
         )
     if what == "nodes":
-        return f"Node {row['node_id']} at {row['address']} is {row['state']}. {row['why']}".strip()
+        return f"Node {row['node_id']} at {row['address']} is {row['state']}. {printable(row['why'], 500)}".strip()
     reason = _WAITS.get(row["state"], f"is {row['state']}")
     worker = f" in the worker {row['worker_pid']} of node {row['node_id'][:8]}" if row.get("worker_pid") else ""
     story = f"Task {printable(row['name'])} {row['task_id']} (attempt {row['attempt_number'] + 1}) {reason}{worker}."

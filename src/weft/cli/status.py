@@ -9,6 +9,7 @@ from typing import Any
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, table
 from weft.engine.cluster import launch
 from weft.engine.cluster.client import Client, named_address
+from weft.engine.wire.shown import printable
 
 _BYTES = ("memory", "object_store_memory")
 _NODES_SHOWN = 4
@@ -67,7 +68,7 @@ def _status(options: argparse.Namespace) -> int:
     _print_jobs(found)
     if found["failures"]:
         print("\nrecent failures")
-        print("\n".join(f"  {clock(row['time_s'])}  {row['what']}" for row in found["failures"]))
+        print("\n".join(f"  {clock(row['time_s'])}  {printable(row['what'], 500)}" for row in found["failures"]))
     return 0
 
 
@@ -102,11 +103,11 @@ def _print_demands(rows: Sequence[Mapping[str, Any]]) -> None:
     print("\nwaits for resources")
     for row in rows:
         wanted = ", ".join(f"{_amount(name, value)} {name}" for name, value in row["resources"].items()) or "nothing"
-        print(f"  {_demanded(row, wanted)}, for {row['waits_s']} s")
+        print(f"  {printable(_demanded(row, wanted), 500)}, for {row['waits_s']} s")
         if row["fits"] == "never":
             print("    no node can ever hold it as the cluster is: it runs once a node joins that can")
         for node in row["nodes"][:_NODES_SHOWN]:
-            print(f"    node {node['node_id'][:8]}: {node['why']}")
+            print(f"    node {node['node_id'][:8]}: {printable(node['why'], 500)}")
         if len(row["nodes"]) > _NODES_SHOWN:
             print(f"    and {len(row['nodes']) - _NODES_SHOWN} more nodes (--json shows all)")
 

@@ -1,9 +1,9 @@
 """Connections that have not asked yet: they wait here without a thread, for a bounded time and in bounded number.
 
-One thread, one epoll. A connection leaves for a worker thread when the whole head of a request lies in its socket; the
-bytes stay there (MSG_PEEK) for whoever answers. Who takes longer than `HEAD_S` for a head, or leaves the connection
-unused for `IDLE_S`, is hung up on. When `MOST` wait, the next pushes out the oldest of the address that has most:
-strangers push out each other, and one who asks at once is served.
+One thread, one epoll. A connection leaves for a worker thread when the whole head of a request lies in its socket;
+until then its bytes stay there (MSG_PEEK). Who takes longer than `HEAD_S` for a head, or leaves the connection unused
+for `IDLE_S`, is hung up on. When `MOST` wait, the next pushes out the oldest of the address that has most: strangers
+push out each other, and one who asks at once is served.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Arrival:
 
 
 class Arrivals:
-    """`ready` is called, in this thread, with each connection that has asked, and whether its head is too large."""
+    """`ready` is called, in this thread, with each connection that has asked, and its head; None: that is too large."""
 
-    def __init__(self, listener: socket.socket, ready: Callable[[Arrival, bool], None]) -> None:
+    def __init__(self, listener: socket.socket, ready: Callable[[Arrival, bytes | None], None]) -> None:
         self._listener = listener
         listener.setblocking(False)
         self._ready = ready
@@ -117,14 +117,12 @@ class Arrivals:
         if not arrival.has_begun:
             arrival.has_begun = True
             arrival.deadline = time.monotonic() + HEAD_S
-        end = head.find(b"\r\n\r\n")
-        if end < 0:
-            end = head.find(b"\n\n")
-        if end < 0 and len(head) <= LARGEST_HEAD:
+        size = _size_of(head)
+        if not size and len(head) <= LARGEST_HEAD:
             return None
         self._forget(arrival)
-        arrival.connection.setblocking(True)
-        self._ready(arrival, end < 0)
+        # What follows the head stays in the socket, for the next request.
+        self._ready(arrival, arrival.connection.recv(size) if size else None)
         return None
 
     def _drop(self, arrival: Arrival) -> None:
@@ -134,3 +132,11 @@ class Arrivals:
     def _forget(self, arrival: Arrival) -> None:
         del self._waiting[arrival.connection.fileno()]
         self._epoll.unregister(arrival.connection.fileno())
+
+
+def _size_of(head: bytes) -> int:
+    """Of the head of a request, with the empty line; 0 while that has not come."""
+    for end in (b"\r\n\r\n", b"\n\n"):
+        if (at := head.find(end)) >= 0:
+            return at + len(end)
+    return 0

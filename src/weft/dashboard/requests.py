@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import io
 import ipaddress
 import json
 import mimetypes
@@ -42,6 +43,26 @@ TOO_LARGE = (
 )
 """The answer to a head that is longer than any browser's."""
 NAMES_VARIABLE = "WEFT_DASHBOARD_NAMES"
+_BEFORE_A_TOKEN = (b"bearer ", b"token=", COOKIE.encode() + b"=")
+_MOST_TOKENS = 8
+"""Of each kind in one head: a browser sends one."""
+_SEARCHED_BYTES = 8192
+"""Of a head: browsers' are shorter."""
+
+
+def has_token(head: bytes, token: str) -> bool:
+    """Whether it is in a head, before that is parsed: it says who is served first, and not what he may do."""
+    head = head[:_SEARCHED_BYTES]
+    expected, lower = token.encode(), head.lower()
+    for mark in _BEFORE_A_TOKEN:
+        at = -1
+        for _ in range(_MOST_TOKENS):
+            if (at := lower.find(mark, at + 1)) < 0:
+                break
+            given = head[at + len(mark) :][: len(expected)]
+            if hmac.compare_digest(given, expected):
+                return True
+    return False
 
 
 def make_handler(pages: Pages, token: str) -> type[Handler]:
@@ -58,13 +79,16 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = ANSWER_S
     disable_nagle_algorithm = True
-    rbufsize = 0
-    """What follows the head stays in the socket, for the next who reads from it."""
     _pages: Pages
     _token: str
 
-    def __init__(self, connection: socket.socket, address: tuple[str, int], server: object) -> None:
-        super().__init__(connection, address, server)  # type: ignore[arg-type]  # of a server only its threads are used
+    def __init__(self, connection: socket.socket, address: tuple[str, int], head: bytes) -> None:
+        self._head = head
+        super().__init__(connection, address, None)  # type: ignore[arg-type]  # nothing of a server is used
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(io.BytesIO(self._head))
 
     def handle(self) -> None:
         """One request; the connection may come back for another."""

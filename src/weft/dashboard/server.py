@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -24,13 +25,16 @@ from weft.dashboard.arrivals import Arrival, Arrivals
 from weft.dashboard.collector import Collector
 from weft.dashboard.pages import Pages
 from weft.dashboard.past import Past
-from weft.dashboard.requests import TOO_LARGE, Handler, make_handler
+from weft.dashboard.requests import TOO_LARGE, Handler, has_token, make_handler
 from weft.engine.cluster.client import Client
 
 IDLE_S = 300.0
 LOOK_S = 0.5
 """So soon a connection that is too slow is noticed."""
 MOST_THREADS = 32
+STRANGERS_THREADS = 2
+MOST_STRANGERS = 64
+"""Who asks without the token, and waits to be told so; the next are hung up on."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -50,23 +54,45 @@ class Server:
         self._handler = handler
         self._arrivals = Arrivals(listener, self._asked)
         self._threads = ThreadPoolExecutor(MOST_THREADS)
+        self._for_strangers = ThreadPoolExecutor(STRANGERS_THREADS)
+        self._strangers = 0
+        """Who wait, or are being answered. Counted by this thread and theirs, under the lock."""
+        self._lock = threading.Lock()
         self._asked_s = time.monotonic()
 
     def serve(self) -> None:
         while time.monotonic() - self._asked_s < IDLE_S:
             self._arrivals.run_once(LOOK_S)
 
-    def _asked(self, arrival: Arrival, is_too_large: bool) -> None:
-        self._asked_s = time.monotonic()
-        self._threads.submit(self._answer, arrival, is_too_large)
+    def _asked(self, arrival: Arrival, head: bytes | None) -> None:
+        """Who has the token waits for no stranger, however many of them ask."""
+        if head is not None and has_token(head, self._handler._token):
+            self._asked_s = time.monotonic()
+            self._threads.submit(self._answer, arrival, head)
+            return
+        with self._lock:
+            is_crowded = self._strangers >= MOST_STRANGERS
+            self._strangers += not is_crowded
+        if is_crowded:
+            arrival.connection.close()
+        else:
+            self._for_strangers.submit(self._answer_stranger, arrival, head)
 
-    def _answer(self, arrival: Arrival, is_too_large: bool) -> None:
+    def _answer_stranger(self, arrival: Arrival, head: bytes | None) -> None:
         try:
-            if is_too_large:
+            self._answer(arrival, head)
+        finally:
+            with self._lock:
+                self._strangers -= 1
+
+    def _answer(self, arrival: Arrival, head: bytes | None) -> None:
+        try:
+            arrival.connection.setblocking(True)
+            if head is None:
                 arrival.connection.settimeout(1.0)
                 arrival.connection.sendall(TOO_LARGE)
                 hang_up(arrival.connection)
-            elif self._handler(arrival.connection, arrival.address, self).close_connection:
+            elif self._handler(arrival.connection, arrival.address, head).close_connection:
                 hang_up(arrival.connection)
             else:
                 self._arrivals.give_back(arrival)

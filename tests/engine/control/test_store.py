@@ -18,7 +18,7 @@ from weft.engine.control.client import BlockingClient, ControlStoreError
 from weft.engine.state.chain_layout import Place
 from weft.engine.state.chain_messages import COMPLETE, AnyMessage, Enlist, NotServing, Wish, WriteReply
 from weft.engine.state.chain_rows import Delete, Put
-from weft.engine.state.membership import UNKNOWN_GUESTS
+from weft.engine.wire.endpoint import MOST_STRANGERS
 
 
 def read_on(client: BlockingClient) -> None:
@@ -242,20 +242,20 @@ def test_a_crowd_of_strangers_is_capped_fills_no_log_and_keeps_nobody_out(store:
     before = process.num_fds()
     crowd: list[socket.socket] = []
     try:
-        for number in range(3 * UNKNOWN_GUESTS):
+        for number in range(3 * MOST_STRANGERS):
             crowd.append(socket.create_connection((host, int(port)), 20))
             if number % 3 == 0:
                 with contextlib.suppress(OSError):  # it may have been sent away by now
                     crowd[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert client.write([Put("kv", b"k", b"1")])
-        assert process.num_fds() <= before + UNKNOWN_GUESTS + 64
+        assert process.num_fds() <= before + MOST_STRANGERS + 64
         newcomer = store.client()
         assert newcomer.read([("kv", b"k")]) == [b"1"]
     finally:
         for each in crowd:
             each.close()
     wait_until(lambda: "more links were not made; the last" in store.log_text())
-    assert len(store.log_text().splitlines()) < UNKNOWN_GUESTS
+    assert len(store.log_text().splitlines()) < MOST_STRANGERS
 
 
 @pytest.mark.parametrize(

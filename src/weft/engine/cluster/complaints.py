@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 
 from weft.engine.wire.loop import Loop
+from weft.engine.wire.shown import printable
 
 IN_FULL = 10
 PERIOD_S = 1.0
+_LONGEST = 1000
 
 
 class Complaints:
@@ -37,4 +39,4 @@ class Complaints:
         self._said = self._unsaid = 0
 
     def _print(self, text: str) -> None:
-        print(f"weft: {self._who}{text}", file=sys.stderr, flush=True)
+        print(f"weft: {self._who}{printable(text, _LONGEST)}", file=sys.stderr, flush=True)

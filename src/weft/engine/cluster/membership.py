@@ -68,7 +68,7 @@ class Membership:
         """On the head: the user wants all nodes to end."""
         self._is_closed = False
         self._complaints = Complaints(loop)
-        state.most_strangers = most_strangers(do.UNKNOWN_GUESTS)
+        state.most_guests = 2 * most_strangers()  # half of them may be strangers, whom the transport sends away
 
     @property
     def own(self) -> Member:

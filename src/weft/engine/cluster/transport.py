@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import Protocol
 
 from weft.engine.node.config import StartError
-from weft.engine.wire.endpoint import Endpoint, dial
+from weft.engine.wire.endpoint import Endpoint, dial, most_strangers
 from weft.engine.wire.link import Again, Link, LinkUser, Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
 from weft.engine.wire.loop import Loop
+from weft.engine.wire.strangers import Strangers
 from weft.engine.wire.tls import TlsSession
 
 
@@ -79,6 +80,7 @@ class SocketTransport:
         self._events: LinkEvents
         self._named: dict[bytes, Link] = {}
         """Links that others have made, which they may go on with over another connection."""
+        self._strangers = Strangers(most_strangers())
 
     def open(self, events: LinkEvents) -> None:
         self._events = events
@@ -102,6 +104,7 @@ class SocketTransport:
 
     def _accepted(self, connection: socket.socket, tls: TlsSession | None) -> None:
         link = Link(self._loop, connection, self._token, True, self._events, tls, self._named)
+        self._strangers.add(link)
         self._events.accepted(link)
 
 

@@ -50,10 +50,10 @@ from weft.engine.state.chain_messages import (
 )
 from weft.engine.state.chain_requests import Stale, decide
 from weft.engine.state.chain_server import ServerSettings, StoreServer
-from weft.engine.state.membership import UNKNOWN_GUESTS
 from weft.engine.wire import pulse
 from weft.engine.wire.endpoint import Endpoint, dial, most_strangers
 from weft.engine.wire.loop import Loop, Timer
+from weft.engine.wire.strangers import Strangers
 from weft.engine.wire.tls import TlsSession
 
 BUSY_S = 0.02
@@ -108,7 +108,7 @@ class ServerShell:
         """Servers whose last connection fell silent."""
         self._beat_at = 0.0
         self._is_closed = False
-        self._most_strangers = most_strangers(UNKNOWN_GUESTS)
+        self._strangers = Strangers(most_strangers())
         self._complaints = Complaints(loop, f"control store {name[:12]}: ")
         self._endpoint.open(loop, self._accepted)
         self._begin()
@@ -174,10 +174,7 @@ class ServerShell:
     # ---- links ----
 
     def _accepted(self, connection: socket.socket, tls: TlsSession | None) -> None:
-        strangers = [link for link in self._unnamed if link.connection.is_strange]
-        if len(strangers) >= self._most_strangers:
-            strangers[0].close(f"refused: {self._most_strangers} others came after it")
-        self._make_link(connection, True, 0, tls)
+        self._strangers.add(self._make_link(connection, True, 0, tls))
 
     def _make_link(self, connection: socket.socket, accepts: bool, error: int, tls: TlsSession | None) -> StoreLink:
         calls = (self._ready, self._messages, self._closed)

@@ -66,8 +66,8 @@ JOIN_TRIES = 30
 """A head to which very many come at once lets some in and closes on the others, who come again, not all at once."""
 CLOSED = "the other node closed"
 """How the reason begins when a link ended with no word from the other side."""
-UNKNOWN_GUESTS = 256
-"""Links that have not said who they are; when more come, the oldest go."""
+MOST_GUESTS = 512
+"""Links that have not said which node they are, as those of clients; when more come, the oldest go."""
 LAST_NUMBER = (1 << 18) - 2
 """No number is given twice, and the names of processes on links have 18 bits for one (`native/link_names.hpp`)."""
 ENTRY = -1
@@ -177,7 +177,7 @@ class MembershipState:
         """Of that head, or of the one that was lost."""
         self.members: dict[int, Member] = {own.number: own} if not head else {}
         self.has_joined = False
-        self.most_strangers = UNKNOWN_GUESTS
+        self.most_guests = MOST_GUESTS
         """Less where there are few descriptors."""
         self._links: dict[int, _Link] = {}
         self._in_use: dict[int, int] = {}
@@ -234,10 +234,10 @@ class MembershipState:
 
     def link_accepted(self, link: int, now: float) -> list[Instruction]:
         """Somebody has connected; whoever has waited longest to say who it is is likely no node of ours."""
-        strangers = [number for number, known in self._links.items() if not known.is_peer]
+        guests = [number for number, known in self._links.items() if not known.is_peer]
         self._links[link] = _Link(None, now)
-        if len(strangers) >= self.most_strangers:
-            return [Close(strangers[0], f"refused: {self.most_strangers} others came after it")]
+        if len(guests) >= self.most_guests:
+            return [Close(guests[0], f"refused: {self.most_guests} others came after it")]
         return []
 
     def link_ready(self, link: int, number: int, now: float) -> list[Instruction]:

@@ -18,11 +18,14 @@ import hmac
 import os
 import struct
 
+from weft.engine.wire.shown import printable
+
 MAGIC = b"WEFTLINK"
 VERSION = 7
 _OPENING = struct.Struct("<8sH32s")
 _PROOF_BYTES = 32
 _REASON = struct.Struct("<H")
+_LONGEST_REASON = 500
 
 
 READ_ONLY = b"ro-"
@@ -113,7 +116,7 @@ class Handshake:
             (length,) = _REASON.unpack_from(self._input, 1)
             text = self._input[1 + _REASON.size :]
             if len(text) >= length:
-                raise Refused(text[:length].decode("utf-8", "replace"))
+                raise Refused(printable(text[:length].decode("utf-8", "replace"), _LONGEST_REASON))
         elif self._input[:1] == b"Y" and len(self._input) > _PROOF_BYTES:
             proof, self._input = self._input[1 : 1 + _PROOF_BYTES], self._input[1 + _PROOF_BYTES :]
             if not hmac.compare_digest(proof, self._proof(b"acceptor", self._challenge, self._theirs)):

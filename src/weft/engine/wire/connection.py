@@ -129,6 +129,11 @@ class Connection:
         """Whether it came over TCP and has proved nothing yet."""
         return self._accepts and self._tls is not None and not self.is_trusted
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it is TLS whose handshake is over."""
+        return self._tls is not None and self._tls.is_open
+
     def beat(self) -> int:
         """To be called now and then: so many times in a row nothing has come. Beats are counted, not seconds: while
         this process stood still nobody was silent."""

@@ -29,6 +29,7 @@ LOCAL_BINDING = b"local"
 """In place of a certificate's digest, where a connection is no TLS."""
 VARIABLE = "WEFT_LOCAL_LINKS"
 """0: all connections go over TCP, as if each process were on a machine of its own; for tests of networks."""
+MOST_STRANGERS = 256
 _ACCEPTED_AT_ONCE = 64
 _BACKLOG = 256
 _LOCAL_BYTES = 1 << 20
@@ -187,12 +188,12 @@ def binding_of(tls: TlsSession | None) -> bytes:
     return LOCAL_BINDING if tls is None else tls.binding()
 
 
-def most_strangers(usual: int) -> int:
+def most_strangers() -> int:
     """How many connections may be open that have proved nothing: a quarter of the process's descriptors at most."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return usual if soft < 0 else max(1, min(usual, soft // 4))
+    return MOST_STRANGERS if soft < 0 else max(1, min(MOST_STRANGERS, soft // 4))
 
 
 def own_ip() -> str:
