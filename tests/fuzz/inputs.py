@@ -1,4 +1,4 @@
-"""What the fuzzer, and the replay of its corpus, give to everything that reads bytes of another node.
+"""What the fuzzer, and the replay of its corpus, give to everything that reads bytes from elsewhere.
 
 The first byte chooses the reader, the second how the rest is cut into pieces as the network might. A reader may refuse
 what comes in the one way that it has for that; anything else is a bug.
@@ -6,6 +6,7 @@ what comes in the one way that it has for that; anything else is a bug.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import os
@@ -13,6 +14,8 @@ import socket
 import struct
 import tempfile
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 from weft import _native
 from weft.dashboard.requests import make_handler
@@ -26,6 +29,14 @@ from weft.engine.wire.link import CHUNK_BYTES, Link
 from weft.engine.wire.loop import Timer
 from weft.engine.wire.roles import may_read
 from weft.engine.wire.tls import Certificate, TlsSession
+from weft.rl.policy_file import PolicyFileError, read_policy
+from weft.serve.http.bodies import ARROW, NPY, BadRequest, arguments
+from weft.serve.http.exchange import Exchange
+from weft.serve.http.heads import Heads
+from weft.serve.http.messages import HttpAnswer, HTTPOptions
+from weft.serve.http.protocol import HttpProtocol
+from weft.train import mesh
+from weft.train.mesh_links import Lost
 
 MEMORY = bytearray(2 * CHUNK_BYTES)
 HERE, THERE = 1, 2
@@ -184,10 +195,13 @@ def records(data: bytes, cut: int) -> None:
     _records(data, cut)
 
 
-def forget_records() -> None:
-    """Give the segment back."""
-    global _records
+def forget() -> None:
+    """Give the segment and the loop back."""
+    global _records, _loop
     _records = None
+    if _loop is not None:
+        _loop.close()
+    _loop = None
 
 
 def store_link(data: bytes, cut: int, is_trusted: bool) -> None:
@@ -266,9 +280,7 @@ def dashboard(data: bytes, cut: int) -> None:
     """Without the token, no request to the dashboard gets more than a refusal."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        theirs.sendall(data[: 32 << 10])
-        theirs.shutdown(socket.SHUT_WR)
-        DASHBOARD(ours, ("127.0.0.1", 1), None)
+        DASHBOARD(ours, ("127.0.0.1", 1), data)
         ours.shutdown(socket.SHUT_RDWR)
         said = b""
         while part := theirs.recv(1 << 16):
@@ -286,7 +298,128 @@ def kept(data: bytes, cut: int) -> None:
         journal.unpack(data)
 
 
-READERS = (
+class ServeTransport:
+    """A client's connection to `weft.serve`: what it is told is kept."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.is_open = self.is_reading = True
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("127.0.0.1", 1)
+
+    def write(self, data: bytes) -> None:
+        assert self.is_open
+        self.written += data
+
+    def close(self) -> None:
+        self.is_open = False
+
+    abort = close
+
+    def write_eof(self) -> None: ...
+    def can_write_eof(self) -> bool:
+        return True
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+class ServeApp:
+    """Answers every request at once with what the deployment would be called with."""
+
+    options = HTTPOptions(max_head_bytes=2000, max_body_bytes=1000)
+    most_connections = 10
+    now_s = 0.0
+    date_line = b""
+
+    def __init__(self) -> None:
+        self.heads = Heads()
+
+    def begin(self, exchange: Exchange) -> None:
+        assert len(exchange.body) <= self.options.max_body_bytes
+        assert exchange.head.http_version != "1.1" or any(name == b"host" for name, _ in exchange.head.headers)
+        exchange.request_id = "id"
+        with contextlib.suppress(BadRequest):
+            arguments(exchange.head.query, exchange.head.headers, exchange.body)
+        exchange.respond(HttpAnswer(200, (), b""))
+
+    def reads_pieces(self, exchange: Exchange) -> bool:
+        return False
+
+    def has_websockets(self, path: str) -> bool:
+        return False
+
+    def exchange_ended(self, exchange: Exchange) -> None: ...
+    def count_refusal(self, status: int) -> None:
+        assert status in (400, 404, 408, 413, 431, 501)
+
+
+async def _serve(data: bytes, cut: int) -> None:
+    transport = ServeTransport()
+    state = SimpleNamespace(connections=set(), default_headers=[], total_requests=0)
+    protocol = HttpProtocol(ServeApp(), SimpleNamespace(ws_protocol_class=None), state)  # type: ignore[arg-type]
+    protocol.connection_made(transport)
+    for part in pieces(data, cut):
+        while transport.is_open and not transport.is_reading:
+            await asyncio.sleep(0)
+        if not transport.is_open:
+            break
+        protocol.data_received(part)
+    for _ in range(100):
+        protocol.sweep(1e9)
+        if not transport.is_open:
+            break
+        await asyncio.sleep(0)
+    assert not transport.is_open, "in every phase there is a time after which the connection ends"
+    protocol.connection_lost(None)
+    assert not state.connections
+
+
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def serve(data: bytes, cut: int) -> None:
+    """A client of `weft.serve`: heads, bodies, and whatever else."""
+    global _loop
+    if _loop is None:
+        _loop = asyncio.new_event_loop()
+    _loop.run_until_complete(_serve(data, cut))
+
+
+KINDS = (b"application/json", NPY.encode(), ARROW.encode(), b"text/plain")
+
+
+def serve_body(data: bytes, cut: int) -> None:
+    """A body of `weft.serve`, in each of the formats that are understood."""
+    query, _, body = data.partition(b"\n") if cut & 1 else (b"", b"", data)
+    with contextlib.suppress(BadRequest):
+        arguments(query, ((b"content-type", KINDS[cut // 2 % len(KINDS)]),), body)
+
+
+def policy(data: bytes, cut: int) -> None:
+    """A checkpoint's file of a policy: its header says what is in it, and nothing of it is run."""
+    fd = os.memfd_create("policy")
+    try:
+        os.write(fd, data)
+        with contextlib.suppress(PolicyFileError):
+            read_policy(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+
+
+def group_member(data: bytes, cut: int) -> None:
+    """What a member of a group of `weft.train` says to the others."""
+    head = bytearray(data[: mesh._HEAD.size].ljust(mesh._HEAD.size, b"\0"))
+    with contextlib.suppress(Lost, ValueError):
+        (*_, shape), length = mesh._unpacked(head)
+        assert len(shape) <= mesh.MOST_DIMENSIONS and length <= mesh.SMALL_BYTES
+
+
+READERS: tuple[Callable[[bytes, int], Any], ...] = (
     frames,
     stranger,
     answer,
@@ -298,7 +431,12 @@ READERS = (
     dashboard,
     kept,
     reader,
+    serve,
+    serve_body,
+    policy,
+    group_member,
 )
+"""The first byte of an input is an index of this: new ones come at the end."""
 
 
 def one_input(data: bytes) -> None:

@@ -43,7 +43,7 @@ def test_every_reader_takes_or_refuses_what_is_changed_at_random(reader) -> None
             data = mutated(rng)
             reader(data, rng.randrange(20))
     finally:
-        inputs.forget_records()
+        inputs.forget()
 
 
 @pytest.mark.parametrize("reader", inputs.READERS, ids=lambda reader: reader.__name__)
@@ -54,4 +54,4 @@ def test_every_reader_takes_or_refuses_what_was_found(reader) -> None:  # type: 
             for cut in {0, 3, data[1] if len(data) > 1 else 0}:
                 reader(data[2:], cut)
     finally:
-        inputs.forget_records()
+        inputs.forget()

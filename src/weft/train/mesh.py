@@ -241,4 +241,6 @@ def _unpacked(head: bytearray) -> tuple[Request, int]:
     operation, element, reduction, root, dimensions, *rest = _HEAD.unpack(head)
     if operation == _GOODBYE:
         raise Lost(root, element, is_first=False)
+    if dimensions > MOST_DIMENSIONS or rest[-1] > SMALL_BYTES:
+        raise ValueError("what another member of the group says makes no sense: do all run the same version of Weft?")
     return (operation, element, reduction, root, tuple(rest[:dimensions])), rest[-1]
