@@ -1,54 +1,52 @@
-"""A package whose names are loaded at their first use, so that importing it costs next to nothing."""
+"""A package whose names are loaded at their first use, so that importing it costs next to nothing.
+
+The names are listed once, in the package's `__init__.pyi`: type checkers read it as a stub, and so does this module.
+"""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # not from typing, which takes longer to import than all of this
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from types import ModuleType
 
 
 class LazyNames:
     """What a library's `__init__` needs: `load` as `__getattr__`, `listed` as `__dir__`, and `names` for `__all__`.
 
-    `homes` has for each module of the package the names that are taken from it. `needs` are the packages that the
-    library's extra installs: without one of them, the error says how to get it. `elsewhere` has names that people know
-    from other libraries, each with what to write here."""
+    `needs` are the packages that the library's extra installs: without one of them, the error says how to get it.
+    `elsewhere` has names that people know from other libraries, each with what to write here."""
 
-    def __init__(
-        self,
-        package: str,
-        homes: Mapping[str, str],
-        submodules: Collection[str] = (),
-        needs: Collection[str] = (),
-        elsewhere: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, package: str, needs: Collection[str] = (), elsewhere: Mapping[str, str] | None = None) -> None:
+        import sys
+
         self._package = package
-        self._home_of = {name: home for home, names in homes.items() for name in names.split()}
-        self._submodules = submodules
         self._needs = needs
         self._elsewhere = elsewhere or {}
-        self.names = [*sorted(self._home_of), *sorted(submodules)]
+        with open(f"{sys.modules[package].__path__[0]}/__init__.pyi", encoding="utf-8") as stub:
+            self._home_of = homes_of(stub)
+        self.names = sorted(self._home_of)
+        self.submodules = [name for name, home in self._home_of.items() if home == package]
 
     def load(self, name: str) -> object:
         import sys
 
         if name in self._elsewhere:
             raise AttributeError(f"{self._package} has no {name}: {self._elsewhere[name]}")
-        if name not in self.names:
+        if name not in self._home_of:
             raise missing(self._package, name, self.names)
-        is_module = name in self._submodules
-        value: object = self.module(name) if is_module else getattr(self.module(self._home_of[name]), name)
+        home = self._home_of[name]
+        value: object = self.module(f"{home}.{name}") if name in self.submodules else getattr(self.module(home), name)
         setattr(sys.modules[self._package], name, value)
         return value
 
     def module(self, name: str) -> ModuleType:
-        """A module of the package. ModuleNotFoundError that says how to get what it needs."""
+        """A module. ModuleNotFoundError that says how to get what it needs."""
         import importlib
 
         try:
-            return importlib.import_module(f"{self._package}.{name}")
+            return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name not in self._needs:
                 raise
@@ -60,15 +58,32 @@ class LazyNames:
         return listed(self._package, self.names)
 
 
+def homes_of(stub: Iterable[str]) -> dict[str, str]:
+    """The module of each name in a stub whose lines are `from weft.tune.space import choice as choice`.
+
+    >>> homes_of(["from weft.tune.space import choice as choice"])
+    {'choice': 'weft.tune.space'}
+    """
+    words = (line.split() for line in stub if line.startswith("from weft"))
+    return {name: module for _, module, _, name, *_ in words}
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """What was probably meant by a name that is not known.
+
+    >>> nearest("num_cpu", ["num_cpus", "name"])
+    'num_cpus'
+    """
+    import difflib  # costs milliseconds, and only a mistake needs it
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
 def missing(package: str, name: str, known: Collection[str]) -> AttributeError:
     """What to raise for a name that a package does not have, with the one that was probably meant."""
     text = f"module {package!r} has no attribute {name!r}"
-    if name.startswith("_"):  # a protocol or a submodule is asked for
-        return AttributeError(text)
-    import difflib  # costs milliseconds, and only a mistake needs it
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return AttributeError(f"{text}. Did you mean {package}.{near[0]}?" if near else text)
+    near = None if name.startswith("_") else nearest(name, known)  # with _: a protocol or a submodule is asked for
+    return AttributeError(f"{text}. Did you mean {package}.{near}?" if near else text)
 
 
 def listed(package: str, known: Collection[str]) -> list[str]:

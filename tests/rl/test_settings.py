@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from weft.library.settings import documentation
 from weft.rl import PPOConfig, SettingError, get_algorithm
-from weft.rl.settings import documentation
 
 
 @pytest.mark.parametrize(

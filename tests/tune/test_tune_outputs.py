@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from weft import tune
+from weft.library.tensorboard import crc32c
 from weft.tune.errors import TuneError
-from weft.tune.loggers.tensorboard import crc32c
 from weft.tune.schedulers import ASHAScheduler
 from weft.tune.simulation import Simulation
 from weft.tune.status import StatusTable, line_of, table_lines

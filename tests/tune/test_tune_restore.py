@@ -18,9 +18,9 @@ from tune_models import Walker
 
 import weft
 from weft import tune
+from weft.library.storage import LocalStorage, UrlStorage, open_storage
 from weft.tune.errors import LedgerError, TuneError
 from weft.tune.ledger import Ledger, read_entries
-from weft.tune.storage import LocalStorage, UrlStorage, open_storage
 
 DRIVER = Path(__file__).with_name("tune_driver.py")
 KILLS = int(os.environ.get("WEFT_TUNE_KILLS", "3"))

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from weft._lazy import nearest
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,15 +28,15 @@ class Parser(argparse.ArgumentParser):
         known, unknown = super().parse_known_args(given, namespace)
         if unknown:
             options = [option for action in self._actions for option in action.option_strings]
-            near = difflib.get_close_matches(unknown[0], options, n=1)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{f'. Did you mean {near[0]}?' if near else ''}")
+            near = nearest(unknown[0], options)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{f'. Did you mean {near}?' if near else ''}")
         return known, []
 
     @staticmethod
     def guess(word: str, choices: Iterable[str]) -> str:
         """What to say to a word that is none of the choices."""
-        near = difflib.get_close_matches(word, list(choices), n=1)
-        return f"{f'Did you mean {near[0]}? ' if near else ''}There are: {', '.join(choices)}."
+        near = nearest(word, choices)
+        return f"{f'Did you mean {near}? ' if near else ''}There are: {', '.join(choices)}."
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

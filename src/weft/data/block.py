@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from weft.data.schemas import common_schema, fitting, schema_of
 from weft.data.sizing import BlockSizes
+from weft.library.checks import one_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,8 +23,7 @@ BATCH_FORMATS = ("numpy", "pandas", "arrow", "polars", "torch", "jax")
 
 
 def check_batch_format(name: str) -> str:
-    if name not in BATCH_FORMATS:
-        raise ValueError(f"batch_format must be one of {', '.join(BATCH_FORMATS)}, but got {name!r}")
+    one_of("batch_format", name, BATCH_FORMATS)
     return name
 
 

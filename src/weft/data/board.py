@@ -5,24 +5,37 @@ Only of executions that take longer than `AFTER_S`; the page keeps the last `MOS
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import time
 from collections import deque
 from typing import Any
 
-import weft
 from weft.data.statistics import Statistics
-from weft.util import board
+from weft.library.board import Board, Curve
 
 PAGE = "data"
 AFTER_S = 1.0
-PUBLISH_S = 2.0
 MOST_SHOWN = 8
 _numbers = itertools.count(1)
-_shown: deque[str] = deque()
+_shown: deque[Board] = deque()
 """The boards of this process, oldest first."""
+
+
+class PassingBoard(Board):
+    """Of one of many executions: it is made when it is first shown, and the oldest one goes."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(PAGE, "", AFTER_S)
+        self._kind = kind
+
+    def show(self, shown: Any) -> bool:
+        if not self.name:
+            self.name = f"{self._kind} {next(_numbers)} (pid {os.getpid()})"
+            _shown.append(self)
+            while len(_shown) > MOST_SHOWN:
+                _shown.popleft().withdraw()
+        return super().show(shown)
 
 
 class DataBoard:
@@ -30,35 +43,27 @@ class DataBoard:
 
     def __init__(self, budget_bytes: int = 0) -> None:
         self._budget_bytes = budget_bytes
-        self._next_s = time.perf_counter() + AFTER_S
-        self._name = ""
-        self._rate, self._held = board.Curve(), board.Curve()
+        self._board = PassingBoard("dataset")
+        self._rate, self._held = Curve(), Curve()
         self._last = (0.0, 0)
 
     def tell(self, statistics: Statistics) -> None:
-        """Called often: publishes once in `PUBLISH_S`."""
-        now = time.perf_counter()
-        if now < self._next_s:
-            return
-        self._next_s = now + PUBLISH_S
-        self._publish(statistics, now, "running")
+        """Called often."""
+        if self._board.is_due():
+            self._publish(statistics, "running")
 
     def end(self, statistics: Statistics) -> None:
-        if self._name:
-            self._publish(statistics, time.perf_counter(), "finished")
+        if self._board.name:
+            self._publish(statistics, "finished")
 
-    def _publish(self, statistics: Statistics, now: float, state: str) -> None:
-        took = max(1e-9, now - statistics.begun)
+    def _publish(self, statistics: Statistics, state: str) -> None:
+        took = max(1e-9, time.perf_counter() - statistics.begun)
         rows = list(statistics.stages.values())[-1].rows if statistics.stages else 0
         before_s, before_rows = self._last
         self._last = (took, rows)
         self._rate.add(took, max(0, rows - before_rows) / max(took - before_s, 1e-9))
         self._held.add(took, float(statistics.held_bytes))
-        with contextlib.suppress(weft.exceptions.WeftError, ValueError):  # a busy node: the next one comes soon
-            if not self._name:
-                self._name = f"dataset {next(_numbers)} (pid {os.getpid()})"
-                make_room(self._name)
-            board.publish(PAGE, self._name, self._described(statistics, took, state))
+        self._board.show(self._described(statistics, took, state))
 
     def _described(self, statistics: Statistics, took: float, state: str) -> dict[str, Any]:
         return {
@@ -83,10 +88,3 @@ class DataBoard:
             "rate": self._rate.points,
             "held": self._held.points,
         }
-
-
-def make_room(name: str) -> None:
-    """For one board more; the oldest go."""
-    _shown.append(name)
-    while len(_shown) > MOST_SHOWN:
-        board.withdraw(PAGE, _shown.popleft())

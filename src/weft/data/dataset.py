@@ -6,7 +6,6 @@ Runs where data is consumed: in the driver, or in any task or actor that iterate
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,12 +18,14 @@ from weft.data.expressions import Expr, expression, named
 from weft.data.functions import Function, Placement
 from weft.data.iteration import Consumable
 from weft.data.optimize import optimize
+from weft.data.others_words import no_such_method
 from weft.data.physical import Planner
 from weft.data.projecting import extended, filtered, selected
 from weft.data.schemas import common_schema, no_such_column, schema_of
 from weft.data.sources.memory import BlockSource
 from weft.data.sources.parquet import ParquetSource
 from weft.data.statistics import Statistics
+from weft.library.checks import at_least, one_of
 from weft.util.html_table import html_table
 
 if TYPE_CHECKING:
@@ -32,33 +33,6 @@ if TYPE_CHECKING:
     from weft.data.splitting import DataIterator
     from weft.data.writers import Writer
 
-_ELSEWHERE = {
-    "add_column": 'with_column("name", data.col("x") * 2)',
-    "agg": "aggregate(...)",
-    "apply": "map(function), or map_batches(function)",
-    "assign": 'with_column("name", data.col("x") * 2)',
-    "cache": "materialize()",
-    "collect": "take_all(), to_arrow() or to_pandas()",
-    "compute": "take_all(), to_arrow() or to_pandas(); materialize() keeps the blocks",
-    "drop_columns": 'drop("a", "b")',
-    "group_by": "groupby(...)",
-    "groupBy": "groupby(...)",
-    "head": "take(rows)",
-    "merge": 'join(other, on="key")',
-    "order_by": "sort(...)",
-    "orderBy": "sort(...)",
-    "persist": "materialize()",
-    "query": "filter(data.col('x') > 0)",
-    "rename_columns": 'rename({"old": "new"})',
-    "select_columns": 'select("a", "b")',
-    "shape": "count() and columns()",
-    "sort_values": "sort(...)",
-    "to_list": "take_all()",
-    "train_test_split": "split(parts), or filter() by a column",
-    "where": "filter(data.col('x') > 0)",
-    "withColumn": 'with_column("name", data.col("x") * 2)',
-}
-"""What other libraries call it, and what to write."""
 _FEW_ROWS = 5
 JOINS = ("inner", "left", "right", "full", "semi", "anti")
 
@@ -97,12 +71,7 @@ class Dataset(Consumable):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(f"a Dataset has no attribute {name!r}")
-            if name in _ELSEWHERE:
-                raise AttributeError(f"a Dataset has no {name}: write .{_ELSEWHERE[name]}")
-            meant = get_close_matches(name, [known for known in dir(self) if known[0] != "_"], n=1)
-            raise AttributeError(f"a Dataset has no {name!r}{f': did you mean .{meant[0]}()?' if meant else ''}")
+            raise no_such_method(name, dir(self))
 
         def __getitem__(self, key: object) -> Any:
             raise TypeError(
@@ -213,8 +182,7 @@ class Dataset(Consumable):
 
     def repartition(self, blocks: int) -> Dataset:
         """In so many blocks of equal numbers of rows, in order."""
-        if blocks < 1:
-            raise ValueError(f"blocks must be at least 1, but got {blocks}")
+        at_least("blocks", blocks, 1)
         return self._then(plan.Repartition((self._plan,), blocks))
 
     def limit(self, rows: int) -> Dataset:
@@ -246,8 +214,7 @@ class Dataset(Consumable):
         suffix: str = "_right",
     ) -> Dataset:
         """Rows of both with equal keys. `how`: inner, left, right, full, semi or anti."""
-        if how not in JOINS:
-            raise ValueError(f"how must be one of {', '.join(JOINS)}, but got {how!r}")
+        one_of("how", how, JOINS)
         left_keys = (on,) if isinstance(on, str) else tuple(on)
         right_keys = left_keys if right_on is None else (right_on,) if isinstance(right_on, str) else tuple(right_on)
         if len(left_keys) != len(right_keys):

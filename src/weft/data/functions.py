@@ -12,6 +12,7 @@ import pyarrow as pa
 from weft.data import block as blocks
 from weft.data.errors import DataError, RowError
 from weft.data.running import Running
+from weft.library.checks import at_least, one_of
 
 KINDS = ("map", "flat_map", "filter", "map_batches")
 
@@ -50,10 +51,9 @@ class Function:
     placement: Placement = Placement()
 
     def __post_init__(self) -> None:
-        if self.on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error must be 'raise' or 'skip', but got {self.on_error!r}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, but got {self.batch_size}")
+        one_of("on_error", self.on_error, ("raise", "skip"))
+        if self.batch_size is not None:
+            at_least("batch_size", self.batch_size, 1)
         if not callable(self.callee):
             raise TypeError(f"{self.kind}() expects a function or a class with __call__, but got {self.callee!r}")
         blocks.check_batch_format(self.batch_format)

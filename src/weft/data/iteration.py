@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from weft.data.block import block_of, check_batch_format, concatenate, frame_of, to_array, to_batch
+from weft.library.checks import at_least
 
 
 def check_batches(batch_size: int | None, batch_format: str, shuffle_rows: int | None) -> None:
     check_batch_format(batch_format)
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, but got {batch_size}")
-    if shuffle_rows is not None and shuffle_rows < 1:
-        raise ValueError(f"local_shuffle_buffer_size must be at least 1, but got {shuffle_rows}")
+    if batch_size is not None:
+        at_least("batch_size", batch_size, 1)
+    if shuffle_rows is not None:
+        at_least("local_shuffle_buffer_size", shuffle_rows, 1)
 
 
 def rebatched(blocks: Iterable[pa.Table], batch_size: int | None, drop_last: bool) -> Iterator[pa.Table]:

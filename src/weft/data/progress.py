@@ -7,6 +7,7 @@ import time
 from typing import TextIO
 
 from weft.data.statistics import Statistics
+from weft.library.pace import Pace
 
 TOLD_EVERY_S = 0.5
 _file: TextIO | None = None
@@ -25,15 +26,12 @@ class Progress:
     """Of one execution."""
 
     def __init__(self) -> None:
-        self._told_at = time.perf_counter()
+        self._pace = Pace(TOLD_EVERY_S, after_s=TOLD_EVERY_S)
 
     def tell(self, statistics: Statistics) -> None:
-        now = time.perf_counter()
-        if _file is None or now - self._told_at < TOLD_EVERY_S:
-            return
-        self._told_at = now
-        _file.write("".join(f"{line}\n" for line in lines(statistics, now)))
-        _file.flush()
+        if _file is not None and self._pace.is_due():
+            _file.write("".join(f"{line}\n" for line in lines(statistics, time.perf_counter())))
+            _file.flush()
 
 
 def lines(statistics: Statistics, now: float) -> list[str]:

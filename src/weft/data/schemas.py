@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import polars as pl
 import pyarrow as pa
 
 from weft.data.errors import RowError
+from weft.library.checks import did_you_mean
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
@@ -126,7 +126,6 @@ def missing_name(error: Exception) -> str:
 def no_such_column(operator: str, where: str, name: str, there: Iterable[str]) -> RowError:
     """The error for a column that is not there, with the one that was meant."""
     names = list(there)
-    meant = get_close_matches(name, names, n=1)
-    hint = f"; did you mean {meant[0]!r}?" if meant else "."
+    hint = did_you_mean(name, names) or "."
     shown = ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
     return RowError(operator, where, None, name, f"there is no such column{hint} There are: {shown or 'none'}")

@@ -18,6 +18,7 @@ from weft.data import plan
 from weft.data.execute import get
 from weft.data.iteration import Consumable
 from weft.data.sources.memory import BlockSource
+from weft.library.checks import at_least
 
 if TYPE_CHECKING:
     from weft.data.dataset import Dataset
@@ -26,8 +27,7 @@ LEFT_OVER = "streaming_split(equal=True), as the rest of a division"
 
 
 def split(dataset: Dataset, parts: int) -> list[Dataset]:
-    if parts < 1:
-        raise ValueError(f"parts must be at least 1, but got {parts}")
+    at_least("parts", parts, 1)
     made = dataset.materialize()
     source = _blocks_source(made)
     blocks_a_part = max(1, -(-len(source.refs) // parts))
@@ -47,8 +47,7 @@ def _blocks_source(dataset: Dataset) -> BlockSource:
 
 
 def streaming_split(dataset: Dataset, parts: int, equal: bool) -> list[DataIterator]:
-    if parts < 1:
-        raise ValueError(f"parts must be at least 1, but got {parts}")
+    at_least("parts", parts, 1)
     if not weft.is_initialized():
         weft.init()
     coordinator: Any = weft.remote(num_cpus=0)(Coordinator).remote(cloudpickle.dumps(dataset), parts, equal)

@@ -23,6 +23,7 @@ from weft.data.block import frame_of, to_array
 from weft.data.errors import WriteError
 from weft.data.running import Running
 from weft.data.sources.paths import is_remote, local_path
+from weft.library.checks import one_of
 
 MODES = ("append", "overwrite", "error")
 LOCK = ".lock"
@@ -53,8 +54,7 @@ class Writer:
     """Held as long as the program lives, in a local staging folder."""
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, but got {self.mode!r}")
+        one_of("mode", self.mode, MODES)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lock": None}

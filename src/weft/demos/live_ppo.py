@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.library.settings import setting
 from weft.rl import PPO, PPOConfig
 from weft.rl.behaviours import Stochastic
 from weft.rl.rollout import Fragment
-from weft.rl.settings import setting
 from weft.rl.workers import RolloutWorkers
 from weft.serve import DeploymentHandle
 

@@ -20,13 +20,15 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from weft.library.progress import ProgressLine, said_meanwhile
+from weft.library.settings import SettingError
+from weft.library.tensorboard import EventLog
 from weft.rl import environments
 from weft.rl.behaviours import Behaviour
 from weft.rl.board import RunBoard
 from weft.rl.checkpoint import Checkpoint, CheckpointError, arrays_to_tree, tree_to_arrays
 from weft.rl.config import AlgorithmConfig, settings_of
 from weft.rl.evaluation import EvaluationWorkers
-from weft.rl.events import EventLog
 from weft.rl.interrupts import interrupts_held
 from weft.rl.metrics import Metrics, summary
 from weft.rl.multi_agent import common_spaces, is_multi_agent
@@ -34,9 +36,7 @@ from weft.rl.networks import WeightLayout
 from weft.rl.offline import EpisodeWriter
 from weft.rl.policy import Policy
 from weft.rl.policy_file import PolicyFileError, metadata_of
-from weft.rl.progress import ProgressLine, compiling
 from weft.rl.rollout import Blueprint, Fragment
-from weft.rl.settings import SettingError
 from weft.rl.spaces import ActionDecoder, ObservationEncoder, SpaceMismatch
 from weft.rl.video import FRAMES_PER_SECOND, Player, write_video
 from weft.rl.workers import RolloutWorkers
@@ -121,7 +121,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         at a terminal or in a notebook says so."""
         self._check_running("train")
         self.metrics.begin()
-        with compiling(self.name, not self.metrics.iteration):
+        with said_meanwhile(self.name, "compiling the first update…", is_shown=not self.metrics.iteration):
             said = self.iterate()
         learner = {name: float(np.asarray(value)) for name, value in said.items()}
         result = self.metrics.result(learner, self.workers.restarted, self.workers.environments_restarted)
@@ -141,7 +141,7 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
         With `progress_bar` a line at a terminal or in a notebook says how far training is.
         """
         until = self.metrics.timesteps + total_timesteps
-        line = ProgressLine(self.name, total_timesteps, progress_bar)
+        line = ProgressLine(self.name, is_shown=progress_bar)
         try:
             while self.metrics.timesteps < until:
                 result = self.train()
@@ -149,7 +149,8 @@ class Algorithm(abc.ABC, Generic[ConfigT]):
                     raise SettingError(
                         f"{self.name}: learn() counts steps of environments, and there are none; call train() in a loop"
                     )
-                line.progress(total_timesteps - (until - self.metrics.timesteps), result["episode_reward_mean"])
+                done = min(1.0, 1 - (until - self.metrics.timesteps) / total_timesteps)
+                line.tell(f"{done:4.0%} of {total_timesteps:,} steps, mean reward {result['episode_reward_mean']:.4g}")
                 if callback is not None and callback(result) is False:
                     break
         finally:

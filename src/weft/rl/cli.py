@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft.library.settings import SettingError, documentation
 from weft.rl.curve import draw
-from weft.rl.settings import SettingError, documentation
 
 TRAIN_EXAMPLES = """examples:
   weft rl train --env CartPole-v1 --algo PPO

@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft.library.settings import SettingError, check_settings, current_names, setting
 from weft.rl.names import UNNAMED, importable_name, named
-from weft.rl.settings import SettingError, check_settings, current_names, setting
 
 if TYPE_CHECKING:
     from typing_extensions import Self

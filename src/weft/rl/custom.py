@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.library.settings import SettingError
 from weft.rl.names import named
 from weft.rl.networks import MLP, Params
 from weft.rl.nnx import nnx_functions
-from weft.rl.settings import SettingError
 from weft.rl.spaces import ObservationEncoder
 
 

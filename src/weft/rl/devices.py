@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from weft.rl.settings import SettingError
+from weft.library.settings import SettingError
 
 
 class Devices:

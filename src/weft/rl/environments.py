@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from weft._lazy import nearest
 from weft.rl.names import UNNAMED, UnknownEnvironment
 from weft.rl.pools import PREFIX, make_pool
 
@@ -96,8 +96,8 @@ def _check_id(name: str) -> None:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
         known = [*gymnasium.registry, *_registered]
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        near = nearest(name, known)
+        hint = f"did you mean {near!r}? " if near else ""
         if name.startswith("ALE/"):
             hint = f"Atari's games are in another package: pip install ale-py, then env='ale_py:{name}'. "
         raise UnknownEnvironment(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from weft.library.settings import SettingError
 from weft.rl import environments
 from weft.rl.policy import Policy
-from weft.rl.settings import SettingError
 
 if TYPE_CHECKING:
     from weft.rl.algorithm import Algorithm

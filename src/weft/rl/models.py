@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.library.settings import SettingError
 from weft.rl.custom import CustomNetwork
 from weft.rl.distributions import DISTRIBUTIONS, FORBIDDEN
 from weft.rl.networks import CNN, MLP, Params, normalize
-from weft.rl.settings import SettingError
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
 if TYPE_CHECKING:

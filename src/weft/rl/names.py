@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from weft.rl.settings import SettingError
+from weft.library.settings import SettingError
 
 UNNAMED = "<nobody can import it>"
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from weft.rl.settings import SettingError
+from weft.library.settings import SettingError
 
 Functions = tuple[Callable[..., Any], Callable[..., Any]]
 

@@ -16,12 +16,12 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.library.settings import SettingError, setting
 from weft.rl.algorithm import Algorithm
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
 from weft.rl.offline import read_episodes, transitions
 from weft.rl.replay import NStep, PrioritizedReplay, Replay
 from weft.rl.rollout import shaped
-from weft.rl.settings import SettingError, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ in the next step, whose action EnvPool ignores: Gymnasium's NEXT_STEP mode.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from weft.library.checks import did_you_mean
 from weft.rl.names import UnknownEnvironment
 
 PREFIX = "envpool:"
@@ -82,8 +82,7 @@ def make_pool(name: str, env_config: Mapping[str, Any], count: int, episode_limi
         raise ValueError(f"{name}: env_config must not have {key!r}: {DECIDED[key]}")
     task, config = name.removeprefix(PREFIX), {**env_config, "num_envs": count}
     if task not in envpool.list_all_envs():
-        close = difflib.get_close_matches(task, envpool.list_all_envs(), 1)
-        hint = f"; did you mean {PREFIX + close[0]!r}?" if close else ""
+        hint = did_you_mean(name, (PREFIX + known for known in envpool.list_all_envs()))
         raise UnknownEnvironment(f"EnvPool has no environment called {task!r}{hint}")
     if episode_limit is not None:
         config["max_episode_steps"] = episode_limit

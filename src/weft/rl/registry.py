@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
+import importlib
 import os
 from typing import Any
 
+from weft._lazy import nearest
+from weft.library.settings import SettingError
 from weft.rl.policy import Policy
-from weft.rl.settings import SettingError
 
-_HOMES = {
-    "A2C": "a2c",
-    "A3C": "a3c",
-    "ARS": "es",
-    "ApexDDPG": "apex",
-    "ApexDQN": "apex",
-    "BC": "bc",
-    "DDPG": "ddpg",
-    "DQN": "dqn",
-    "ES": "es",
-    "IMPALA": "impala",
-    "MultiAgentPPO": "multi_agent_ppo",
-    "PG": "pg",
-    "PPO": "ppo",
-    "Rainbow": "dqn",
-    "RecurrentPPO": "recurrent_ppo",
-    "SAC": "sac",
-    "TD3": "ddpg",
-}
+_NAMES = "A2C A3C ARS ApexDDPG ApexDQN BC DDPG DQN ES IMPALA MultiAgentPPO PG PPO Rainbow RecurrentPPO SAC TD3".split()
 # Names of the classic library.
 _OLD_NAMES = {"apex": "ApexDQN"}
 _registered: dict[str, type[Any]] = {}
@@ -50,20 +33,14 @@ def get_algorithm(name: str) -> type[Any]:
     """
     if name in _registered:
         return _registered[name]
-    normal = {_normal(known): known for known in _HOMES}
+    normal = {_normal(known): known for known in _NAMES}
     known = normal.get(_normal(_OLD_NAMES.get(name.lower(), name)))
     if known is None:
-        close = difflib.get_close_matches(_normal(name), normal, 1)
-        hint = f"did you mean {normal[close[0]]!r}?" if close else f"there are {', '.join(algorithm_names())}"
+        near = nearest(_normal(name), normal)
+        hint = f"did you mean {normal[near]!r}?" if near else f"there are {', '.join(algorithm_names())}"
         raise UnknownAlgorithm(f"no algorithm is called {name!r}; {hint}")
-    from weft.rl import _LAZY
-
-    module = _LAZY.module(f"algorithms.{_HOMES[known]}")
-    return next(
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and value.__dict__.get("name") == known and value.__module__ == module.__name__
-    )
+    found: type[Any] = getattr(importlib.import_module("weft.rl"), "Impala" if known == "IMPALA" else known)
+    return found
 
 
 def get_trainable(name: str) -> type[Any] | None:
@@ -75,7 +52,7 @@ def get_trainable(name: str) -> type[Any] | None:
 
 
 def algorithm_names() -> list[str]:
-    return sorted({*_HOMES, *_registered})
+    return sorted({*_NAMES, *_registered})
 
 
 def load(path: str | os.PathLike[str], **settings: Any) -> Any:

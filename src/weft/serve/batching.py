@@ -18,6 +18,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from weft.library.checks import at_least
+
 _ATTRIBUTE = "_weft_serve_batches"
 
 
@@ -60,8 +62,7 @@ def batch(
     patience_s = 0.01 if chosen is None else chosen
     if isinstance(max_batch_size, bool) or not isinstance(max_batch_size, int) or max_batch_size < 1:
         raise ValueError(f"max_batch_size must be a positive integer, but got {max_batch_size!r}")
-    if patience_s < 0:
-        raise ValueError(f"wait_s must be at least 0, but got {patience_s}")
+    at_least("wait_s", patience_s, 0)
 
     def make(made: Callable[..., Any]) -> Any:
         is_method = next(iter(inspect.signature(made).parameters), "") == "self"

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import weft
+from weft.library.board import PUBLISH_S, Board, Curve
 from weft.serve.latencies import Figures
 from weft.serve.running import Running
-from weft.util import board
 
-PAGE, NAME = "serve", "applications"
-PUBLISH_S = 2.0
 ANSWER_S = 1.0
 MOST_POINTS = 150
 Described = dict[str, tuple[str | None, dict[str, Running]]]
@@ -29,7 +27,7 @@ class _Past:
     def __init__(self) -> None:
         self.served: dict[str, int] = {}
         self.looked_s: float | None = None
-        self.rate, self.p95 = board.Curve(MOST_POINTS), board.Curve(MOST_POINTS)
+        self.rate, self.p95 = Curve(MOST_POINTS), Curve(MOST_POINTS)
 
     def rate_of(self, figures: dict[str, Figures], now_s: float) -> float | None:
         """Requests a second since the last look; None at the first, which knows no time to divide by."""
@@ -45,6 +43,7 @@ class ServeBoard:
     def __init__(self, describe: Callable[[], Described]) -> None:
         self._describe = describe
         self._past: dict[str, _Past] = {}
+        self._board = Board("serve", "applications")
         self._is_shown = False
 
     async def run(self) -> None:
@@ -52,18 +51,18 @@ class ServeBoard:
             await asyncio.sleep(PUBLISH_S)
             try:
                 await self.publish()
-            except (weft.exceptions.WeftError, ValueError, OSError):
-                continue  # a busy node, or more than fits: the next one comes soon
+            except (weft.exceptions.WeftError, OSError):
+                continue  # a busy node: the next one comes soon
 
     async def publish(self) -> None:
         described = self._describe()
         if not described:
             if self._is_shown:
                 self._is_shown = False
-                await asyncio.to_thread(board.withdraw, PAGE, NAME)
+                await asyncio.to_thread(self._board.withdraw)
             return
         rows = [await self._application(name, *one) for name, one in described.items()]
-        await asyncio.to_thread(board.publish, PAGE, NAME, {"applications": rows})
+        await asyncio.to_thread(self._board.show, {"applications": rows})
         self._is_shown = True
 
     async def _application(self, name: str, route: str | None, deployments: dict[str, Running]) -> dict[str, Any]:

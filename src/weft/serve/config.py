@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from weft.library.checks import above, at_least, did_you_mean, is_number
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,7 @@ class AutoscalingConfig:
         _at_least("max_replicas", self.max_replicas, max(1, self.min_replicas))
         if self.initial_replicas is not None:
             _at_least("initial_replicas", self.initial_replicas, self.min_replicas)
-        if not self.target_ongoing_requests > 0:
-            raise ValueError(f"target_ongoing_requests must be positive, but got {self.target_ongoing_requests}")
+        above("target_ongoing_requests", self.target_ongoing_requests)
         _at_least("upscale_delay_s", self.upscale_delay_s, 0)
         _at_least("downscale_delay_s", self.downscale_delay_s, 0)
 
@@ -70,9 +70,8 @@ class DeploymentConfig:
         _at_least("num_replicas", self.num_replicas, 0)
         _at_least("max_ongoing_requests", self.max_ongoing_requests, 1)
         _at_least("max_queued_requests", self.max_queued_requests, -1)
-        for name in ("health_check_period_s", "health_check_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, but got {getattr(self, name)}")
+        above("health_check_period_s", self.health_check_period_s)
+        above("health_check_timeout_s", self.health_check_timeout_s)
         _at_least("graceful_shutdown_timeout_s", self.graceful_shutdown_timeout_s, 0)
 
     @property
@@ -93,8 +92,7 @@ class DeploymentConfig:
             changes.setdefault("autoscaling", AutoscalingConfig(max_replicas=100))
         unknown = sorted(set(changes) - set(self.__dataclass_fields__))
         if unknown:
-            meant = difflib.get_close_matches(unknown[0], self.__dataclass_fields__, n=1)
-            hint = f"; did you mean {meant[0]!r}?" if meant else ";"
+            hint = did_you_mean(unknown[0], self.__dataclass_fields__) or ";"
             raise TypeError(
                 f"a deployment has no option {unknown[0]!r}{hint} it has {sorted(self.__dataclass_fields__)}"
             )
@@ -102,7 +100,6 @@ class DeploymentConfig:
 
 
 def _at_least(name: str, value: float, least: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise TypeError(f"{name} must be a number, but got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, but got {value}")
+    at_least(name, value, least)

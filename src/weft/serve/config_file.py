@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.library.checks import did_you_mean
 from weft.serve.config import DeploymentConfig
 from weft.serve.grpc.options import GRPCOptions
 from weft.serve.http.messages import HTTPOptions
@@ -98,7 +99,8 @@ def _mapping(document: Any, where: str, known: tuple[str, ...] | None) -> Mappin
         raise BadConfig(f"{where} must be a mapping, but got {document!r}")
     unknown = sorted(set(document) - set(known)) if known is not None else []
     if unknown:
-        raise BadConfig(f"{where} has no field {unknown[0]!r}; it has {sorted(known or ())}")
+        hint = did_you_mean(unknown[0], known or ()) or ";"
+        raise BadConfig(f"{where} has no field {unknown[0]!r}{hint} it has {sorted(known or ())}")
     return document
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.library.checks import above, is_number
+
 
 def check_port(port: Any) -> None:
     """
@@ -23,10 +25,9 @@ def check_positive(options: Mapping[str, Any]) -> None:
     ValueError: max_body_bytes must be positive, but got 0
     """
     for name, value in options.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             raise ValueError(f"{name} must be a number, but got {value!r}")
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, but got {value}")
+        above(name, value)
 
 
 def check_tls(certfile: str, keyfile: str, ca_certs: str) -> None:

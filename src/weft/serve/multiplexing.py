@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from weft.library.checks import above
 from weft.serve.context import get_multiplexed_model_id
 
 _ATTRIBUTE = "_weft_serve_models"
@@ -30,8 +31,7 @@ def multiplexed(
     >>> asyncio.run(load("a"))
     'A'
     """
-    if max_num_models_per_replica < 1:
-        raise ValueError(f"max_num_models_per_replica must be positive, but got {max_num_models_per_replica}")
+    above("max_num_models_per_replica", max_num_models_per_replica)
 
     def make(loader: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.iscoroutinefunction(loader):

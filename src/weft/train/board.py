@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import weft
-from weft.util import board
+from weft.library.board import Board, Curve, plain
 
 __all__ = ["TrainBoard"]
 
-PAGE = "train"
-PUBLISH_S = 2.0
 MOST_METRICS = 24
 MOST_CHECKPOINTS = 50
-_LONGEST_VALUE = 100
 
 
 class TrainBoard:
-    """Publishes at most once in `PUBLISH_S`, and at the end."""
+    """Publishes now and then, and at the end."""
 
     def __init__(self, name: str, backend: str, path: str) -> None:
-        self._name, self._backend, self._path = name, backend, path
+        self._board = Board("train", name)
+        self._backend, self._path = backend, path
         self._began_s = time.time()
         self._workers: list[dict[str, Any]] = []
-        self._curves: dict[str, board.Curve] = {}
+        self._curves: dict[str, Curve] = {}
         self._checkpoints: list[dict[str, Any]] = []
         self._last: dict[str, Any] = {}
         self._reports = self._generations = 0
-        self._published_s = 0.0
 
     def began(self, nodes: Sequence[str]) -> None:
         """The loop starts, or starts anew, in one worker on each of these nodes."""
@@ -44,19 +39,18 @@ class TrainBoard:
         for key, value in metrics.items():
             has_room = key in self._curves or len(self._curves) < MOST_METRICS
             if has_room and isinstance(value, int | float) and not isinstance(value, bool):
-                self._curves.setdefault(key, board.Curve()).add(self._reports, float(value))
-        self._last = {key: _plain(value) for key, value in list(metrics.items())[:MOST_METRICS]}
+                self._curves.setdefault(key, Curve()).add(self._reports, float(value))
+        self._last = {key: plain(value) for key, value in list(metrics.items())[:MOST_METRICS]}
         if checkpoint is not None:
             self._checkpoints.append({"name": checkpoint, "time_s": time.time(), "report": self._reports})
         self._checkpoints = [one for one in self._checkpoints if one["name"] in kept][-MOST_CHECKPOINTS:]
-        if time.monotonic() - self._published_s >= PUBLISH_S:
+        if self._board.is_due():
             self._publish("running")
 
     def ended(self, error: BaseException | None) -> None:
         self._publish("finished" if error is None else "failed", "" if error is None else repr(error)[:1000])
 
     def _publish(self, state: str, error: str = "") -> None:
-        self._published_s = time.monotonic()
         shown = {
             "state": state,
             "error": error,
@@ -70,9 +64,4 @@ class TrainBoard:
             "curves": {key: curve.points for key, curve in self._curves.items()},
             "checkpoints": self._checkpoints,
         }
-        with contextlib.suppress(weft.exceptions.WeftError, ValueError):  # a busy node: the next one comes soon
-            board.publish(PAGE, self._name, shown)
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float) else str(value)[:_LONGEST_VALUE]
+        self._board.show(shown)

@@ -28,6 +28,7 @@ import numpy as np
 
 import weft
 from weft.exceptions import LocalNodeDiedError
+from weft.library.checks import between, one_of
 from weft.train.arrays import HostArray, host_array
 from weft.train.errors import GroupError, GroupTimeoutError, MemberLostError, MismatchError
 from weft.train.mesh import MeshMember
@@ -81,8 +82,7 @@ class Meeting:
     """
 
     def __init__(self, size: int, slot_bytes: int | None = None, *, across_nodes: bool | None = None) -> None:
-        if not 1 <= size <= _MAX_MEMBERS:
-            raise ValueError(f"size must be from 1 to {_MAX_MEMBERS}, but got {size}")
+        between("size", size, 1, _MAX_MEMBERS)
         if slot_bytes is None:
             slot_bytes = min(max(_ALL_SLOTS_BYTES // size // 64 * 64, _SLOT_BYTES[0]), _SLOT_BYTES[-1])
         if slot_bytes < 64 * size or slot_bytes % 64:
@@ -98,8 +98,7 @@ class Meeting:
         """Become member `rank`; returns once all have joined.
 
         A member waits at most `timeout_s` for another in one operation; None means without bound."""
-        if not 0 <= rank < self.size:
-            raise ValueError(f"rank must be from 0 to {self.size - 1}, but got {rank}")
+        between("rank", rank, 0, self.size - 1)
         mesh = self._mesh_member(rank, join_timeout_s) if self._rendezvous is not None else None
         group = Group(self._block.member(rank, join_timeout_s) if mesh is None else mesh, rank, self.size)
         group._perform("join", None, None)
@@ -267,12 +266,10 @@ class Group:
     ) -> None:
         described = _described(operation, source, target)
         element = described.element if described else ELEMENT_TYPES[0]
-        if op not in REDUCTIONS:
-            raise ValueError(f"op must be one of {', '.join(REDUCTIONS)}, but got {op!r}")
+        one_of("op", op, REDUCTIONS)
         if op == "mean" and "float" not in element:
             raise TypeError(f"the mean is for floating point, but got {element}: reduce with sum and divide")
-        if not 0 <= root < self.size:
-            raise ValueError(f"root must be from 0 to {self.size - 1}, but got {root}")
+        between("root", root, 0, self.size - 1)
         failure = self._ask(
             operation,
             source.memory if source else None,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from weft.tune.storage import Storage
+from weft.library.storage import Storage
 
 __all__ = ["LOG", "History"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft import cloudpickle
-from weft.tune.storage import Storage
+from weft.library.storage import Storage
 
 __all__ = ["changed_config", "keep_config"]
 

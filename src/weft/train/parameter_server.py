@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 import weft
+from weft.library.checks import above, at_least, between, one_of
 from weft.train.arrays import host_array, show_in
 from weft.train.optimizers import Optimizer
 from weft.train.server_state import ServerState
@@ -99,8 +100,7 @@ class ParameterServer:
 
     def join(self, rank: int) -> WorkerLink:
         """Become the worker `rank`, in place of any other that was it."""
-        if not 0 <= rank < self.workers:
-            raise ValueError(f"rank must be from 0 to {self.workers - 1}, but got {rank}")
+        between("rank", rank, 0, self.workers - 1)
         return WorkerLink(self, rank)
 
     def pull(self) -> Arrays:
@@ -111,7 +111,7 @@ class ParameterServer:
         """Write a checkpoint, a file of this machine or behind an fsspec URL; it is there whole or not at all.
 
         While workers go on, a synchronous server's checkpoint is that of one step on all shards."""
-        from weft.tune.storage import open_storage
+        from weft.library.storage import open_storage
 
         text = os.fspath(path)
         folder, _, name = text.rpartition("/")
@@ -148,7 +148,7 @@ class ParameterServer:
         shard_options: Mapping[str, Any] | None = None,
     ) -> ParameterServer:
         """From what `save` wrote; workers and shards may be others than they were."""
-        from weft.tune.storage import open_storage
+        from weft.library.storage import open_storage
 
         folder, _, name = os.fspath(path).rpartition("/")
         data = open_storage(folder or ".").read(name)
@@ -196,8 +196,7 @@ class WorkerLink:
         """Hand in a gradient of every parameter; it does not wait, the next `pull` or `push` does.
 
         `weight` is what it counts in the mean of a synchronous step, such as the size of its batch."""
-        if not weight > 0:
-            raise ValueError(f"weight must be positive, but got {weight}")
+        above("weight", weight)
         arrays = self._checked(gradients)
         self.pull()
         self._coming = [
@@ -261,10 +260,8 @@ def _read(published: list[Published]) -> Arrays:
 
 
 def _check(parameters: Arrays, workers: int, mode: str, shards: int, staleness: int | None) -> None:
-    if mode not in ("sync", "async"):
-        raise ValueError(f"mode must be 'sync' or 'async', but got {mode!r}")
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, but got {workers}")
+    one_of("mode", mode, ("sync", "async"))
+    at_least("workers", workers, 1)
     if not 1 <= shards <= max(len(parameters), 1):
         raise ValueError(f"shards must be from 1 to the number of parameters, {len(parameters)}, but got {shards}")
     if staleness is not None and (mode == "sync" or staleness < 0):

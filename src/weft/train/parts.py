@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from weft.library.checkpoint import STATE_FILE, Checkpoint
+from weft.library.storage import LocalStorage, Storage
 from weft.train.worker import Report
-from weft.tune.checkpoint import STATE_FILE, Checkpoint
-from weft.tune.storage import LocalStorage, Storage
 
 __all__ = ["add_parts", "states_of_ranks"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weft.train.shares import share_of
 
 if TYPE_CHECKING:
+    from weft.library.checkpoint import Checkpoint
     from weft.train.group import Group
-    from weft.tune.checkpoint import Checkpoint
 
 __all__ = ["TrainContext", "get_checkpoint", "get_context", "get_dataset_shard", "report", "set_current"]
 

@@ -27,6 +27,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import weft
+from weft.library.checkpoint import Checkpoint
+from weft.library.checks import above, at_least, between, one_of
+from weft.library.progress import ProgressLine
+from weft.library.storage import Storage, new_folder, open_storage
 from weft.train.assembly import Whole
 from weft.train.backends import BACKENDS, keeps_processes
 from weft.train.board import TrainBoard
@@ -36,16 +40,15 @@ from weft.train.generation import End, Generation
 from weft.train.history import LOG, History
 from weft.train.kept_config import changed_config, keep_config
 from weft.train.parts import add_parts
-from weft.train.progress import ProgressLine
 from weft.train.shares import split_dataset
 from weft.train.worker import MARKER, Assignment, Report, read_packed, write_packed
-from weft.tune.checkpoint import Checkpoint
-from weft.tune.storage import Storage, open_storage
 from weft.util.html_table import html_table
 
 __all__ = ["Result", "Trainer"]
 
 RESULTS = "~/weft_results"
+SHOWN_METRICS = 4
+"""In the line at the terminal."""
 
 
 @dataclass(frozen=True)
@@ -105,21 +108,19 @@ class Trainer:
     terminal after ten minutes, and the training goes on."""
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise ValueError(f"workers must be at least 1, but got {self.workers}")
-        if self.min_workers is not None and not 1 <= self.min_workers <= self.workers:
-            raise ValueError(f"min_workers must be from 1 to {self.workers}, but got {self.min_workers}")
-        if self.backend not in BACKENDS:
-            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, but got {self.backend!r}")
+        at_least("workers", self.workers, 1)
+        if self.min_workers is not None:
+            between("min_workers", self.min_workers, 1, self.workers)
+        one_of("backend", self.backend, BACKENDS)
         if self.backend == "nccl" and self.resources.get("GPU", 0) < 1:
             raise ValueError(
                 'backend "nccl" needs a GPU for every worker: resources={"CPU": 1, "GPU": 1}, but got '
                 f"resources={dict(self.resources)}"
             )
-        if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
-            raise ValueError(f"keep_checkpoints must be at least 1 or None, but got {self.keep_checkpoints}")
-        if self.hang_timeout_s is not None and not self.hang_timeout_s > 0:
-            raise ValueError(f"hang_timeout_s must be positive or None, but got {self.hang_timeout_s}")
+        if self.keep_checkpoints is not None:
+            at_least("keep_checkpoints", self.keep_checkpoints, 1)
+        if self.hang_timeout_s is not None:
+            above("hang_timeout_s", self.hang_timeout_s)
         if isinstance(self.guards, str):
             raise ValueError(
                 f"guards are a list of metrics or a mapping, but got {self.guards!r}: write [{self.guards!r}]"
@@ -263,7 +264,7 @@ class _Fit:
         self._history.add(report.metrics, report.checkpoint)
         if report.checkpoint is not None:
             self._losses = 0
-        self._progress.update(self._size, len(self._history.metrics), report.metrics)
+        self._progress.tell(_line_of(self._size, len(self._history.metrics), report.metrics))
         kept = {name for _, name in self._history.checkpoints}
         self._board.reported(report.metrics, report.checkpoint, kept)
         if self._on_report is not None:
@@ -354,13 +355,16 @@ def _say(text: str) -> None:
     print(f"weft.train: {text}", file=sys.stderr, flush=True)
 
 
+def _line_of(workers: int, reports: int, metrics: Mapping[str, Any]) -> str:
+    numbers = [f"{key}={value:.4g}" for key, value in metrics.items() if isinstance(value, int | float)]
+    return ", ".join([f"{workers} workers", f"report {reports}", *numbers[:SHOWN_METRICS]])
+
+
 def _checkpoint(storage: Storage, name: str | None) -> Checkpoint | None:
     return Checkpoint(storage=storage, name=name) if name is not None else None
 
 
 def _stored(checkpoint: Checkpoint, storage: Storage) -> str:
-    from weft.tune.host import new_folder
-
     folder = new_folder(storage)
     checkpoint.write_to(str(folder))
     storage.put_folder(folder, "checkpoint_initial")

@@ -23,12 +23,11 @@ from typing import Any
 
 import weft
 from weft import cloudpickle
+from weft.library.checkpoint import STATE_FILE, Checkpoint
+from weft.library.storage import LocalStorage, Storage, new_folder, pack, unpack
 from weft.train import backends
 from weft.train.group import Meeting
 from weft.train.session import TrainContext, set_current
-from weft.tune.checkpoint import STATE_FILE, Checkpoint
-from weft.tune.host import new_folder, pack, unpack
-from weft.tune.storage import LocalStorage, Storage
 
 __all__ = ["CONTROL", "MARKER", "Assignment", "Place", "Report", "TrainWorker", "read_packed", "write_packed"]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.library.checks import above, at_least, one_of
 from weft.tune.callback import Callback
 from weft.tune.errors import TuneError
 from weft.tune.schedulers.scheduler import TrialScheduler
@@ -39,12 +40,12 @@ class TuneConfig:
     trial_name_creator: Callable[[Trial], str] | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in (None, "min", "max"):
-            raise TuneError(f"mode must be 'min' or 'max', but got {self.mode!r}")
+        if self.mode is not None:
+            one_of("mode", self.mode, ("min", "max"), error=TuneError)
         if self.num_samples < -1 or self.num_samples == 0:
             raise TuneError(f"num_samples must be positive, or -1 for no end, but got {self.num_samples}")
-        if self.max_concurrent_trials is not None and self.max_concurrent_trials < 1:
-            raise TuneError(f"max_concurrent_trials must be positive, but got {self.max_concurrent_trials}")
+        if self.max_concurrent_trials is not None:
+            above("max_concurrent_trials", self.max_concurrent_trials, error=TuneError)
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,9 @@ class CheckpointConfig:
     checkpoint_score_order: Mode = "max"
 
     def __post_init__(self) -> None:
-        if self.num_to_keep is not None and self.num_to_keep < 1:
-            raise TuneError(f"num_to_keep must be positive, but got {self.num_to_keep}")
-        if self.checkpoint_frequency < 0:
-            raise TuneError(f"checkpoint_frequency must not be negative, but got {self.checkpoint_frequency}")
+        if self.num_to_keep is not None:
+            above("num_to_keep", self.num_to_keep, error=TuneError)
+        at_least("checkpoint_frequency", self.checkpoint_frequency, 0, error=TuneError)
 
 
 @dataclass

@@ -21,12 +21,11 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import weft
-from weft.tune.storage import LocalStorage, Storage
+from weft.library.storage import LocalStorage, Storage
 from weft.tune.trial import SavedCheckpoint
 
 __all__ = ["Batch", "End", "Go", "HostSettings", "Start", "TrialHost"]
@@ -153,24 +152,6 @@ def journals_of(storage: Storage, experiment_id: str) -> LocalStorage:
 
 def journal_of(trial_id: str, incarnation: int) -> str:
     return f"{trial_id}-{incarnation}.journal"
-
-
-def pack(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, to send."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def unpack(files: Mapping[str, bytes], folder: Path) -> None:
-    for name, data in files.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-
-
-def new_folder(storage: Storage | None) -> Path:
-    """An empty folder for a checkpoint in the making."""
-    staging = storage.staging() if storage is not None else None
-    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=staging))
 
 
 def local_trial_dir(storage: Storage | None, trial_dir: str) -> str:

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from weft.library.storage import Storage
 from weft.tune import session
 from weft.tune.errors import TuneError
 from weft.tune.host import ENDED, FAILED, SAVED, HostSettings, Items, Start
 from weft.tune.runner import FLUSH_S, Runner
 from weft.tune.schedulers.scheduler import CONTINUE, SAVE, STOP, Decision, Exploit
-from weft.tune.storage import Storage
 from weft.tune.trial import SavedCheckpoint, Trial
 from weft.tune.trial_run import TrialRun
 

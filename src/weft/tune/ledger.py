@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from weft import cloudpickle
+from weft.library.storage import Storage
 from weft.tune.errors import LedgerError
-from weft.tune.storage import Storage
 
 __all__ = ["Ledger", "plain", "read_entries", "read_experiment", "replay"]
 

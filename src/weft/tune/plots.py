@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from weft.library.checks import one_of
+from weft.library.lookup import flatten, value_at
 from weft.tune.errors import TuneError
-from weft.tune.lookup import flatten, value_at
 
 if TYPE_CHECKING:
     from weft.tune.result_grid import ResultGrid
@@ -23,8 +24,7 @@ def draw(grid: ResultGrid, kind: str, metric: str, mode: str, x: str = "training
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("plots need matplotlib: pip install 'weft[tune]'", name="matplotlib") from error
     kinds = {"curves": _curves, "parallel": _parallel, "slices": _slices}
-    if kind not in kinds:
-        raise TuneError(f"kind must be one of {', '.join(kinds)}, but got {kind!r}")
+    one_of("kind", kind, kinds, error=TuneError)
     scored = [result for result in grid if isinstance(value_at(result.metrics, metric), int | float)]
     if not scored:
         raise TuneError(f"no trial has reported {metric!r}")

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.tune.checkpoint import Checkpoint
+from weft.library.checkpoint import Checkpoint
+from weft.library.checks import one_of
+from weft.library.lookup import flatten, value_at
 from weft.tune.errors import TrialError, TuneError
 from weft.tune.ledger import read_entries
-from weft.tune.lookup import flatten, value_at
 from weft.tune.schedulers.scheduler import FILLED_IN, missing_key
 from weft.tune.trial import ERROR, TERMINATED, Trial
 from weft.util.html_table import html_table
@@ -19,8 +20,8 @@ from weft.util.html_table import html_table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from weft.library.storage import Storage
     from weft.tune.search.searcher import Mode
-    from weft.tune.storage import Storage
 
 __all__ = ["Result", "ResultGrid"]
 
@@ -146,10 +147,8 @@ class ResultGrid:
         metric, mode = metric or self._metric, mode or self._mode
         if metric is None or mode is None:
             raise TuneError("the best by what? Give metric= and mode='min' or 'max', here or in TuneConfig")
-        if mode not in ("min", "max"):
-            raise TuneError(f"mode must be 'min' or 'max', but got {mode!r}")
-        if scope not in ("last", "all", "avg"):
-            raise TuneError(f"scope must be 'last', 'all' or 'avg', but got {scope!r}")
+        one_of("mode", mode, ("min", "max"), error=TuneError)
+        one_of("scope", scope, ("last", "all", "avg"), error=TuneError)
         sign = 1.0 if mode == "max" else -1.0
         best, best_score = None, -math.inf
         for result in self._results:

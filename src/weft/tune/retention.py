@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from weft.library.lookup import value_at
 from weft.tune.config import CheckpointConfig
-from weft.tune.lookup import value_at
 from weft.tune.trial import SavedCheckpoint, Trial
 
 __all__ = ["CheckpointKeeper"]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import weft
+from weft.library.storage import LocalStorage, Storage, new_folder, pack, unpack
 from weft.tune.callback import Callback
 from weft.tune.config import ExperimentSpec
 from weft.tune.host import (
@@ -31,9 +32,6 @@ from weft.tune.host import (
     Start,
     journal_of,
     journals_of,
-    new_folder,
-    pack,
-    unpack,
 )
 from weft.tune.host import RUNNING as RUNNING_PHASE
 from weft.tune.ledger import Ledger, read_entries
@@ -44,7 +42,6 @@ from weft.tune.retention import CheckpointKeeper
 from weft.tune.schedulers.scheduler import ALWAYS, CONTINUE, SAVE, Decision, Exploit
 from weft.tune.state import ExperimentState
 from weft.tune.status import StatusTable
-from weft.tune.storage import LocalStorage, Storage
 from weft.tune.trial import RUNNING, SavedCheckpoint, Trial
 
 __all__ = ["Runner"]

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from weft.tune.checkpoint import Checkpoint
+from weft.library.checkpoint import Checkpoint
 
 __all__ = ["StopTrial", "TrialContext", "get_checkpoint", "get_context", "get_trial_dir", "get_trial_id", "report"]
 

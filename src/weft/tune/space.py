@@ -14,13 +14,14 @@ True
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from weft._lazy import nearest
+from weft.library.checks import above
 from weft.tune.errors import SearchSpaceError
 
 if TYPE_CHECKING:
@@ -125,8 +126,7 @@ class Normal(Domain):
     step: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.sd > 0:
-            raise SearchSpaceError(f"sd must be positive, but got {self.sd!r}")
+        above("sd", self.sd, error=SearchSpaceError)
 
     def sample(self, rng: random.Random) -> float:
         return self.clip(rng.gauss(self.mean, self.sd))
@@ -443,7 +443,7 @@ def _check_leaves(space: Any, at: Path) -> None:
     if isinstance(space, Mapping):
         if len(space) == 1 and as_domain(space) is None:
             (only,) = space
-            if difflib.get_close_matches(str(only), ["grid_search"], cutoff=0.8):
+            if nearest(str(only), ["grid_search"], cutoff=0.8):
                 raise SearchSpaceError(f"key {path_name(at)!r} has {only!r} in it; did you mean 'grid_search'?")
         for key, value in space.items():
             _check_leaves(value, (*at, key))
@@ -460,8 +460,8 @@ def _check_bounds(lower: float, upper: float, log: bool, step: float | None) -> 
         raise SearchSpaceError(f"lower must be at most upper, but got {lower!r} and {upper!r}")
     if log and not lower > 0:
         raise SearchSpaceError(f"lower must be positive for a logarithmic domain, but got {lower!r}")
-    if step is not None and not step > 0:
-        raise SearchSpaceError(f"q must be positive, but got {step!r}")
+    if step is not None:
+        above("q", step, error=SearchSpaceError)
 
 
 def _inclusive(lower: int, upper: int) -> int:

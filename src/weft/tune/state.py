@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weft.library.lookup import value_at
 from weft.tune.errors import TuneError
-from weft.tune.lookup import value_at
 from weft.tune.schedulers.scheduler import (
     CONTINUE,
     PAUSE,

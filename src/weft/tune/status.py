@@ -16,11 +16,11 @@ import logging
 import os
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from weft.tune.lookup import value_at
+from weft.library.lookup import value_at
+from weft.library.pace import Pace
 from weft.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ class StatusTable:
         self._terminal = bool(getattr(self._out, "isatty", lambda: False)())
         self._verbose = verbose if verbose is not None else 2 if self._terminal else 0
         self._metric, self._folder = metric, folder
-        self._drawn_at = -1e9
+        self._pace = Pace(REFRESH_S)
         self._drawn_lines = 0
         self._warned: set[str] = set()
 
     def update(self, state: ExperimentState, resources: Resources) -> None:
-        if self._verbose and self._terminal and time.monotonic() - self._drawn_at > REFRESH_S:
+        if self._verbose and self._terminal and self._pace.is_due():
             self._draw(state, resources)
 
     def finish(self, state: ExperimentState, resources: Resources) -> None:
@@ -79,7 +79,6 @@ class StatusTable:
         logger.warning(message)
 
     def _draw(self, state: ExperimentState, resources: Resources) -> None:
-        self._drawn_at = time.monotonic()
         size = shutil.get_terminal_size()
         if self._verbose == 1 or (self._terminal and size.lines < SMALL_LINES):
             lines = [line_of(state, self._metric)]

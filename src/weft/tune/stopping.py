@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weft.library.lookup import value_at
 from weft.tune.errors import TuneError
-from weft.tune.lookup import value_at
 
 __all__ = [
     "CombinedStopper",

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import cloudpickle
-from weft.tune.checkpoint import STATE_FILE
+from weft.library.checkpoint import STATE_FILE
 
 __all__ = ["Trainable"]
 

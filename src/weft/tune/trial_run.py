@@ -14,8 +14,10 @@ from typing import Any
 
 import cloudpickle
 
+from weft.library.checkpoint import Checkpoint
+from weft.library.lookup import value_at
+from weft.library.storage import LocalStorage, Storage, new_folder, pack, unpack
 from weft.tune import session
-from weft.tune.checkpoint import Checkpoint
 from weft.tune.host import (
     ENDED,
     FAILED,
@@ -30,14 +32,9 @@ from weft.tune.host import (
     Start,
     journal_of,
     local_trial_dir,
-    new_folder,
-    pack,
-    unpack,
 )
 from weft.tune.ledger import PLAIN, Ledger, plain
-from weft.tune.lookup import value_at
 from weft.tune.stopping import reaches
-from weft.tune.storage import LocalStorage, Storage
 from weft.tune.trainable import Trainable
 
 __all__ = ["TrialRun"]

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import weft
+from weft.library.storage import LocalStorage, Storage, open_storage
 from weft.tune.board import BoardCallback
 from weft.tune.callback import Callback
 from weft.tune.config import ExperimentSpec, RunConfig, TuneConfig
@@ -41,7 +42,6 @@ from weft.tune.space import GridSearch, check_space, domains_of, path_name
 from weft.tune.state import ExperimentState, Limits, trial_id_of
 from weft.tune.status import StatusTable
 from weft.tune.stopping import as_stopper
-from weft.tune.storage import LocalStorage, Storage, open_storage
 from weft.tune.trial import ERROR, Trial
 
 __all__ = ["Tuner"]

@@ -18,6 +18,7 @@ from weft.data.errors import SchemaError
 from weft.data.running import Running
 from weft.data.schemas import common_type, common_types
 from weft.data.sources.split import Split
+from weft.library.checks import one_of
 
 
 class Source:
@@ -103,7 +104,5 @@ def union_of(schemas: Iterable[tuple[str, pl.Schema]]) -> pl.Schema:
 
 
 def check_policies(on_error: str, schema_drift: str) -> None:
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', but got {on_error!r}")
-    if schema_drift not in ("raise", "fill", "union"):
-        raise ValueError(f"schema_drift must be 'raise', 'fill' or 'union', but got {schema_drift!r}")
+    one_of("on_error", on_error, ("raise", "skip"))
+    one_of("schema_drift", schema_drift, ("raise", "fill", "union"))

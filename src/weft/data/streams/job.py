@@ -180,7 +180,7 @@ class StreamJob:
             self._ask()
             self._hear()
             now = time.monotonic()
-            if self._board.is_due(now - self._begun):
+            if self._board.is_due():
                 self._board.tell(now - self._begun, "running", self.progress(), self._figures())
             if self._ended():
                 self._commit_rest()

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from weft.data.streams.sources import StreamSource
+from weft.library.checks import one_of
 
 
 class KafkaSource(StreamSource):
@@ -24,8 +25,7 @@ class KafkaSource(StreamSource):
     def __init__(
         self, topic: str, settings: dict[str, Any], start: str = "earliest", end_at_latest: bool = False
     ) -> None:
-        if start not in ("earliest", "latest"):
-            raise ValueError(f"start must be 'earliest' or 'latest', but got {start!r}")
+        one_of("start", start, ("earliest", "latest"))
         self._topic = topic
         self._settings = settings
         self._start = start

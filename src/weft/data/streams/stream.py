@@ -11,6 +11,7 @@ from weft.data.streams.graph import Edge, Graph, StageSpec, Times
 from weft.data.streams.job import JobOptions, StreamJob
 from weft.data.streams.sources import FileSource, IteratorSource, PacedSource, SocketSource, StreamSource
 from weft.data.streams.windows import Fold, Session, Sliding, Tumbling
+from weft.library.checks import above, at_least
 
 if TYPE_CHECKING:
     from weft.data.streams.training import TrainingJob
@@ -20,8 +21,7 @@ DEFAULT_PARALLELISM = 2
 
 def stream(source: StreamSource, *, parallelism: int = 1) -> Stream:
     """Events of a source of one's own, read by so many subtasks."""
-    if parallelism < 1:
-        raise ValueError(f"parallelism must be at least 1, but got {parallelism}")
+    at_least("parallelism", parallelism, 1)
     return Stream(Graph([StageSpec(type(source).__name__, parallelism, [], source)]), 0)
 
 
@@ -160,8 +160,7 @@ class Stream:
         """Run it. State is exact whatever dies; outputs come once, when the checkpoint that they belong to is complete:
         from iterating over the job, or to `sink(checkpoint, outputs)`. With a `checkpoint_dir` a program that starts
         the same stream again goes on where it was, and calls the sink again for the last checkpoint."""
-        if checkpoint_every_s <= 0:
-            raise ValueError(f"checkpoint_every_s must be positive, but got {checkpoint_every_s}")
+        above("checkpoint_every_s", checkpoint_every_s)
         made = self._graph.copy()
         made.stages[self._stage] = replace(made.stages[self._stage], gives_output=True)
         return StreamJob(made, JobOptions(checkpoint_every_s, checkpoint_dir, max_restarts, sink))
@@ -186,8 +185,7 @@ class KeyedStream:
         self._stage = stage
 
     def _keyed(self, operator: ops.Operator, name: str, parallelism: int) -> Stream:
-        if parallelism < 1:
-            raise ValueError(f"parallelism must be at least 1, but got {parallelism}")
+        at_least("parallelism", parallelism, 1)
         graph = self._graph.copy()
         graph.stages.append(StageSpec(name, parallelism, [operator]))
         new = len(graph.stages) - 1

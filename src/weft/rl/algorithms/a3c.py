@@ -17,12 +17,12 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from weft.library.settings import setting
 from weft.rl.algorithm import Algorithm
 from weft.rl.algorithms.a2c import A2CConfig, make_loss, make_optimizer
 from weft.rl.behaviours import Stochastic
 from weft.rl.models import ActorCritic
 from weft.rl.rollout import Blueprint, Fragment, RolloutWorker
-from weft.rl.settings import setting
 from weft.rl.workers import RolloutWorkers
 
 

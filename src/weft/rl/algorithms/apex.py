@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 import weft
 from weft.exceptions import ActorError
+from weft.library.settings import SettingError, setting
 from weft.rl.algorithms.ddpg import DDPG, DDPGConfig
 from weft.rl.algorithms.dqn import DQN, DQNConfig
 from weft.rl.off_policy import OffPolicy, OffPolicyConfig
 from weft.rl.replay_shard import ReplayShard, ShardedWorker
-from weft.rl.settings import SettingError, setting
 from weft.rl.workers import WORKER_ENVIRONMENT, RolloutWorkers
 
 FRAGMENTS_AHEAD = 2

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from weft.library.settings import SettingError, setting
 from weft.rl.algorithm import Algorithm
 from weft.rl.behaviours import Stochastic
 from weft.rl.config import AlgorithmConfig
 from weft.rl.models import ActorCritic
 from weft.rl.offline import read_episodes
-from weft.rl.settings import SettingError, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

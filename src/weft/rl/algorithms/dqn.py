@@ -22,11 +22,11 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from weft.library.settings import SettingError, setting
 from weft.rl.behaviours import EpsilonGreedy
 from weft.rl.distributions import log_softmax, pick
 from weft.rl.off_policy import OffPolicy, OffPolicyConfig
 from weft.rl.q_models import QModel
-from weft.rl.settings import SettingError, setting
 
 MUCH_OUTSIDE = 0.2  # of the returns: an untrained network has a few hundredths there
 

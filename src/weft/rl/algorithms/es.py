@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.library.settings import SettingError, setting
 from weft.rl.algorithm import Algorithm
 from weft.rl.behaviours import Deterministic
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
 from weft.rl.evolution import Evaluations, Evaluators, ObservationSums, acting_params, policy_only
 from weft.rl.models import ActorCritic
-from weft.rl.settings import SettingError, setting
 from weft.rl.stepping import SEED_BOUND
 from weft.rl.workers import RolloutWorkers
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from weft.library.settings import SettingError, setting
 from weft.rl.advantages import mean_of_valid, v_trace
 from weft.rl.algorithm import Algorithm, stack
 from weft.rl.behaviours import Stochastic
@@ -32,7 +33,6 @@ from weft.rl.devices import Devices
 from weft.rl.models import ActorCritic
 from weft.rl.networks import WeightLayout
 from weft.rl.rollout import Fragment
-from weft.rl.settings import SettingError, setting
 
 GLANCE_S = 0.0005  # how often it is seen, while fragments are waited for, whether the running update has ended
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.library.settings import SettingError, setting
 from weft.rl import environments
 from weft.rl.algorithm import Algorithm, stack
 from weft.rl.algorithms import recurrent_ppo
@@ -26,7 +27,6 @@ from weft.rl.multi_agent import AgentSpaces, PerPolicy, is_multi_agent
 from weft.rl.networks import WeightLayout
 from weft.rl.policy import Policy
 from weft.rl.recurrent import RecurrentActorCritic, RecurrentStochastic
-from weft.rl.settings import SettingError, setting
 from weft.rl.spaces import ActionDecoder, ObservationEncoder
 
 

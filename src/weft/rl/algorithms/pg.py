@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from weft.library.settings import setting
 from weft.rl.advantages import mean_of_valid
 from weft.rl.algorithm import Algorithm, stack
 from weft.rl.behaviours import Stochastic
 from weft.rl.config import AlgorithmConfig
 from weft.rl.models import ActorCritic
-from weft.rl.settings import setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,13 +17,13 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from weft.library.settings import SettingError, setting
 from weft.rl.advantages import generalized_advantages, mean_of_valid
 from weft.rl.algorithm import Algorithm, stack
 from weft.rl.behaviours import Stochastic
 from weft.rl.config import OLD_NAMES, AlgorithmConfig
 from weft.rl.devices import Devices
 from weft.rl.models import ActorCritic
-from weft.rl.settings import SettingError, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,11 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from weft.library.settings import SettingError, setting
 from weft.rl.advantages import generalized_advantages
 from weft.rl.algorithm import Algorithm, stack
 from weft.rl.algorithms.ppo import PPOConfig, acting_params, make_loss, see, start_learner
 from weft.rl.recurrent import RecurrentActorCritic, RecurrentStochastic
-from weft.rl.settings import SettingError, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

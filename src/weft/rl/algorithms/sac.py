@@ -15,10 +15,10 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from weft.library.settings import setting
 from weft.rl.behaviours import Squashed
 from weft.rl.continuous_models import ContinuousModel, split
 from weft.rl.off_policy import OffPolicy, OffPolicyConfig
-from weft.rl.settings import setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from weft.library.checks import one_of
 from weft.serve.front_options import check_port, check_positive, check_tls
 
 CALL = "__http_call__"
@@ -116,8 +117,7 @@ class HTTPOptions:
 
     def __post_init__(self) -> None:
         check_port(self.port)
-        if self.location not in ("here", "every_node"):
-            raise ValueError(f"location must be 'here' or 'every_node', but got {self.location!r}")
+        one_of("location", self.location, ("here", "every_node"))
         check_tls(self.ssl_certfile, self.ssl_keyfile, self.ssl_ca_certs)
         files = ("access_log", "ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
         others = ("host", "port", "location", "retry_after_s", "websocket_origins", *files)

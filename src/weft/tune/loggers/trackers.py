@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from weft.library.lookup import flatten
 from weft.tune.callback import Callback
-from weft.tune.lookup import flatten
 from weft.tune.trial import Trial
 
 __all__ = ["MLflowLoggerCallback", "WandbLoggerCallback"]

@@ -16,6 +16,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from weft.library.checks import above, one_of
 from weft.tune.schedulers.scheduler import CONTINUE, PAUSE, STOP, Decision, Milestone, TrialScheduler
 from weft.tune.trial import PAUSED, PENDING, Trial, TrialTable
 
@@ -71,16 +72,12 @@ class ASHAScheduler(TrialScheduler):
         variant: str = "stopping",
     ) -> None:
         super().__init__(metric, mode, time_attr)
-        if not max_t > 0:
-            raise ValueError(f"max_t must be positive, but got {max_t}")
+        above("max_t", max_t)
         if not 0 < grace_period <= max_t:
             raise ValueError(f"grace_period must be positive and at most max_t, but got {grace_period} and {max_t}")
-        if not reduction_factor > 1:
-            raise ValueError(f"reduction_factor must be more than 1, but got {reduction_factor}")
-        if brackets < 1:
-            raise ValueError(f"brackets must be positive, but got {brackets}")
-        if variant not in ("stopping", "promotion"):
-            raise ValueError(f"variant must be 'stopping' or 'promotion', but got {variant!r}")
+        above("reduction_factor", reduction_factor, 1)
+        above("brackets", brackets)
+        one_of("variant", variant, ("stopping", "promotion"))
         self.max_t, self.grace_period, self.reduction_factor = max_t, grace_period, reduction_factor
         self.variant = variant
         self._brackets = [

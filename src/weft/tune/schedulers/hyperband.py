@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from weft.library.checks import above, at_least
 from weft.tune.schedulers.scheduler import CONTINUE, PAUSE, STOP, Decision, Milestone, TrialScheduler
 from weft.tune.trial import PAUSED, PENDING, Trial
 
@@ -80,10 +81,8 @@ class HyperBandScheduler(TrialScheduler):
         reduction_factor: float = 3,
     ) -> None:
         super().__init__(metric, mode, time_attr)
-        if not max_t >= 1:
-            raise ValueError(f"max_t must be at least 1, but got {max_t}")
-        if not reduction_factor > 1:
-            raise ValueError(f"reduction_factor must be more than 1, but got {reduction_factor}")
+        at_least("max_t", max_t, 1)
+        above("reduction_factor", reduction_factor, 1)
         self.max_t, self.reduction_factor = max_t, reduction_factor
         self._shapes = bracket_shapes(max_t, reduction_factor)
         self._brackets: list[Bracket] = []

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from weft.library.checks import above
 from weft.tune.schedulers.scheduler import CONTINUE, PAUSE, STOP, Decision, Milestone, TrialScheduler
 from weft.tune.trial import PENDING, Trial
 
@@ -52,8 +53,7 @@ class MedianStoppingRule(TrialScheduler):
         hard_stop: bool = True,
     ) -> None:
         super().__init__(metric, mode, time_attr)
-        if min_samples_required < 1:
-            raise ValueError(f"min_samples_required must be positive, but got {min_samples_required}")
+        above("min_samples_required", min_samples_required)
         self.grace_period, self.min_samples_required, self.hard_stop = grace_period, min_samples_required, hard_stop
         self._curves: dict[str, _Curve] = {}
         self._condemned: set[str] = set()

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from weft.library.checks import above, between
 from weft.tune.errors import TuneError
 from weft.tune.schedulers.scheduler import CONTINUE, PAUSE, SAVE, Decision, Exploit, Milestone, TrialScheduler
 from weft.tune.space import Domain
@@ -47,12 +48,9 @@ class PopulationBasedTraining(TrialScheduler):
         super().__init__(metric, mode, time_attr)
         if not hyperparam_mutations and custom_explore_fn is None:
             raise ValueError("hyperparam_mutations must name what may change, or give custom_explore_fn")
-        if not perturbation_interval > 0:
-            raise ValueError(f"perturbation_interval must be positive, but got {perturbation_interval}")
-        if not 0 <= quantile_fraction <= 0.5:
-            raise ValueError(f"quantile_fraction must be between 0 and 0.5, but got {quantile_fraction}")
-        if not 0 <= resample_probability <= 1:
-            raise ValueError(f"resample_probability must be between 0 and 1, but got {resample_probability}")
+        above("perturbation_interval", perturbation_interval)
+        between("quantile_fraction", quantile_fraction, 0, 0.5)
+        between("resample_probability", resample_probability, 0, 1)
         self.perturbation_interval = perturbation_interval
         self.mutations = dict(hyperparam_mutations or {})
         self.quantile_fraction = quantile_fraction

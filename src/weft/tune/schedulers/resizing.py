@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from weft.library.checks import above
 from weft.tune.resources import PlacementGroupFactory, as_resources
 from weft.tune.schedulers.scheduler import (
     CONTINUE,
@@ -56,8 +57,7 @@ class ResourceChangingScheduler(TrialScheduler):
         super().__init__(self._base.metric, self._base.mode, self._base.time_attr)
         if resources_allocation_function is None:
             raise ValueError("resources_allocation_function must be given, for example DistributeResources({'CPU': 8})")
-        if interval < 1:
-            raise ValueError(f"interval must be positive, but got {interval}")
+        above("interval", interval)
         self.needs_metric = self._base.needs_metric
         self._allocate = resources_allocation_function
         self._interval = interval

@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.library.checks import above, one_of
+from weft.library.lookup import value_at
 from weft.tune.errors import TuneError
-from weft.tune.lookup import value_at
 from weft.tune.trial import PAUSED, PENDING, Trial, TrialTable
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ class TrialScheduler:
     def __init__(
         self, metric: str | None = None, mode: Mode | None = None, time_attr: str = "training_iteration"
     ) -> None:
-        if mode not in (None, "min", "max"):
-            raise ValueError(f"mode must be 'min' or 'max', but got {mode!r}")
+        if mode is not None:
+            one_of("mode", mode, ("min", "max"))
         self.metric = metric
         self.mode = mode
         self.time_attr = time_attr
@@ -244,8 +245,7 @@ class TimeSharingScheduler(TrialScheduler):
     needs_metric = False
 
     def __init__(self, slice_s: float = 60.0) -> None:
-        if not slice_s > 0:
-            raise ValueError(f"slice_s must be positive, but got {slice_s}")
+        above("slice_s", slice_s)
         super().__init__(time_attr="time_total_s")
         self.slice_s = slice_s
         self._used_s: dict[str, float] = {}

@@ -11,6 +11,7 @@ import bisect
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from weft.library.checks import one_of
 from weft.tune.search.searcher import Finished, Mode, Searcher
 from weft.tune.search.unit_cube import UnitCube
 
@@ -36,8 +37,7 @@ class TuneBOHB(Searcher):
         seed: int | None = None,
         learn_from: Literal["largest_budget", "all"] = "largest_budget",
     ) -> None:
-        if learn_from not in ("largest_budget", "all"):
-            raise ValueError(f"learn_from must be 'largest_budget' or 'all', but got {learn_from!r}")
+        one_of("learn_from", learn_from, ("largest_budget", "all"))
         self._learn_from = learn_from
         self._min_points = min_points_in_model
         self._top_fraction = top_n_percent / 100

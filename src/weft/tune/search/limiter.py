@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.library.checks import above
 from weft.tune.search.searcher import Finished, Mode, Searcher
 
 __all__ = ["ConcurrencyLimiter"]
@@ -14,8 +15,7 @@ class ConcurrencyLimiter(Searcher):
     """With `batch`, the next trials are asked for only when a whole batch has ended."""
 
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
-        if max_concurrent < 1:
-            raise ValueError(f"max_concurrent must be positive, but got {max_concurrent}")
+        above("max_concurrent", max_concurrent)
         self.searcher = searcher
         self.max_concurrent = max_concurrent
         self.batch = batch

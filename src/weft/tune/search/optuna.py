@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft.library.lookup import value_at
 from weft.tune.errors import SearchSpaceError, TuneError
-from weft.tune.lookup import value_at
 from weft.tune.schedulers.scheduler import missing_key
 from weft.tune.search.searcher import Finished, Mode, Searcher
 from weft.tune.search.unit_cube import UnitCube, category_of, look_up

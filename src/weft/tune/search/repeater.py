@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.tune.lookup import value_at
+from weft.library.checks import above
+from weft.library.lookup import value_at
 from weft.tune.search.searcher import Finished, Mode, Searcher
 
 __all__ = ["TRIAL_INDEX", "Repeater"]
@@ -30,8 +31,7 @@ class Repeater(Searcher):
     """Asks `searcher` once for each `repeat` trials; `num_samples` counts the trials."""
 
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
-        if repeat < 1:
-            raise ValueError(f"repeat must be positive, but got {repeat}")
+        above("repeat", repeat)
         self.searcher = searcher
         self.repeat = repeat
         self.set_index = set_index

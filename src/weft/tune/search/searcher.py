@@ -30,7 +30,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from weft.tune.lookup import value_at
+from weft.library.lookup import value_at
 from weft.tune.search.unit_cube import searched
 from weft.tune.space import check_space
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from weft._lazy import nearest
 from weft.engine.process.actors.checkpoints import CheckpointPolicy, policy_of
 from weft.engine.process.options import group_options as groups
 from weft.engine.process.options.option_checks import (
@@ -108,10 +109,8 @@ def near(name: str, known: Iterable[str]) -> str:
     >>> near("num_cpu", ["num_cpus", "name"]), near("x", ["num_cpus"])
     (' Did you mean num_cpus?', '')
     """
-    import difflib  # costs milliseconds, and only a mistake needs it
-
-    found = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {found[0]}?" if found else ""
+    found = nearest(name, known)
+    return f" Did you mean {found}?" if found else ""
 
 
 _FOR = {

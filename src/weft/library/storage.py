@@ -1,4 +1,4 @@
-"""Where an experiment lies: a folder of this machine or an fsspec URL. Used by the driver and by trial processes.
+"""Where a run lies: a folder of this machine or an fsspec URL. Used by drivers and by processes of runs.
 
 STORE-1  What `write` and a local `put_folder` make is there whole or not at all, whenever the writer is killed: it
          comes by a rename, and what it replaces goes by one. Behind a URL that holds for each file; a folder there
@@ -12,11 +12,11 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LocalStorage", "Storage", "UrlStorage", "open_storage"]
+__all__ = ["LocalStorage", "Storage", "UrlStorage", "new_folder", "open_storage", "pack", "unpack"]
 
 
 class Storage:
@@ -241,3 +241,21 @@ def open_storage(path: str | os.PathLike[str]) -> Storage:
     if text.startswith("file://"):
         text = text[len("file://") :]
     return UrlStorage(text) if "://" in text else LocalStorage(text)
+
+
+def pack(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, to send."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def unpack(files: Mapping[str, bytes], folder: Path) -> None:
+    for name, data in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+def new_folder(storage: Storage | None) -> Path:
+    """An empty folder for a checkpoint in the making."""
+    staging = storage.staging() if storage is not None else None
+    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=staging))

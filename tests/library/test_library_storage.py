@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from weft.tune.storage import LocalStorage
+from weft.library.storage import LocalStorage
 
 FILES = ("first", "second", "third")
 

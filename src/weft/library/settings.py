@@ -8,11 +8,13 @@ for a name that is not a field, with the nearest valid one.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union
+
+from weft._lazy import nearest
+from weft.library import checks
 
 
 class SettingError(ValueError):
@@ -79,20 +81,9 @@ def documentation(settings: type) -> str:
 
 
 def _check_limits(label: str, value: Any, limits: Mapping[str, Any]) -> None:
-    if value is None:
-        return
-    if "one_of" in limits and value not in limits["one_of"]:
-        close = difflib.get_close_matches(str(value), [str(choice) for choice in limits["one_of"]], 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise SettingError(f"{label} must be one of {', '.join(map(repr, limits['one_of']))}, but got {value!r}{hint}")
-    for element in value if isinstance(value, tuple) else (value,):
-        if "above" in limits and not element > limits["above"]:
-            bound = "positive" if limits["above"] == 0 else f"above {limits['above']}"
-            raise SettingError(f"{label} must be {bound}, but got {value!r}")
-        if "at_least" in limits and not element >= limits["at_least"]:
-            raise SettingError(f"{label} must be at least {limits['at_least']}, but got {value!r}")
-        if "at_most" in limits and not element <= limits["at_most"]:
-            raise SettingError(f"{label} must be at most {limits['at_most']}, but got {value!r}")
+    for check, limit in limits.items() if value is not None else ():
+        for element in value if isinstance(value, tuple) and check != "one_of" else (value,):
+            getattr(checks, check)(label, element, limit, SettingError)
 
 
 def _as_tuple(value: list[Any]) -> tuple[Any, ...]:
@@ -132,7 +123,7 @@ def _spelled(expected: Any) -> str:
 
 
 def _unknown(name: str, known: set[str], old_names: Mapping[str, str], owner: str) -> str:
-    close = difflib.get_close_matches(name, known | set(old_names), 1, cutoff=0.5)
-    if not close:
+    near = nearest(name, known | set(old_names), cutoff=0.5)
+    if near is None:
         return f"{owner} has no setting {name!r}; the settings are {', '.join(sorted(known))}"
-    return f"{owner} has no setting {name!r}; did you mean {old_names.get(close[0], close[0])!r}?"
+    return f"{owner} has no setting {name!r}; did you mean {old_names.get(near, near)!r}?"

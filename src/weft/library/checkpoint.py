@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import cloudpickle
-from weft.tune.storage import Storage, open_storage
+from weft.library.storage import Storage, open_storage
 
 __all__ = ["Checkpoint"]
 

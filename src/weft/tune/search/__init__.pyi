@@ -1,0 +1,11 @@
+from weft.tune.search.basic import BasicVariantGenerator as BasicVariantGenerator
+from weft.tune.search.basic import GridRandomSearch as GridRandomSearch
+from weft.tune.search.bayesopt import BayesOptSearch as BayesOptSearch
+from weft.tune.search.bohb import TuneBOHB as TuneBOHB
+from weft.tune.search.by_name import create_searcher as create_searcher
+from weft.tune.search.limiter import ConcurrencyLimiter as ConcurrencyLimiter
+from weft.tune.search.nevergrad import NevergradSearch as NevergradSearch
+from weft.tune.search.optuna import OptunaSearch as OptunaSearch
+from weft.tune.search.repeater import Repeater as Repeater
+from weft.tune.search.searcher import FINISHED as FINISHED
+from weft.tune.search.searcher import Searcher as Searcher

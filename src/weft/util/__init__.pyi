@@ -1,0 +1,36 @@
+from weft.engine.process.actors.named_actors import list_named_actors as list_named_actors
+from weft.engine.process.objects.late_array import LateArray as LateArray
+from weft.engine.process.objects.serialize import deregister_serializer as deregister_serializer
+from weft.engine.process.objects.serialize import register_serializer as register_serializer
+from weft.util import accelerators as accelerators
+from weft.util import actor_group as actor_group
+from weft.util import actor_pool as actor_pool
+from weft.util import annotations as annotations
+from weft.util import check_serialize as check_serialize
+from weft.util import debug as debug
+from weft.util import executor as executor
+from weft.util import iter as iter
+from weft.util import joblib as joblib
+from weft.util import mapping as mapping
+from weft.util import multiprocessing as multiprocessing
+from weft.util import progress_bar as progress_bar
+from weft.util import queue as queue
+from weft.util import scheduling_strategies as scheduling_strategies
+from weft.util import state as state
+from weft.util.actor_pool import ActorPool as ActorPool
+from weft.util.check_serialize import inspect_serializability as inspect_serializability
+from weft.util.debug import disable_log_once_globally as disable_log_once_globally
+from weft.util.debug import enable_periodic_logging as enable_periodic_logging
+from weft.util.debug import log_once as log_once
+from weft.util.executor import Executor as Executor
+from weft.util.mapping import as_completed as as_completed
+from weft.util.mapping import map_unordered as map_unordered
+from weft.util.placement_group import PlacementGroup as PlacementGroup
+from weft.util.placement_group import get_current_placement_group as get_current_placement_group
+from weft.util.placement_group import get_placement_group as get_placement_group
+from weft.util.placement_group import placement_group as placement_group
+from weft.util.placement_group import placement_group_table as placement_group_table
+from weft.util.placement_group import remove_placement_group as remove_placement_group
+from weft.util.progress_bar import progress as progress
+
+def get_node_ip_address() -> str: ...
