@@ -1,7 +1,7 @@
 """Many environments stepped together, whatever kind they are and however they reset themselves.
 
-`EnvironmentList` steps single environments in turn; `VectorEnvironments` drives one Gymnasium vector environment in any
-of its three autoreset modes. Both answer a step with a `Step` of the same meaning:
+`EnvironmentList` steps single environments in turn; `vector_stepping` drives one Gymnasium vector environment in any of
+its three autoreset modes. Both answer a step with a `Step` of the same meaning:
 
 STEP-1  `observations` are what to act on next; after an episode's end they begin the next episode, except that a
         vector environment in NEXT_STEP mode needs one more step for it, which is marked as not `valid`.
@@ -24,8 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import iterate
+from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from numpy.typing import NDArray
 
@@ -98,6 +97,8 @@ def open_environments(
     except Exception as error:
         raise EnvironmentFailed(f"{label} cannot be made: {type(error).__name__}: {error}") from error
     if isinstance(first, VectorEnv):
+        from weft.rl.vector_stepping import VectorEnvironments
+
         return VectorEnvironments(first, rng, label)
     copies = [first, *(make() for _ in range(count - 1))]
     if hasattr(first, "possible_agents"):
@@ -189,7 +190,7 @@ class EnvironmentList:
                     rewards.append(reward)
                     seen.append(observation)
             except Exception as error:
-                self._note_failure(len(seen), _misshapen(answer, STEP_ANSWER) or error)
+                self._note_failure(len(seen), misshapen(answer, STEP_ANSWER) or error)
                 ended.pop(len(seen), None)
                 lost.append(len(seen))
                 rewards.append(0.0)
@@ -392,7 +393,7 @@ class EnvironmentList:
             observation, _ = answer
             self._observations[index] = self.encoder.encode(observation)
         except Exception as error:
-            self._fail(_misshapen(answer, RESET_ANSWER) or error)
+            self._fail(misshapen(answer, RESET_ANSWER) or error)
 
     def _fail(self, error: Exception) -> NoReturn:
         if isinstance(error, EnvironmentFailed):
@@ -407,7 +408,7 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _misshapen(answer: Any, fields: tuple[str, ...]) -> SpaceMismatch | None:
+def misshapen(answer: Any, fields: tuple[str, ...]) -> SpaceMismatch | None:
     """What to say of an answer that does not have these fields, as that of environments for the Gym of old."""
     is_sequence = isinstance(answer, tuple | list)
     if answer is None or (is_sequence and len(answer) == len(fields)):
@@ -435,125 +436,3 @@ def _step_and_limit(env: Any) -> tuple[Callable[[Any], Any], float]:
         return env.step, math.inf
     inner = env.env
     return (inner.env if type(inner) is OrderEnforcing else inner).step, limit
-
-
-class VectorEnvironments:
-    """One Gymnasium vector environment. Its running episodes cannot be saved: after a restore new ones begin."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], rng: np.random.Generator, label: str) -> None:
-        self._env = env
-        self._rng = rng
-        self._label = label
-        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self.decoder = ActionDecoder(env.single_action_space)
-        self.encoder = ObservationEncoder(env.single_observation_space, self.decoder)
-        self.count = env.num_envs
-        self.episodes: list[Episode] = []
-        self.failures: list[str] = []
-        self._rewards = np.zeros(self.count)
-        self._lengths = np.zeros(self.count, np.int64)
-        self._resetting = np.zeros(self.count, np.bool_)
-        self._doing = "reset"
-
-    def reset(self) -> NDArray[Any]:
-        self._doing = "reset"
-        answer = self._guarded(lambda: self._env.reset(seed=int(self._rng.integers(SEED_BOUND))))
-        self._rewards[:], self._lengths[:], self._resetting[:] = 0, 0, False
-        return self._encode_all(self._fields(answer, RESET_ANSWER)[0])
-
-    def step(self, chosen: NDArray[Any]) -> Step:
-        self._doing = "step"
-        actions = np.asarray(self.decoder.decode(chosen))
-        answer = self._guarded(lambda: self._env.step(actions))
-        raw, rewards, terminated, truncated, info = self._fields(answer, STEP_ANSWER)
-        valid = ~self._resetting
-        rewards = np.where(valid, self._column("reward", rewards, np.float64), 0.0)
-        terminated = self._column("terminated", terminated, np.bool_) & valid
-        truncated = self._column("truncated", truncated, np.bool_) & valid & ~terminated
-        done = terminated | truncated
-        observations = self._encode_all(raw, None if self._mode is AutoresetMode.SAME_STEP else done)
-        finals = self._finals(done, observations, info)
-        self._count_episodes(valid, rewards, done)
-        if self._mode is AutoresetMode.NEXT_STEP:
-            self._resetting = done.copy()
-        elif self._mode is AutoresetMode.DISABLED and done.any():
-            observations = self._reset_where(done)
-        return Step(observations, rewards, terminated, truncated, valid, finals)
-
-    def where(self) -> str:
-        return f"{self._doing} {int(self._lengths.max(initial=0))} of the vector environment of {self._label}"
-
-    def state(self) -> dict[str, NDArray[Any]] | None:
-        return None
-
-    def restore(self, saved: dict[str, NDArray[Any]]) -> NDArray[Any]:
-        return self.reset()
-
-    def close(self) -> None:
-        self._env.close()
-
-    def _finals(self, done: NDArray[np.bool_], observations: NDArray[Any], info: Any) -> dict[int, NDArray[Any]]:
-        indices = np.flatnonzero(done).tolist()
-        if self._mode is not AutoresetMode.SAME_STEP:
-            return {index: observations[index].copy() for index in indices}
-        if indices and "final_obs" not in info:
-            raise EnvironmentFailed(f"{self.where()} says SAME_STEP, but its info has no 'final_obs'")
-        return {index: self.encoder.encode(_final_of(info["final_obs"], index), True) for index in indices}
-
-    def _reset_where(self, done: NDArray[np.bool_]) -> NDArray[Any]:
-        answer = self._guarded(lambda: self._env.reset(options={"reset_mask": done}))
-        return self._encode_all(self._fields(answer, RESET_ANSWER)[0])
-
-    def _count_episodes(self, valid: NDArray[np.bool_], rewards: NDArray[Any], done: NDArray[np.bool_]) -> None:
-        self._rewards += rewards
-        self._lengths += valid
-        for index in np.flatnonzero(done):
-            self.episodes.append(Episode(float(self._rewards[index]), int(self._lengths[index])))
-        self._rewards[done], self._lengths[done] = 0, 0
-
-    def _encode_all(self, observations: Any, are_last: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        encoded = np.zeros((self.count, *self.encoder.shape), self.encoder.dtype)
-
-        def fill() -> None:
-            shown = list(iterate(self._env.observation_space, observations))
-            if len(shown) != self.count:
-                raise SpaceMismatch(f"observations must be those of {self.count} environments, but are {len(shown)}")
-            for index, observation in enumerate(shown):
-                try:
-                    encoded[index] = self.encoder.encode(observation, are_last is not None and bool(are_last[index]))
-                except SpaceMismatch as error:
-                    raise SpaceMismatch(f"{error}, from its environment {index}") from error
-
-        self._guarded(fill)
-        return encoded
-
-    def _column(self, field: str, values: Any, dtype: type[np.generic]) -> NDArray[Any]:
-        """One value of each environment."""
-        column = np.asarray(values)
-        if column.shape != (self.count,) or column.dtype.kind not in "buif":
-            got = f"{column.dtype} of shape {column.shape}"
-            self._fail(SpaceMismatch(f"{field} must be numbers of shape ({self.count},), but got {got}"))
-        return column.astype(dtype)
-
-    def _fields(self, answer: Any, fields: tuple[str, ...]) -> Any:
-        fault = _misshapen(answer, fields)
-        if fault is not None:
-            self._fail(fault)
-        return answer
-
-    def _guarded(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except Exception as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> NoReturn:
-        raise EnvironmentFailed(f"{self.where()} failed: {type(error).__name__}: {error}") from error
-
-
-def _final_of(finals: Any, index: int) -> Any:
-    if isinstance(finals, dict):
-        return {name: _final_of(part, index) for name, part in finals.items()}
-    if isinstance(finals, tuple):
-        return tuple(_final_of(part, index) for part in finals)
-    return finals[index]

@@ -28,6 +28,7 @@ from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext
 from weft.serve.errors import DeploymentFailedError, DeploymentGoneError
 from weft.serve.http.messages import Kind
+from weft.serve.overview import CANARY, described, status_of, table_of
 from weft.serve.pending import lacking, why_not_healthy
 from weft.serve.running import CanaryApplication, Running, RunningApplication, Snapshot
 from weft.serve.state import (
@@ -36,7 +37,6 @@ from weft.serve.state import (
     DeploymentStatus,
     DrainReplica,
     Instruction,
-    ReplicaState,
     StartReplica,
 )
 from weft.serve.table import Table
@@ -48,7 +48,6 @@ ROOM_S = 2.0
 LEAVE_S = 5.0
 RESUME_S = 10.0
 LISTEN_S = CALLER_SILENT_S / 3
-CANARY = "@canary"
 NAME = "weft-serve-controller"
 NAMESPACE = "weft.serve"
 
@@ -76,7 +75,7 @@ class Controller:
         if saved is not None:
             self._recover(cloudpickle.loads(saved), codes)
         self._spawn(self._tick())
-        self._spawn(ServeBoard(self._described).run())
+        self._spawn(ServeBoard(lambda: described(self._applications, self._deployments)).run())
 
     # ---- asked by the API --------------------------------------------------------------------------------
 
@@ -206,7 +205,7 @@ class Controller:
         return os.getpid()
 
     async def status(self) -> dict[str, Any]:
-        return {name: self._status_of(one) for name, one in self._applications.items()}
+        return {name: status_of(one, self._deployments) for name, one in self._applications.items()}
 
     # ---- asked by routers and fronts -----------------------------------------------------------------------
 
@@ -216,7 +215,7 @@ class Controller:
             running.state.caller_heard(time.monotonic(), caller)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._newer(key, revision), LISTEN_S)
-        return self._table(key)
+        return table_of(self._deployments, self._canaries, key)
 
     async def listen_routes(self, revision: int) -> tuple[int, dict[str, tuple[str, str, Kind]]]:
         """(revision, (application, its deployment, how that answers) by route prefix), once it is newer."""
@@ -462,28 +461,6 @@ class Controller:
         while (running := self._deployments.get(key)) is not None and running.state.revision <= revision:
             await running.changed.wait()
 
-    def _table(self, key: str) -> Table:
-        running = self._deployments.get(key)
-        if running is None:
-            return Table(0, {}, frozenset(), frozenset(), 0, 0, False, is_gone=True)
-        canary = self._deployments.get(key + CANARY)
-        canaries = canary.routed if canary is not None else {}
-        both = [running, canary] if canary is not None else [running]
-        share = self._canaries.get(key.partition(":")[0])
-        config = running.state.config
-        return Table(
-            running.state.revision,
-            {**running.routed, **canaries},
-            frozenset(name for one in both for name in one.state.draining),
-            frozenset(name for one in both for name in one.drained) | frozenset(running.drained_canaries),
-            config.max_ongoing_requests,
-            config.max_queued_requests,
-            config.retry_on_death,
-            {name: record.node for one in both for name, record in one.state.replicas.items()},
-            frozenset(canaries),
-            share.share if share is not None and canaries else 0.0,
-        )
-
     def _check_route(self, app: str, route_prefix: str | None) -> None:
         for other in self._applications.values():
             if route_prefix is not None and other.route_prefix == route_prefix and other.name != app:
@@ -494,32 +471,3 @@ class Controller:
         self._save()
         self._routes_changed.set()
         self._routes_changed = asyncio.Event()
-
-    def _described(self) -> dict[str, tuple[str | None, dict[str, Running]]]:
-        """By application: its route, and its deployments by name, canaries too."""
-        found = {}
-        for one in self._applications.values():
-            names = [*one.deployments, *(f"{name}{CANARY}" for name in one.deployments)]
-            running = {name: self._deployments.get(f"{one.name}:{name}") for name in names}
-            found[one.name] = (one.route_prefix, {name: of for name, of in running.items() if of is not None})
-        return found
-
-    def _status_of(self, application: RunningApplication) -> dict[str, Any]:
-        found = {}
-        of_canary = [f"{name}{CANARY}" for name in application.deployments]
-        for name in (*application.deployments, *of_canary):
-            running = self._deployments.get(f"{application.name}:{name}")
-            if running is None:
-                continue
-            state = running.state
-            counts = {one.value: 0 for one in ReplicaState}
-            for record in state.replicas.values():
-                counts[record.state.value] += 1
-            found[name] = {
-                "status": state.status.value,
-                "message": state.message,
-                "replicas": {word: count for word, count in counts.items() if count},
-                "target": state.target,
-                "ongoing": state.ongoing,
-            }
-        return {"route_prefix": application.route_prefix, "deployments": found}
