@@ -41,7 +41,7 @@ bool Inbox::take_incoming(Incoming& out) {
         if (is_found) out = std::move(inbox_.front());
         inbox_.pop_front();
     }
-    if (is_found) taken_from_ = out.from, taken_cookie_ = out.cookie();
+    if (is_found) take(out);
     if (is_indexed_ && inbox_.empty()) forget_index();
     changed();
     return is_found;
@@ -118,16 +118,20 @@ Incoming* Inbox::find_incoming(ProcessId from, uint64_t cookie) {
 
 bool Inbox::cancel_incoming(ProcessId from, uint64_t cookie) {
     Incoming* waiting = find_incoming(from, cookie);
-    if (waiting == nullptr) return false;
-    borrowing_.discard_task(*waiting);
-    waiting->bytes.clear();  // it keeps its place, which is passed over
+    if (waiting != nullptr) answer_cancelled(*waiting);
+    return waiting != nullptr;
+}
+
+void Inbox::answer_cancelled(Incoming& incoming) {
+    const uint64_t cookie = incoming.cookie();
+    borrowing_.discard_task(incoming);
+    incoming.bytes.clear();  // it keeps its place, which is passed over
     const std::string error = error_value(ErrorCode::cancelled, "the task was cancelled before it started");
     Buffer out;
     out.add(ReplyHeader{cookie, uint32_t(Status::cancelled), 0, 1, 0});
     out.add(PackedValue{Where::error, 0, error.size()});
     out.append(error.data(), error.size());
-    endpoint_.send(from, Kind::REPLY, out.data(), out.size());
-    return true;
+    endpoint_.send(incoming.from, Kind::REPLY, out.data(), out.size());
 }
 
 std::string Inbox::take_binding() {

@@ -39,6 +39,8 @@ class Inbox {
     void answer_refused(ProcessId from, const TaskHeader& header, std::string_view error);
     /// Takes the mutex.
     bool take_incoming(Incoming& out);
+    /// This one was taken last. The mutex is held.
+    void take(const Incoming& incoming) { taken_from_ = incoming.from, taken_cookie_ = incoming.cookie(); }
     /// Whether this is the one that was taken last: it may be about to run. The mutex is held.
     bool was_taken_last(ProcessId from, uint64_t cookie) const {
         return taken_from_ == from && taken_cookie_ == cookie;
@@ -56,6 +58,8 @@ class Inbox {
 
     /// Drops a task that has not started and answers for it; else asks the one that runs it to stop.
     void on_cancel(ProcessId from, Cursor cursor);
+    /// Of one that has not started and will not: its bytes are gone with this. The mutex is held.
+    void answer_cancelled(Incoming& incoming);
     /// Called with the mutex held when a task that runs here shall stop.
     std::function<void(ProcessId from, uint64_t cookie, bool force, bool recursive)> on_cancel_running;
 

@@ -426,6 +426,8 @@ NB_MODULE(_native, m) {
     m.def("current_task", &current_task);
     m.def("set_current_task", &set_current_task);
     m.def("is_cancelled", &is_cancelled);
+    m.def("take_interrupt", &take_interrupt);
+    m.def("interrupt_again", &interrupt_again);
     m.def("cancel", &cancel);
     m.def("close_stream", &close_stream);
     m.def("on_item", &on_item);

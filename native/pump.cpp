@@ -195,7 +195,7 @@ Pump::Waited Pump::wait_until(const Predicate& done, int64_t deadline_ns, int64_
             const uint32_t word = bell.waiter_word.load(std::memory_order_seq_cst);
             bell.state.store(uint32_t(Bell::waiter_sleeps), std::memory_order_seq_cst);  // partner: ring_bell
             if (has_ready(endpoint_.segment, bell) || endpoint_.is_closed() || done() ||
-                interrupt_.load()) {  // partner: wake_waiters
+                (interrupt_.load() && interrupted_thread_.load() == pthread_self())) {  // partner: interrupt
                 bell.state.store(uint32_t(Bell::awake), std::memory_order_seq_cst);
                 continue;
             }

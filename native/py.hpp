@@ -169,6 +169,9 @@ PyObject* py_title_prefix(PyObject*, PyObject*);
 bool add_worker_types(PyObject* module);
 /// Whether the task that runs on this worker's main thread was cancelled.
 bool is_cancelled();
+/// Whether it is to be interrupted now. Once for each time that it is cancelled, but for those that got lost.
+bool take_interrupt();
+void interrupt_again();
 /// The task that runs on it, or none; the core's mutex is held.
 Id running_task();
 PyObject* py_next_item(PyObject*, PyObject* const* args, Py_ssize_t count);

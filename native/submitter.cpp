@@ -285,6 +285,8 @@ void Submitter::on_reply(ProcessId from, Cursor cursor) {
 /// Take the results over, or try again.
 void Submitter::settle(Task* task, const ReplyHeader& reply, Cursor cursor) {
     const auto status = Status(reply.status);
+    if (status == Status::lost && task->cancelled)
+        return fail_task(task, error_value(ErrorCode::cancelled, "task " + task->name + " was cancelled"));
     if (status == Status::lost) return arguments_lost(task);
     if (status == Status::retry && retry(task)) {
         borrowing_.discard_values(cursor, reply.values, true);

@@ -7,6 +7,7 @@
 
 #include "pending_call.hpp"
 #include "py.hpp"
+#include "repeated_signal.hpp"
 #include "title.hpp"
 
 namespace weft {
@@ -56,6 +57,26 @@ class Worker {
 
     /// Whether the task on the main thread was cancelled.
     bool is_cancelled() const { return cancel_.load(std::memory_order_acquire); }
+    /// On the main thread, by the signal's handler: whether to raise now. Once for a cancelled task, and only
+    /// in the task's own code: what it catches it may tidy up after, and the engine's code is not to be cut.
+    bool take_interrupt() {
+        if (!is_cancelled() || !is_open_) return false;
+        {
+            std::lock_guard lock(core_->mutex());
+            if (!std::exchange(is_interrupt_due_, false)) return false;
+            signals_.stop();
+            if (is_cancel_recursive_)
+                core_->submitter.cancel_children(running_.task, false);  // its last ones
+        }
+        core_->pump.wake_waiters();
+        return true;
+    }
+    /// What was raised went nowhere, as in a destructor: it is raised again.
+    void interrupt_again() {
+        std::lock_guard lock(core_->mutex());
+        if (!is_cancelled() || std::exchange(is_interrupt_due_, true)) return;
+        signals_.start();
+    }
     ProcessTitle title;
     /// The task on the main thread; the mutex is held.
     Id running() const { return running_.task; }
@@ -69,8 +90,10 @@ class Worker {
   private:
     void execute(Incoming& incoming);
     void answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& here);
+    bool reply(Frame& frame, PyObject* result);
     void fail(Frame& frame);
     void stream(Incoming& incoming, Frame& frame, PyObject* result);
+    bool send_items(Frame& frame, PyObject* result, uint32_t& sent);
     void on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive);
     void create(Frame& frame, Arguments& arguments);
     void answer_creation(const Frame& frame);
@@ -80,6 +103,8 @@ class Worker {
     bool decode_record(Incoming& incoming, Frame& frame, Arguments& arguments);
     PyObject* call(Frame& frame, Arguments& arguments);
     void keep_inputs(Incoming& incoming, const Frame& frame, const Arguments* live = nullptr);
+    void end_cancel();
+    bool take_early(Incoming& incoming);
     void ring();
 
     std::shared_ptr<Core> core_;
@@ -88,13 +113,16 @@ class Worker {
     PyObject* actor_ = nullptr;
     bool concurrent_ = false;
     std::string idle_title_ = "idle";
-    std::deque<Incoming> before_creation_;
+    std::deque<Incoming> before_creation_;  ///< calls that came first; guarded by the core's mutex
     struct {
         ProcessId from;
         uint64_t cookie = 0;
         Id task;
     } running_;  ///< on the main thread; guarded by the core's mutex
     std::atomic<bool> cancel_{false};
+    bool is_open_ = false;  ///< to an interrupt, because the task's own code runs; the main thread's
+    bool is_interrupt_due_ = false, is_cancel_recursive_ = false;  ///< guarded by the core's mutex
+    RepeatedSignal signals_{SIGUSR1};
     /// Of loops that have calls to begin. They are rung without the GIL: a loop that wakes while this thread
     /// holds it takes it from this thread in the middle, and each waits for the other.
     std::vector<int> to_ring_;
@@ -102,9 +130,23 @@ class Worker {
 };
 
 Worker* the_worker = nullptr;
+
+/// For as long as it lives the task may be interrupted, or may not.
+class Openness {
+  public:
+    Openness(bool& is_open, bool value) : is_open_(is_open), before_(std::exchange(is_open, value)) {}
+    Openness(const Openness&) = delete;
+    ~Openness() { is_open_ = before_; }
+
+  private:
+    bool& is_open_;
+    bool before_;
+};
+
 bool Worker::bind_job() {
     const std::string binding = core_->inbox.take_binding();
     if (binding.empty()) return true;
+    const Openness closed(is_open_, false);  // else the tasks behind this one find half a job
     Owned bytes(PyBytes_FromStringAndSize(binding.data(), Py_ssize_t(binding.size())));
     Owned to(bytes ? host() : nullptr);
     return to && Owned(PyObject_CallMethodOneArg(to.get(), name_bind, bytes.get()));
@@ -314,18 +356,29 @@ void Worker::execute(Incoming& incoming) {
         std::lock_guard lock(core_->mutex());
         running_ = {};
         core_->inbox.forget_taken();
-        cancel_.store(false);
+        if (is_cancelled()) end_cancel();
     }
     core_->pump.end_task();
     context = nullptr;
     core_->pump.advance_epoch();
 }
 
+/// Who cancels it from now on is too late. The mutex is held.
+void Worker::end_cancel() {
+    cancel_.store(false);
+    is_interrupt_due_ = is_cancel_recursive_ = false;
+    signals_.stop();
+}
+
 /// Runs the call and answers it; one of a concurrent actor is only started.
 void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& here) {
     Arguments arguments;
     // Unpickling may import user modules: the job must be set up before.
-    const bool decoded = bind_job() && decode(incoming, *frame, arguments);
+    bool decoded = bind_job();
+    if (decoded) {
+        const Openness open(is_open_, true);
+        decoded = decode(incoming, *frame, arguments);
+    }
     here.name = frame->name;
     const uint32_t flags = frame->header.flags;
     // A call in the engine's own group runs beside the others, on a serial actor too.
@@ -333,7 +386,12 @@ void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& h
     if (!beside) title.show(frame->name);
     if (decoded && (flags & kIsMethod) && beside) {
         Owned args(arguments.tuple()), kwargs(arguments.dict());
-        return start_pending_call(core_, std::move(frame), args.get(), kwargs.get());
+        const uint64_t cookie = frame->header.cookie;
+        start_pending_call(core_, std::move(frame), args.get(), kwargs.get());
+        if (!is_cancelled()) return;
+        std::lock_guard lock(core_->mutex());  // it was cancelled before it could be found under way
+        cancel_pending_call(*core_, incoming.from, cookie, false, is_cancel_recursive_);
+        return;
     }
     if (flags & kIsCreation) {
         if (!decoded && !frame->lost.empty()) raise_error(frame->lost);
@@ -345,8 +403,14 @@ void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& h
         reply_lost(*core_, *frame);
     } else if (!decoded) {
         fail(*frame);
+    } else if (is_cancelled() && !core_->inbox.is_actor.load()) {
+        reply_cancelled(*core_, *frame);
     } else {
-        Owned result(call(*frame, arguments));
+        Owned result;
+        {
+            const Openness open(is_open_, true);
+            result = Owned(call(*frame, arguments));
+        }
         end_if_fork(*core_);
         const bool has_raised = !result;
         if (!has_raised) arguments.clear();
@@ -354,7 +418,7 @@ void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& h
             reply_cancelled(*core_, *frame);  // it could not be stopped; its caller has given it up
         else if (result && (flags & kStreaming))
             stream(incoming, *frame, result.get());
-        else if (!result || !reply_results(*core_, *frame, result.get())) {
+        else if (!result || !reply(*frame, result.get())) {
             keep_inputs(incoming, *frame, has_raised ? &arguments : nullptr);
             arguments.clear();
             fail(*frame);
@@ -399,6 +463,11 @@ void Worker::keep_inputs(Incoming& incoming, const Frame& frame, const Arguments
     PyErr_Restore(type, error, trace);
 }
 
+bool Worker::reply(Frame& frame, PyObject* result) {
+    const Openness open(is_open_, true);
+    return reply_results(*core_, frame, result);
+}
+
 /// Answers with the exception that is set.
 void Worker::fail(Frame& frame) {
     if (is_cancelled() && !core_->inbox.is_actor.load()) {
@@ -410,15 +479,30 @@ void Worker::fail(Frame& frame) {
 
 /// Runs a generator, sending its items as they come, at most a window ahead of the consumer (STR-2).
 void Worker::stream(Incoming& incoming, Frame& frame, PyObject* result) {
+    uint32_t sent = 0;
+    const bool failed = !send_items(frame, result, sent);
+    if (failed && is_cancelled()) {
+        PyErr_Clear();
+        reply_cancelled(*core_, frame);
+    } else if (failed) {
+        keep_inputs(incoming, frame);
+        end_stream_with_exception(*core_, frame, sent);
+    } else {
+        reply_results(*core_, frame, Py_None);
+    }
+}
+
+/// False with an exception set.
+bool Worker::send_items(Frame& frame, PyObject* result, uint32_t& sent) {
+    const Openness open(is_open_, true);
     Owned iterator(PyObject_GetIter(result));
-    if (!iterator) return fail(frame);
+    if (!iterator) return false;
     std::shared_ptr<Credit> credit;
     {
         std::lock_guard lock(core_->mutex());
         credit = core_->inbox.credit(frame.from, frame.header.cookie);
     }
     const uint32_t window = window_of(frame);
-    uint32_t sent = 0;
     bool failed = false;
     while (!credit->closed.load(std::memory_order_acquire)) {
         Owned item(PyIter_Next(iterator.get()));
@@ -441,33 +525,28 @@ void Worker::stream(Incoming& incoming, Frame& frame, PyObject* result) {
         }
         if (failed || core_->is_closed()) break;
     }
-    {
-        // Before the answer: the caller's next attempt may have the same cookie, and credits of its own.
-        std::lock_guard lock(core_->mutex());
-        core_->inbox.forget_credit(frame.from, frame.header.cookie);
-    }
-    if (failed && is_cancelled()) {
-        PyErr_Clear();
-        reply_cancelled(*core_, frame);
-    } else if (failed) {
-        keep_inputs(incoming, frame);
-        end_stream_with_exception(*core_, frame, sent);
-    } else {
-        reply_results(*core_, frame, Py_None);
-    }
+    // Before the answer: the caller's next attempt may have the same cookie, and credits of its own.
+    std::lock_guard lock(core_->mutex());
+    core_->inbox.forget_credit(frame.from, frame.header.cookie);
+    return !failed;
 }
 
 /// A caller wants a task that has been taken from the inbox to stop. The mutex is held.
 void Worker::on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive) {
     if (cancel_pending_call(*core_, from, cookie, force, recursive)) return;
+    for (Incoming& early : before_creation_)
+        if (!early.bytes.empty() && early.from == from && early.cookie() == cookie)
+            return core_->inbox.answer_cancelled(early);
     const bool is_running = running_.cookie == cookie && running_.from == from;
     if (!is_running && !core_->inbox.was_taken_last(from, cookie)) return;
     if (recursive && is_running) core_->submitter.cancel_children(running_.task, force);
     if (force) _exit(1);
     cancel_.store(true, std::memory_order_release);
-    // The main thread's handler asks is_cancelled(); a late signal finds it false and is ignored.
+    is_cancel_recursive_ = recursive;
     if (core_->inbox.is_actor.load()) return;
-    pthread_kill(main_thread_, SIGUSR1);
+    // The main thread's handler asks take_interrupt(); a late signal finds nothing due and is ignored.
+    is_interrupt_due_ = true;
+    signals_.start();
     core_->pump.interrupt(main_thread_);  // it may be the one that reads this record, inside a get
 }
 
@@ -479,6 +558,16 @@ void Worker::ring() {
     to_ring_.clear();
 }
 
+/// A call that came before its actor was created, once it is.
+bool Worker::take_early(Incoming& incoming) {
+    if (actor_ == nullptr || before_creation_.empty()) return false;  // this thread alone adds and takes
+    std::lock_guard lock(core_->mutex());
+    incoming = std::move(before_creation_.front());
+    before_creation_.pop_front();
+    if (!incoming.bytes.empty()) core_->inbox.take(incoming);
+    return true;
+}
+
 int Worker::run() {
     {
         std::lock_guard lock(core_->mutex());
@@ -488,9 +577,8 @@ int Worker::run() {
     }
     while (!core_->pump.exit_requested() && !core_->is_closed()) {
         Incoming incoming;
-        if (actor_ != nullptr && !before_creation_.empty()) {
-            incoming = std::move(before_creation_.front());
-            before_creation_.pop_front();
+        if (take_early(incoming)) {
+            if (incoming.bytes.empty()) continue;  // it was cancelled
         } else if (!core_->inbox.take_incoming(incoming)) {
             core_->pump.poll();
             if (!core_->inbox.take_incoming(incoming)) {
@@ -512,8 +600,10 @@ int Worker::run() {
         if ((header->flags & kIsMethod) && actor_ == nullptr) {
             std::lock_guard lock(core_->mutex());
             core_->inbox.forget_taken();
-            cancel_.store(false);
-            before_creation_.push_back(std::move(incoming));
+            if (is_cancelled())
+                core_->inbox.answer_cancelled(incoming), end_cancel();
+            else
+                before_creation_.push_back(std::move(incoming));
             continue;
         }
         if (!to_ring_.empty()) {  // this one's arguments may take long, or wait for what another call does
@@ -555,6 +645,14 @@ PyObject* py_ring_when_idle(PyObject*, PyObject* fd) {
     const long number = PyLong_AsLong(fd);
     if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
     return PyBool_FromLong(the_worker != nullptr && the_worker->ring_when_idle(int(number)));
+}
+
+bool take_interrupt() {
+    return the_worker != nullptr && the_worker->take_interrupt();
+}
+
+void interrupt_again() {
+    if (the_worker != nullptr) the_worker->interrupt_again();
 }
 
 bool is_cancelled() {

@@ -344,9 +344,16 @@ def cancel(ref: ObjectRef[Any], force: bool, recursive: bool) -> int:
     3 a call of an actor cannot be forced."""
 
 def is_cancelled() -> bool:
-    """Whether the task on this worker's main thread was cancelled. Its handler of SIGUSR1 asks and raises.
+    """Whether the task on this worker's main thread was cancelled.
 
     A call of a concurrent actor is cancelled by an event of kind 70 whose payload is its task id."""
+
+def take_interrupt() -> bool:
+    """Whether the handler of SIGUSR1 shall raise: the task was cancelled, its own code runs, and nothing was raised in
+    it since. The signal comes again and again until this was true."""
+
+def interrupt_again() -> None:
+    """What the handler raised was caught by nobody."""
 
 def title_prefix(prefix: str) -> None:
     """What stands before a task's name in this worker's title, as ps shows it."""

@@ -14,6 +14,7 @@ import pytest
 
 import weft
 from waiting import wait_until
+from weft import _native
 from weft.exceptions import TaskCancelledError, WorkerCrashedError
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
@@ -99,6 +100,163 @@ def test_a_task_is_not_interrupted_in_the_middle_of_an_import(tmp_path: Path) ->
         weft.get(ref)
     assert (tmp_path / "loaded").read_text() == "True"
     assert (tmp_path / "begun").read_text() == "x"
+
+
+def test_a_signal_that_is_lost_before_a_blocking_call_is_sent_again() -> None:
+    """As one that comes after the interpreter has looked for signals, and before the system call."""
+
+    @weft.remote(max_retries=0)
+    def loses(starting: Any) -> None:
+        weft.get(starting.say.remote())
+        handler = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        wait_until(_native.is_cancelled)
+        signal.signal(signal.SIGUSR1, handler)
+        time.sleep(1000)
+
+    starting = Starting.remote()
+    ref = loses.remote(starting)
+    weft.get(starting.wait.remote())
+    weft.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        weft.get(ref, timeout=30)
+
+
+def test_an_interrupt_that_a_destructor_has_swallowed_is_raised_again() -> None:
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(1000)
+
+    @weft.remote(max_retries=0)
+    def swallows(starting: Any) -> None:
+        weft.get(starting.say.remote())
+        slow = Slow()
+        del slow
+        time.sleep(1000)
+
+    starting = Starting.remote()
+    ref = swallows.remote(starting)
+    weft.get(starting.wait.remote())
+    weft.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        weft.get(ref, timeout=30)
+
+
+def test_a_task_that_catches_the_interrupt_can_tidy_up_undisturbed(tmp_path: Path) -> None:
+    @weft.remote(max_retries=0)
+    def tidies(starting: Any) -> None:
+        try:
+            weft.get(starting.say.remote())
+            time.sleep(1000)
+        finally:
+            for _ in range(100):  # longer than it takes until the signal comes again
+                time.sleep(0.001)
+            (tmp_path / "tidied").touch()
+
+    starting = Starting.remote()
+    ref = tidies.remote(starting)
+    weft.get(starting.wait.remote())
+    weft.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        weft.get(ref, timeout=30)
+    assert (tmp_path / "tidied").exists()
+
+
+class SlowToPickle(Exception):
+    """Its worker is asked to stop while it writes its answer down."""
+
+    def __reduce__(self) -> Any:
+        wait_until(_native.is_cancelled)
+        for _ in range(100):
+            time.sleep(0.001)
+        return SlowToPickle, ()
+
+
+def test_a_task_that_has_failed_is_not_interrupted_in_its_answer() -> None:
+    @weft.remote(max_retries=0)
+    def fails(starting: Any) -> None:
+        weft.get(starting.say.remote())
+        raise SlowToPickle
+
+    starting = Starting.remote()
+    ref = fails.remote(starting)
+    weft.get(starting.wait.remote())
+    weft.cancel(ref)
+    with pytest.raises((SlowToPickle, TaskCancelledError)):
+        weft.get(ref, timeout=30)
+
+
+def _cancelled_in_between(starting: Any) -> None:
+    weft.get(starting.say.remote())
+    wait_until(_native.is_cancelled)
+
+
+class Arriving:
+    """An argument that is not read before its call is cancelled."""
+
+    def __init__(self, starting: Any) -> None:
+        self.starting = starting
+
+    def __reduce__(self) -> Any:
+        return _cancelled_in_between, (self.starting,)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_call_that_is_cancelled_while_its_arguments_are_read_does_not_run(concurrency: int) -> None:
+    @weft.remote
+    class Loop:
+        async def sleep(self, _: Any) -> None:
+            await asyncio.sleep(1000)
+
+    starting, actor = Starting.remote(), Loop.options(max_concurrency=concurrency).remote()
+    ref = actor.sleep.remote(Arriving(starting))
+    weft.get(starting.wait.remote())
+    weft.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        weft.get(ref, timeout=30)
+
+
+def test_a_child_that_is_submitted_after_the_cancel_is_cancelled_too(tmp_path: Path) -> None:
+    (tmp_path / "late_parent.py").write_text(
+        "import time, weft\n"
+        "from waiting import wait_until\n"
+        "from weft import _native\n"
+        "@weft.remote\n"
+        "def child():\n"
+        "    time.sleep(1000)\n"
+        "weft.get(weft.get_actor('late_starting').say.remote())\n"
+        "wait_until(_native.is_cancelled)\n"
+        "weft.get(weft.get_actor('late_keeper').keep.remote([child.remote()]))\n"
+    )
+
+    @weft.remote
+    class Keeper:
+        def keep(self, refs: list[Any]) -> None:
+            self.refs = refs
+
+        def kept(self) -> list[Any]:
+            return self.refs
+
+    @weft.remote(max_retries=0)
+    def parent() -> None:
+        sys.path.insert(0, str(tmp_path))
+        try:
+            import late_parent  # type: ignore[import-not-found]
+
+            assert late_parent
+            time.sleep(1000)
+        finally:
+            sys.path.remove(str(tmp_path))
+
+    starting = Starting.options(name="late_starting").remote()
+    keeper = Keeper.options(name="late_keeper").remote()
+    ref = parent.remote()
+    weft.get(starting.wait.remote())
+    weft.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        weft.get(ref, timeout=30)
+    [child] = weft.get(keeper.kept.remote())
+    with pytest.raises(TaskCancelledError):
+        weft.get(child, timeout=30)
 
 
 def test_force_ends_the_worker() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -25,29 +24,29 @@ if TYPE_CHECKING:
     from weft.engine.process.runtime_env.installed import Installed
 
 
-LOOK_AGAIN_S = 0.02
-
-
 class Cancelled(KeyboardInterrupt):
     """Raised inside a task that was cancelled; not an Exception, so that `except Exception` lets it through."""
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """The core's word that the task on this thread was cancelled. A late one is for nobody. One that comes during an
-    import waits for its end: half a module would stay behind, and the worker goes on to other tasks."""
-    if not _native.is_cancelled():
-        return
-    if _is_importing(frame):
-        again = threading.Timer(LOOK_AGAIN_S, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
-        again.daemon = True
-        again.start()
-        return
-    raise Cancelled("the task was cancelled")
+    """The core's word that the task on this thread was cancelled, repeated until it is taken. A late one is for nobody.
+    Nothing is raised during an import: half a module would stay behind, and the worker goes on to other tasks."""
+    if _native.is_cancelled() and not _must_go_on(frame) and _native.take_interrupt():
+        raise Cancelled("the task was cancelled")
 
 
-def _is_importing(frame: FrameType | None) -> bool:
+def _tell_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """A destructor or a callback that was interrupted can not pass it on to the task."""
+    if issubclass(unraisable.exc_type, Cancelled):
+        _native.interrupt_again()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _must_go_on(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+        code = frame.f_code
+        if code.co_filename == "<frozen importlib._bootstrap>" or code is _tell_unraisable.__code__:
             return True
         frame = frame.f_back
     return False
@@ -82,6 +81,7 @@ def main(segment_fd: int, event_fd: int, slot: int, generation: int, birth: Birt
     signal.signal(signal.SIGUSR1, _interrupt)
     context_state.reset(is_worker=True, slot=slot, generation=generation)
     sys.breakpointhook = _break_here
+    sys.unraisablehook = _tell_unraisable
     host = WorkerHost()
     _native.attach(segment_fd, event_fd, slot, generation, host, os.urandom(12), True)
     from weft.engine.process.objects import ref_callbacks
