@@ -83,6 +83,22 @@ def test_wait_on_a_list_that_another_thread_clears_gives_the_refs_it_was_asked_f
     assert rest == []
 
 
+class Growing(list[Any]):
+    """As if another thread appended to it each time that it is looked through."""
+
+    def __iter__(self) -> Any:
+        now = iter(self[:])
+        self.append(weft.put(0))
+        return now
+
+
+def test_wait_on_a_list_that_another_thread_appends_to_is_no_list_with_a_ref_twice(weft_session: ModuleType) -> None:
+    ref = weft.put(1)
+    assert weft.wait(Growing([ref]), num_returns=1)[0] == [ref]
+    with pytest.raises(ValueError, match="some appear twice"):
+        weft.wait([ref, ref])
+
+
 def test_an_interrupt_that_ends_no_system_call_of_the_waiting_thread_ends_its_wait(weft_session: ModuleType) -> None:
     """As one that comes just before the thread sleeps: here another thread takes it."""
     ref = weft.remote(signal.pause).remote()

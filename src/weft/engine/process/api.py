@@ -169,7 +169,10 @@ def _check_wait(object_refs: Any, num_returns: Any) -> None:
         raise ValueError(f"Invalid number of objects to return {num_returns}: num_returns must be at least 1")
     if num_returns > len(object_refs):
         raise ValueError(f"num_returns must be at most the number of refs, {len(object_refs)}, but got {num_returns}")
-    if len(set(object_refs)) != len(object_refs):
+    if len(set(object_refs)) == len(object_refs):
+        return
+    refs = list(object_refs)  # another thread may have changed it between the two
+    if len(set(refs)) != len(refs):
         raise ValueError("Wait requires a list of unique object refs, but some appear twice.")
 
 
