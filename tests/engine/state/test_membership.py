@@ -17,11 +17,15 @@ from weft.engine.state.membership import (
     JOIN_WAIT_S,
     KNOCK_S,
     LAST_NUMBER,
+    MISSED_S,
     REFUSED,
+    SEVERED_S,
     SILENCE_S,
     MembershipState,
+    beats_apart,
 )
 from weft.engine.wire.link_messages import HeadAt, JoinCluster, Leaving, Member, Members, PeerHello, Ping
+from weft.engine.wire.pulse import DEAD_S
 
 
 def member(number: int = 0, **fields: object) -> Member:
@@ -112,6 +116,70 @@ def test_a_silent_head_is_doubted_before_others_are_given_up_and_followed_again_
     again = beats(state, int(HEAD_SILENCE_S) + 3, int(HEAD_SILENCE_S + SILENCE_S) + 3)
     assert any(isinstance(one, do.HeadLost) for one in again)
     assert {one.link for one in again if isinstance(one, do.Close)} == {1, 2}
+
+
+MANY = 40
+
+
+def one_of_many(you: int = MANY) -> MembershipState:
+    """A node that has a link to each of so many others, under their numbers; the head's is link 1000."""
+    made = MembershipState(member(), "host0:1")
+    made.started()
+    made.link_ready(1000, ENTRY, 0.0)
+    made.received(1000, Members(you, [member(number) for number in range(you + 1)]), 0.0)
+    for number in range(1, you):
+        made.link_ready(number, number, 0.0)
+    assert made.has_joined
+    return made
+
+
+def test_idle_nodes_among_many_may_be_silent_while_the_head_is_heard() -> None:
+    state = one_of_many()
+    for now in range(1, 2 * beats_apart(MANY)):
+        state.received(1000, Ping(1), float(now))
+        assert state.beat(float(now)) == [] and not state.misses_head
+        assert len(state.heard(float(now))) == MANY and not state.is_cut_off(float(now))
+
+
+def test_who_misses_the_head_among_many_is_cut_off_unless_half_of_the_others_answer() -> None:
+    for answering, is_cut_off in ((MANY // 2 - 1, True), (MANY // 2, False)):
+        state = one_of_many()
+        assert beats(state, 1, int(MISSED_S) - 1) == [] and not state.misses_head
+        state.beat(MISSED_S)
+        assert state.misses_head, "the others are asked"
+        for number in range(1, answering + 1):
+            state.received(number, Ping(1), MISSED_S + 0.1)
+        beats(state, int(MISSED_S) + 1, int(CUT_OFF_S))
+        assert not state.is_cut_off(CUT_OFF_S)
+        assert state.is_cut_off(CUT_OFF_S + 0.1) == is_cut_off
+        state.received(1000, Ping(1), CUT_OFF_S + 0.2)
+        assert not state.misses_head and not state.is_cut_off(CUT_OFF_S + 0.2)
+
+
+def test_a_node_among_many_whose_connection_is_dead_is_given_up_as_soon_as_among_few() -> None:
+    assert SEVERED_S == DEAD_S
+    state = one_of_many()
+    closed_at = 0
+    for now in range(1, int(SILENCE_S) + 2):
+        state.received(1000, Ping(1), float(now))
+        out = state.beat(float(now), severed=[7] if now >= DEAD_S else [])
+        closed_at = now if any(isinstance(one, do.Close) and one.link == 7 for one in out) else closed_at
+    assert closed_at == int(SILENCE_S) + 1
+    assert len(state.heard(float(closed_at))) == MANY - 1
+
+
+def test_a_head_that_took_over_among_many_counts_silence_from_when_the_one_before_was_missed() -> None:
+    state = one_of_many()
+    for now in range(1, 21):
+        state.received(1000, Ping(1), float(now))
+        state.beat(float(now))
+    state.link_closed(1000, "it died", 20.0)
+    state.took_over([member(number) for number in range(MANY + 1)], 2)
+    for now in range(21, 31):
+        for number in range(2, MANY):
+            state.received(number, Ping(1), float(now))
+        assert state.beat(float(now)) == []
+    assert [one.link for one in state.beat(31.0) if isinstance(one, do.Close)] == [1]
 
 
 def test_a_head_that_is_doubted_is_let_go_when_another_takes_over() -> None:

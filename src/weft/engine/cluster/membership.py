@@ -62,6 +62,7 @@ class Membership:
         self._connecting: dict[NodeLink, int] = {}
         """Links that are on their way, and the node at the other end."""
         self._last_link = itertools.count(1)
+        self._beats = 0
         self.leaves_because = ""
         """Told to the others when this node ends; empty: it was asked to."""
         self.ends_cluster = False
@@ -109,6 +110,10 @@ class Membership:
     @property
     def hears_head(self) -> bool:
         return self.state.hears_head
+
+    @property
+    def misses_head(self) -> bool:
+        return self.state.misses_head
 
     def head_is(self, number: int, epoch: int) -> None:
         self._carry_out(self.state.head_is(number, epoch))
@@ -263,7 +268,13 @@ class Membership:
 
     def _beat(self) -> None:
         if not self._is_closed:
-            for link in list(self.links.values()):
-                link.pulse()
-            self._carry_out(self.state.beat(self._loop.now()))
+            self._beats += 1
+            # What comes of a node in turn comes within `SELDOM_BEATS` of these pulses.
+            apart = -(-do.beats_apart(len(self.links)) // do.SELDOM_BEATS)
+            is_due = self.is_head or self.misses_head
+            for number, link in list(self.links.items()):
+                if is_due or number == self.head or (number + self._beats) % apart == 0:
+                    link.pulse()
+            severed = {number for number, link in self.links.items() if link.is_severed}
+            self._carry_out(self.state.beat(self._loop.now(), severed))
             self._loop.call_later(BEAT_S, self._beat)

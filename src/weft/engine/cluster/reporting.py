@@ -1,17 +1,19 @@
 """Tells the other nodes how it stands here, hears how it stands there, and plans what to ask them for.
 
 Runs in the daemon's thread. A change is reported to all within `REPORT_S`, and a heartbeat repeats it. The head hears
-each node and each node the head at every beat, for the head tells all who is silent. Two others hear each other at one
-beat in `SELDOM_BEATS` when there are many: an idle node pays little for each node more.
+each node and each node the head at every beat, for the head tells all who is silent. Of the others a node tells few
+at a beat, in turn (`membership.beats_apart`), so what it pays when idle does not grow with their number; while
+something happens on it each hears one beat in `SELDOM_BEATS`. Who misses the head tells all at each beat, and all
+answer.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state import events as ev
+from weft.engine.state.membership import SELDOM_BEATS, beats_apart
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.loop import Timer
 
@@ -27,10 +29,8 @@ REPORT_EACH_S = 100e-6
 HEARTBEAT_S = 1.0
 HEARTBEAT_EACH_S = 250e-6
 """The same for heartbeats: 2.5 s among 10,000 nodes, well below what silence is borne."""
-OFTEN_NODES = 8
-"""So few others hear each beat."""
-SELDOM_BEATS = 3
-"""Among more they hear one in so many at most: less than what `membership.RECENT_S` takes for lately."""
+LIVELY_BEATS = 2 * SELDOM_BEATS
+"""After the last event here: each node has then heard what came of it."""
 
 
 class Reporting:
@@ -42,8 +42,10 @@ class Reporting:
         self._loop = daemon.loop
         self._shell = shell
         self._planned: Timer | None = None
-        self._reported: tuple[dict[str, int], int] | None = None
+        self._reported: lm.Report | None = None
+        """What all were told last."""
         self._report_timer: Timer | None = None
+        self._lively_beats = 0
         self._is_leased = False
         """Whether the workers run by a lease: there are other nodes."""
         self._beats = 0
@@ -59,6 +61,8 @@ class Reporting:
             view.is_draining = message.is_draining
             if cluster.nodes.reported(view, message.available, message.queued) or has_turned:
                 self.plan_later()
+        if message.asks and not self._shell.members.misses_head:  # else it tells all at each beat
+            self.report(to=link.peer)
 
     def node_gone(self, number: int) -> None:
         self.hears_head.pop(number, None)
@@ -68,11 +72,16 @@ class Reporting:
         """Something has happened on this node: others may have to be told, or asked."""
         if self._state.cluster is None:
             return
+        self._lively_beats = LIVELY_BEATS
         if self._report_timer is None:
             delay_s = max(REPORT_S, len(self._shell.members.links) * REPORT_EACH_S)
             self._report_timer = self._loop.call_later(delay_s, self._report_if_changed)
-        if self._state.demands.is_waiting or self._shell.asking.asked or self._state.groups_wait:
+        if self._has_plans:
             self.plan_later()
+
+    @property
+    def _has_plans(self) -> bool:
+        return self._state.demands.is_waiting or bool(self._shell.asking.asked) or self._state.groups_wait
 
     def plan_later(self) -> None:
         if self._planned is None:
@@ -87,7 +96,7 @@ class Reporting:
 
     def _report_if_changed(self) -> None:
         self._report_timer = None
-        if (dict(self._state.resources.available), self._shell.asking.queued()) != self._reported:
+        if self._message() != self._reported:
             self.report()
 
     def report(self, to: int | None = None) -> None:
@@ -98,31 +107,41 @@ class Reporting:
             return
         message = self._message()
         if to is None:
+            self._reported = message
             self._shell.members.broadcast(message)
         else:
             self._shell.members.send(to, message)
 
     def _message(self) -> lm.Report:
-        self._reported = (dict(self._state.resources.available), self._shell.asking.queued())
-        hears_head = self._shell.members.hears_head or self._shell.heading.is_head
-        has_store = self._shell.heading.has_store
-        return lm.Report(*self._reported, self._state.is_draining, hears_head, has_store)
+        members, heading = self._shell.members, self._shell.heading
+        return lm.Report(
+            dict(self._state.resources.available),
+            self._shell.asking.queued(),
+            self._state.is_draining,
+            members.hears_head or heading.is_head,
+            heading.has_store,
+            asks=members.misses_head,
+        )
 
     def beat(self) -> None:
         """Again and again from when this node is in."""
         members = self._shell.members
         self._beats += 1
-        every = min(SELDOM_BEATS, math.ceil(len(members.links) / OFTEN_NODES))
-        if not members.hears_head or members.is_head or every <= 1:
+        self._lively_beats -= 1
+        apart = beats_apart(len(members.links))
+        if self._lively_beats > 0:
+            apart = min(SELDOM_BEATS, apart)
+        message = self._message()
+        if not members.hears_head or members.misses_head or members.is_head or message != self._reported:
             self.report()
         elif self._state.cluster is not None:
-            message = self._message()
             for number in list(members.links):
-                if number == members.head or (number + self._beats) % every == 0:
+                if number == members.head or (number + self._beats) % apart == 0:
                     members.send(number, message)
         if self._is_leased or members.links:
             self._is_leased = bool(members.links)
             self._daemon.renew_lease(self._is_leased)
-        self.plan_later()
+        if self._has_plans:
+            self.plan_later()
         delay_s = max(HEARTBEAT_S, len(self._shell.members.links) * HEARTBEAT_EACH_S)
         self._loop.call_later(delay_s, self.beat)

@@ -36,6 +36,10 @@ class NodeLink(Protocol):
 
     is_closed: bool
 
+    @property
+    def is_severed(self) -> bool:
+        """Whether it waits for another connection."""
+
     def send(self, message: AnyMessage) -> None: ...
     def send_records(self) -> None: ...
     def send_bulk(self, sending: Sending) -> None: ...

@@ -4,10 +4,13 @@ Pure: no I/O, no clock (each event comes with the time). The head keeps the tabl
 come; the node that began the cluster is number 0 and its first head, who takes over from it keeps its own number, and
 one that starts a cluster again has a number that no node has had. A new node joins at the head (any other node names it
 the head's address), which sends it the whole table once its row is kept, and links itself to those that came before it.
-A node is dead to another when the link between them breaks, or when nothing was heard from it for `SILENCE_S`; the
-head's opinion is everybody's: it tells the others, and they let go of that node too; whoever hears of a node's death
-tells that node before it closes the link, so that one that lives ends by itself. The head's own silence costs all of
-them, so after `HEAD_SILENCE_S` it is *doubted*:
+A node is dead to another when the link between them breaks, or when for `SILENCE_S` nothing was heard from it that was
+due. The head hears each node, and each node the head, at every beat. Of many others a node that idles tells
+`HEARD_BEATS` at a beat, in turn, so that more of them cost it no more. Between two such nodes the kernels watch the
+connection; who *misses* the head, for `MISSED_S`, asks all others to speak, and from then on their silence counts, from
+the moment at which the head fell silent. The head's opinion is everybody's: it tells the others, and they let go of
+that node too; whoever hears of a node's death tells that node before it closes the link, so that one that lives ends by
+itself. The head's own silence costs all of them, so after `HEAD_SILENCE_S` it is *doubted*:
 another may take over, but the link stays, and a head that is heard again is followed as before. Two nodes that lost
 only the link between them are linked again by the younger one, as long as the head has both for alive. Whoever loses
 the link to the head knocks at its port: a machine that says that nobody listens there makes its death certain, and a
@@ -34,7 +37,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -57,7 +60,15 @@ HEAD_SILENCE_S = 6.0
 CUT_OFF_S = 7.0
 """Less than `SILENCE_S` by more than two beats, one of each side."""
 RECENT_S = 5.0
-"""What a node has said of itself counts for so long. All say something each second."""
+"""What a node has said of itself counts for so long, once it is due."""
+MISSED_S = 3.0
+"""Of the head's silence, before the others are asked to speak: they have time to before this node counts as cut off."""
+SEVERED_S = 4.0
+"""So long nothing had come over a connection that the kernel has found dead (`pulse.DEAD_S`)."""
+HEARD_BEATS = 3
+"""Of other nodes that idle, at each beat of one that hears the head."""
+SELDOM_BEATS = 3
+"""Nodes that are no more than so many beats apart are due at each, as far as silence is concerned."""
 JOIN_WAIT_S = 1.0
 """So long a new node waits for links to nodes that may stand still; they are made when they answer."""
 AGAIN_S = 2.0
@@ -76,6 +87,11 @@ KNOCK_S = 2.0
 """A head that has closed a link answers a knock within so long, or its machine does."""
 REFUSED = "Connection refused"
 """In the reason when a machine says that nobody listens there."""
+
+
+def beats_apart(links: int) -> int:
+    """How many beats there are between two reports to the same idle node."""
+    return max(1, math.ceil(links / HEARD_BEATS))
 
 
 class Instruction(msgspec.Struct, frozen=True):
@@ -155,13 +171,15 @@ class Lost(Instruction, frozen=True):
 
 
 class _Link:
-    __slots__ = ("is_peer", "last_heard", "number")
+    __slots__ = ("is_peer", "last_heard", "number", "severed_from")
 
     def __init__(self, number: int | None, now: float) -> None:
         self.number = number
         """Of the node at the other end; None until it has said so."""
         self.is_peer = False
         self.last_heard = now
+        self.severed_from = math.inf
+        """Since when it has had no connection."""
 
 
 class MembershipState:
@@ -194,6 +212,8 @@ class MembershipState:
         """The head that was lost, or is doubted."""
         self._is_doubted = False
         """Nothing has been heard of the head for long; its link is still there."""
+        self._missed_from = math.inf
+        """Since when the head is missed, and so all others are due."""
         self._loss = ""
         """Why."""
         self._has_resigned = False
@@ -223,6 +243,11 @@ class MembershipState:
     @property
     def hears_head(self) -> bool:
         return self.head is not None and not self._is_doubted
+
+    @property
+    def misses_head(self) -> bool:
+        """Whether all others are to say something at each beat."""
+        return not self.is_head and self._missed_from < math.inf
 
     def started(self) -> list[Instruction]:
         if not self.is_head:
@@ -316,9 +341,11 @@ class MembershipState:
             return []
         known.last_heard = now
         out: list[Instruction] = []
-        if self._is_doubted and known.is_peer and known.number == self.head:
-            self._is_doubted = False
-            out.append(HeadFound())
+        if known.is_peer and known.number == self.head:
+            self._missed_from = math.inf
+            if self._is_doubted:
+                self._is_doubted = False
+                out.append(HeadFound())
         if isinstance(message, Members):
             self._table_came(link, known, message, now, out)
         elif known.is_peer:
@@ -532,6 +559,7 @@ class MembershipState:
             if self._is_doubted:
                 self._silent.add(number)
             self.head, self.lost_head, self._loss, self._is_doubted = None, number, reason, False
+            self._missed_from = min(self._missed_from, now)
             if self._has_resigned:
                 self._has_resigned = False
                 return [NodeGone(number, reason), HeadLost(reason, True)]
@@ -546,9 +574,11 @@ class MembershipState:
 
     # ---- time ----
 
-    def beat(self, now: float) -> list[Instruction]:
-        """To be called each `BEAT_S`: silent nodes are given up, lost ones tried again."""
+    def beat(self, now: float, severed: Collection[int] = ()) -> list[Instruction]:
+        """To be called each `BEAT_S`: silent nodes are given up, lost ones tried again. `severed`: nodes to which there
+        is a link but no connection now."""
         self._forgive_own_stall(now)
+        self._note_what_is_due(now, severed)
         out: list[Instruction] = []
         decides = not self.is_head or self.may_decide(now)
         if decides:
@@ -556,7 +586,7 @@ class MembershipState:
             for number, reason in missing.items():
                 out += self._node_gone(number, reason, now)
         for number, link in self._in_use.items():
-            silent_s = now - self._links[link].last_heard
+            silent_s = self._silent_s(number, now)
             reason = f"nothing was heard from it for {SILENCE_S:g} s"
             if silent_s > SILENCE_S and decides:
                 self._silent.add(number)
@@ -584,6 +614,28 @@ class MembershipState:
         if stood_still_s > 0:
             for link in self._links.values():
                 link.last_heard = min(now, link.last_heard + stood_still_s + BEAT_S)
+            if self._missed_from < math.inf:
+                self._missed_from = min(now, self._missed_from + stood_still_s + BEAT_S)
+
+    def _note_what_is_due(self, now: float, severed: Collection[int]) -> None:
+        for number, link in self._in_use.items():
+            known = self._links[link]
+            known.severed_from = min(known.severed_from, now - SEVERED_S) if number in severed else math.inf
+        if not self.is_head and self.has_joined and self.head in self._in_use:
+            heard_at = self._links[self._in_use[self.head]].last_heard
+            self._missed_from = heard_at if now - heard_at >= MISSED_S else math.inf
+
+    def _silent_s(self, number: int, now: float) -> float:
+        """For how long nothing was heard from a node that was to say something; negative when it was not to."""
+        known = self._links[self._in_use[number]]
+        apart = beats_apart(len(self._in_use))
+        if number == self.head or apart <= SELDOM_BEATS:
+            due = -math.inf
+        elif self.is_head:  # its nodes speak to it at each beat since it took over
+            due = self._missed_from if self._missed_from < math.inf else -math.inf
+        else:  # two turns of its own, should what watches the connection miss its end
+            due = min(self._missed_from, known.severed_from, known.last_heard + 2 * apart * BEAT_S)
+        return now - max(known.last_heard, due)
 
     def is_cut_off(self, now: float) -> bool:
         """Whether at least half of the nodes, this one counted, have fallen silent."""
@@ -596,8 +648,8 @@ class MembershipState:
         return now < self._answers_until
 
     def heard(self, now: float, within_s: float = RECENT_S) -> list[int]:
-        """The nodes that are linked and from which something came lately."""
-        return [number for number, link in self._in_use.items() if now - self._links[link].last_heard <= within_s]
+        """The nodes that are linked and from which something came lately, or is not due yet."""
+        return [number for number in self._in_use if self._silent_s(number, now) <= within_s]
 
     def check(self) -> None:
         """Assert the invariants."""

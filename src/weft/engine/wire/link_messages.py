@@ -171,6 +171,8 @@ class Report(LinkMessage, frozen=True):
     """Whether it has a link to the acting head and hears it, or is it, or is about to be."""
     has_store: bool = False
     """Whether it has a server of the control store, and so could become the head."""
+    asks: bool = False
+    """It misses the head: whoever hears this is to say how it stands there."""
 
 
 class Leaving(LinkMessage, frozen=True):

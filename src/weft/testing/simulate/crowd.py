@@ -80,6 +80,7 @@ class CrowdMembership:
         self.head = self.epoch = 0
         self.lost_head = None
         self.hears_head = True
+        self.misses_head = False
         self.is_cut_off = False
         self.is_head = own.number == 0
 

@@ -55,6 +55,8 @@ class Network:
         """Of a partition: hosts on different sides do not reach each other."""
         self._cut: set[frozenset[str]] = set()
         self._mute: set[str] = set()
+        self.broken_at = 0.0
+        """When some were last cut off from others."""
         self._held: list[tuple[str, str, Callable[[], None]]] = []
         """What is on no link yet."""
         self.stalled: dict[SimLink, None] = {}
@@ -65,14 +67,16 @@ class Network:
     # ---- faults ----
 
     def partition(self, sides: dict[str, int]) -> None:
-        self._sides = sides
+        self._sides, self.broken_at = sides, self.clock.now
 
     def cut(self, one: str, other: str) -> None:
         self._cut.add(frozenset((one, other)))
+        self.broken_at = self.clock.now
 
     def mute(self, source: str) -> None:
         """What that host sends is lost; it hears all that is sent to it."""
         self._mute.add(source)
+        self.broken_at = self.clock.now
 
     def heal(self, slowest_s: float = 0.0) -> None:
         """All reach each other again; what was held back is sent again, on each link after so long at most: the two
@@ -190,6 +194,15 @@ class SimLink:
     @staticmethod
     def _arrive(at: SimLink, message: AnyMessage) -> None:
         at._transport.events.received(at, message)
+
+    @property
+    def is_severed(self) -> bool:
+        """The kernel has found the connection dead."""
+        network, other = self._network, self.other
+        if other is None or network.clock.now - network.broken_at < DEAD_S:
+            return False
+        here, there = self._transport.address, other._transport.address
+        return not (network.reaches(here, there) and network.reaches(there, here))
 
     def pulse(self) -> None:
         """A connection that is dead is modelled as one that is late."""
