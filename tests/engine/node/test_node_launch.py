@@ -11,6 +11,7 @@ import sys
 import psutil
 import pytest
 
+from waiting import wait_until
 from weft.engine.node import launch
 from weft.engine.node.config import NodeConfig
 from weft.engine.node.launch import Attachment, find_nodes, join_node, start_node
@@ -49,6 +50,16 @@ def test_a_node_is_started_joined_found_and_ended() -> None:
         first.close()
     assert gone(processes)
     assert first.address not in find_nodes()
+
+
+def test_a_daemon_shares_its_session_and_so_its_share_of_the_cpus_with_no_worker() -> None:
+    node = small_node()
+    try:
+        daemon, *others = family(node)
+        assert others
+        wait_until(lambda: all(os.getsid(one.pid) != os.getsid(daemon.pid) for one in others))
+    finally:
+        node.close()
 
 
 def test_two_nodes_live_side_by_side_and_the_newest_is_found_first() -> None:

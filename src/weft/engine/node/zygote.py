@@ -257,6 +257,7 @@ def main(daemon: socket.socket, segment_fd: int, event_fd: int, parent: int) -> 
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.setsid()  # CPUs are shared out by sessions, too (autogroups): a lease does not wait behind workers
         die_with_parent(parent)
         strays.adopt()
         strays.mark(parent)
