@@ -1,6 +1,6 @@
 """What one more costs as their number grows: each column should stay as it is from the first row to the last.
 
-    python benchmarks/growth.py [--cases tasks,cancels] [--most 1000000] [--most-actors 300] [--nodes 10,20,40]
+    python benchmarks/growth.py [--cases tasks,cancels] [--most 1000000] [--most-actors 1000] [--nodes 5,10,20,40]
 
 The number grows tenfold from row to row. The first rows are dearer for what is set up once.
 """
@@ -23,7 +23,8 @@ from weft.engine.process.session import rpc
 Figures = dict[str, float]
 SETTLE_S = 8.0
 IDLE_S = 20.0
-GONE_S = 30.0
+GONE_S = 120.0
+POWERS = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 @weft.remote
@@ -105,16 +106,32 @@ def cancels(count: int) -> Figures:
 
 
 def actors(count: int) -> Figures:
+    before = sum(_daemon_cpu_s().values())
     begin = time.perf_counter()
     made = [SmallActor.remote() for _ in range(count)]
     weft.get([actor.same.remote() for actor in made])
     created = (time.perf_counter() - begin) / count * 1e3
+    daemon = (sum(_daemon_cpu_s().values()) - before) / count * 1e3
     begin = time.perf_counter()
     del made
     gc.collect()
     while rpc.request("statistics")["actors_alive"] and time.perf_counter() - begin < GONE_S:
         time.sleep(0.01)
-    return {"created and called (ms)": created, "ended (ms)": (time.perf_counter() - begin) / count * 1e3}
+    ended = (time.perf_counter() - begin) / count * 1e3
+    return {"created and called (ms)": created, "of the daemon's CPU (ms)": daemon, "ended (ms)": ended}
+
+
+def shapes(count: int) -> Figures:
+    """Tasks that each ask for another amount, all at once."""
+    before = sum(_daemon_cpu_s().values())
+    begin = time.perf_counter()
+    refs = [same.options(num_cpus=(number + 1) / 10_000).remote() for number in range(count)]
+    submit_us = _each_us(begin, count)
+    begin = time.perf_counter()
+    weft.get(refs)
+    run_us = _each_us(begin, count)
+    daemon = (sum(_daemon_cpu_s().values()) - before) / count * 1e6
+    return {"submit (us)": submit_us, "run and get (us)": run_us, "of the daemon's CPU (us)": daemon}
 
 
 def refs(count: int) -> Figures:
@@ -158,7 +175,15 @@ def nodes(count: int) -> Figures:
     return {"of a core each (%)": 100 * sum(used) / len(used) / IDLE_S, "the head (%)": 100 * max(used) / IDLE_S}
 
 
-IN_A_SESSION: dict[str, Callable[[int], Figures]] = {"tasks": tasks, "cancels": cancels, "refs": refs, "actors": actors}
+IN_A_SESSION: dict[str, Callable[[int], Figures]] = {
+    "tasks": tasks,
+    "cancels": cancels,
+    "refs": refs,
+    "actors": actors,
+    "shapes": shapes,
+}
+ROWS = {"actors": (30, 100, 300, 1_000), "shapes": (100, 500, 1_500, 4_500)}
+"""Of the cases that a machine holds fewer of."""
 
 
 def table(title: str, rows: dict[int, Figures]) -> str:
@@ -168,16 +193,12 @@ def table(title: str, rows: dict[int, Figures]) -> str:
     return "\n".join(lines)
 
 
-def powers(most: int) -> list[int]:
-    return [count for count in (100, 1_000, 10_000, 100_000, 1_000_000) if count <= most]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="tasks,cancels,refs,actors,nodes")
+    parser.add_argument("--cases", default="tasks,cancels,refs,actors,shapes,nodes")
     parser.add_argument("--most", type=int, default=1_000_000)
-    parser.add_argument("--most-actors", type=int, default=300)
-    parser.add_argument("--nodes", default="10,20,40")
+    parser.add_argument("--most-actors", type=int, default=1_000)
+    parser.add_argument("--nodes", default="5,10,20,40")
     given = parser.parse_args()
     os.environ.setdefault("WEFT_EVENTS", "0")
     for case in given.cases.split(","):
@@ -185,9 +206,8 @@ def main() -> None:
         if case == "nodes":
             rows = {int(count): nodes(int(count)) for count in given.nodes.split(",")}
         else:
-            counts = powers(given.most)
-            if case == "actors":
-                counts = [count for count in (30, 100, 300, 900) if count <= given.most_actors]
+            most = given.most_actors if case == "actors" else given.most
+            counts = [count for count in ROWS.get(case, POWERS) if count <= most]
             weft.init(num_cpus=1, log_to_driver=False)
             IN_A_SESSION[case](30)
             for count in counts:
