@@ -13,6 +13,7 @@ import pytest
 
 import weft
 from waiting import wait_until
+from weft import _native
 from weft.engine.process.session import rpc
 from weft.exceptions import WeftError
 
@@ -87,6 +88,76 @@ def test_an_object_goes_with_the_last_actor_that_names_it() -> None:
     assert kept(identity)
     weft.kill(second)
     wait_until(lambda: not kept(identity))
+
+
+@weft.remote(checkpoint=1, num_cpus=0, max_restarts=0)
+class Mayfly:
+    def pid(self) -> int:
+        return os.getpid()
+
+    def die_asking(self, what: str, refs: list[Any]) -> None:
+        """Owners have been asked to hold the objects, and the call that names them is not written down."""
+        real = rpc.request
+
+        def request(method: str, /, **params: Any) -> Any:
+            if method == what:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(method, **params)
+
+        rpc.request = request
+        self.refs = refs
+
+
+@weft.remote(num_cpus=0)
+class Owner:
+    def put(self) -> list[Any]:
+        return [weft.put("owned")]
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def objects(self) -> int:
+        return _native.statistics()["objects_owned"]
+
+
+def test_what_an_actor_did_not_live_to_write_is_not_held_for_it() -> None:
+    owner, actor = Owner.remote(), Mayfly.remote()
+    before = weft.get(owner.objects.remote())
+    [ref] = weft.get(owner.put.remote())
+    identity = ref.binary()
+    with pytest.raises(WeftError):
+        weft.get(actor.die_asking.remote("actor_log_append", [ref]), timeout=60)
+    del ref
+    wait_until(lambda: not kept(identity))
+    wait_until(lambda: weft.get(owner.objects.remote()) == before)
+
+
+def test_an_owner_that_hears_of_it_when_the_actor_is_dead_does_not_hold_it() -> None:
+    owner, actor = Owner.remote(), Mayfly.remote()
+    before = weft.get(owner.objects.remote())
+    [ref] = weft.get(owner.put.remote())
+    identity = ref.binary()
+    pid = weft.get(owner.pid.remote())
+    weft.get(actor.pid.remote())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(WeftError):
+            weft.get(actor.die_asking.remote("find_kept", [ref]), timeout=60)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    del ref
+    wait_until(lambda: weft.get(owner.objects.remote()) == before)
+    assert not kept(identity)
+
+
+def test_a_value_whose_name_is_taken_is_not_held() -> None:
+    weft.put(1, name="taken")
+    before = _native.statistics()["objects_owned"]
+    for _ in range(3):
+        with pytest.raises(ValueError, match="already taken"):
+            weft.put(2, name="taken")
+    wait_until(lambda: _native.statistics()["objects_owned"] <= before)
+    weft.delete_object("taken")
 
 
 def test_a_named_object_is_found_until_its_name_is_deleted() -> None:

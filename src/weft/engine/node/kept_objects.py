@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 WAIT_S = 2.0
 """So long the writer of a log waits for the rows of what it names. A call that may not be repeated has none before it
 is answered."""
+UNWANTED_KEPT = 4096
 NO_JOB = -1
 """Whose functions these are: their jobs may have ended."""
 _ID_BYTES = 16
@@ -62,6 +63,8 @@ class KeptObjects:
         """What names them: keys of rows."""
         self._functions: set[int] = set()
         self._waiting: list[tuple[set[bytes], Callable[[], None]]] = []
+        self._unwanted: dict[bytes, None] = {}
+        """What was named and is not, before its owner had said that it holds it; the last ones."""
         for table in (KEPT, ACTOR_LOGS, OBJECT_NAMES):
             daemon.tables.subscribe(table, b"", self._changed)
         for name in ("keep_row", "drop_row", "find_kept", "rows_kept"):
@@ -84,6 +87,7 @@ class KeptObjects:
 
     def _name_object(self, asker: Asker, name: str, namespace: str, id: bytes) -> None:
         if not self._daemon.tables.put(OBJECT_NAMES, _name_key(namespace, name), id, if_absent=True):
+            self._release(id)
             raise ValueError(
                 f"The object name '{name}' is already taken in namespace '{namespace}'. Choose another name, use "
                 "get_object(), or free it with delete_object()."
@@ -209,6 +213,9 @@ class KeptObjects:
             if self._daemon.cluster is not None:
                 self._daemon.storage.keep_for(self._daemon.cluster.keeping.folder_path)
             self.rows[key] = decode_kept(value)
+            if key in self._unwanted:
+                del self._unwanted[key]
+                self._daemon.loop.call_later(0, lambda: self._release(key))
             for waiting in list(self._waiting):
                 waiting[0].discard(key)
                 if not waiting[0]:
@@ -225,6 +232,7 @@ class KeptObjects:
         holders = self._holders.setdefault(identity, set())
         if is_named:
             holders.add(by)
+            self._unwanted.pop(identity, None)
             return
         holders.discard(by)
         if not holders:
@@ -233,7 +241,12 @@ class KeptObjects:
 
     def _release(self, identity: bytes) -> None:
         row = self.rows.get(identity)
-        if row is None or identity in self._holders:
+        if identity in self._holders:
+            return
+        if row is None:
+            self._unwanted[identity] = None
+            if len(self._unwanted) > UNWANTED_KEPT:
+                del self._unwanted[next(iter(self._unwanted))]
             return
         cluster = self._daemon.cluster
         number, slot, generation = row.owner

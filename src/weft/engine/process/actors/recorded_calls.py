@@ -25,7 +25,7 @@ from weft.engine.process.actors.checkpoints import CheckpointPolicy
 from weft.engine.process.objects import kept_refs, serialize
 from weft.engine.process.session import context_state, rpc
 from weft.engine.process.worker import lifecycle
-from weft.engine.state.actor_log import CallLog, Checkpoint, RecordedCall
+from weft.engine.state.actor_log import Batch, CallLog, Checkpoint, RecordedCall
 from weft.exceptions import ObjectLostError
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class RecordedGroup:
         epoch, checkpoint, rows, named = rpc.request("actor_log_open", actor=context_state.state.actor_id)
         self._epoch = epoch
         if checkpoint is None:
+            self._written = frozenset(named)  # by one that did not live to write its first state
             self._instance = cls(*args, **kwargs)
             self._write(self._first_state())
             return self._instance
@@ -197,14 +198,28 @@ class RecordedGroup:
             return
         try:
             if self._refs.keys() != self._written:
-                kept_refs.keep([ref for named, ref in self._refs.items() if named not in self._written])
+                self._keep({named: ref for named, ref in self._refs.items() if named not in self._written})
                 self._written = frozenset(self._refs)
                 batch = msgspec.structs.replace(batch, refs=list(self._written))
-            payload = msgspec.msgpack.encode(batch)
-            rpc.request("actor_log_append", actor=context_state.state.actor_id, epoch=self._epoch, batch=payload)
+            rpc.request("actor_log_append", **self._of_log(batch))
         except Exception as error:
             print(f"weft: an actor with exact state ends, its log can not be written: {error}", file=sys.stderr)
             lifecycle.end_now(1)
+
+    def _keep(self, new: kept_refs.Refs) -> None:
+        """The log names them first: what this process asks owners to hold and then does not live to write is let go
+        with that."""
+        if new:
+            named = rpc.begin("actor_log_append", **self._of_log(Batch([], refs=[*self._written, *new])))
+            kept_refs.keep(new.values())
+            named()
+
+    def _of_log(self, batch: Batch) -> dict[str, Any]:
+        return {
+            "actor": context_state.state.actor_id,
+            "epoch": self._epoch,
+            "batch": msgspec.msgpack.encode(batch),
+        }
 
 
 def _outcome(value: Any, failure: BaseException | None) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -50,17 +51,34 @@ def request(method: str, /, *, timeout_s: float = DEFAULT_TIMEOUT_S, **params: A
     """The daemon's answer to `method(**params)`.
 
     Raises the exception that the daemon names, RpcError when it does not answer in time."""
+    return _answer(_begin(method, params), timeout_s)
+
+
+def begin(method: str, /, **params: Any) -> Callable[[], Any]:
+    """The same for who has something to do meanwhile: the daemon is asked, and what is returned waits. It must be
+    called."""
+    number = _begin(method, params)
+    return lambda: _answer(number, DEFAULT_TIMEOUT_S)
+
+
+def _begin(method: str, params: dict[str, Any]) -> int:
     number = next(_numbers)
-    waiter = _Waiter(method)
-    _waiting[number] = waiter
+    _waiting[number] = _Waiter(method)
+    if _native.is_lost():  # after the waiter is known: a death from now on is told to it
+        del _waiting[number]
+        raise LocalNodeDiedError(f"the node daemon ended, so it can not be asked for {method!r}: call weft.init()")
+    send(Request(number, method, params))
+    return number
+
+
+def _answer(number: int, timeout_s: float) -> Any:
+    waiter = _waiting[number]
+    method = waiter.method
     try:
-        if _native.is_lost():  # after the waiter is known: a death from now on is told to it
-            raise LocalNodeDiedError(f"the node daemon ended, so it can not be asked for {method!r}: call weft.init()")
-        send(Request(number, method, params))
         if not waiter.lock.acquire(timeout=timeout_s):
             raise RpcError(f"the node daemon did not answer {method!r} within {timeout_s:g} s; is it overloaded?")
     finally:
-        _waiting.pop(number, None)
+        del _waiting[number]
     reply = waiter.reply
     if reply is None:
         raise LocalNodeDiedError(f"the node daemon ended while {method!r} was under way")
