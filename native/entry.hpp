@@ -46,6 +46,7 @@ struct EntryExtra {
     uint32_t needed = 0;                                  ///< other rows that name it
     std::vector<Entry*> row_needs;                        ///< what its own row names
     std::vector<uint32_t> deposits;                       ///< nodes that have a copy of its row
+    bool is_inherited = false;          ///< the daemon is told when it is gone, whoever else has a row
     bool is_kept = false;               ///< owned: what outlives all processes names it (KEEP)
     bool keeps = false;                 ///< this process wants that; asked of each owner that it gets
     std::vector<ProcessId> late_lends;  ///< who was sent the ref while its owner was dead

@@ -202,7 +202,7 @@ void Inheritance::on_adopt(Cursor cursor) {
     std::vector<Entry*>& inherited = inherited_[number];
     for (const AdoptedRow& row : all.rows) {
         inherited.push_back(row.entry);
-        if (!row.entry->extra) continue;
+        row.entry->more().is_inherited = true;
         if (row.entry->extra->keeps) rows_.keep(row.entry);
         // Before this process knew of the death it passed the ref on.
         for (const ProcessId& late : std::exchange(row.entry->extra->late_lends, {})) {

@@ -105,7 +105,7 @@ void Objects::finish_entry(Entry* entry) {
     entry->value.reset();
     entries_.give_back(entry);
     if (!extra) return drop_rest();
-    if (!extra->deposits.empty()) rows_.withdraw(entry->id, extra->deposits);
+    if (!extra->deposits.empty() || extra->is_inherited) rows_.withdraw(entry->id, extra->deposits);
     for (PyObject* callback : extra->callbacks)
         endpoint_.push_event({0xffff, {}, callback});
     for (PyObject* callback : extra->on_freed)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,6 +19,7 @@ from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 from weft.engine.control.redis_storage import EXPIRES_S
 from weft.engine.process.session import rpc
+from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 sys.path.append(str(Path(__file__).parents[1] / "contract"))
 from redis_servers import RedisServer
@@ -62,6 +66,44 @@ def test_the_head_dies_and_what_it_kept_is_in_redis_until_the_cluster_ends(serve
     left = list(rows.scan_iter("weft:*"))
     assert len({name.split(b":")[1] for name in left}) <= 1, "only a node that was killed leaves its rows"
     assert all(0 < rows.ttl(name) <= EXPIRES_S for name in left), "and they do not stay"
+
+
+@weft.remote(num_cpus=0)
+class Owner:
+    """A process of its own, which owns what it puts."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def put(self, count: int) -> list[Any]:
+        return [weft.put(number) for number in range(count)]
+
+
+@pytest.mark.parametrize("loses_node", [False, True])
+def test_rows_of_objects_and_of_heirs_go_when_the_objects_are_gone(server: RedisServer, loses_node: bool) -> None:
+    import redis
+
+    rows = redis.Redis(unix_socket_path=str(server.socket))
+
+    def servers(table: str) -> int:
+        """That have rows of it; a server that is killed leaves its rows there."""
+        return len({name.split(b":")[1] for name in rows.scan_iter(f"weft:*:rows:{table}")})
+
+    with three_nodes(server) as (cluster, others, _):
+        there = NodeAffinitySchedulingStrategy(others[0].node_id, soft=False)
+        owner = Owner.options(scheduling_strategy=there).remote()
+        pid = weft.get(owner.pid.remote())
+        refs = weft.get(owner.put.remote(20))
+        wait_until(lambda: servers("objects") == 3)
+        if loses_node:
+            cluster.remove_node(others[0], allow_graceful=False)
+        else:
+            os.kill(pid, signal.SIGKILL)
+        assert weft.get(refs, timeout=30) == list(range(20))
+        assert servers("heirs") >= 2
+        del refs
+        wait_until(lambda: servers("objects") <= loses_node and servers("heirs") == 0)
+    rows.close()
 
 
 def test_a_server_that_is_killed_or_robbed_is_replaced_and_its_rows_are_removed(server: RedisServer) -> None:

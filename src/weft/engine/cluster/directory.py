@@ -9,7 +9,7 @@ first who claims it after its owner's death is the heir.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -59,6 +59,11 @@ def owned_of(key: bytes) -> Owned:
     return (node, slot, generation), key[_OWNER.size :]
 
 
+def _prefix(node: int) -> bytes:
+    """Of the keys of all that its processes own."""
+    return node.to_bytes(4, "big")
+
+
 class Directory:
     """One node's access."""
 
@@ -68,7 +73,9 @@ class Directory:
         self._unsaved: dict[Owned, ObjectRow] = {}
         self._saved: set[Owned] = set()
         self._functions: set[int] = set()
-        self._gone: list[Owned] = []
+        self._gone: list[Write] = []
+        self._before: dict[Owned, tuple[GlobalProcess, ...]] = {}
+        """Whose it was before a process of this node inherited it: there are rows of heirs under these names."""
         self._is_saving = False
         self._last_claim = 0
         self._is_closed = False
@@ -90,25 +97,47 @@ class Directory:
         self._unsaved.pop(owned, None)
         if owned in self._saved:
             self._saved.discard(owned)
-            self._gone.append(owned)
-            self._save_later()
+            self._delete(OBJECTS, [owned])
+        if owned in self._before:
+            self._delete(HEIRS, [(owner, owned[1]) for owner in self._before.pop(owned)])
+
+    def _delete(self, table: str, rows: Iterable[Owned]) -> None:
+        self._gone += [Delete(table, key_of(owned)) for owned in rows]
+        self._save_later()
 
     def forget_owner(self, owner: GlobalProcess) -> None:
-        """It is dead, and its estate is settled."""
-        for owned in [owned for owned in (*self._unsaved, *self._saved) if owned[0] == owner]:
-            self.forget(owned)
+        """It is dead, and its estate is settled. What it had inherited is gone unless it has an heir in turn."""
+        inherited = [owned for owned in self._before if owned[0] == owner]
+
+        def found(passed_on: Collection[Owned]) -> None:
+            for owned in passed_on:
+                self._before.pop(owned, None)
+            for owned in [owned for owned in (*self._unsaved, *self._saved, *self._before) if owned[0] == owner]:
+                self.forget(owned)
+
+        self.heirs(inherited, found)
 
     def forget_node(self, node: int) -> None:
         """It is dead, and its estate is settled."""
-        if self._store is None or self._is_closed:
-            return
+        self.scan(OBJECTS, lambda rows, _: self._delete(OBJECTS, [owned_of(key) for key, _ in rows]), _prefix(node))
+        self.scan(HEIRS, lambda rows, _: self._forget_heirs(node, rows))
 
-        def found(rows: Any, error: str) -> None:
-            keys = [key for key, _ in rows or ()]
-            for at in range(0, len(keys), BATCH):
-                self._write([Delete(OBJECTS, key) for key in keys[at : at + BATCH]])
+    def _forget_heirs(self, node: int, rows: list[tuple[bytes, bytes]]) -> None:
+        """What the dead node's processes had inherited and nobody has inherited from them; and where its bytes are."""
+        self._delete(HEIRS, [owned_of(key) for key, _ in rows if key == _OWNER.pack(node, 0, 0)])
+        heirs = {owned_of(key): decode_heir(value).heir for key, value in rows if len(key) > _OWNER.size}
+        for first, heir in heirs.items():
+            while (further := heirs.get((heir, first[1]))) is not None:
+                heir = further
+            if heir[0] == node:
+                self._delete(HEIRS, [first])
 
-        self._store.scan(OBJECTS, found, node.to_bytes(4, "big"))
+    def before(self, owned: Owned) -> tuple[GlobalProcess, ...]:
+        return self._before.get(owned, ())
+
+    def inherited(self, owned: Owned, before: tuple[GlobalProcess, ...]) -> None:
+        """By a process of this node."""
+        self._before[owned] = before
 
     def _save_later(self) -> None:
         if not self._is_saving:
@@ -121,7 +150,7 @@ class Directory:
         unsaved, self._unsaved = self._unsaved, {}
         gone, self._gone = self._gone, []
         batch: list[Write] = [Put(OBJECTS, key_of(owned), encode(row)) for owned, row in unsaved.items()]
-        batch += [Delete(OBJECTS, key_of(owned)) for owned in gone]
+        batch += gone
         self._saved.update(unsaved)
         for at in range(0, len(batch), BATCH):
             self._write(batch[at : at + BATCH])
@@ -148,12 +177,12 @@ class Directory:
             key = key_of((one.row.owner, one.row.id))
             self._store.write([Put(OBJECTS, key, encode(one), if_absent=True)], done)
 
-    def scan(self, table: str, then: Callable[[list[tuple[bytes, bytes]], str], None]) -> None:
-        """All rows of a table, or an error; none where no server of the store runs beside this daemon."""
+    def scan(self, table: str, then: Callable[[list[tuple[bytes, bytes]], str], None], prefix: bytes = b"") -> None:
+        """Rows of a table, or an error; none where no server of the store runs beside this daemon."""
         if self._store is None or self._is_closed or not self._store.address:
             then([], "")
         else:
-            self._store.scan(table, lambda rows, error: then(rows or [], error))
+            self._store.scan(table, lambda rows, error: then(rows or [], error), prefix)
 
     # ---- rows of the dead ----
 

@@ -139,7 +139,8 @@ class ClusterInheritance:
             arena = (self.number, *row.arena) if known is None else known.origin
         owner = self._shell.names.to_global(row.owner)
         body = self._port.row_to_link(row.body)
-        return LeftRow(row.id, owner, row.function, row.shape_number, list(row.needs), arena, body)
+        before = self.directory.before((owner, row.id))
+        return LeftRow(row.id, owner, row.function, row.shape_number, list(row.needs), arena, body, before)
 
     def _shape_left(self, process: Process, number: int) -> LeftShape | None:
         """The same object for the same shape."""
@@ -253,6 +254,12 @@ class ClusterInheritance:
             self._tell_lost(node)
             if node in self._shell.members.links:
                 self._tell_found(node)
+        for estate in self._settled:  # the head before may not have lived to forget it
+            if estate[1] == 0:
+                self._forget_later(estate)
+
+    def _forget_later(self, estate: Estate) -> None:
+        self._daemon.loop.call_later(LINGER_S, lambda: self._forget(estate))
 
     def _tell_found(self, node: int) -> None:
         if not self._shell.is_head and (head := self._shell.members.head) is not None:
@@ -453,7 +460,7 @@ class ClusterInheritance:
             self._settled[estate] = None
             for oldest in list(self._settled)[: max(0, len(self._settled) - SETTLED_KEPT)]:
                 del self._settled[oldest]
-            self._daemon.loop.call_later(LINGER_S, lambda: self._forget(estate))
+            self._forget_later(estate)
         for process in dead:
             self._far.pop(process, None)
         if estate[1] == 0:
@@ -584,14 +591,15 @@ class ClusterInheritance:
     def _claim(self, part: Part, heir: Process, ids: list[bytes], owners: dict[bytes, GlobalProcess]) -> None:
         names = self._shell.names
         far = {identity: one.row for identity, one in self._rows.items()}
-        wanted: dict[bytes, GlobalProcess] = {}
+        wanted: dict[bytes, tuple[GlobalProcess, ...]] = {}
         for identity in (*needed_rows(ids, far), *needed_rows(ids, self._here.rows)):
             here = self._here.rows.get(identity)
             owner = names.to_global(here.owner) if here is not None else far[identity].owner
-            wanted[identity] = owners.get(identity, owner)
+            before = self.directory.before((owner, identity)) if here is not None else far[identity].before
+            wanted[identity] = (*before, owner, owners.get(identity, owner))
         missing = {need for identity in wanted for need in self._needs(identity)} - wanted.keys()
-        dead = {identity: owner for identity, owner in wanted.items() if self._is_dead(owner)}
-        living = {identity: names.to_local(wanted[identity]) for identity in wanted.keys() - dead.keys()}
+        dead = {identity: chain for identity, chain in wanted.items() if self._is_dead(chain[-1])}
+        living = {identity: names.to_local(wanted[identity][-1]) for identity in wanted.keys() - dead.keys()}
         self._claim_along(part, heir, dead, [], living, list(missing))
 
     def _needs(self, identity: bytes) -> Iterable[bytes]:
@@ -602,23 +610,29 @@ class ClusterInheritance:
         self,
         part: Part,
         heir: Process,
-        wanted: dict[bytes, GlobalProcess],
+        wanted: dict[bytes, tuple[GlobalProcess, ...]],
         won: list[bytes],
         owners: dict[bytes, Process],
         lost: list[bytes],
     ) -> None:
-        """An heir that is dead as well has heirs of its own."""
+        """An heir that is dead as well has heirs of its own. `wanted`: whose each was, last the one to claim from."""
         names = self._shell.names
+        name = names.to_global(heir)
 
         def claimed(granted: set[Owned], others: dict[Owned, GlobalProcess]) -> None:
-            won.extend(identity for _, identity in granted)
+            for _, identity in granted:
+                won.append(identity)
+                self.directory.inherited((name, identity), tuple(dict.fromkeys(wanted[identity])))
             if not self._port.is_alive(*heir):
+                self._daemon.loop.call_later(LINGER_S, lambda: self.directory.forget_owner(name))
                 self._here.claimed(part.number, heir, won, owners, lost)
                 return
-            further: dict[bytes, GlobalProcess] = {}
+            if granted:
+                self._known.add(heir)  # who comes late finds that it is the heir
+            further: dict[bytes, tuple[GlobalProcess, ...]] = {}
             for (_, identity), owner in others.items():
                 if self._is_dead(owner):
-                    further[identity] = owner
+                    further[identity] = (*wanted[identity], owner)
                 else:
                     owners[identity] = names.to_local(owner)
             if further:
@@ -626,7 +640,7 @@ class ClusterInheritance:
             else:
                 self._here.claimed(part.number, heir, won, owners, lost)
 
-        self.directory.claim([(owner, identity) for identity, owner in wanted.items()], names.to_global(heir), claimed)
+        self.directory.claim([(chain[-1], identity) for identity, chain in wanted.items()], name, claimed)
 
     def _is_dead(self, name: GlobalProcess) -> bool:
         if name[0] == self.number:

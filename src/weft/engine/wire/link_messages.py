@@ -48,11 +48,8 @@ class LeftRow(msgspec.Struct, array_like=True, frozen=True):
     needs: list[bytes]
     arena: GlobalObject | None
     body: bytes
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether the value was not there when it was written."""
-        return self.body[:4] != b"\0\0\0\0"
+    before: tuple[GlobalProcess, ...] = ()
+    """Whose it was, one after another, until its owner inherited it."""
 
 
 class LeftShape(msgspec.Struct, array_like=True, frozen=True):

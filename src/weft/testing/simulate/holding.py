@@ -49,6 +49,7 @@ class Holding:
         self._late: dict[bytes, list[Process]] = {}
         self._kept: dict[int, list[bytes]] = {}
         self._buried: set[Name] = set()
+        self._inherited: set[bytes] = set()
         self.lent_at: dict[bytes, float] = {}
 
     # ---- what a program does ----
@@ -175,6 +176,7 @@ class Holding:
         for identity, _ in given:
             self.refs.pop(identity, None)
             self.owned.setdefault(identity, Counter())
+            self._inherited.add(identity)
             self.held[identity] += 1
             self._kept.setdefault(number, []).append(identity)
         for identity, body in given:
@@ -309,7 +311,8 @@ class Holding:
                 return
             del self.owned[identity]
             nodes = self._deposits.pop(identity, [])
-            if nodes:
+            if nodes or identity in self._inherited:
+                self._inherited.discard(identity)
                 self.process.tell_daemon(kinds.WITHDRAW, identity + struct.pack(f"<{len(nodes)}I", *nodes))
             for need in self.needs.pop(identity):
                 self.drop(need)

@@ -4,6 +4,7 @@ LEN-1 a ref that a living process holds names a living owner, which has the obje
 LEN-2 an object has one owner at most.
 LEN-3 no object is lost that a process of another node had lent to it, when one process or one node has died.
 LEN-4 an object that nobody refers to is gone.
+LEN-5 each row of the object table is of an object that a living process owns, and each heir's row leads to such a one.
 
 What a process has passed on at the moment of its death is not looked at: the ref may arrive and the count not, or the
 other way round. Who reads such a ref is told so, and the object of such a count stays as long as its owner.
@@ -13,6 +14,9 @@ from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING
+
+from weft.engine.cluster.directory import Owned, decode_heir, owned_of
+from weft.engine.control.tables import HEIRS, OBJECTS
 
 if TYPE_CHECKING:
     from weft.testing.simulate.node import SimNode
@@ -27,8 +31,9 @@ _UNDER_WAY_S = 0.05
 class Lending:
     """Two drivers on each node, and what they do at the seed's choice."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, kills_heads: bool = False) -> None:
         self._simulation = simulation
+        self._kills_heads = kills_heads
         self._rng = random.Random(simulation.plan.seed * 17)
         self._processes: list[Process] = []
         self.kills = 0
@@ -46,6 +51,8 @@ class Lending:
             simulation.clock.after(rng.random() * length, self._step)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             simulation.clock.after(rng.random() * length, self._kill)
+        if self._kills_heads and rng.random() < 0.5:
+            simulation.clock.after(length + rng.random() * LENDING_S * 6, self._drop_all)
 
     def living(self) -> list[Process]:
         return [process for process in self._processes if not process.is_dead and process.node.is_up]
@@ -68,6 +75,13 @@ class Lending:
             if holding.may_drop(identity):
                 holding.drop(identity)
 
+    def _drop_all(self) -> None:
+        """While what the dead had lent may be passing on."""
+        for process in self.living():
+            for identity in list(process.holding.held):
+                while process.holding.may_drop(identity):
+                    process.holding.drop(identity)
+
     def _kill(self) -> None:
         living = self.living()
         if len({process.node for process in living}) < 2:
@@ -77,7 +91,8 @@ class Lending:
         node: SimNode = process.node
         dead_nodes = sum(not one.is_up for one in self._simulation.nodes)
         is_last = dead_nodes >= (len(self._simulation.nodes) - 1) // 2  # the control store outlives no more at once
-        if self._rng.random() < 0.4 or node.shell.is_head or is_last:
+        is_spared = node.shell.is_head and not self._kills_heads
+        if self._rng.random() < 0.4 or is_spared or is_last:
             node.process_exits(process, -9)
         elif self._rng.random() < 0.7:
             node.end()
@@ -127,4 +142,23 @@ class Lending:
                     continue
                 names = [one.global_name for one in counts]
                 found.append(("LEN-4", f"{identity.hex()[:8]} of {process.global_name} is kept for {names}"))
+        return found + self._rows_left({(owner.global_name, identity) for identity, [owner, *_] in owners.items()})
+
+    def _rows_left(self, owned: set[Owned]) -> list[tuple[str, str]]:
+        rows = self._simulation.store.rows
+        objects = {owned_of(key) for table, key in rows if table == OBJECTS}
+        decided = {owned_of(key): row for (table, key), row in rows.items() if table == HEIRS}
+        homes = [owner for owner, identity in decided if not identity]
+        heirs = {one: decode_heir(row).heir for one, row in decided.items() if one[1]}
+        left = dict.fromkeys(objects - owned, "its row is left")
+        for first in heirs:
+            last = first
+            while (heir := heirs.get(last)) is not None:
+                last = (heir, last[1])
+            if last not in owned:
+                left[first] = f"that {last[0]} inherited it is left"
+        found = [("LEN-5", f"where the objects of {owner} are is left") for owner in homes]
+        for (owner, identity), what in left.items():
+            if identity not in self._under_way:
+                found.append(("LEN-5", f"{identity.hex()[:8]} of {owner}: {what}"))
         return found

@@ -25,8 +25,12 @@ TROUBLE_SEEDS = 2_000_000
 """From here on something is done to one node, and nothing to the others."""
 LENDING_SEEDS = 3_000_000
 """From here on refs go from process to process, and owners and their nodes are killed."""
+LENDING_HEAD_SEEDS = 4_000_000
+"""From here on the head's node is among those."""
 HEAD_LIMIT_S = 400.0
 """Who is cut off with the head ends only when that has given up, and then it."""
+TAKE_OVER_S = 60.0
+"""Within that another node is head, however many heads in a row are killed."""
 HEAD_WORKLOADS = ("actors", "groups", "mixed", "jobs")
 """Those that drive nodes that are not the head."""
 
@@ -86,8 +90,9 @@ def run(choice: Choice) -> Simulation:
     def work(made: Simulation) -> None:
         """Where the head is to be lost, the control store is up first, as it is in a cluster that has run a while."""
         if choice.workload == "lending":
-            made.clock.after(STORE_UP_S, Lending(made).begin)
-            made.faults_end = made.clock.now + STORE_UP_S + LENDING_S
+            kills_heads = choice.plan.seed >= LENDING_HEAD_SEEDS
+            made.clock.after(STORE_UP_S, Lending(made, kills_heads).begin)
+            made.faults_end = made.clock.now + STORE_UP_S + LENDING_S + (TAKE_OVER_S if kills_heads else 0.0)
         elif choice.plan.seed < HEAD_SEEDS:
             WORKLOADS[choice.workload](made, choice.scale)
         else:
