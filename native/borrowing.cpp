@@ -20,6 +20,13 @@ Entry* Borrowing::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens)
     if (!is_actor && entry->owner != owner) {
         if (!endpoint_.segment.is_alive(owner))
             return entry;  // the count died with it; the one that moved it gave another
+        // One of the two is dead, and that is not known here yet. If it is the other one, it was the owner
+        // before; else this process will be asked for the ref, and counted in at the heir, before that is
+        // settled.
+        if (endpoint_.segment.is_alive(entry->owner)) {
+            if (tokens != 0) return_counts(id, owner, tokens);
+            return entry;
+        }
         inheritance_.moved_to(entry, owner);
     }
     entry->tokens += tokens;

@@ -108,6 +108,10 @@ class Holding:
         elif ref.owner != local:
             if not self._is_alive(local):
                 return
+            if self._is_alive(ref.owner):
+                if (other := self._find(local)) is not None:
+                    self._tell(other, "count_out", identity, self.process, 1)
+                return
             self._moved(identity, ref, local)
         ref.tokens += 1
         node.talks(self.process, self._find(local) or self.process)
