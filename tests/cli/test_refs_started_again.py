@@ -102,9 +102,9 @@ def test_refs_in_an_exact_state_are_read_or_rebuilt_after_each_of_two_full_stops
             assert_the_store_tells(cluster, "--store", str(cluster.store))
             cluster.start_head()
             assert_the_store_tells(cluster)
-            cluster.add_node("--resources", '{"elsewhere": 1}')
             weft.init(address=cluster.address, namespace="n")
-            assert on_the_shelf("small") == {"a": 1}
+            assert on_the_shelf("small") == {"a": 1}  # by a head that is alone
+            cluster.add_node("--resources", '{"elsewhere": 1}')
             assert on_the_shelf("made").tolist() == [6] * LARGE
             assert on_the_shelf("elsewhere").tolist() == [10] * LARGE
             assert on_the_shelf("durable").tolist() == [7] * LARGE

@@ -67,9 +67,11 @@ def _prefix(node: int) -> bytes:
 class Directory:
     """One node's access."""
 
-    def __init__(self, loop: Loop, store: Store | None) -> None:
+    def __init__(self, loop: Loop, store: Store | None, need_store: Callable[[], None]) -> None:
+        """`need_store`: called before rows are read or claimed, as there may be no server yet."""
         self._loop = loop
         self._store = store
+        self._need_store = need_store
         self._unsaved: dict[Owned, ObjectRow] = {}
         self._saved: set[Owned] = set()
         self._functions: set[int] = set()
@@ -244,6 +246,7 @@ class Directory:
             elif not self._is_closed:
                 self._loop.call_later(AGAIN_S, lambda: self.attempt(batch, then))
 
+        self._need_store()
         self._store.write(batch, done)
 
     def _read(self, keys: list[Key], then: Callable[[list[bytes | None]], None]) -> None:
@@ -257,6 +260,7 @@ class Directory:
             elif not self._is_closed:
                 self._loop.call_later(AGAIN_S, lambda: self._read(keys, then))
 
+        self._need_store()
         self._store.read(keys, done)
 
     def claims_of(self, wanted: Collection[Owned], then: Callable[[Mapping[Owned, HeirRow]], None]) -> None:

@@ -59,7 +59,7 @@ class ClusterInheritance:
         self._port = daemon.port
         self._here = daemon.inheritance
         self._here.cluster = self
-        self.directory = Directory(daemon.loop, store)
+        self.directory = Directory(daemon.loop, store, shell.heading.need_store)
         self._settlements = Settlements()
         self._rows: dict[bytes, ObjectRow] = {}
         """Of other nodes' objects that have borrowers here, or that were read from the store."""
