@@ -485,17 +485,13 @@ class Heading:
         elif members.head is not None:
             members.send(members.head, lm.StoreUp(self.store.address))
 
-    def linked(self) -> None:
-        """On the head: there is one more node."""
-        self.need_store()
-        self._enlist()
-
     def need_store(self) -> None:
-        """Somebody else could take over, or rows of the store are wanted. Until then a head that is alone has none."""
+        """On the head: there is one more node, or rows of the store are wanted. One that is alone begins without."""
         is_missing = self.store is not None and not self._is_founding and not self.store.address
         if is_missing and self._shell.members.is_head:
             self._is_founding = True
             self._loop.call_later(FOUND_S, self._found_store)
+        self._enlist()
 
     def _enlist(self) -> None:
         """On the head: have nodes start a server, those that came first first."""

@@ -203,7 +203,7 @@ class ClusterShell:
         if self.is_head:
             for group in self._state.groups.living.values():
                 self.members.send(member.number, lm.GroupNews(group.spec, group.state.value, group.nodes))
-            self.heading.linked()
+            self.heading.need_store()
         self.replicas.node_came()
         self.reporting.changed()
 
