@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import signal
 import statistics
 import sys
@@ -407,6 +408,102 @@ def lose_some(share: float) -> Callable[[Machines], None]:
     return harm
 
 
+def lose_one_way(seconds: float, *, is_heads: bool) -> Callable[[Machines], None]:
+    """Of the two ends of one link: what the head sends to one node is lost, or what that sends to the head."""
+
+    def harm(world: Machines) -> None:
+        ends = [world.places[world.head], world.places[world.victim]]
+        sender, receiver = ends if is_heads else ends[::-1]
+        sender.lose_address(receiver.address)
+        pause(seconds)
+        sender.find_address(receiver.address)
+        world.goes_on()
+        pause(12)
+        world.goes_on()
+        world.only(world.victim)
+        assert world.status()["epoch"] == 1
+
+    return harm
+
+
+def cut_head_and_node(seconds: float) -> Callable[[Machines], None]:
+    def harm(world: Machines) -> None:
+        for node in (world.head, world.victim):
+            world.places[node].cut()
+        pause(seconds)
+        for node in (world.head, world.victim):
+            world.places[node].mend()
+        world.goes_on()
+        pause(12)
+        world.goes_on()
+        world.only(world.head, world.victim)
+        assert world.status()["epoch"] <= 2
+
+    return harm
+
+
+def harm_two_stores(sign: int) -> Callable[[Machines], None]:
+    """Two of five servers of the control store, the head's among them."""
+
+    def harm(world: Machines) -> None:
+        pids = [world.child(node, "weft-control").pid for node in (world.head, world.victim)]
+        for pid in pids:
+            os.kill(pid, sign)
+        world.goes_on()
+        pause(12)
+        world.goes_on()
+        for pid in pids if sign == signal.SIGSTOP else ():
+            os.kill(pid, signal.SIGCONT)
+        world.goes_on()
+        world.only()
+        assert world.status()["epoch"] == 1
+
+    return harm
+
+
+@contextlib.contextmanager
+def limited(pids: list[int], what: int, most: Callable[[int], int]) -> Iterator[None]:
+    """These processes have no more than that of a resource."""
+    before = {pid: resource.prlimit(pid, what) for pid in pids}
+    for pid, (_, hard) in before.items():
+        resource.prlimit(pid, what, (most(pid), hard))
+    yield
+    for pid, limits in before.items():
+        resource.prlimit(pid, what, limits)
+
+
+def no_descriptors(whose: str) -> Callable[[Machines], None]:
+    """For a while, in which actors are made there and a connection must be made anew: they come afterwards."""
+
+    def harm(world: Machines) -> None:
+        node: ClusterNode = getattr(world, whose)
+        pids = [node.pid, *(world.child(node, name).pid for name in ("weft-control", "weft-zygote"))]
+        with limited(pids, resource.RLIMIT_NOFILE, lambda pid: psutil.Process(pid).num_fds()):
+            actors = [Counter.options(num_cpus=0, resources={whose: 0.001}).remote() for _ in range(5)]
+            pause(8)
+            assert silence_between(world.head.pid, world.victim.pid)
+            pause(8)
+        assert weft.get([actor.add.remote() for actor in actors], timeout=60) == [1] * 5
+        world.goes_on()
+        world.only()
+        assert world.status()["epoch"] == 1
+
+    return harm
+
+
+def fill_disk_of_head(world: Machines) -> None:
+    pids = [world.head.pid, world.child(world.head, "weft-control").pid]
+    with limited(pids, resource.RLIMIT_FSIZE, lambda pid: 0):
+        rpc.request("kv_put", key=b"key", value=b"v" * 100_000)
+        world.goes_on()
+        pause(8)
+        world.goes_on()
+    assert rpc.request("kv_get", key=b"key") == b"v" * 100_000
+    world.goes_on()
+    world.only()
+    assert world.status()["epoch"] == 1
+
+
 def flap(world: Machines) -> None:
     """The victim's cable is out and in again, each 3 s."""
     place = world.places[world.victim]
@@ -547,6 +644,13 @@ WORLDS: dict[str, Callable[[Machines], None]] = {
     "kill-zygote": kill_child("weft-zygote"),
     "kill-store": kill_child("weft-control"),
     "kill-workers": harm_worker(signal.SIGKILL),
+    **{f"mute-head-to-node-{seconds:g}s": lose_one_way(seconds, is_heads=True) for seconds in (8, 25)},
+    **{f"mute-node-to-head-{seconds:g}s": lose_one_way(seconds, is_heads=False) for seconds in (8, 25)},
+    **{f"cut-head-and-node-{seconds:g}s": cut_head_and_node(seconds) for seconds in (8, 15)},
+    "kill-two-stores": harm_two_stores(signal.SIGKILL),
+    "stop-two-stores": harm_two_stores(signal.SIGSTOP),
+    **{f"no-descriptors-{whose}": no_descriptors(whose) for whose in ("head", "victim")},
+    "disk-full-head": fill_disk_of_head,
     "measure-healthy-side": measure_healthy_side,
     **{f"cut-two-{seconds:g}s": cut_two(seconds) for seconds in (5, 6.8, 9, 20)},
 }
