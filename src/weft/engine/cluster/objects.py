@@ -117,9 +117,11 @@ class Objects:
         return True
 
     def _pull_ended(self, entry: Entry, why: str) -> None:
-        wanted = self.imports.get(entry)
-        if wanted is None:
-            return
+        if (wanted := self.imports.get(entry)) is not None:
+            self._answer(entry, wanted, why)
+
+    def _answer(self, entry: Entry, wanted: Import, why: str) -> None:
+        """To all who wait for it."""
         wanted.has_bytes = not why
         error = b""
         if why == GONE:
@@ -243,6 +245,7 @@ class Objects:
         exists = self._port.exists
         for entry in [entry for entry in self.imports if not exists(*entry)]:
             known = self.imports.pop(entry)
+            self._answer(entry, known, GONE)  # who waits in line for room would not be answered any more
             self._port.forget_import(*entry)
             self.on_gone(entry)
             node, theirs, generation, _ = known.origin

@@ -1,0 +1,51 @@
+"""Objects of other nodes that go while somebody here waits for their bytes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from weft import _native
+from weft.engine.cluster.objects import DAEMON, Objects
+from weft.engine.node.spilling import OBJECT_LOST
+from weft.engine.wire import kinds
+
+HERE, THERE = 1, 2
+LARGE, SMALL = (THERE, 7, 1, 2 << 20), (THERE, 8, 1, 70_000)
+
+
+class Port:
+    """The native port; what it sends to processes is kept."""
+
+    def __init__(self) -> None:
+        self.native = _native.NodePort(1 << 20)
+        self.native.set_node(HERE)
+        self.sent: list[tuple[tuple[int, int], int, bytes]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.native, name)
+
+    def send(self, slot: int, generation: int, kind: int, payload: bytes) -> bool:
+        self.sent.append(((slot, generation), kind, payload))
+        return True
+
+
+def test_who_waits_in_line_for_an_object_that_is_removed_meanwhile_hears_that_it_is_lost() -> None:
+    """Its node has died, say, while the line stood still for want of memory. Else it would wait for ever."""
+    port, later = Port(), list[Any]()
+    loop: Any = SimpleNamespace(call_later=lambda delay_s, call: later.append(call), now=lambda: 0.0)
+    spilling: Any = SimpleNamespace(make_room=lambda wanted, then: None, trouble="")
+    native: Any = port
+    objects = Objects(native, loop, spilling, HERE, lambda node, message: True, lambda node: None)
+    reader = port.reserve_slot()
+    large, small = (objects.to_local(name, DAEMON) for name in (LARGE, SMALL))
+    for entry in (large, small):
+        assert objects.restore(reader, kinds.PROCESS_BODY.pack(*entry))
+    assert objects.pulls.is_pulled(small) and not objects.pulls.has_arrivals()
+    port.remove(*small)
+    for call in list(later):  # the sweep
+        call()
+    [(process, kind, payload)] = port.sent
+    assert (process, kind, payload[:16]) == (reader, kinds.RESTORED, kinds.RESTORED_BODY.pack(*small, 0, 0))
+    assert payload[16:].startswith(_native.error_value(OBJECT_LOST, ""))
+    del port.native  # its segment goes with it
