@@ -27,6 +27,8 @@ def test_a_cluster_on_loopback_stands_well_and_an_open_token_file_is_a_failure(h
     rows = [row for row in json.loads(shown.stdout) if head.address in row["finding"] or row["subject"] == "token"]
     assert shown.returncode == 0, shown
     assert {row["subject"] for row in rows} >= {"node", "node port", "token"}
+    dashboards = [row for row in json.loads(shown.stdout) if row["subject"] == "dashboard"]
+    assert dashboards and all("plain HTTP, asks for its token" in row["finding"] for row in dashboards)
     assert all(row["level"] == OK for row in rows), rows
     (port,) = [row["finding"] for row in rows if row["subject"] == "node port"]
     assert "tells a stranger nothing" in port and "TLS" in port
@@ -56,7 +58,10 @@ def test_secrets_in_an_environment_and_names_of_strangers_are_warnings(tmp_path:
     assert security.environment_verdict({"WEFT_TOKEN": 7}).level == WARNING
     assert security.names_verdict({"@weft-0-x"}).level == WARNING
     (tmp_path / "token-x").touch(mode=0o600)
+    (tmp_path / "token-x").write_text("of 32 letters and more: that will do")
     os.chmod(tmp_path, 0o755)
     assert [verdict.level for verdict in security.files(tmp_path)] == [WARNING, OK]
+    (tmp_path / "token-x").write_text("guess")
+    assert [verdict.level for verdict in security.files(tmp_path)] == [WARNING, OK, WARNING]
     (tmp_path / "token-x").chmod(0o640)
     assert [verdict.level for verdict in security.files(tmp_path)] == [WARNING, FAILURE]

@@ -1,4 +1,4 @@
-"""HTTP over TLS: certificates of the server, which may be replaced, and of clients."""
+"""HTTP and gRPC over TLS: certificates of the server, which may be replaced, and of clients."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from urllib.parse import urlsplit
 
+import grpc
 import httpx
 import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from grpc_shop import NAME, add_ShopServicer_to_server
 from starlette.requests import Request
 
 import weft
@@ -62,9 +65,7 @@ def shown(address: str) -> bytes:
     """The certificate that a new connection is shown."""
     where = urlsplit(address)
     assert where.hostname is not None and where.port is not None
-    return ssl.PEM_cert_to_DER_cert(
-        ssl.get_server_certificate((where.hostname, where.port), timeout=DEADLINE_S)
-    ).strip()
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((where.hostname, where.port), timeout=DEADLINE_S))
 
 
 def der(pems: Path, name: str) -> bytes:
@@ -102,3 +103,42 @@ def test_a_pair_that_does_not_fit_is_refused_at_once(pems: Path, used: Path) -> 
         started(used)
     with pytest.raises(ValueError, match="belong together"):
         serve.HTTPOptions(ssl_certfile="only.pem")
+
+
+@serve.deployment
+class Shop:
+    def Greet(self, request: StringValue) -> StringValue:
+        return StringValue(value=f"hello {request.value}")
+
+
+def started_grpc(used: Path) -> str:
+    certificate = {"ssl_certfile": str(used / "used.pem"), "ssl_keyfile": str(used / "used.key")}
+    serve.run(Shop.bind(), name="shop", route_prefix=None)
+    return serve.start_grpc(serve.GRPCOptions((add_ShopServicer_to_server,), port=0, **certificate))
+
+
+def greeted(channel: grpc.Channel) -> str:
+    greet = channel.unary_unary(f"/{NAME}/Greet", StringValue.SerializeToString, StringValue.FromString)
+    return str(greet(StringValue(value="you"), timeout=DEADLINE_S, wait_for_ready=False).value)
+
+
+def trusting(pems: Path, name: str) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials((pems / f"{name}.pem").read_bytes())
+
+
+def test_grpc_shows_a_certificate_that_was_replaced_and_old_connections_go_on(pems: Path, used: Path) -> None:
+    address = started_grpc(used)
+    assert shown(f"https://{address}") == der(pems, "first")
+    with grpc.secure_channel(address, trusting(pems, "first")) as channel:
+        assert greeted(channel) == "hello you"
+        put(pems, used, "second", "key")  # which does not fit the certificate yet: nothing changes
+        assert shown(f"https://{address}") == der(pems, "first")
+        put(pems, used, "second", "pem")
+        wait_until(lambda: shown(f"https://{address}") == der(pems, "second"))
+        assert greeted(channel) == "hello you", "the connection that there was"
+    with grpc.secure_channel(address, trusting(pems, "second")) as channel:
+        assert greeted(channel) == "hello you"
+    with grpc.secure_channel(address, trusting(pems, "first")) as channel, pytest.raises(grpc.RpcError):
+        greeted(channel)
+    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError):
+        greeted(channel)

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, table
 from weft.engine.cluster.client import Client
-from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.credentials import connect_to_own
 from weft.engine.wire.shown import printable
 
 
@@ -50,15 +50,14 @@ def _debug(options: argparse.Namespace) -> int:
 
 
 def _attach(row: dict[str, Any]) -> int:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect("\0" + row["address"])
-            peer_pid(connection)
-        except OSError as error:
-            raise ConnectionError(
-                f"task {row['task_id'][:12]} waits at {row['place']} in process {row['pid']}, but can not be reached "
-                f"from here ({error.strerror or error}): run `weft debug` on the machine of node {row['node_id'][:8]}"
-            ) from error
+    try:
+        connection = connect_to_own(row["address"], socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConnectionError(
+            f"task {row['task_id'][:12]} waits at {row['place']} in process {row['pid']}, but can not be reached "
+            f"from here ({error.strerror or error}): run `weft debug` on the machine of node {row['node_id'][:8]}"
+        ) from error
+    with connection:
         print(
             f"attached to {printable(row['name'])} at {printable(row['place'], 500)}, process {row['pid']}", flush=True
         )

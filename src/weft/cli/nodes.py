@@ -23,7 +23,7 @@ from weft.engine.node import secrets
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire import tls
 from weft.engine.wire.auth import Refused
-from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.credentials import connect_to_own, peer_pid
 from weft.engine.wire.endpoint import own_ip
 
 STOP_TIMEOUT_S = 10.0
@@ -373,15 +373,13 @@ def _living_peer(cluster: str) -> str | None:
 
 def _end(local_address: str, force: bool) -> bool:
     """Whether the daemon at that local address is gone."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        try:
-            connection.connect("\0" + local_address.removeprefix("@"))
-            pid = peer_pid(connection)
-            pid_fd = os.pidfd_open(pid)
-        except PermissionError:
-            return False  # another user's, under a name like ours
-        except OSError:
-            return True  # it ended by itself
+    try:
+        with connect_to_own(local_address, socket.SOCK_SEQPACKET, STOP_TIMEOUT_S) as connection:
+            pid_fd = os.pidfd_open(peer_pid(connection))
+    except (PermissionError, TimeoutError):
+        return False  # another user's, under a name like ours; or it lets nobody in
+    except OSError:
+        return True  # it ended by itself
     try:
         for number in (signal.SIGKILL,) if force else (signal.SIGTERM, signal.SIGKILL):
             signal.pidfd_send_signal(pid_fd, number)

@@ -17,10 +17,14 @@ from weft.cli.verdicts import FAILURE, OK, WARNING, Verdict
 from weft.engine.cluster import launch, tokens
 from weft.engine.node import launch as nodes
 from weft.engine.node import secrets
-from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.credentials import connect_to_own, peer_pid
 from weft.engine.wire.shown import printable
 
-PROBE_S = 1.0
+SHORTEST_TOKEN = 16
+PROBE_S = 5.0
+"""A dashboard is only started when somebody comes."""
+_BESIDE = f"@weft-port-{os.getuid()}-"
+"""How the names of local sockets beside ports begin."""
 _LISTENS = "0A"
 """The state in /proc/net/tcp."""
 _WHAT = {"weft-node": "node port", "weft-control": "control store", "weft-worker": "port of a task or actor"}
@@ -103,8 +107,16 @@ def files(folder: Path) -> Iterator[Verdict]:
             yield Verdict("token", FAILURE, f"{path} {why}", advice)
         else:
             yield Verdict("token", OK, f"{path} is readable by this user only")
+            yield from _strength(path)
     if not found:
         yield Verdict("token", OK, f"there is none in {folder}")
+
+
+def _strength(path: Path) -> Iterator[Verdict]:
+    """Who stands between two nodes cannot use what he hears, but can try guesses on it at home."""
+    if len(path.read_bytes().strip()) < SHORTEST_TOKEN:
+        advice = "use the one that `weft start --head` makes, or 32 random characters"
+        yield Verdict("token", WARNING, f"{path} has fewer than {SHORTEST_TOKEN} characters", advice)
 
 
 def names_verdict(strange: set[str]) -> Verdict:
@@ -120,11 +132,8 @@ def names_verdict(strange: set[str]) -> Verdict:
 
 
 def _daemon_of(name: str) -> int | None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(PROBE_S)
-        with contextlib.suppress(OSError):
-            connection.connect("\0" + name.removeprefix("@"))
-            return peer_pid(connection)
+    with contextlib.suppress(OSError), connect_to_own(name, socket.SOCK_SEQPACKET, PROBE_S) as connection:
+        return peer_pid(connection)
     return None
 
 
@@ -165,11 +174,11 @@ def _ports(family: list[int]) -> set[Port]:
 
 
 def _what(address: tuple[str, int], name: str) -> str:
-    """The daemon has its own port and, until somebody comes, the dashboard's."""
+    """The daemon has its own port, with a local socket beside it, and, until somebody comes, the dashboard's."""
     if name != "weft-node":
         return _WHAT.get(name, name)
-    seen = _seen_by_a_stranger(Port(*address, ""))
-    return "dashboard" if seen.startswith(b"HTTP/") else "node port"
+    is_node = any(local.startswith(_BESIDE) and local.endswith(f":{address[1]}") for local in _local_names())
+    return "node port" if is_node else "dashboard"
 
 
 def _address(text: str, is_six: bool) -> tuple[str, int]:
@@ -200,9 +209,12 @@ def _secrets_shown(family: list[int]) -> dict[str, int]:
 
 
 def _names_like_ours() -> Iterator[str]:
-    prefixes = (f"@weft-{os.getuid()}-", f"@weft-port-{os.getuid()}-")
+    prefixes = (f"@weft-{os.getuid()}-", _BESIDE)
+    return (name for name in _local_names() if name.startswith(prefixes) and nodes.is_foreign(name))
+
+
+def _local_names() -> Iterator[str]:
     with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
         for line in table:
-            fields = line.split()
-            if len(fields) == 8 and fields[7].startswith(prefixes) and nodes.is_foreign(fields[7]):
+            if len(fields := line.split()) == 8:
                 yield fields[7]

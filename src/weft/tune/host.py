@@ -18,6 +18,7 @@ HOST-3  A result is in the journal before `report` returns. The journal goes whe
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -147,7 +148,7 @@ def journals_of(storage: Storage, experiment_id: str) -> LocalStorage:
     """Where the journals of an experiment's trials lie: beside the experiment, or for a URL on this machine."""
     if isinstance(storage, LocalStorage):
         return LocalStorage(storage.path(".staging"))
-    return LocalStorage(os.path.join(tempfile.gettempdir(), f"weft-tune-{os.getuid()}", f"journals-{experiment_id}"))
+    return LocalStorage(os.path.join(_own_folder(), f"journals-{experiment_id}"))
 
 
 def journal_of(trial_id: str, incarnation: int) -> str:
@@ -157,4 +158,15 @@ def journal_of(trial_id: str, incarnation: int) -> str:
 def local_trial_dir(storage: Storage | None, trial_dir: str) -> str:
     if isinstance(storage, LocalStorage):
         return storage.path(trial_dir)
-    return os.path.join(tempfile.gettempdir(), f"weft-tune-{os.getuid()}", trial_dir)
+    return os.path.join(_own_folder(), trial_dir)
+
+
+def _own_folder() -> str:
+    """For files of experiments whose storage is elsewhere. Its name can be guessed, and what lies in it is unpickled:
+    PermissionError where another user was there first, or can write to it."""
+    path = os.path.join(tempfile.gettempdir(), f"weft-tune-{os.getuid()}")
+    os.makedirs(path, 0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{path} is not a folder of this user alone: remove it, or set TMPDIR to another folder")
+    return path

@@ -19,7 +19,7 @@ from weft.engine.node import launch as nodes
 from weft.engine.node.operations import Outcome, value_of
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.auth import Refused
-from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.credentials import connect_to_own
 
 ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
 TIMEOUT_S = 60.0
@@ -79,16 +79,13 @@ class Client:
         return not self._local or nodes.is_own_node(self._local) is not False
 
     def _ask_here(self, method: str, params: dict[str, Any], timeout_s: float | None) -> Outcome:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(timeout_s)
-            try:
-                connection.connect("\0" + self._local.removeprefix("@"))
-                peer_pid(connection)
+        try:
+            with connect_to_own(self._local, socket.SOCK_SEQPACKET, timeout_s) as connection:
                 return _outcomes.decode(handshake.ask_operation(connection, method, params))
-            except TimeoutError as error:
-                raise TimeoutError(f"the node at {self.address} did not answer {method!r} in time") from error
-            except (OSError, EOFError) as error:
-                raise ConnectionError(f"the node at {self.address} can not be asked: {error}") from error
+        except TimeoutError as error:
+            raise TimeoutError(f"the node at {self.address} did not answer {method!r} in time") from error
+        except (OSError, EOFError) as error:
+            raise ConnectionError(f"the node at {self.address} can not be asked: {error}") from error
 
 
 def named_address() -> str | None:

@@ -30,7 +30,9 @@ def path_of(cluster: str) -> Path:
 def find(cluster: str, file: str | None) -> bytes:
     """LookupError, with what to do, when there is none."""
     if file is not None:
-        return Path(file).read_bytes().strip()
+        if not (token := Path(file).read_bytes().strip()):
+            raise ValueError(f"the token file {file} is empty: with an empty token, everybody would be let in")
+        return token
     if given := secrets.given(VARIABLE):
         return given.encode()
     with contextlib.suppress(FileNotFoundError):

@@ -21,7 +21,7 @@ import msgspec
 
 from weft.engine.node import handshake
 from weft.engine.node.config import NodeConfig
-from weft.engine.wire.credentials import peer_pid
+from weft.engine.wire.credentials import connect_to_own, peer_pid
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -29,7 +29,7 @@ _CODE = "import sys; sys.path.append(sys.argv.pop(1)); from {} import main; main
 _LOG_TAIL_BYTES = 8192
 _ACCEPTS = 0x10000
 """The flag of a listening socket in /proc/net/unix."""
-_CROWDED_S = 0.2
+_CROWDED_S = 1.0
 """So long a node whose line is full is waited for. A stranger's is always full, if he likes."""
 
 _open: weakref.WeakSet[Attachment] = weakref.WeakSet()
@@ -130,21 +130,20 @@ def join_node(address: str) -> Attachment:
     """Join a running node of this user by its address, as `find_nodes` gives it.
 
     ConnectionError when there is none, when it refuses, or when it is another user's."""
-    name = address.removeprefix("unix:").removeprefix("@")
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection: socket.socket | None = None
     try:
-        connection.settimeout(START_TIMEOUT_S)
-        connection.connect(f"\0{name}")
-        peer_pid(connection)
+        connection = connect_to_own(address.removeprefix("unix:"), socket.SOCK_SEQPACKET, START_TIMEOUT_S)
         handshake.ask(connection)
         return _attachment(connection)
     except ConnectionRefusedError as error:
-        connection.close()
+        if connection is not None:
+            connection.close()
         running = ", ".join(find_nodes()) or "none"
         reason = "no such node is running" if error.errno else str(error)
         raise ConnectionError(f"cannot join the node {address!r}: {reason}. Running now: {running}") from error
     except (EOFError, OSError) as error:
-        connection.close()
+        if connection is not None:
+            connection.close()
         raise ConnectionError(f"cannot join the node {address!r}: {error}") from error
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 import weft
+from weft.serve.certificates import Certificates
 from weft.serve.grpc.calls import Calls
 from weft.serve.grpc.options import AddServicer, GRPCOptions
 from weft.serve.grpc.services import Services
@@ -103,6 +104,16 @@ def _function(named: AddServicer | str) -> AddServicer:
 
 
 def _credentials(options: GRPCOptions) -> Any:
+    """gRPC asks for them again at every connection, on a thread of its own; None: they are the same."""
+    files = Certificates(options.ssl_certfile, options.ssl_keyfile, options.ssl_ca_certs)
+
+    def current() -> Any:
+        return _configuration(options) if files.have_changed() else None
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(options), current, bool(options.ssl_ca_certs))
+
+
+def _configuration(options: GRPCOptions) -> Any:
     key, certificate = Path(options.ssl_keyfile).read_bytes(), Path(options.ssl_certfile).read_bytes()
     authorities = Path(options.ssl_ca_certs).read_bytes() if options.ssl_ca_certs else None
-    return grpc.ssl_server_credentials([(key, certificate)], authorities, authorities is not None)
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)

@@ -31,7 +31,6 @@ from weft.serve.http import sockets
 from weft.serve.http.access_log import LEFT as CLIENT_LEFT
 from weft.serve.http.access_log import AccessLog
 from weft.serve.http.bodies import LATE, content_type, refusal
-from weft.serve.http.certificates import Certificates
 from weft.serve.http.exchange import ClientLeft, Exchange
 from weft.serve.http.heads import Heads
 from weft.serve.http.messages import (
@@ -145,7 +144,7 @@ class HttpApp:
         self._traffic = Traffic()
         self._access_log = AccessLog(options.access_log) if options.access_log else None
         self.heads = Heads()
-        self.certificates: Certificates | None = None
+        self.look_at_certificates: Callable[[], None] | None = None
         """If the front speaks TLS."""
         self.date_line = b""
         """A header, as of the last sweep."""
@@ -366,8 +365,8 @@ class HttpApp:
                 self._expire(oldest)
             if self._access_log is not None:
                 self._access_log.flush()
-            if self.certificates is not None:
-                self.certificates.look()
+            if self.look_at_certificates is not None:
+                self.look_at_certificates()
             for connection in list(server_state.connections):
                 sweep = getattr(connection, "sweep", None)  # a WebSocket's has none: it is uvicorn's
                 if sweep is not None:

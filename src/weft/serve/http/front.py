@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import socket
@@ -13,8 +14,8 @@ from typing import Any
 import uvicorn
 
 import weft
+from weft.serve.certificates import Certificates
 from weft.serve.http.app import HttpApp
-from weft.serve.http.certificates import Certificates
 from weft.serve.http.messages import HTTPOptions
 from weft.serve.http.protocol import HttpProtocol
 from weft.util import get_node_ip_address
@@ -33,9 +34,18 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         options = self._serve_app.options
         if self.config.ssl is not None:
-            self._serve_app.certificates = Certificates(self.config.ssl, options.ssl_certfile, options.ssl_keyfile)
+            self._serve_app.look_at_certificates = partial(
+                _take_over, self.config.ssl, options, Certificates(options.ssl_certfile, options.ssl_keyfile)
+            )
         self._serve_app.start(self.server_state)
         await super().startup(sockets)
+
+
+def _take_over(context: ssl.SSLContext, options: HTTPOptions, certificates: Certificates) -> None:
+    """Connections that come from now on are shown the certificate that lies in the files now."""
+    if certificates.have_changed():
+        with contextlib.suppress(OSError, ssl.SSLError):  # replaced again just now: the next look notices
+            context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile)
 
 
 def _descriptors() -> int:

@@ -43,7 +43,7 @@ def _can_make(path: str) -> bool:
 def make(path: str) -> None:
     """A folder of the cache, for this user only. PermissionError when another user's lies in its place."""
     os.makedirs(path, 0o700, exist_ok=True)
-    if os.stat(path).st_uid != os.getuid():
+    if {os.stat(path).st_uid, os.lstat(path).st_uid} != {os.getuid()}:  # also where another's link leads to ours
         raise PermissionError(f"the cache folder {path} belongs to another user; set WEFT_CACHE_DIR to one of yours")
 
 
