@@ -185,31 +185,31 @@ def test_a_task_that_has_failed_is_not_interrupted_in_its_answer() -> None:
         weft.get(ref, timeout=30)
 
 
-def _cancelled_in_between(starting: Any) -> None:
-    weft.get(starting.say.remote())
+def _cancelled_in_between(started: Path) -> None:
+    started.touch()
     wait_until(_native.is_cancelled)
 
 
 class Arriving:
     """An argument that is not read before its call is cancelled."""
 
-    def __init__(self, starting: Any) -> None:
-        self.starting = starting
+    def __init__(self, started: Path) -> None:
+        self.started = started
 
     def __reduce__(self) -> Any:
-        return _cancelled_in_between, (self.starting,)
+        return _cancelled_in_between, (self.started,)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_a_call_that_is_cancelled_while_its_arguments_are_read_does_not_run(concurrency: int) -> None:
+def test_a_call_that_is_cancelled_while_its_arguments_are_read_does_not_run(concurrency: int, tmp_path: Path) -> None:
     @weft.remote
     class Loop:
         async def sleep(self, _: Any) -> None:
             await asyncio.sleep(1000)
 
-    starting, actor = Starting.remote(), Loop.options(max_concurrency=concurrency).remote()
-    ref = actor.sleep.remote(Arriving(starting))
-    weft.get(starting.wait.remote())
+    actor, started = Loop.options(max_concurrency=concurrency).remote(), tmp_path / "started"
+    ref = actor.sleep.remote(Arriving(started))
+    wait_until(started.exists)
     weft.cancel(ref)
     with pytest.raises(TaskCancelledError):
         weft.get(ref, timeout=30)
@@ -217,13 +217,13 @@ def test_a_call_that_is_cancelled_while_its_arguments_are_read_does_not_run(conc
 
 def test_a_child_that_is_submitted_after_the_cancel_is_cancelled_too(tmp_path: Path) -> None:
     (tmp_path / "late_parent.py").write_text(
-        "import time, weft\n"
+        "import os, time, weft\n"
         "from waiting import wait_until\n"
         "from weft import _native\n"
         "@weft.remote\n"
         "def child():\n"
         "    time.sleep(1000)\n"
-        "weft.get(weft.get_actor('late_starting').say.remote())\n"
+        "open(f'{os.path.dirname(__file__)}/started', 'w').close()\n"
         "wait_until(_native.is_cancelled)\n"
         "weft.get(weft.get_actor('late_keeper').keep.remote([child.remote()]))\n"
     )
@@ -247,10 +247,9 @@ def test_a_child_that_is_submitted_after_the_cancel_is_cancelled_too(tmp_path: P
         finally:
             sys.path.remove(str(tmp_path))
 
-    starting = Starting.options(name="late_starting").remote()
     keeper = Keeper.options(name="late_keeper").remote()
     ref = parent.remote()
-    weft.get(starting.wait.remote())
+    wait_until((tmp_path / "started").exists)
     weft.cancel(ref)
     with pytest.raises(TaskCancelledError):
         weft.get(ref, timeout=30)
