@@ -160,6 +160,11 @@ test-ray-docs: build  ## the programs of Ray's documentation on Weft, from a clo
 plans: build  ## random plans of weft.data against Polars, and queries against DuckDB; PLAN_MINUTES=60 (of each) FIRST_SEED=0
 	@$(python) tests/data/random_plans.py --minutes $(PLAN_MINUTES) --seeds $(FIRST_SEED):0
 	@$(python) tests/data/random_queries.py --minutes $(PLAN_MINUTES) --seeds $(FIRST_SEED):0
+	@$(python) tests/data/random_sql.py --minutes $(PLAN_MINUTES) --seeds $(FIRST_SEED):0
+
+.PHONY: tpch
+tpch: build  ## TPC-H's 22 queries through data.sql against DuckDB; TPCH_SCALE=0.1
+	@WEFT_TPCH_SCALE=$(or $(TPCH_SCALE),0.1) $(python) -m pytest -q tests/data/test_sql.py -k tpc_h
 
 .PHONY: simulate
 simulate: build  ## simulated clusters from many seeds; SEEDS=2000 TROUBLE_SEEDS=500 CHAIN_SEEDS=500 FIRST_SEED=0 PROCESSES=1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft._lazy import LazyNames
 
-_LAZY = LazyNames(__name__, needs=("polars", "pyarrow", "fsspec"))
+_LAZY = LazyNames(__name__, needs=("polars", "pyarrow", "fsspec", "sqlglot"))
 
 __all__ = _LAZY.names
 __getattr__ = _LAZY.load

@@ -11,6 +11,7 @@ from weft.data.expressions import lit as lit
 from weft.data.expressions import when as when
 from weft.data.grouped import GroupedData as GroupedData
 from weft.data.progress import show_progress as show_progress
+from weft.data.query.statement import sql as sql
 from weft.data.readers import from_arrow as from_arrow
 from weft.data.readers import from_generator as from_generator
 from weft.data.readers import from_items as from_items

@@ -167,14 +167,14 @@ class Dataset(Consumable):
 
     # ---- the order and number of rows ---------------------------------------------------------------
 
-    def sort(self, *keys: str, descending: bool | Sequence[bool] = False) -> Dataset:
-        """By one or several columns; nulls come first."""
+    def sort(
+        self, *keys: str, descending: bool | Sequence[bool] = False, nulls_last: bool | Sequence[bool] = False
+    ) -> Dataset:
+        """By one or several columns; nulls come first unless `nulls_last`."""
         if not keys:
             raise ValueError("sort() expects at least one column")
-        downs = (descending,) * len(keys) if isinstance(descending, bool) else tuple(descending)
-        if len(downs) != len(keys):
-            raise ValueError(f"descending must have one value a key, {len(keys)}, but has {len(downs)}")
-        return self._then(plan.Sort((self._plan,), keys, downs))
+        downs = _one_a_key("descending", descending, keys)
+        return self._then(plan.Sort((self._plan,), keys, downs, _one_a_key("nulls_last", nulls_last, keys)))
 
     def random_shuffle(self, *, seed: int | None = None) -> Dataset:
         """In random order, over all blocks."""
@@ -483,6 +483,13 @@ class Dataset(Consumable):
     def std(self, column: str) -> Any:
         """Of a column, nulls left out; divided by n - 1."""
         return self._one("std", column)
+
+
+def _one_a_key(what: str, given: bool | Sequence[bool], keys: Sequence[str]) -> tuple[bool, ...]:
+    found = (given,) * len(keys) if isinstance(given, bool) else tuple(given)
+    if len(found) != len(keys):
+        raise ValueError(f"{what} must have one value a key, {len(keys)}, but has {len(found)}")
+    return found
 
 
 def _indented(text: str) -> str:

@@ -83,13 +83,14 @@ class RandomDivide:
 
 @dataclass(frozen=True)
 class RangeDivide:
-    """By where the key lies among the boundaries; nulls go where the sort puts them, first."""
+    """By where the key lies among the boundaries; nulls go where the sort puts them, first unless said."""
 
     key: str
     descending: bool
     boundaries: pa.Array
     sample: pa.Array | None = None
     """Of the key, sorted, where the rows may have to be divided once more. It stays where the exchange is run."""
+    nulls_last: bool = False
 
     def __str__(self) -> str:
         return f"divide by ranges of {self.key}"
@@ -112,7 +113,7 @@ class RangeDivide:
             place = place.set(values.is_nan().fill_null(False), len(bounds))
         if self.descending:
             place = len(bounds) - place
-        return split_by(frame, place.set(values.is_null(), 0), self.parts)
+        return split_by(frame, place.set(values.is_null(), len(bounds) if self.nulls_last else 0), self.parts)
 
     def finer(self, number: int, parts: int) -> RangeDivide | None:
         """None where no two values of the part are known to differ."""
@@ -127,7 +128,7 @@ class RangeDivide:
         if values.n_unique() < 2:
             return None
         within = values.to_arrow()
-        return RangeDivide(self.key, self.descending, boundaries([within], parts), within)
+        return RangeDivide(self.key, self.descending, boundaries([within], parts), within, self.nulls_last)
 
 
 @dataclass(frozen=True)

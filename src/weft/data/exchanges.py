@@ -9,7 +9,7 @@ import itertools
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -116,9 +116,8 @@ class Exchanges:
         return [self._exchange(self.below(node.inputs[0]), divide, GatherShuffled(seed))]
 
     def _sort(self, node: plan.Sort) -> list[Branch]:
-        key = node.keys[0]
-        by, downs = list(node.keys), list(node.descending)
-        child = node.inputs[0]
+        key, child = node.keys[0], node.inputs[0]
+        node = replace(node, inputs=())  # what runs in tasks takes along no plan
 
         def inputs() -> Iterator[tuple[Any, ...]]:
             if _is_cheap(child):  # its key alone is read first, so that its rows need not be kept until all are there
@@ -138,14 +137,15 @@ class Exchanges:
 
         def in_order(frame: pl.LazyFrame) -> pl.LazyFrame:
             whole = frame.collect()  # the streaming engine takes twice as long for a sort of what is in memory
-            return whole.sort(by, descending=downs, maintain_order=True).lazy()
+            return node.in_order(whole).lazy()
 
         return [Branch(inputs, [Stage(Gather("sort", in_order))])]
 
     def _ranges(self, node: plan.Sort, reports: Sequence[Report], size_bytes: int) -> RangeDivide:
         parts = self.execution.sizing.parts(size_bytes, len(reports))
         sample = sorted_sample([part for report in reports for part in report.extra.get("samples", ())])
-        return RangeDivide(node.keys[0], node.descending[0], boundaries([sample], parts), sample)
+        last = bool(node.nulls_last) and node.nulls_last[0]
+        return RangeDivide(node.keys[0], node.descending[0], boundaries([sample], parts), sample, last)
 
     def _limit(self, node: plan.Limit) -> list[Branch]:
         rows, child = node.rows, node.inputs[0]
@@ -168,10 +168,10 @@ class Exchanges:
         return [Branch(inputs, [Stage(TakeRows())])]
 
     def _top(self, node: plan.Sort, rows: int) -> Branch:
-        by, downs = list(node.keys), list(node.descending)
+        order = replace(node, inputs=())  # what runs in tasks takes along no plan
 
         def first(frame: pl.LazyFrame) -> pl.LazyFrame:
-            return frame.sort(by, descending=downs, maintain_order=True).head(rows)
+            return order.in_order(frame).head(rows)
 
         branches = [branch.then(FrameStep("top", first)) for branch in self.below(node.inputs[0])]
 

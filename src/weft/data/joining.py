@@ -22,6 +22,7 @@ class Joined:
     left: pl.Schema | None = None
     """What the left side has, where that is known: for a side of which nothing came."""
     right: pl.Schema | None = None
+    nulls_equal: bool = False
 
     def __call__(self, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
         left_schema, right_schema = left.collect_schema(), right.collect_schema()
@@ -37,7 +38,13 @@ class Joined:
         how: Any = self.how
         coalesce = True if how in ("full", "left", "right") else None
         return left.join(
-            right, left_on=self.left_on, right_on=self.right_on, how=how, suffix=self.suffix, coalesce=coalesce
+            right,
+            left_on=self.left_on,
+            right_on=self.right_on,
+            how=how,
+            suffix=self.suffix,
+            coalesce=coalesce,
+            nulls_equal=self.nulls_equal,
         )
 
     def _of_one_type(

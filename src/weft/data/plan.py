@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from weft.data.writers import Writer
 
 Wanted = frozenset[str] | None
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +142,15 @@ class Limit(_SameRows):
 class Sort(_SameRows):
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
+    nulls_last: tuple[bool, ...] = ()
+    """One a key; none of them unless said."""
 
     def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
         return None if wanted is None else wanted | frozenset(self.keys)
+
+    def in_order(self, frame: Frame) -> Frame:
+        lasts = self.nulls_last or False
+        return frame.sort(self.keys, descending=self.descending, nulls_last=lasts, maintain_order=True)
 
     def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
         return frames[0].sort(*self.keys)
@@ -151,6 +158,8 @@ class Sort(_SameRows):
     @property
     def label(self) -> str:
         shown = [f"{key} desc" if down else key for key, down in zip(self.keys, self.descending, strict=True)]
+        if any(self.nulls_last):
+            shown = [f"{key} nulls last" if last else key for key, last in zip(shown, self.nulls_last, strict=True)]
         return f"Sort by {', '.join(shown)}"
 
 
@@ -354,6 +363,7 @@ class Join(Node):
     right_on: tuple[str, ...]
     how: str
     suffix: str
+    nulls_equal: bool = False
 
     def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
         if wanted is None:
@@ -372,7 +382,7 @@ class Join(Node):
     @property
     def joined(self) -> Joined:
         left, right = (node.schema for node in self.inputs)
-        return Joined(self.left_on, self.right_on, self.how, self.suffix, left, right)
+        return Joined(self.left_on, self.right_on, self.how, self.suffix, left, right, self.nulls_equal)
 
     def of(self, *frames: pl.LazyFrame) -> pl.LazyFrame:
         for frame, keys in zip(frames, (self.left_on, self.right_on), strict=True):
