@@ -129,6 +129,14 @@ bool Arena::allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data
     return true;
 }
 
+void Arena::hand_over(const ArenaRef& ref, ProcessId owner) {
+    segment_.object(ref.entry).owner.store(OwnerWord::pack(owner, ref.generation));
+    std::lock_guard lock(mutex_);
+    pins_.emplace(ref.entry, Pin{ref.generation, 1});
+    pins_of(segment_, ref.entry)[self_.slot / 64].fetch_or(1ULL << (self_.slot % 64),
+                                                           std::memory_order_seq_cst);
+}
+
 void Arena::seal(const ArenaRef& ref, bool accepted) {
     ObjectEntry& entry = segment_.object(ref.entry);
     const uint64_t flags = EntryWord::kResident | (accepted ? EntryWord::kAccepted : 0);

@@ -91,6 +91,8 @@ class Arena {
 
     /// Memory for an object of so many bytes, in Phase::building. False when there is no room.
     bool allocate(uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data);
+    /// What this process has filled is to be another's, and stays readable in place here; before seal.
+    void hand_over(const ArenaRef& ref, ProcessId owner);
     /// The bytes are written: others may read them. `accepted` when the owner is this process. It is deleted
     /// at once when the owner is dead.
     void seal(const ArenaRef& ref, bool accepted);

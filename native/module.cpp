@@ -126,6 +126,7 @@ void after_fork_in_child() {
     Session& s = session();
     if (s.number == 0) return;
     s.core->become_private();
+    keep_filled_private();
     s.is_fork = true;
     new std::shared_ptr<Core>(std::move(s.core));  // leaked on purpose: its threads are not here
     s.core.reset();
@@ -174,7 +175,9 @@ void detach(bool keeps_arrays) {
         }
     }
     Py_XDECREF(host);
-    if (keeps_arrays && !is_lost) core->arena().keep_pinned();
+    const bool is_given_away = keeps_arrays && !is_lost;
+    keep_own_memory(*core, is_given_away);
+    if (is_given_away) core->arena().keep_pinned();
 }
 
 void on_freed(nb::handle ref, nb::object callback) {
@@ -350,7 +353,11 @@ PyMethodDef hot_functions[] = {
     {"promise", py_promise, METH_NOARGS, "The ref of a value that this process will give."},
     {"keep_promise", as_function(py_keep_promise), METH_FASTCALL,
      "keep_promise(ref, value, error): give a promise its value, or an error value that is not empty."},
-    {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1): the value or the list of values."},
+    {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1, writable=False): values."},
+    {"allocate", py_allocate, METH_O, "Memory for an array that is filled where it will be stored."},
+    {"own_memory", py_own_memory, METH_O, "The bytes of a buffer, writable and seen by nobody else."},
+    {"memory_of", as_function(py_memory_of), METH_FASTCALL,
+     "memory_of(owner, address, bytes): that memory as a buffer, which keeps the owner."},
     {"wait", as_function(py_wait), METH_FASTCALL,
      "wait(refs, num_returns, timeout_s=-1, due_ns=0, fetch_local=True): (ready, rest)."},
     {"next_item", as_function(py_next_item), METH_FASTCALL,
@@ -368,8 +375,8 @@ PyMethodDef hot_functions[] = {
 
 NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // what a program still refers to at its end is no leak to tell of
-    if (!init_values() || !add_ref_types(m.ptr()) || !add_call_types(m.ptr()) || !add_worker_types(m.ptr()) ||
-        PyModule_AddFunctions(m.ptr(), hot_functions) != 0)
+    if (!init_values() || !init_memory() || !add_ref_types(m.ptr()) || !add_call_types(m.ptr()) ||
+        !add_worker_types(m.ptr()) || PyModule_AddFunctions(m.ptr(), hot_functions) != 0)
         throw nb::python_error();
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "core.hpp"
 #include "owned.hpp"
@@ -117,13 +118,14 @@ struct Subject {
 /// False with an exception set. `owner` is who will own it if it goes to the arena (sealed, not accepted).
 bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, ProcessId owner, Encoded& encoded,
                   const Subject& subject);
-/// New reference. `keeper` (may be null) is what keeps `data` valid; without one, buffers are copied.
-PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper);
+/// New reference. `keeper` (may be null) is what keeps `data` valid; without one, buffers are copied. Buffers
+/// of a writable value are private to it.
+PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper, bool writable = false);
 /// The value of an object that is done, or null with its error set. Takes the mutex; may wait for a restore.
 /// Waits until `deadline_ns` when its memory is gone and it must be made again.
-PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns = -1);
+PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns = -1, bool writable = false);
 /// Null with an exception set; with `lost` set and none when its memory is gone.
-PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost);
+PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost, bool writable = false);
 /// Has the bytes of values brought here that are on other nodes, all at the same time: who then reads one
 /// after the other waits for the slowest, not for the sum. Ask with the core's mutex held.
 class AskedAhead {
@@ -142,6 +144,32 @@ void wait_for_writers(Core& core);
 /// Room in the arena, asking the daemon to spill when there is none. False with an exception set.
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data);
 bool init_values();
+
+// ---- memory.cpp ------------------------------------------------------------------------------------
+
+/// Where the bytes of an array that is filled in place begin in its object: before them is room for its
+/// pickle.
+constexpr size_t kFilledAt = 4096;
+
+/// A read-only view of an object in the arena; it takes over a pin.
+PyObject* make_pin(const ArenaRef& arena, char* data);
+/// The bytes of a pin, or a copy of other bytes, private to who asks and writable.
+PyObject* writable_memory(PyObject* keeper);
+/// The session is over: what Python holds of it stays as it is, though the node, when it goes on, gives the
+/// memory to others.
+void keep_own_memory(const Core& core, bool is_given_away);
+/// In a fork's child: what its parent fills, it does not.
+void keep_filled_private();
+/// Makes an object of the array that was filled in place, if the bytes are such a one's: `arena` is to be
+/// sealed. False with an exception set.
+bool take_filled(Core& core, const Py_buffer& bytes, std::string_view pickle, ProcessId owner,
+                 std::optional<ArenaRef>& arena);
+/// values.cpp: writes what stands before the bytes. False when the pickle is too long.
+bool write_filled_head(char* to, std::string_view pickle, uint64_t bytes);
+PyObject* py_allocate(PyObject*, PyObject* bytes);
+PyObject* py_own_memory(PyObject*, PyObject* buffer);
+PyObject* py_memory_of(PyObject*, PyObject* const* args, Py_ssize_t count);
+bool init_memory();
 
 // ---- calls.cpp, waiting.cpp, worker.cpp ------------------------------------------------------------
 

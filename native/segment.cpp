@@ -125,14 +125,27 @@ std::unique_ptr<Segment> Segment::attach(int fd) {
 }
 
 void Segment::become_private() {
+    if (map_private(base_, bytes_, base_) == nullptr)
+        mprotect(base_, bytes_,
+                 PROT_READ);  // where memory is not overcommitted: who writes ends, and harms nobody
+}
+
+char* Segment::map_private(const char* data, uint64_t bytes, char* at) const {
+    void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, data - base_);
+    if (made == MAP_FAILED) return nullptr;
+    madvise(made, bytes, MADV_DONTDUMP);
+    if (at == nullptr) return static_cast<char*>(made);
     // Not in place: a mapping that fails may leave a hole where the old one was.
-    void* copy = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
-    if (copy != MAP_FAILED && mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, base_) == base_) {
-        madvise(base_, bytes_, MADV_DONTDUMP);
-        return;
-    }
-    mprotect(base_, bytes_,
-             PROT_READ);  // where memory is not overcommitted: who writes ends, and harms nobody
+    if (mremap(made, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) return at;
+    munmap(made, bytes);
+    return nullptr;
+}
+
+char* Segment::map_shared(const char* data, uint64_t bytes) const {
+    void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, data - base_);
+    if (made == MAP_FAILED) return nullptr;
+    madvise(made, bytes, MADV_DONTDUMP);
+    return static_cast<char*>(made);
 }
 
 void Segment::keep_copy(uint32_t first, uint32_t count) {

@@ -40,6 +40,10 @@ class Segment {
     /// In a fork's child: what it writes from now on no other process sees, and it goes on reading what those
     /// write who share the segment. Safe in a child of several threads.
     void become_private();
+    /// These bytes of it, from a page's beginning on, mapped once more: private to this process, which may
+    /// write, in the place of the mapping `at` if there is one; or shared. Null where there is no memory.
+    char* map_private(const char* data, uint64_t bytes, char* at = nullptr) const;
+    char* map_shared(const char* data, uint64_t bytes) const;
     /// These granules, as this process sees them, are a copy from now on: the node may give them to others.
     void keep_copy(uint32_t first, uint32_t count);
 

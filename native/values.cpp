@@ -34,6 +34,7 @@ static_assert(sizeof(PickleHeader) == 16);
 PyObject* pickle_loads;
 PyObject* buffers_keyword;  // ("buffers",)
 PyObject* name_serialize;
+PyObject* name_load_writable;
 
 thread_local Nested* collecting = nullptr;
 
@@ -174,6 +175,17 @@ bool write_late(char* to, const Py_buffer& view) {
     return false;
 }
 
+/// Of memory that stays, so that others may run meanwhile: it is exported, or pinned.
+void copy_buffer(char* to, const char* from, size_t bytes) {
+    if (bytes <= (1 << 20)) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    copy_bytes(to, from, bytes);
+    Py_END_ALLOW_THREADS;
+}
+
 /// False with an exception set.
 bool write_pickled(char* to, const char* pickle, size_t bytes, const Views& views) {
     const PickleHeader header{'P', {}, uint32_t(views.all().size()), bytes};
@@ -191,13 +203,8 @@ bool write_pickled(char* to, const char* pickle, size_t bytes, const Views& view
         memset(to + at, 0, start - at);
         if (Views::writer(view) != nullptr) {
             if (!write_late(to + start, view)) return false;
-        } else if (view.len > (1 << 20)) {
-            // The buffer is exported, so its memory stays; others may run meanwhile.
-            Py_BEGIN_ALLOW_THREADS;
-            copy_bytes(to + start, static_cast<const char*>(view.buf), size_t(view.len));
-            Py_END_ALLOW_THREADS;
         } else {
-            memcpy(to + start, view.buf, size_t(view.len));
+            copy_buffer(to + start, static_cast<const char*>(view.buf), size_t(view.len));
         }
         at = start + size_t(view.len);
     }
@@ -233,39 +240,6 @@ bool place(Core& core, size_t bytes, Buffer& out, ProcessId owner, Encoded& enco
     encoded.where = Where::arena;
     return allocate(core, bytes, owner, encoded.arena, to);
 }
-
-/// A read-only view of pinned arena memory.
-struct PinObject {
-    PyObject_HEAD std::shared_ptr<Core> core;
-    ArenaRef arena;
-    char* data;
-};
-
-void pin_dealloc(PyObject* self) {
-    auto* pin = reinterpret_cast<PinObject*>(self);
-    // After a shutdown the slot that has the pin may be another process's. In a fork the pin is the parent's,
-    // and so are the threads that the core would end.
-    if (!pin->core->is_closed()) pin->core->arena().unpin(pin->arena);
-    if (pin->core->is_ours()) pin->core.~shared_ptr();
-    PyTypeObject* type = Py_TYPE(self);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-int pin_buffer(PyObject* self, Py_buffer* view, int flags) {
-    auto* pin = reinterpret_cast<PinObject*>(self);
-    return PyBuffer_FillInfo(view, self, pin->data, Py_ssize_t(pin->arena.bytes), 1, flags);
-}
-
-PyType_Slot pin_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(pin_dealloc)},
-    {Py_bf_getbuffer, reinterpret_cast<void*>(pin_buffer)},
-    {Py_tp_doc, const_cast<char*>("Keeps an object in the arena readable.")},
-    {0, nullptr},
-};
-PyType_Spec pin_spec = {"weft._native.Pin", sizeof(PinObject), 0,
-                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, pin_slots};
-PyTypeObject* pin_type;
 
 PyObject* damaged() {
     PyErr_SetString(PyExc_RuntimeError, "weft: a value's bytes are damaged");
@@ -345,7 +319,7 @@ struct PlainReader {
     }
 };
 
-PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
+PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper, bool writable) {
     Cursor head(data, bytes);
     const auto header = head.take<PickleHeader>();
     Cursor buffers(head.skip(header.buffers * sizeof(uint64_t)), header.buffers * sizeof(uint64_t));
@@ -358,9 +332,16 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
     }
     Owned copy;
     if (keeper == nullptr) {
-        copy = Owned(PyBytes_FromStringAndSize(data, Py_ssize_t(bytes)));
+        copy = Owned(writable ? PyByteArray_FromStringAndSize(data, Py_ssize_t(bytes))
+                              : PyBytes_FromStringAndSize(data, Py_ssize_t(bytes)));
         if (!copy) return nullptr;
         keeper = copy.get();
+    }
+    Owned own;
+    if (writable && !copy) {
+        own = Owned(writable_memory(keeper));
+        if (!own) return nullptr;
+        keeper = own.get();
     }
     Owned whole(PyMemoryView_FromObject(keeper));
     Owned list(PyList_New(header.buffers));
@@ -384,6 +365,13 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper) {
     }
     Owned view(slice(pickle, header.bytes));
     if (!view) return nullptr;
+    if (writable) {
+        Owned to_host(host());
+        PyObject* args[] = {to_host.get(), view.get(), list.get()};
+        return to_host ? PyObject_VectorcallMethod(name_load_writable, args,
+                                                   3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
+                       : nullptr;
+    }
     PyObject* args[] = {view.get(), list.get()};
     return PyObject_Vectorcall(pickle_loads, args, 1, buffers_keyword);
 }
@@ -435,6 +423,19 @@ bool no_room(Core& core, uint64_t bytes, const std::string& text) {
 }
 
 }  // namespace
+
+bool write_filled_head(char* to, std::string_view pickle, uint64_t bytes) {
+    constexpr size_t kBefore = sizeof(PickleHeader) + sizeof bytes;
+    static_assert(kFilledAt % kAlign == 0);
+    if (pickle.size() > kFilledAt - kBefore) return false;
+    // What follows a pickle's end is not read.
+    const PickleHeader header{'P', {}, 1, kFilledAt - kBefore};
+    memcpy(to, &header, sizeof header);
+    memcpy(to + sizeof header, &bytes, sizeof bytes);
+    memcpy(to + kBefore, pickle.data(), pickle.size());
+    memset(to + kBefore + pickle.size(), 0, kFilledAt - kBefore - pickle.size());
+    return true;
+}
 
 void wait_for_writers(Core& core) {
     const int64_t until = now_ns() + kLateWriterNs;
@@ -490,7 +491,7 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
         if (!place(core, 1 + sizeof bytes + bytes, out, owner, encoded, to)) return false;
         *to = 'B';
         memcpy(to + 1, &bytes, sizeof bytes);
-        memcpy(to + 1 + sizeof bytes, PyBytes_AS_STRING(value), bytes);
+        copy_buffer(to + 1 + sizeof bytes, PyBytes_AS_STRING(value), bytes);
     } else {
         nested.core = &core;
         const size_t refs_before = nested.entries.size();
@@ -512,6 +513,16 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
         if (!views.open(PyTuple_GET_ITEM(pair.get(), 1))) return false;
         const auto bytes = size_t(PyBytes_GET_SIZE(pickle));
         writing.emplace(core);
+        std::optional<ArenaRef> filled;
+        if (views.all().size() == 1 &&
+            !take_filled(core, views.all()[0], {PyBytes_AS_STRING(pickle), bytes}, owner, filled))
+            return false;
+        if (filled) {
+            encoded.where = Where::arena;
+            encoded.arena = *filled;
+            core.arena().seal(encoded.arena, owner == core.self());
+            return true;
+        }
         if (!place(core, pickled_size(bytes, views), out, owner, encoded, to)) return false;
         const bool is_written = write_pickled(to, PyBytes_AS_STRING(pickle), bytes, views);
         if (!is_written || core.is_closed()) {
@@ -523,15 +534,18 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
     return true;
 }
 
-PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper) {
+PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper, bool writable) {
     if (bytes == 0) Py_RETURN_NONE;
     try {
-        if (*data == 'P') return decode_pickled(data, bytes, keeper);
+        if (*data == 'P') return decode_pickled(data, bytes, keeper, writable);
         Cursor whole(data, bytes);
         if (*data != 'B') return PlainReader{whole}.read();
         whole.skip(1);
         const auto length = whole.take<uint64_t>();
-        return PyBytes_FromStringAndSize(whole.skip(length), Py_ssize_t(length));
+        const char* from = whole.skip(length);
+        Owned copy(PyBytes_FromStringAndSize(nullptr, Py_ssize_t(length)));
+        if (copy) copy_buffer(PyBytes_AS_STRING(copy.get()), from, length);
+        return copy.release();
     } catch (const Malformed&) {
         return damaged();
     }
@@ -590,24 +604,19 @@ bool restore(Core& core, uint64_t key, std::string& problem) {
 
 }  // namespace
 
-PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost) {
+PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost, bool writable) {
     for (;;) {
         if (core.is_closed()) return raise_over(core);
         char* data = nullptr;
         switch (core.arena().pin(arena, data)) {
             case PinResult::ok: {
                 const bool is_inside = arena.bytes <= core.endpoint.segment.object(arena.entry).bytes;
-                auto* pin = is_inside ? PyObject_New(PinObject, pin_type) : nullptr;
-                if (!is_inside) damaged();
-                if (pin == nullptr) {
+                Owned keeper(is_inside ? make_pin(arena, data) : damaged());
+                if (!keeper) {
                     core.arena().unpin(arena);
                     return nullptr;
                 }
-                new (&pin->core) std::shared_ptr<Core>(session().core);
-                pin->arena = arena;
-                pin->data = data;
-                Owned keeper(reinterpret_cast<PyObject*>(pin));
-                return decode_value(data, arena.bytes, keeper.get());
+                return decode_value(data, arena.bytes, keeper.get(), writable);
             }
             case PinResult::spilled: {
                 std::string problem;
@@ -644,13 +653,13 @@ bool comes_again(Core& core, const Entry* entry, int64_t deadline_ns) {
 
 }  // namespace
 
-PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns) {
+PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns, bool writable) {
     for (;;) {
         switch (entry->now()) {
             case ObjectState::failed:
                 return raise_error(entry->value.view());
             case ObjectState::inlined:
-                return decode_value(entry->value.data(), entry->value.size(), nullptr);
+                return decode_value(entry->value.data(), entry->value.size(), nullptr, writable);
             case ObjectState::pending:
                 if (!comes_again(core, entry, deadline_ns)) return nullptr;
                 continue;
@@ -664,7 +673,7 @@ PyObject* value_of(Core& core, Entry* entry, int64_t deadline_ns) {
             arena = entry->arena;
         }
         std::string lost;
-        PyObject* value = value_in_arena(core, arena, lost);
+        PyObject* value = value_in_arena(core, arena, lost, writable);
         if (value != nullptr || lost.empty()) return value;
         bool is_rebuilt;
         {
@@ -683,8 +692,8 @@ bool init_values() {
     pickle_loads = PyObject_GetAttrString(pickle.get(), "loads");
     buffers_keyword = Py_BuildValue("(s)", "buffers");
     name_serialize = PyUnicode_InternFromString("serialize");
-    pin_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&pin_spec));
-    return pickle_loads && buffers_keyword && name_serialize && pin_type;
+    name_load_writable = PyUnicode_InternFromString("load_writable");
+    return pickle_loads && buffers_keyword && name_serialize && name_load_writable;
 }
 
 }  // namespace weft

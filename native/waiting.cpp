@@ -254,7 +254,7 @@ PyObject* timed_out(size_t pending, size_t count, double seconds) {
     return raise_error(error_value(ErrorCode::get_timed_out, text));
 }
 
-PyObject* get_one(Core& core, PyObject* ref, double seconds) {
+PyObject* get_one(Core& core, PyObject* ref, double seconds, bool writable) {
     Entry* entry = entry_of(ref);
     if (entry == nullptr) return nullptr;
     core.pump.advance_epoch();
@@ -268,7 +268,7 @@ PyObject* get_one(Core& core, PyObject* ref, double seconds) {
                 return PyErr_Occurred() ? nullptr : timed_out(1, 1, seconds);
         }
     }
-    return value_of(core, entry, deadline);
+    return value_of(core, entry, deadline, writable);
 }
 
 /// Of values that are done: those whose bytes are on other nodes, unless there is only one.
@@ -280,7 +280,7 @@ void ask_for_all(Core& core, const std::vector<Entry*>& entries, AskedAhead& ahe
         if (in_arena(entry)) ahead.ask(entry->arena);
 }
 
-PyObject* get_many(Core& core, PyObject* list, double seconds) {
+PyObject* get_many(Core& core, PyObject* list, double seconds, bool writable) {
     Owned kept(PyList_AsTuple(list));
     std::vector<Entry*> entries;
     if (!kept || !collect(kept.get(), entries)) return nullptr;
@@ -321,7 +321,7 @@ PyObject* get_many(Core& core, PyObject* list, double seconds) {
     ask_for_all(core, entries, ahead);
     Owned values(PyList_New(Py_ssize_t(count)));
     for (size_t i = 0; values && i < count; ++i) {
-        PyObject* value = value_of(core, entries[i], deadline);
+        PyObject* value = value_of(core, entries[i], deadline, writable);
         if (value == nullptr) return nullptr;
         PyList_SET_ITEM(values.get(), Py_ssize_t(i), value);
     }
@@ -398,13 +398,15 @@ PyObject* py_keep_promise(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count) {
-    if (count < 1 || count > 2) return PyErr_SetString(PyExc_TypeError, "get(refs, timeout_s=-1)"), nullptr;
-    const double seconds = count == 2 ? PyFloat_AsDouble(args[1]) : -1;
+    if (count < 1 || count > 3)
+        return PyErr_SetString(PyExc_TypeError, "get(refs, timeout_s=-1, writable=False)"), nullptr;
+    const double seconds = count > 1 ? PyFloat_AsDouble(args[1]) : -1;
     if (seconds == -1 && PyErr_Occurred()) return nullptr;
+    const bool writable = count == 3 && args[2] == Py_True;
     const Attached core;
     if (!core) return nullptr;
-    if (is_ref(args[0])) return get_one(*core, args[0], seconds);
-    if (PyList_Check(args[0])) return get_many(*core, args[0], seconds);
+    if (is_ref(args[0])) return get_one(*core, args[0], seconds, writable);
+    if (PyList_Check(args[0])) return get_many(*core, args[0], seconds, writable);
     PyErr_Format(PyExc_TypeError, "expected an ObjectRef or a list of them, but got a %s",
                  Py_TYPE(args[0])->tp_name);
     return nullptr;

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from weft.engine.process.api import wait as wait
     from weft.engine.process.calls.generator import ObjectRefGenerator as ObjectRefGenerator
     from weft.engine.process.calls.remote_function import RemoteFunction as RemoteFunction
+    from weft.engine.process.objects.filled import empty as empty
     from weft.engine.process.objects.lasting import delete_object as delete_object
     from weft.engine.process.objects.lasting import get_object as get_object
     from weft.engine.process.objects.put import put as put
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 _PROCESS = "weft.engine.process."
 _HOMES = {
     _PROCESS + "api": "cancel get get_actor kill map remote wait",
+    _PROCESS + "objects.filled": "empty",
     _PROCESS + "objects.lasting": "delete_object get_object",
     _PROCESS + "objects.put": "put",
     _PROCESS + "session.attached": "is_initialized",

@@ -321,8 +321,18 @@ def promise() -> ObjectRef[Any]:
 def keep_promise(ref: ObjectRef[Any], value: object, error: bytes) -> None:
     """Give it: the value, or the error value when that is not empty. Only the first time counts."""
 
-def get(refs: Any, timeout_s: float = -1.0) -> Any:
+def get(refs: Any, timeout_s: float = -1.0, writable: bool = False) -> Any:
     """One ref's value, or a list's values. Raises weft's GetTimeoutError through `raise_error`."""
+
+def allocate(bytes: int) -> Any:
+    """A buffer for an array that is filled where it will be stored: in the object memory of the node."""
+
+def own_memory(buffer: Any) -> Any:
+    """The bytes of a buffer, writable and seen by nobody else: private pages of what is in object memory, the buffer
+    itself if it is writable, else a copy."""
+
+def memory_of(owner: object, address: int, bytes: int) -> Any:
+    """That memory as a buffer, which keeps the owner."""
 
 def wait(
     refs: Sequence[Any], num_returns: int, timeout_s: float = -1.0, due_ns: int = 0, fetch_local: bool = True

@@ -37,13 +37,18 @@ cost more than the wait, a twin does no harm, and the core refuses what is no re
 
 
 @overload
-def get(object_refs: ObjectRef[T], *, timeout: float | None = None) -> T: ...
+def get(object_refs: ObjectRef[T], *, timeout: float | None = None, writable: bool = False) -> T: ...
 @overload
-def get(object_refs: Sequence[ObjectRef[T]], *, timeout: float | None = None) -> list[T]: ...
+def get(object_refs: Sequence[ObjectRef[T]], *, timeout: float | None = None, writable: bool = False) -> list[T]: ...
 @overload
-def get(object_refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None) -> list[Any]: ...
-def get(object_refs: Any, *, timeout: float | None = None) -> Any:
+def get(
+    object_refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None, writable: bool = False
+) -> list[Any]: ...
+def get(object_refs: Any, *, timeout: float | None = None, writable: bool = False) -> Any:
     """The value of a ref, or the values of a list of refs, waiting for them.
+
+    Arrays of NumPy and frames of pandas lie in memory that all share, and are read-only. With `writable` they can be
+    written to, at the cost of a copy of each page (4 KiB) that is; nobody else sees it. Tensors always can.
 
     Raises what the task raised (also as a TaskError), GetTimeoutError after `timeout` seconds (0: do not wait),
     and the engine's errors when the value can not be had: WorkerCrashedError, ActorDiedError, OwnerDiedError...
@@ -52,6 +57,9 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
     [1, 2]
     """
     try:
+        if writable:
+            _check_flag("writable", writable)
+            return _get_writable(object_refs, timeout)
         if _shows_progress and not context_state.state.is_worker:
             return progress.get(_native_get, object_refs, -1.0 if timeout is None else _timeout(timeout))
         if timeout is None:
@@ -64,17 +72,24 @@ def get(object_refs: Any, *, timeout: float | None = None) -> Any:
             or (_are_refs(object_refs) and _native.is_attached())
         ):
             raise
-        return _get_slowly(object_refs, timeout, error)
+        return _get_slowly(object_refs, timeout, writable)
 
 
-def _get_slowly(object_refs: Any, timeout: float | None, error: Exception) -> Any:
+def _get_writable(object_refs: Any, timeout: float | None) -> Any:
+    seconds = -1.0 if timeout is None else _timeout(timeout)
+    if _shows_progress and not context_state.state.is_worker:
+        return progress.get(lambda refs, left_s: _native_get(refs, left_s, True), object_refs, seconds)
+    return _native_get(object_refs, seconds, True)
+
+
+def _get_slowly(object_refs: Any, timeout: float | None, writable: bool) -> Any:
     """Not attached yet, no refs, or a tuple or other sequence of refs."""
     attached.ensure()
     if isinstance(object_refs, ObjectRefGenerator):
         return object_refs
     if _are_refs(object_refs):
         refs = object_refs if isinstance(object_refs, ObjectRef) else list(object_refs)
-        return _native_get(refs, -1.0 if timeout is None else _timeout(timeout))
+        return _native_get(refs, -1.0 if timeout is None else _timeout(timeout), writable)
     if isinstance(object_refs, list):
         wrong = next(entry for entry in object_refs if not isinstance(entry, ObjectRef))
         raise ValueError(

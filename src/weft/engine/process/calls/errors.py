@@ -63,6 +63,7 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
     if isinstance(error, SetupFailure):
         return bytes((ord("S"), ACTOR_ENV_FAILED if died else ENV_FAILED)) + error.error_message.encode(), False
+    _note_read_only(error)
     text = format_remote(error)
     story = {
         "function_name": name,
@@ -76,6 +77,15 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     }
     value = b"P" + pickle.dumps((story, _dump_chain(error), died), protocol=5)
     return value, _may_retry(error, retry_types)
+
+
+def _note_read_only(error: BaseException) -> None:
+    """NumPy's error for a write to what is shared does not say what to do. (Python 3.10 has no notes.)"""
+    if type(error) is ValueError and "read-only" in str(error) and hasattr(error, "add_note"):
+        error.add_note(
+            "Arrays that a task is given or gets lie in memory that all readers share. To write to them without being "
+            "seen by others: weft.get(ref, writable=True), or array.copy()."
+        )
 
 
 def format_remote(error: BaseException) -> str:

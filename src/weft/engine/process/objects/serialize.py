@@ -12,6 +12,7 @@ Runs in drivers and workers on any thread.
 
 from __future__ import annotations
 
+import copyreg
 import io
 import os
 import pickle
@@ -22,7 +23,7 @@ from typing import Any, ClassVar, NoReturn
 import cloudpickle
 
 from weft._native import ObjectRef
-from weft.engine.process.objects import late_array
+from weft.engine.process.objects import late_array, libraries
 from weft.exceptions import OutOfBandObjectRefSerializationError
 
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), range, slice, bytearray))
@@ -31,14 +32,22 @@ _MOST_ITEMS = 256
 _OUT_OF_BAND = "RAY_allow_out_of_band_object_ref_serialization"
 _ARROW_TYPES = frozenset(("Table", "RecordBatch", "ChunkedArray", "Schema", "Buffer"))
 
+_LARGE_BYTES = 64 * 1024
+
 _custom: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+_reducers: dict[type, libraries.Reducer] = {**cloudpickle.Pickler._dispatch_table, memoryview: libraries.reduce_view}
+"""cloudpickle's, and those of the libraries that the program has imported."""
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle with the serializers that the user registered."""
+    """cloudpickle with the serializers that the user registered, and with those of known libraries."""
 
     # One map of all: the pickler asks it for every object, and a map inside a map is asked twice.
-    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(_custom, *cloudpickle.Pickler.dispatch_table.maps)
+    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(_custom, _reducers, copyreg.dispatch_table)
+
+    def dump(self, value: object) -> None:
+        libraries.register(_reducers)
+        super().dump(value)
 
 
 class _ValuePickler(_Pickler):
@@ -54,6 +63,8 @@ def serialize(value: object) -> tuple[bytes, list[Any]]:
     the pickler raised; see `explain_failure`."""
     buffers: list[pickle.PickleBuffer] = []
     if not _custom and fast_path(value):
+        if type(value) is bytearray and len(value) > _LARGE_BYTES:
+            value = libraries.Bytearray(value)
         # Flat byte views; a Fortran-ordered or otherwise odd buffer has one too.
         return pickle.dumps(value, protocol=5, buffer_callback=buffers.append), [buffer.raw() for buffer in buffers]
     with io.BytesIO() as file:
@@ -98,6 +109,22 @@ def deserialize(data: Any, buffers: list[Any]) -> object:
 
 
 loads = pickle.loads
+
+
+class _WritableUnpickler(pickle._Unpickler):
+    """Does not mind that a buffer was read-only where it was pickled."""
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,
+        pickle.READONLY_BUFFER[0]: lambda self: None,
+    }
+
+
+def load_writable(data: Any, buffers: list[Any]) -> object:
+    """The value, over buffers that are the caller's own."""
+    if pickle.NEXT_BUFFER + pickle.READONLY_BUFFER not in bytes(data):
+        return pickle.loads(data, buffers=buffers)
+    return _WritableUnpickler(io.BytesIO(data), buffers=buffers).load()
 
 
 def fast_path(value: object) -> bool:

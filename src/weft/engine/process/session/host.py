@@ -64,6 +64,7 @@ class Host:
             raise culprit.explain(value, root or "value", f" {rest}" if rest else "", error) from error
 
     deserialize = staticmethod(values.deserialize)
+    load_writable = staticmethod(values.load_writable)
 
     def raise_error(self, error: bytes) -> NoReturn:
         errors.raise_error(error)
