@@ -298,16 +298,16 @@ void release_function(RemoteCall* call) {
 int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<RemoteCall*>(self);
     static const char* names[] = {"prepare",     "name",   "num_returns", "max_retries", "retry_exceptions",
-                                  "retry_types", "window", "check",       nullptr};
+                                  "retry_types", "window", "check",       "writable",    nullptr};
     PyObject* prepare = nullptr;
     const char *name = nullptr, *types = nullptr;
     Py_ssize_t name_bytes = 0, types_bytes = 0;
-    int returns = 1, retries = 0, retry = 0;
+    int returns = 1, retries = 0, retry = 0, writable = 0;
     unsigned window = kStreamWindow;
     PyObject* check = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#|IO", const_cast<char**>(names), &prepare, &name,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os#iipy#|IOp", const_cast<char**>(names), &prepare, &name,
                                      &name_bytes, &returns, &retries, &retry, &types, &types_bytes, &window,
-                                     &check))
+                                     &check, &writable))
         return -1;
     if (call->spec != nullptr) return PyErr_SetString(PyExc_TypeError, "it is made already"), -1;
     call->call = remote_call;
@@ -316,7 +316,7 @@ int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     call->session = 0;
     call->spec = new CallSpec{{name, size_t(name_bytes)}, {}, {types, size_t(types_bytes)}};
     call->spec->retries = retries;
-    call->spec->flags = retry ? uint32_t(kRetryErrors) : 0u;
+    call->spec->flags = (retry ? uint32_t(kRetryErrors) : 0u) | (writable ? uint32_t(kWritable) : 0u);
     call->spec->set_returns(returns);
     call->spec->window = std::max(1u, window);
     return call->check.set(check) ? 0 : -1;
@@ -422,20 +422,20 @@ PyObject* actor_call(PyObject* self, PyObject* const* args, size_t nargs, PyObje
 
 int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto* call = reinterpret_cast<ActorCall*>(self);
-    static const char* names[] = {"actor", "method", "num_returns", "max_retries", "retry_exceptions",
-                                  "name",  "window", "check",       "ordered",     "retry_types",
-                                  nullptr};
+    static const char* names[] = {"actor",    "method", "num_returns", "max_retries", "retry_exceptions",
+                                  "name",     "window", "check",       "ordered",     "retry_types",
+                                  "writable", nullptr};
     PyObject* token = nullptr;
     const char *method = nullptr, *name = nullptr;
     int ordered = 1;
     const char* types = "";
     Py_ssize_t types_bytes = 0;
-    int returns = 1, retries = 0, retry = 0;
+    int returns = 1, retries = 0, retry = 0, writable = 0;
     unsigned window = kStreamWindow;
     PyObject* check = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|IOpy#", const_cast<char**>(names), token_type,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!siips|IOpy#p", const_cast<char**>(names), token_type,
                                      &token, &method, &returns, &retries, &retry, &name, &window, &check,
-                                     &ordered, &types, &types_bytes))
+                                     &ordered, &types, &types_bytes, &writable))
         return -1;
     if (call->spec != nullptr) return PyErr_SetString(PyExc_TypeError, "it is made already"), -1;
     call->call = actor_call;
@@ -444,8 +444,8 @@ int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     call->spec = new CallSpec{name, method, {types, size_t(types_bytes)}};
     call->key = std::hash<std::string>{}(call->spec->method);
     call->spec->retries = retries;
-    call->spec->flags =
-        uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u) | (ordered ? 0u : uint32_t(kUnordered));
+    call->spec->flags = uint32_t(kIsMethod) | (retry ? uint32_t(kRetryErrors) : 0u) |
+                        (ordered ? 0u : uint32_t(kUnordered)) | (writable ? uint32_t(kWritable) : 0u);
     call->spec->set_returns(returns);
     call->spec->window = std::max(1u, window);
     return call->check.set(check) ? 0 : -1;

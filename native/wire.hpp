@@ -81,6 +81,7 @@ enum TaskFlags : uint32_t {
     kStreaming = 8,     ///< a generator: items are sent as they come
     kRetryErrors = 16,  ///< an exception is worth another attempt
     kUnordered = 32,    ///< a call that may overtake earlier ones of its caller
+    kWritable = 64,     ///< its arguments are its own, to write to
 };
 
 /// A consumer's credit that says: stop.

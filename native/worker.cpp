@@ -231,6 +231,7 @@ bool Worker::decode_record(Incoming& incoming, Frame& frame, Arguments& argument
             if (header.deps > 1 && dep.value.where == Where::arena) ahead.ask(dep.arena());
         }
     }
+    const bool writable = (header.flags & kWritable) != 0;
     const auto argument = [&]() -> PyObject* {
         if (args.take<char>() == 'R') {
             const auto index = args.take<uint32_t>();
@@ -240,11 +241,12 @@ bool Worker::decode_record(Incoming& incoming, Frame& frame, Arguments& argument
                 raise_error({dep.data, dep.value.bytes});
                 return nullptr;
             }
-            if (dep.value.where != Where::arena) return decode_value(dep.data, dep.value.bytes, nullptr);
-            return value_in_arena(*core_, dep.arena(), frame.lost);
+            if (dep.value.where != Where::arena)
+                return decode_value(dep.data, dep.value.bytes, nullptr, writable);
+            return value_in_arena(*core_, dep.arena(), frame.lost, writable);
         }
         const auto bytes = args.take<uint32_t>();
-        return decode_value(args.skip(bytes), bytes, nullptr);
+        return decode_value(args.skip(bytes), bytes, nullptr, writable);
     };
     arguments.positional = header.args;
     arguments.values.reserve(size_t(header.args) + header.keywords);

@@ -238,8 +238,10 @@ class RemoteCall:
         retry_types: bytes,
         window: int = 256,
         check: tuple[Callable[..., object], int, int] | None = None,
+        writable: bool = False,
     ) -> None:
-        """`num_returns` -1: a generator, whose ref goes to `next_item`, at most `window` items ahead.
+        """`num_returns` -1: a generator, whose ref goes to `next_item`, at most `window` items ahead. `writable`: the
+        task may write to its arguments.
 
         `check`: (function, least, most): called with the arguments, to raise TypeError, unless they are positional
         and their number lies between the two."""
@@ -262,6 +264,7 @@ class ActorCall:
         check: tuple[Callable[..., object], int, int] | None = None,
         ordered: bool = True,
         retry_types: bytes = b"",
+        writable: bool = False,
     ) -> None:
         """As RemoteCall. Not `ordered`: a call whose arguments are there may overtake earlier ones."""
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...

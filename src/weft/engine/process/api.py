@@ -44,7 +44,7 @@ def get(object_refs: Sequence[ObjectRef[T]], *, timeout: float | None = None, wr
 def get(
     object_refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None, writable: bool = False
 ) -> list[Any]: ...
-def get(object_refs: Any, *, timeout: float | None = None, writable: bool = False) -> Any:
+def get(object_refs: Any, timeout: float | None = None, writable: bool = False) -> Any:  # keywords cost 10 ns each
     """The value of a ref, or the values of a list of refs, waiting for them.
 
     Arrays of NumPy and frames of pandas lie in memory that all share, and are read-only. With `writable` they can be
@@ -334,6 +334,8 @@ def remote(*args: Any, **options: Any) -> Any:
         max_retries: how often it is tried again when its worker or node dies: 3 by default, -1 without end.
         retry_exceptions: True, or a list of exception types: also when it raises (one of) them.
         max_calls: a worker ends after so many calls of this function.
+        writable_args: True lets it write to arrays and frames that it is given, as `get(ref, writable=True)` does;
+            nobody else sees it. Of an actor's method with `weft.method`.
     Actors:
         max_restarts: how often it is started again when its process dies: 0 by default, -1 without end.
         max_task_retries: how often a call is tried again when the actor dies under it.

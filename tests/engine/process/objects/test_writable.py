@@ -115,6 +115,50 @@ def test_a_fork_and_its_parent_do_not_see_what_the_other_writes(torch: Any) -> N
     assert weft.get(weft.put(filling)).sum() == LARGE
 
 
+# ---- arguments -------------------------------------------------------------------------------------
+
+
+def add_one(array: Any, small: Any = None) -> float:
+    array += 1
+    if small is not None:
+        small += 1
+    return float(array.sum())
+
+
+def test_a_task_may_write_to_its_arguments_where_it_says_so() -> None:
+    zeros = np.zeros(LARGE)
+    ref = weft.put(zeros)
+    task = weft.remote(writable_args=True)(add_one)
+    assert weft.get([task.remote(ref, np.zeros(3)), task.remote(zeros), task.remote(array=ref)]) == [LARGE] * 3
+    assert weft.get(weft.remote(add_one).options(writable_args=True).remote(ref)) == LARGE
+    assert weft.get(ref).sum() == zeros.sum() == 0
+
+
+def test_a_method_may_too() -> None:
+    @weft.remote
+    class Adder:
+        @weft.method(writable_args=True)
+        def add(self, array: Any) -> float:
+            return add_one(array)
+
+        def add_in_vain(self, array: Any) -> float:
+            return add_one(array)
+
+    ref = weft.put(np.zeros(LARGE))
+    adder = Adder.remote()
+    assert weft.get([adder.add.remote(ref), adder.add.remote(ref)]) == [LARGE, LARGE]
+    with pytest.raises(ValueError, match="read-only"):
+        weft.get(adder.add_in_vain.remote(ref))
+    assert weft.get(adder.add_in_vain.options(writable_args=True).remote(ref)) == LARGE
+
+
+@pytest.mark.skipif(not hasattr(BaseException, "add_note"), reason="this Python has no notes")
+def test_the_error_of_a_write_says_how_to_go_on() -> None:
+    with pytest.raises(ValueError, match=r"writable_args=True") as caught:
+        weft.get(weft.remote(add_one).remote(weft.put(np.zeros(LARGE))))
+    assert "weft.get(ref, writable=True)" in str(caught.value)
+
+
 # ---- weft.empty ------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,7 @@ class MethodDescription(NamedTuple):
     """The pickled exception types that are worth a retry; empty for all."""
     backpressure: int | None = None
     parameters: Parameters | None = None
+    writable_args: bool = False
 
 
 class ActorDescription(NamedTuple):
@@ -88,7 +89,7 @@ def method(function: Callable[Concatenate[Any, P], R], /) -> TypedMethod[P, R]: 
 @overload
 def method(**given: Any) -> Callable[[Callable[Concatenate[Any, P], R]], TypedMethod[P, R]]: ...
 def method(*args: Any, **given: Any) -> Any:
-    """Options of an actor's method: num_returns, concurrency_group, max_task_retries, retry_exceptions.
+    """Options of an actor's method: num_returns, concurrency_group, max_task_retries, retry_exceptions, writable_args.
 
     Type checkers see the signature of a method that has it, also without options, see `weft.actor.typed`.
 
@@ -103,7 +104,7 @@ def method(*args: Any, **given: Any) -> Any:
     if args or not given:
         raise ValueError(
             "The @weft.method decorator must be applied using no arguments other than keywords of "
-            "'num_returns', 'concurrency_group', 'max_task_retries', 'retry_exceptions', for example "
+            "'num_returns', 'concurrency_group', 'max_task_retries', 'retry_exceptions', 'writable_args', for example "
             "'@weft.method(num_returns=2)'."
         )
     call_options.validate(given, "methods")
@@ -172,6 +173,7 @@ def _describe_method(function: Any, skip: int) -> MethodDescription:
         retry_types=pickled_types(given.get("retry_exceptions")),
         backpressure=given.get("_generator_backpressure_num_objects"),
         parameters=Parameters.of(function, skip),
+        writable_args=given.get("writable_args", False),
     )
 
 

@@ -168,6 +168,8 @@ class ActorMethod:
             changed = changed._replace(
                 retry_exceptions=bool(given["retry_exceptions"]), retry_types=pickled_types(given["retry_exceptions"])
             )
+        if "writable_args" in given:
+            changed = changed._replace(writable_args=given["writable_args"])
         chosen = "concurrency_group" in given
         return ActorMethodVariant(
             make_call(self._token, self._description, self._name, changed, given.get("name") or "", chosen)
@@ -239,6 +241,7 @@ def make_call(
         None if is_traced else check,
         description.is_ordered and not beside,
         method.retry_types,
+        method.writable_args,
     )
     if is_traced:
         call = tracing.TracedMethodCall(call, title, check)

@@ -84,7 +84,8 @@ def _note_read_only(error: BaseException) -> None:
     if type(error) is ValueError and "read-only" in str(error) and hasattr(error, "add_note"):
         error.add_note(
             "Arrays that a task is given or gets lie in memory that all readers share. To write to them without being "
-            "seen by others: weft.get(ref, writable=True), or array.copy()."
+            "seen by others: weft.get(ref, writable=True), @weft.remote(writable_args=True) for a task's arguments, "
+            "@weft.method(writable_args=True) for a method's; or array.copy()."
         )
 
 

@@ -79,6 +79,7 @@ class Submitter:
             serialize.dumps(chosen.retry_types) if chosen.retry_types else b"",
             generator.window(chosen.backpressure),
             None if is_traced else check,
+            chosen.writable_args,
         )
         if is_traced:
             call = tracing.TracedCall(call, self._name, check)

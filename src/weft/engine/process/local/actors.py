@@ -88,7 +88,7 @@ class LocalActor:
         instance = self._worker.actor_instance
         run = SerialCall(self, shown, self.retries(method), errors.retry_types(method.retry_types))
         with self._lock:
-            return run.submit(getattr(instance, name), args, kwargs, method.num_returns)
+            return run.submit(getattr(instance, name), args, kwargs, method.num_returns, method.writable_args)
 
     def retries(self, method: MethodDescription) -> int:
         wanted = method.max_task_retries

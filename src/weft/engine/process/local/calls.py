@@ -125,6 +125,7 @@ class PendingCall:
         self._retries_left = actor.retries(method)
         self._retry_types = errors.retry_types(method.retry_types) or (Exception,)
         self._again = again
+        self._writable = method.writable_args
         self._lock = threading.Lock()
         self._is_answered = False
 
@@ -151,8 +152,8 @@ class PendingCall:
             _native.on_ready(waits_for, self._begin)
             return
         try:
-            taken = tuple(tasks.value_of(value) for value in args)
-            named = {key: tasks.value_of(value) for key, value in kwargs.items()}
+            taken = tuple(tasks.value_of(value, self._writable) for value in args)
+            named = {key: tasks.value_of(value, self._writable) for key, value in kwargs.items()}
         except Exception as error:
             self.give_up(errors.dependency_value(self.current[2], error))
             return

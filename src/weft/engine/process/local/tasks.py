@@ -43,7 +43,7 @@ class LocalTask:
         options, name = self._options, self._name
         worker = replace(worker_for(options), modules={name: self._function.__module__})
         run = Run(name, worker, options.max_retries if options.retry_exceptions else 0, options.retry_types)
-        return run.submit(self._function, args, kwargs, options.num_returns)
+        return run.submit(self._function, args, kwargs, options.num_returns, options.writable_args)
 
 
 class Run:
@@ -58,7 +58,12 @@ class Run:
         self._task = b""
 
     def submit(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], num_returns: int | str
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        num_returns: int | str,
+        writable: bool,
     ) -> Any:
         """Run it; its refs, as `.remote()` gives them."""
         count = 1 if isinstance(num_returns, str) else num_returns
@@ -67,8 +72,8 @@ class Run:
         refs = [_native.promise() for _ in range(max(1, count))]
         self._task = refs[0].binary()[:_ID_BYTES] + bytes(_INDEX_BYTES)
         try:
-            taken = [value_of(value) for value in sent]
-            taken_named = {key: value_of(value) for key, value in named.items()}
+            taken = [value_of(value, writable) for value in sent]
+            taken_named = {key: value_of(value, writable) for key, value in named.items()}
         except Exception as error:
             keep_error(refs, errors.dependency_value(self.name, error))
         else:
@@ -172,10 +177,9 @@ class _Copy:
         self.ref = ref
 
 
-def value_of(value: Any) -> Any:
-    if isinstance(value, _Copy):
-        return _native.get(value.ref)
-    return _native.get(value) if isinstance(value, ObjectRef) else value
+def value_of(value: Any, writable: bool = False) -> Any:
+    ref = value.ref if isinstance(value, _Copy) else value
+    return _native.get(ref, -1.0, writable) if isinstance(ref, ObjectRef) else value
 
 
 def keep(refs: list[ObjectRef[Any]], value: Any, count: int, name: str) -> None:

@@ -77,6 +77,7 @@ OPTIONS: dict[str, Option] = {
     "num_returns": Option((int, str, NONE), num_returns, actors=False, methods=True),
     "max_retries": Option((int, NONE), count(True), actors=False),
     "max_calls": Option((int, NONE), count(False), actors=False),
+    "writable_args": Option((bool,), actors=False, methods=True),
     "retry_exceptions": Option((bool, list, tuple), retry_exceptions, actors=False, methods=True),
     "_generator_backpressure_num_objects": Option((int, NONE), backpressure, actors=False, methods=True),
     "_num_objects_per_yield": Option((int, NONE), count(False), actors=False, methods=True),
@@ -164,6 +165,7 @@ class TaskOptions(Placement):
     retry_types: tuple[type, ...] = ()
     backpressure: int | None = None
     priority: int = 0
+    writable_args: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ def task_options(given: Mapping[str, Any]) -> TaskOptions:
         retry_types=tuple(retry) if isinstance(retry, list | tuple) else (),
         backpressure=given.get("_generator_backpressure_num_objects"),
         priority=_or(given.get("priority"), 0),
+        writable_args=given.get("writable_args", False),
     )
 
 
