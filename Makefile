@@ -24,6 +24,7 @@ RL_CASES ?=
 RL_SEEDS ?= 5
 MODIN_TESTS ?= 20
 RAY_REPOSITORY ?=
+TEST_PROCESSES ?= 1
 PAPER ?=
 PAPER_SHORT ?=
 SECTIONS ?=
@@ -85,9 +86,9 @@ $(venv)/.browser: $(venv)/.tools
 
 # The tests start thousands of processes. Where PYTHONDONTWRITEBYTECODE is set each would compile all that it imports.
 .PHONY: test
-test: build test-native $(venv)/.browser  ## the whole test suite
+test: build test-native $(venv)/.browser  ## the whole test suite; TEST_PROCESSES=2: folders side by side
 	@$(python) -m compileall -q src tests
-	@$(python) -m pytest -q tests
+	@$(python) $(if $(filter 1,$(TEST_PROCESSES)),-m pytest -q tests,tests/side_by_side.py --processes $(TEST_PROCESSES))
 
 .PHONY: test-native
 test-native: $(venv)/.tools  ## the native core's own tests, without sanitizers

@@ -110,7 +110,7 @@ def test_a_failed_trial_and_a_nan_do_not_stop_it(make: Callable[[], Searcher]) -
 def test_a_model_finds_better_values_than_it_began_with(name: str) -> None:
     for package in {"gp": ["torch"], "bayesopt": ["bayes_opt"]}.get(name, []):
         pytest.importorskip(package)
-    losses = [loss(config) for config in drive(MAKERS[name](), 40 if name in ("tpe", "bohb") else 20)]
+    losses = [loss(config) for config in drive(MAKERS[name](), {"gp": 12, "bayesopt": 20}.get(name, 40))]
     assert sum(losses[-8:]) < sum(losses[:8])
 
 

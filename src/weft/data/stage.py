@@ -33,13 +33,6 @@ class Head(Protocol):
     def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame | pa.Table: ...
 
 
-class BlockStep(Protocol):
-    moves_rows: bool
-    """Whether a row that it gives may have another number than the one that it was made of."""
-
-    def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]: ...
-
-
 class Divide(Protocol):
     """The last step of a stage before an exchange."""
 

@@ -65,10 +65,6 @@ class Outcome:
     def best_value(self) -> float:
         return self.trace[-1][1] if self.trace else math.nan
 
-    def best_within(self, elapsed: float) -> float:
-        """The best value that was known at a time."""
-        return next((value for time, value in reversed(self.trace) if time <= elapsed), math.nan)
-
 
 class Simulation:
     """`model` is a class like Trainable whose `save_checkpoint` returns a dictionary.

@@ -75,10 +75,6 @@ class NodeLoop:
         else:
             self._held.append(call)
 
-    @property
-    def is_asleep(self) -> bool:
-        return self._held is not None
-
     def sleep(self) -> None:
         """The process is stopped: its machine, and all others, go on."""
         if self._held is None:
