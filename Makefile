@@ -77,7 +77,7 @@ demo: $(venv)/.installed  ## simulate, train and serve in one program, two minut
 	@$(call step,what the demo needs,$(pip) 'weft[$(or $(filter tune data pandas,$(DEMO)),rl)]')
 	@$(python) -m weft.cli demo $(DEMO)
 
-# The dashboard's tests drive a browser; where it can not be installed they are skipped, and say so.
+# The dashboard's tests drive a browser; where it cannot be installed they are skipped, and say so.
 $(venv)/.browser: $(venv)/.tools
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 \
 		&& apt-get install -qq -y --no-install-recommends chromium chromium-driver >/dev/null 2>&1; } \
@@ -114,7 +114,7 @@ test-arm: $(venv)/.tools  ## the native tests for aarch64, in an emulator that i
 	@if $(arm_has_compiler) && command -v $(arm_emulator) >/dev/null; then \
 		$(call build_for_arm,all) && $(venv)/bin/ctest --test-dir build/native-arm \
 			--output-on-failure --no-tests=error --progress --exclude-regex '^records_test$$'; \
-	else echo "skipped: there is no $(arm_compiler) and $(arm_emulator) here, and they can not be installed" \
+	else echo "skipped: there is no $(arm_compiler) and $(arm_emulator) here, and they cannot be installed" \
 		"(it takes root and Debian's g++-aarch64-linux-gnu and qemu-user)"; fi
 
 # As a stranger would: from the archive alone, in a folder without git, with an environment that has nothing.

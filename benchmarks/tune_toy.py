@@ -1,7 +1,7 @@
 """The toy problem of the PBT paper and its figure 2 (Jaderberg et al., 2017, https://arxiv.org/abs/1711.09846).
 
 Two workers climb Q = 1.2 - |theta|² from theta = (0.9, 0.9), but each sees only a surrogate that weighs the coordinates
-by its h, which begins as (1, 0) and (0, 1). Grid search can not do it: each worker sees one coordinate. PBT can.
+by its h, which begins as (1, 0) and (0, 1). Grid search cannot do it: each worker sees one coordinate. PBT can.
 """
 
 from __future__ import annotations

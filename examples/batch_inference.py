@@ -3,7 +3,7 @@
 python examples/batch_inference.py
 
 An actor loads the model once and answers many batches. A reader makes the next batches meanwhile, and is held back when
-the models can not follow. `weft.data` does the same over files: `read_parquet(...).map_batches(Model, concurrency=4)`.
+the models cannot follow. `weft.data` does the same over files: `read_parquet(...).map_batches(Model, concurrency=4)`.
 """
 
 from __future__ import annotations

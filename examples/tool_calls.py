@@ -49,7 +49,7 @@ def rules(messages: list[Message]) -> Message:
         return {"role": "assistant", "content": "", "calls": [("encyclopedia", {"name": name}) for name in names]}
     heights = [re.search(r"is (\d+) m", text) for text in observations[:2]]
     if not all(heights):
-        return {"role": "assistant", "content": "I can not tell: " + "; ".join(observations), "calls": []}
+        return {"role": "assistant", "content": "I cannot tell: " + "; ".join(observations), "calls": []}
     if len(observations) == 2:
         expression = " - ".join(match[1] for match in heights if match)
         return {"role": "assistant", "content": "", "calls": [("calculator", {"expression": expression})]}

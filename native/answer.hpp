@@ -25,7 +25,7 @@ void record_run(Core& core, const Frame& frame, Status status, int64_t spent_ns)
 std::pair<std::string, bool> dump_exception(const Core& core, const Frame& frame);
 void reply_error(Core& core, Frame& frame, std::string_view error, Status status);
 void reply_cancelled(Core& core, Frame& frame);
-/// An argument is gone: its submitter makes it again, or knows why it can not.
+/// An argument is gone: its submitter makes it again, or knows why it cannot.
 void reply_lost(Core& core, const Frame& frame);
 /// With the Python exception that is set.
 void reply_exception(Core& core, Frame& frame);

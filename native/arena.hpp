@@ -29,7 +29,7 @@ struct ArenaRef {
 };
 static_assert(sizeof(ArenaRef) == 16);
 
-/// Who owns an entry, and in which of its lives, in one word, so that a stale ref can not give the next
+/// Who owns an entry, and in which of its lives, in one word, so that a stale ref cannot give the next
 /// object another owner: u21 slot | u22 generation of the process | u21 generation of the entry.
 struct OwnerWord {
     static constexpr uint32_t kBits = 21, kMask = (1u << kBits) - 1, kProcessMask = (1u << (kBits + 1)) - 1;

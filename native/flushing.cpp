@@ -225,8 +225,8 @@ void Flushing::flush_written(const LineageFile::Shared& batch, int error) {
     if (error == 0 || std::exchange(told_forgotten_, true)) return;
     endpoint_.push_event(
         {kLineageForgotten,
-         "old lineage can not be written to disk (" + lineage_file_.trouble() +
-             "), so it is forgotten: objects that were made long ago can not be made again if the node "
+         "old lineage cannot be written to disk (" + lineage_file_.trouble() +
+             "), so it is forgotten: objects that were made long ago cannot be made again if the node "
              "that has them dies. Make room, or set TMPDIR to another folder."});
 }
 

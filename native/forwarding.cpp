@@ -57,14 +57,14 @@ bool Forwarding::append(Buffer& batch, const LinkRecord& record, const char* dat
 std::optional<ArenaRef> Forwarding::here(const FarObject& what) const {
     const auto local = names.local(what);
     if (local && local->entry >= segment_.header().objects)
-        throw std::invalid_argument("a record names an object that this node can not have");
+        throw std::invalid_argument("a record names an object that this node cannot have");
     return local;
 }
 
 std::optional<ProcessId> Forwarding::here(const FarProcess& who) const {
     const auto local = names.local(who);
     if (local && !segment_.is_slot(local->slot))
-        throw std::invalid_argument("a record names a process that this node can not have");
+        throw std::invalid_argument("a record names a process that this node cannot have");
     return local;
 }
 

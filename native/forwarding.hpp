@@ -92,7 +92,7 @@ class Forwarding {
     static bool has_enough(const Link& link);
     void send_the_rest(Link& link);
     void name_outside(ArenaRef& arena);
-    /// This node's names for them, when it has some. std::invalid_argument when those can not be.
+    /// This node's names for them, when it has some. std::invalid_argument when those cannot be.
     std::optional<ArenaRef> here(const FarObject& what) const;
     std::optional<ProcessId> here(const FarProcess& who) const;
     bool append(Buffer& batch, const LinkRecord& record, const char* data);

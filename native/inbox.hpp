@@ -35,7 +35,7 @@ class Inbox {
 
     /// False when it is not for that sender to say, or not to this process.
     bool on_task(ProcessId from, const char* data, size_t bytes);
-    /// A task that can not run here: its submitter, or the daemon of an actor's creation, hears why.
+    /// A task that cannot run here: its submitter, or the daemon of an actor's creation, hears why.
     void answer_refused(ProcessId from, const TaskHeader& header, std::string_view error);
     /// Takes the mutex.
     bool take_incoming(Incoming& out);

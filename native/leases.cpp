@@ -133,7 +133,7 @@ uint32_t Leases::node_of(const Lease* lease) const {
     return endpoint_.segment.node_of(lease->worker.slot);
 }
 
-/// The node that has the inputs can not run them, or is not known to the daemon: they take any worker, those
+/// The node that has the inputs cannot run them, or is not known to the daemon: they take any worker, those
 /// that are leased already before all. Else an idle lease on the one node that can run them is left idle
 /// until it is returned. Who has a worker on that node knows better.
 void Leases::on_not_near(Cursor cursor) {

@@ -23,7 +23,7 @@ size_t lineage_bytes(const Task* task) {
 std::string lost_for_good() {
     return error_value(
         ErrorCode::reconstruction_failed,
-        "its bytes are gone with the node or the process that had them, and what made it can not "
+        "its bytes are gone with the node or the process that had them, and what made it cannot "
         "be run again: put(), a task with max_retries=0, or a method with max_task_retries=0. Return it from "
         "a task that may be retried, or let the method be.");
 }

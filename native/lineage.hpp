@@ -53,7 +53,7 @@ class Lineage {
     /// A reader found the object's memory gone. True when its value comes again (it is pending then), or has
     /// come already; else the entry has failed, or is as it was.
     bool recover(Entry* entry, const ArenaRef& lost);
-    /// Why it can not be made again, as an error value.
+    /// Why it cannot be made again, as an error value.
     std::string why_lost(const Entry* entry) const;
     bool knows_why_lost(const Entry* entry) const {
         return entry->flushed != 0 || (entry->extra && entry->extra->unmakeable);

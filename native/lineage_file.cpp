@@ -144,7 +144,7 @@ void LineageFile::give_back(const Batch& batch) {
         [[maybe_unused]] const int done = ::ftruncate(fd_, 0);
         return;
     }
-    // Where a file system can not do that, the space comes back when nothing is left.
+    // Where a file system cannot do that, the space comes back when nothing is left.
     ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(batch.offset), off_t(batch.size));
 }
 

@@ -54,7 +54,7 @@ class LineageFile {
     void refer(uint64_t position, Batch* from = nullptr);
     /// One less, from memory. What only this needed goes too.
     void drop(uint64_t position, std::vector<Entry*>& unneeded);
-    /// False when it is not there any more, or can not be read.
+    /// False when it is not there any more, or cannot be read.
     bool read(uint64_t position, std::string& record);
     /// No batch needs it any more; how many did.
     uint32_t forget_input(Entry* entry);

@@ -25,7 +25,7 @@ uint64_t round_up(uint64_t value, uint64_t step) {
     throw std::system_error(errno, std::generic_category(), what);
 }
 
-/// What can not be mapped is closed.
+/// What cannot be mapped is closed.
 char* map(int fd, uint64_t bytes) {
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED) {

@@ -44,7 +44,7 @@ std::string why_ended(const Task* task) {
 
 std::string lost_story(const Task* task, std::string_view why) {
     return "generator task " + task->name +
-           ": its bytes are gone with the node or the process that had them, and the task can not make it "
+           ": its bytes are gone with the node or the process that had them, and the task cannot make it "
            "again: " +
            std::string(why);
 }

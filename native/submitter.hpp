@@ -50,7 +50,7 @@ class Submitter {
     void on_reply(ProcessId from, Cursor cursor);
     /// Whether that process was sent the task, and has not answered.
     static bool runs_at(const Task* task, ProcessId worker);
-    /// Its answer can not be read: it ends here, whatever its worker does.
+    /// Its answer cannot be read: it ends here, whatever its worker does.
     void fail_in_flight(Task* task, const std::string& error);
     /// Whether it may be tried again; then it counts as one more attempt.
     bool retry(Task* task);

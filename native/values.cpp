@@ -575,7 +575,7 @@ void AskedAhead::ask(const ArenaRef& arena) {
 
 namespace {
 
-/// Waits until the bytes are here, or a problem why they can not be. False with an exception set.
+/// Waits until the bytes are here, or a problem why they cannot be. False with an exception set.
 bool restore(Core& core, uint64_t key, std::string& problem) {
     uint64_t before;
     uint32_t answers;

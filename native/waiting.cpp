@@ -45,7 +45,7 @@ constexpr int64_t kLongWaitNs = 1'000'000'000;
 /// another thread took, has ended no system call of it. A worker is interrupted by `wake_waiters`.
 constexpr int64_t kLookForSignalsNs = 500'000'000;
 
-/// What a wait is for. A wait for nothing that is named can not be broken.
+/// What a wait is for. A wait for nothing that is named cannot be broken.
 struct Wanted {
     Entry* const* entries = nullptr;
     size_t count = 0;

@@ -68,13 +68,13 @@ bool adopt(PyObject* data, PyObject* made);
 /// Modin's series of a column; Modin writes what is assigned to a part of it into the frame that it is of.
 PyObject* column_of(PyObject* frame, PyObject* column);
 
-/// Whether what was read can not share memory with what it was read from.
+/// Whether what was read cannot share memory with what it was read from.
 bool is_scalar(PyObject* made);
 /// Whether pandas is given an argument as it is.
 bool is_plain(PyObject* value);
 
 enum class Given { as_it_is, changed, by_modin, failed };
-/// What pandas is given for an argument: `other` where it was changed; `by_modin`: pandas can not be given
+/// What pandas is given for an argument: `other` where it was changed; `by_modin`: pandas cannot be given
 /// it.
 Given plain_argument(PyObject* value, Owned& other);
 

@@ -223,7 +223,7 @@ TEST("a batch that is none is refused, wherever it is cut and whatever is in it"
     }
 }
 
-TEST("names that this node can not have are refused, in and out") {
+TEST("names that this node cannot have are refused, in and out") {
     FakeNode node;
     Puppet local(node);
     proxy_of(node, kThere, {5, 50});

@@ -53,7 +53,7 @@ struct Store {
     SpillFile file;
 };
 
-/// While there is one, files can not grow past so many bytes: a disk that is full.
+/// While there is one, files cannot grow past so many bytes: a disk that is full.
 class FullDisk {
   public:
     explicit FullDisk(uint64_t bytes) {
@@ -333,7 +333,7 @@ TEST("what fits on a disk that is nearly full is spilled") {
     CHECK(store.restore(large) == SpillCode::done);
 }
 
-TEST("an object that can not be read stays on disk, and is read when the disk lets it") {
+TEST("an object that cannot be read stays on disk, and is read when the disk lets it") {
     Store store(8);
     const ArenaRef ref = make(store.first, 3, kFirst);
     CHECK(store.spill(1) != 0);

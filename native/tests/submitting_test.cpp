@@ -486,7 +486,7 @@ void say_not_near(Office& office, bool for_good) {
 }  // namespace
 
 TEST(
-    "where the node that has a task's inputs can not run it, the worker that is leased does, and nobody is "
+    "where the node that has a task's inputs cannot run it, the worker that is leased does, and nobody is "
     "asked again") {
     Office office(1);
     Entry* quick = submit(*office.driver);  // its worker's queue may hold more from now on

@@ -81,7 +81,7 @@ class UnserializableException(WeftError):
 
 
 class OutOfBandObjectRefSerializationError(WeftError):
-    """A ref was pickled outside the engine, where it can not be counted."""
+    """A ref was pickled outside the engine, where it cannot be counted."""
 
 
 # ---- tasks -----------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class TaskError(WeftError):
         self.__dict__.update(story)
 
     def as_instanceof_cause(self) -> TaskError:
-        """The same error as an instance of the cause's class; itself when that class can not be subclassed."""
+        """The same error as an instance of the cause's class; itself when that class cannot be subclassed."""
         return _as_instance_of_cause(self)
 
     def add_line(self, text: str) -> None:
@@ -203,7 +203,7 @@ def _as_instance_of_cause(error: TaskError) -> TaskError:
         try:
             dual = _instance(_dual_class(type(root)), root)
             dual._fill(error._story)
-        except Exception as failure:  # a final class, or one that can not be made without its __init__
+        except Exception as failure:  # a final class, or one that cannot be made without its __init__
             _warn_of_single_class(root, failure)
     dual.__cause__ = getattr(cause, "__cause__", None)
     return dual
@@ -213,7 +213,7 @@ def _warn_of_single_class(root: BaseException, failure: Exception) -> None:
     import logging
 
     logging.getLogger(__name__).warning(
-        "The class %s of what a task raised can not be subclassed (%s). This exception is raised as RayTaskError only. "
+        "The class %s of what a task raised cannot be subclassed (%s). This exception is raised as RayTaskError only. "
         "You can use `ray_task_error.cause` to access the user exception.",
         type(root).__qualname__,
         failure,
@@ -477,7 +477,7 @@ class OwnerDiedError(ObjectLostError):
 
 
 class ObjectReconstructionFailedError(ObjectLostError):
-    """The object is lost and the task that made it can not be run again."""
+    """The object is lost and the task that made it cannot be run again."""
 
 
 class ObjectStoreFullError(WeftError):

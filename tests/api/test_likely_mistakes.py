@@ -102,7 +102,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], Any, list[str]]] = {
     "state is set from outside": (
         lambda: setattr(Counter.remote(), "value", 3),
         AttributeError,
-        ["'value' can not be set on a handle", "actor Counter", "Write a method"],
+        ["'value' cannot be set on a handle", "actor Counter", "Write a method"],
     ),
     "one ref is waited for": (lambda: weft.wait(add.remote(1)), TypeError, [r"wait\(\[ref\]\)"]),
     "a ref is put": (lambda: weft.put(add.remote(1)), TypeError, [r"put\(\[ref\]\)"]),

@@ -140,7 +140,7 @@ def test_what_never_failed_or_can_not_be_pickled_says_so() -> None:
     assert "at least four letters" in replay("").stderr
     holder = Holder.remote()
     told = replay(failed(holder.fails.remote()))
-    assert told.returncode == 1 and "can not be pickled" in told.stderr and "lock" in told.stderr
+    assert told.returncode == 1 and "cannot be pickled" in told.stderr and "lock" in told.stderr
 
 
 def test_refs_inside_arguments_have_their_values_and_are_not_counted_twice() -> None:
@@ -298,14 +298,14 @@ def test_with_recorded_calls_actors_answer_in_a_replay_as_they_did() -> None:
     lines = asked(WEFT_RECORD_CALLS="1")
     first, again = [line.removeprefix("first ") for line in lines[::2]], [line[6:] for line in lines[1::2]]
     assert again[0] == first[0] and "found [1, 2, True] plain" in first[0]
-    assert "Store.items can not be called in a replay" in again[1] and "generators are not recorded" in again[1]
+    assert "Store.items cannot be called in a replay" in again[1] and "generators are not recorded" in again[1]
     assert again[2] == first[2] == "ValueError: seen 18"
 
 
 def test_without_recorded_calls_a_handle_says_what_to_do() -> None:
     lines = asked()
     for line in lines[1::2]:
-        assert "Store.next can not be called in a replay" in line and "WEFT_RECORD_CALLS=1" in line
+        assert "Store.next cannot be called in a replay" in line and "WEFT_RECORD_CALLS=1" in line
 
 
 def test_with_recorded_calls_an_actor_is_run_from_its_beginning_to_the_failing_call() -> None:

@@ -94,4 +94,4 @@ def test_a_client_with_the_token_needs_no_node_of_its_own(head: Head) -> None:
 def test_a_cluster_that_is_not_there_is_named(head: Head) -> None:
     failed = head.run("job", "list", "--address", "127.0.0.1:1", WEFT_TOKEN="x")
     assert failed.returncode == 1
-    assert "the cluster at 127.0.0.1:1 can not be reached: Connection refused" in failed.stderr
+    assert "the cluster at 127.0.0.1:1 cannot be reached: Connection refused" in failed.stderr

@@ -194,7 +194,7 @@ def test_auto_means_the_newest_cluster_of_weft_start_before_what_a_program_has_f
     ("arguments", "text"),
     [
         (["--address", "127.0.0.1:1", "--store", "redis://127.0.0.1:1"], "--store is an option of --head"),
-        (["--head", "--store", "redis://127.0.0.1:1"], "--store can not be used"),
+        (["--head", "--store", "redis://127.0.0.1:1"], "--store cannot be used"),
         (["--head", "--store", "nonsense"], "a store must be redis://host:port"),
         (["--address", "127.0.0.1:1", "--shards", "8"], "--shards is an option of --head"),
         (["--head", "--shards", "0"], "--shards must be from 1 to 256, but got 0"),

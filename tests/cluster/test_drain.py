@@ -227,7 +227,7 @@ def test_a_head_that_nobody_can_follow_is_not_drained() -> None:
     cluster = Cluster(initialize_head=True)
     try:
         assert cluster.head_node is not None
-        with pytest.raises(ValueError, match="the head can not be drained: no other node could take over"):
+        with pytest.raises(ValueError, match="the head cannot be drained: no other node could take over"):
             Client(cluster.head_node.local_address).ask("drain", node=cluster.head_node.node_id)
     finally:
         cluster.shutdown()

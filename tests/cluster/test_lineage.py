@@ -77,7 +77,7 @@ def test_the_error_says_when_the_way_to_make_it_again_could_not_be_kept(
     lose_node(two_nodes)
     with pytest.raises(weft.exceptions.ObjectReconstructionFailedError, match="No such file or directory"):
         weft.get(ref, timeout=30)
-    wait_until(lambda: "old lineage can not be written to disk" in capfd.readouterr().err)
+    wait_until(lambda: "old lineage cannot be written to disk" in capfd.readouterr().err)
 
 
 def test_a_value_of_put_that_was_dropped_is_still_there_for_what_was_made_of_it(two_nodes: TwoNodes) -> None:

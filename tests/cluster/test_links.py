@@ -55,7 +55,7 @@ def is_well(cluster: Cluster) -> bool:
 def test_a_wrong_token_is_refused_with_a_reason(cluster: Cluster) -> None:
     with pytest.raises(Refused, match="the token is wrong"):
         launch.ask_nodes(cluster.address, b"guessed")
-    with pytest.raises(RuntimeError, match="can not be joined: refused: the token is wrong"):
+    with pytest.raises(RuntimeError, match="cannot be joined: refused: the token is wrong"):
         launch.start(NodeConfig(num_cpus=1), b"guessed", ClusterConfig(-1, head=cluster.address, is_leashed=True))
     assert is_well(cluster)
 

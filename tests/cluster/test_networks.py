@@ -53,7 +53,7 @@ def cluster(network: Network) -> Iterator[Cluster]:
 
 
 def wait_for_s(seconds: float) -> None:
-    """Until the nodes have had so long: what they have noticed can not be asked from outside their network."""
+    """Until the nodes have had so long: what they have noticed cannot be asked from outside their network."""
     until = time.monotonic() + seconds
     wait_until(lambda: time.monotonic() > until)
 

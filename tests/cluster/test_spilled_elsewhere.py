@@ -20,7 +20,7 @@ HANG_S = 60.0
 
 @weft.remote(resources={"there": 1}, max_retries=0)
 def make(size: int) -> Any:
-    """It can not be made again."""
+    """It cannot be made again."""
     return np.zeros(size, dtype=np.uint8)
 
 

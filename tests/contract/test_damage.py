@@ -73,7 +73,7 @@ def test_a_damaged_middle_is_refused_with_file_and_offset(
     data = bytearray(log.read_bytes())
     data[at] ^= 1 << bit
     log.write_bytes(data)
-    with pytest.raises(StorageDamaged, match=r"log-1 is damaged at byte \d+: .* can not be trusted"):
+    with pytest.raises(StorageDamaged, match=r"log-1 is damaged at byte \d+: .* cannot be trusted"):
         EmbeddedStorage(folder)
 
 
@@ -114,7 +114,7 @@ def test_a_disk_that_does_not_keep_what_it_took_is_not_trusted(tmp_path: Path, m
     storage.apply([entry(1)])
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", fails)
-        with pytest.raises(StorageDamaged, match="log-1 can not be made durable: Input/output error"):
+        with pytest.raises(StorageDamaged, match="log-1 cannot be made durable: Input/output error"):
             storage.tick()
     storage.close()
 
@@ -162,7 +162,7 @@ def test_a_full_disk_refuses_the_entry_keeps_what_was_there_and_goes_on_later(
     folder = tmp_path_factory.mktemp("full")
     disk = Disk(room)
     storage = EmbeddedStorage(folder, write=disk.write)
-    with pytest.raises(StorageRefused, match="log-1 can not be written: No space left on device"):
+    with pytest.raises(StorageRefused, match="log-1 cannot be written: No space left on device"):
         fill(storage)
     stored = storage.applied
     assert storage.get("kv", b"%d" % (stored + 1)) is None

@@ -565,7 +565,7 @@ def test_a_flame_graph_is_drawn_of_a_process_that_works(browser: Browser, work: 
     browser.run("document.querySelector('input[type=number]').value = 1")
     browser.driver.find_element("xpath", "//button[text()='flame graph']").click()
     label = "return document.querySelector('[role=img]')?.ariaLabel || ''"
-    refused = "py-spy can not look"
+    refused = "py-spy cannot look"
     browser.wait(lambda: "flame graph with" in browser.run(label) or refused in browser.text(), "the graph")
     if refused in browser.text():
         pytest.skip("this machine does not let py-spy look at processes")

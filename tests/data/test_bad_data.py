@@ -45,7 +45,7 @@ def test_rows_of_a_csv_that_can_not_be_read_are_skipped_and_counted(tmp_path: Pa
     path = write(tmp_path, a_csv="x,y\n" + rows + "7,many\n8,9\nnone,3\n", b_csv="x,y\n1,2\n")
     ds = data.read_csv(path, on_error="skip")
     assert ds.count() == 2002
-    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 2}
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that cannot be read": 2}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_row_of_a_csv_that_is_none_is_named_or_skipped(
     assert (caught.value.path, caught.value.row, caught.value.column) == (str(file), 2000, column)
     ds = data.read_csv(str(file), on_error="skip")
     assert [row["x"] for row in ds.take_all()] == [1] * 2000 + [2]
-    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 1}
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that cannot be read": 1}
 
 
 def test_a_text_among_numbers_of_json_is_named_or_skipped(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_text_among_numbers_of_json_is_named_or_skipped(tmp_path: Path) -> Non
     assert (caught.value.path, caught.value.row, caught.value.column) == (file, 2, "x")
     ds = data.read_json(file, on_error="skip")
     assert [row["x"] for row in ds.take_all()] == [1, None, 4]
-    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 1}
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that cannot be read": 1}
 
 
 def test_a_broken_line_of_json_is_named_or_skipped(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_broken_line_of_json_is_named_or_skipped(tmp_path: Path) -> None:
     assert (caught.value.path, caught.value.row) == (f"{path}/b.json", 1)
     ds = data.read_json(path, on_error="skip")
     assert [row["x"] for row in ds.take_all()] == [1, 2, 3, 4]
-    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 2}
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that cannot be read": 2}
 
 
 def test_a_corrupt_parquet_file_is_named_or_skipped(tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_a_corrupt_parquet_file_is_named_or_skipped(tmp_path: Path) -> None:
         pq.write_table(pa.table({"x": list(range(1000)), "y": ["text"] * 1000}), tmp_path / f"{name}.parquet")
     whole = (tmp_path / "b.parquet").read_bytes()
     (tmp_path / "b.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(data.ReadError, match=r"b\.parquet can not be read"):
+    with pytest.raises(data.ReadError, match=r"b\.parquet cannot be read"):
         data.read_parquet(str(tmp_path)).count()
     ds = data.read_parquet(str(tmp_path), on_error="skip")
     assert len(ds.take_all()) == 1000
-    assert ds.statistics is not None and ds.statistics.skipped == {"files that can not be read": 1}
+    assert ds.statistics is not None and ds.statistics.skipped == {"files that cannot be read": 1}
 
 
 def test_a_corrupt_column_of_parquet_is_named(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_rows_of_json_with_fields_that_the_dataset_has_not_are_skipped_and_count
     path = write(tmp_path, a_json='{"m": {"a": 1}}\n', b_json='{"m": {"a": 2}}\n{"m": {"b": 3}}\n{"m": null}\n')
     ds = data.read_json(path, on_error="skip")
     assert ds.take_all() == [{"m": {"a": 1}}, {"m": {"a": 2}}, {"m": None}]
-    assert ds.statistics is not None and ds.statistics.skipped == {"rows that can not be read": 1}
+    assert ds.statistics is not None and ds.statistics.skipped == {"rows that cannot be read": 1}
 
 
 def test_fields_that_come_late_in_the_only_file_are_read(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ NOT_RUN = {
     "train.backends": "is a line of a training loop: tests/train",
     "tune.session": "is a line of a trial: docs/tune.md",
 }
-"""Modules whose examples can not stand alone, and where the same is run."""
+"""Modules whose examples cannot stand alone, and where the same is run."""
 
 
 def modules_with_examples() -> list[str]:

@@ -157,10 +157,10 @@ def test_what_can_not_be_kept_is_refused(weft_session: ModuleType) -> None:
 
         def use(self) -> None: ...
 
-    with pytest.raises(ActorDiedError, match="the state of Locked can not be kept"):
+    with pytest.raises(ActorDiedError, match="the state of Locked cannot be kept"):
         weft.get(Locked.remote().use.remote())
     counter = Counter.remote()
-    with pytest.raises(TypeError, match=r"arguments of Counter\.add can not be recorded"):
+    with pytest.raises(TypeError, match=r"arguments of Counter\.add cannot be recorded"):
         weft.get(counter.add.remote(PickledOnce(), 0))
     assert weft.get(counter.read.remote())[0] == 0
     with pytest.raises(ValueError, match="one call at a time"):

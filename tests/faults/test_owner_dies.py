@@ -257,7 +257,7 @@ def test_items_of_a_stream_outlive_their_taker_and_nobody_else_can_wait_for_more
 ) -> None:
     owner = Owner.remote()
     small, large = weft.get(owner.take_items.remote(str(tmp_path)))
-    with pytest.raises(TypeError, match="can not be sent to another process"):
+    with pytest.raises(TypeError, match="cannot be sent to another process"):
         weft.get(owner.pass_stream_on.remote(str(tmp_path)))
     kill(owner)
     assert weft.get(small, timeout=20) == "small"

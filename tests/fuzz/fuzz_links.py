@@ -12,6 +12,6 @@ import sys
 import atheris
 import inputs
 
-atheris.instrument_all()  # the package is installed for editing, and its loader can not be instrumented
+atheris.instrument_all()  # the package is installed for editing, and its loader cannot be instrumented
 atheris.Setup(sys.argv, inputs.one_input)
 atheris.Fuzz()

@@ -193,5 +193,5 @@ def test_wrong_certificates_are_told_where_they_are_given(no_front: None, tmp_pa
     with pytest.raises(ValueError, match="ssl_ca_certs is for checking"):
         serve.GRPCOptions(servicers, ssl_ca_certs="x.pem")
     missing = str(tmp_path / "missing.pem")
-    with pytest.raises(Exception, match=r"gRPC can not be served at 127.0.0.1:0: .*missing.pem"):
+    with pytest.raises(Exception, match=r"gRPC cannot be served at 127.0.0.1:0: .*missing.pem"):
         serve.start_grpc(serve.GRPCOptions(servicers, port=0, ssl_certfile=missing, ssl_keyfile=missing))

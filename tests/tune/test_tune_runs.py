@@ -454,7 +454,7 @@ def test_a_result_that_can_not_be_sent_is_an_error_of_the_trial_that_names_the_k
         tune.report(loss=1, more={"lock": threading.Lock()})
 
     grid = fit(odd, {}, tmp_path)
-    assert "TypeError: key 'more' of the result can not be sent: cannot pickle" in str(grid.errors[0])
+    assert "TypeError: key 'more' of the result cannot be sent: cannot pickle" in str(grid.errors[0])
 
 
 def test_pbt_says_that_trials_save_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

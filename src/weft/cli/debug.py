@@ -54,7 +54,7 @@ def _attach(row: dict[str, Any]) -> int:
         connection = connect_to_own(row["address"], socket.SOCK_STREAM)
     except OSError as error:
         raise ConnectionError(
-            f"task {row['task_id'][:12]} waits at {row['place']} in process {row['pid']}, but can not be reached "
+            f"task {row['task_id'][:12]} waits at {row['place']} in process {row['pid']}, but cannot be reached "
             f"from here ({error.strerror or error}): run `weft debug` on the machine of node {row['node_id'][:8]}"
         ) from error
     with connection:

@@ -1,4 +1,4 @@
-"""`weft doctor`: whether this machine can run Weft well, and what to do where it can not.
+"""`weft doctor`: whether this machine can run Weft well, and what to do where it cannot.
 
 Each check looks at one thing and gives a verdict. The last one starts a session and uses it. Nothing is changed.
 """

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         _drain,
         "let a node finish what it runs, move what can be moved, and leave",
         "The node takes no new work. Tasks that run there may finish; actors that may restart do so on other nodes; "
-        "its objects are taken over by the nodes of their owners; then it leaves. Actors that can not move, drivers "
+        "its objects are taken over by the nodes of their owners; then it leaves. Actors that cannot move, drivers "
         "and jobs on it are waited for, until the deadline.",
         "weft drain 3f2a91c0\nweft drain 10.0.0.7:43210 --deadline 600",
     )

@@ -240,13 +240,13 @@ def _checked_store(options: argparse.Namespace) -> str:
             RedisStorage(url, 0, "weft:probe").close()
         except StorageRefused as error:
             raise ValueError(
-                f"--store can not be used: {error}; or it is the path of a folder, with a / in it"
+                f"--store cannot be used: {error}; or it is the path of a folder, with a / in it"
             ) from None
     return url
 
 
 def _checked_shards(options: argparse.Namespace) -> int:
-    """ValueError when no head is started, or there can not be so many."""
+    """ValueError when no head is started, or there cannot be so many."""
     shards: int | None = options.shards
     if shards is not None and not options.head:
         raise ValueError("--shards is an option of --head: the other nodes hear of it from the head")
@@ -276,7 +276,7 @@ def _living_cluster(host: str, port: int, token_file: str | None) -> tuple[str, 
 
 
 def _name_of(node: str, token: bytes) -> str:
-    """The address by which the cluster of that node goes; the node's own when it can not be asked."""
+    """The address by which the cluster of that node goes; the node's own when it cannot be asked."""
     with contextlib.suppress(OSError, Refused):
         return launch.ask_nodes(node, token).cluster
     launch.check_that_somebody_listens(node)

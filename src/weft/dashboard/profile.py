@@ -22,14 +22,14 @@ def py_spy() -> str:
 
 
 def flame(pid: int, seconds: int) -> dict[str, Any]:
-    """{"name", "value", "children"}: samples by stack. RuntimeError, with its words, when py-spy can not look."""
+    """{"name", "value", "children"}: samples by stack. RuntimeError, with its words, when py-spy cannot look."""
     spent = max(1, min(seconds, MOST_S))
     command = [py_spy(), "record", "--pid", str(pid), "--duration", str(spent), "--rate", str(RATE), "--format", "raw",
                "--output", "/dev/stdout", "--nonblocking"]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=spent + 30)
     if ended.returncode != 0:
         words = ended.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise RuntimeError(f"py-spy can not look at process {pid}: {words[0]}")
+        raise RuntimeError(f"py-spy cannot look at process {pid}: {words[0]}")
     return folded(ended.stdout)
 
 

@@ -328,7 +328,7 @@ class Dataset(Consumable):
     def streaming_split(self, parts: int, *, equal: bool = False) -> list[DataIterator]:
         """Iterators for so many workers that share one execution, an epoch at a time; they can be passed to tasks and
         actors. Who is faster gets more rows. With `equal` all get as many: of an epoch the last rows, fewer than
-        `parts`, are left out where the number of rows can not be divided; `stats()` of an iterator says how many."""
+        `parts`, are left out where the number of rows cannot be divided; `stats()` of an iterator says how many."""
         from weft.data.splitting import streaming_split
 
         return streaming_split(self, parts, equal)

@@ -10,7 +10,7 @@ class DataError(WeftError):
 
 
 class ReadError(DataError):
-    """A file, or a row of it, can not be read. `on_error="skip"` of the reader leaves it out and counts it."""
+    """A file, or a row of it, cannot be read. `on_error="skip"` of the reader leaves it out and counts it."""
 
     def __init__(self, path: str, reason: str, row: int | None = None, column: str | None = None) -> None:
         super().__init__(path, reason, row, column)
@@ -20,7 +20,7 @@ class ReadError(DataError):
         self.column = column
 
     def __str__(self) -> str:
-        return f"{place(self.path, self.row, self.column)} can not be read: {self.reason}"
+        return f"{place(self.path, self.row, self.column)} cannot be read: {self.reason}"
 
 
 class SchemaError(DataError):

@@ -111,7 +111,7 @@ def _pieces(bundles: Sequence[Bundle], number: int) -> list[Piece]:
 def _finer(
     execution: Execution, sides: Sequence[Side], met: Sequence[list[Piece]], number: int, size_bytes: int
 ) -> list[Side] | None:
-    """The sides of the exchange within one part; None where it can not be divided."""
+    """The sides of the exchange within one part; None where it cannot be divided."""
     parts = max(2, execution.sizing.parts(size_bytes))
     divides = [side.divide.finer(number, parts) for side in sides]
     if any(divide is None for divide in divides):

@@ -119,6 +119,6 @@ def _form(node: Expr) -> tuple[str, Any]:
     """Its kind, and what it has, by Polars' JSON of it."""
     try:
         form = json.loads(node.meta.serialize(format="json"))
-    except pl.exceptions.PolarsError:  # a function that can not be pickled, which would not reach a worker either
+    except pl.exceptions.PolarsError:  # a function that cannot be pickled, which would not reach a worker either
         return "", None
     return next(iter(form.items())) if isinstance(form, dict) else (str(form), None)

@@ -1,8 +1,8 @@
 """What makes a Dataset: readers of files, and what is in memory or comes from elsewhere.
 
-Paths are files, folders, globs, URLs of fsspec, or lists of these. `on_error="skip"` leaves out files and rows that can
-not be read, and counts them (`Dataset.stats`); `schema_drift="fill"` makes files with other columns fit the first one,
-and `schema_drift="union"` gives the dataset the columns of all of them.
+Paths are files, folders, globs, URLs of fsspec, or lists of these. `on_error="skip"` leaves out files and rows that
+cannot be read, and counts them (`Dataset.stats`); `schema_drift="fill"` makes files with other columns fit the first
+one, and `schema_drift="union"` gives the dataset the columns of all of them.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ Piece = tuple[Any, int, int]
 class Handout:
     """Who gets which rows of the blocks of an epoch: pure.
 
-    With `equal` all consumers have been given as many rows after each block. What can not be divided waits for the next
+    With `equal` all consumers have been given as many rows after each block. What cannot be divided waits for the next
     one, so that in the end fewer rows are left over than there are consumers.
     """
 

@@ -171,7 +171,7 @@ def _refuse_binary(block: pa.Table, what: str) -> None:
     for name, kind in zip(block.schema.names, block.schema.types, strict=True):
         if _has_binary(kind):
             raise ValueError(
-                f"column {name!r} is {kind}, which {what} can not hold: encode it before, such as with "
+                f"column {name!r} is {kind}, which {what} cannot hold: encode it before, such as with "
                 f"with_column({name!r}, col({name!r}).bin.encode('base64')), or write Parquet"
             )
 

@@ -3,7 +3,7 @@
 STORE-1  What `write` and a local `put_folder` make is there whole or not at all, whenever the writer is killed: it
          comes by a rename, and what it replaces goes by one. Behind a URL that holds for each file; a folder there
          counts when the ledger names it, which is after its last file.
-STORE-2  `append` adds to a log. A local log is one file; behind a URL, where files can not grow, it is numbered parts.
+STORE-2  `append` adds to a log. A local log is one file; behind a URL, where files cannot grow, it is numbered parts.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def know(
     /,
 ) -> None:
     """The classes of Modin, pandas and NumPy; types of what shares no memory with a frame, and of arguments that pandas
-    is given as they are; `plain`, which gives `unknown` for one that pandas can not be given; the class whose
+    is given as they are; `plain`, which gives `unknown` for one that pandas cannot be given; the class whose
     attributes say how many rows are small in any case, `few_rows`, and whether new frames are, `makes_small`; what says
     it of more; what moves a compiler to Weft, and a new frame that is not small; what writes by `loc` and the like, and
     tells whether it has."""

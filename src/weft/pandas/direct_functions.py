@@ -34,7 +34,7 @@ def called_by_pandas(ours: Any, theirs: Any, name: str) -> Callable[..., Any]:
         if is_by_row and callable(function) and attribute(self, "_query_compiler").is_large_for_python():
             moved = ours(query_compiler=on_weft(attribute(self, "_query_compiler")))
             return modin_way(moved, *args, **kwargs)
-        # What can not be called is an error, which Modin tells in its own way.
+        # What cannot be called is an error, which Modin tells in its own way.
         is_mistake = is_by_element and theirs is pandas.DataFrame and not callable(function)
         given = None if is_mistake else plain_arguments(args, kwargs, takes_functions=True)
         if given is None:

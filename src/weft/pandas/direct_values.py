@@ -55,7 +55,7 @@ PLAIN = (
 )
 _UNKNOWN = object()
 MODIN_WAY = id(_UNKNOWN)
-"""Of what `plain` gives for an argument that pandas can not be given. By identity: arguments may compare as arrays."""
+"""Of what `plain` gives for an argument that pandas cannot be given. By identity: arguments may compare as arrays."""
 
 
 def plain(value: Any, takes_functions: bool = False) -> Any:
@@ -85,7 +85,7 @@ def plain(value: Any, takes_functions: bool = False) -> Any:
 def plain_arguments(
     args: tuple[Any, ...], keywords: dict[str, Any], takes_functions: bool = False
 ) -> tuple[Any, dict[str, Any]] | None:
-    """What pandas is given for the arguments of a call; None where it can not be given one of them."""
+    """What pandas is given for the arguments of a call; None where it cannot be given one of them."""
     given: Any = args
     for place, value in enumerate(args):
         if type(value) not in PLAIN:

@@ -1,7 +1,7 @@
 """Parquet in parts: a folder with a file for each row of blocks, which replaces what was there under its name before.
 
 Modin writes its parts over those of an earlier frame and leaves the rest of them, which are then read as rows of the
-new frame; and it can not write where a single file is.
+new frame; and it cannot write where a single file is.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Controller:
             raise LookupError(f"application {app!r} has no canary; serve.run(..., canary_share=0.1) starts one")
 
     async def wait_ready(self, app: str) -> None:
-        """Returns when all deployments are healthy; DeploymentFailedError when one can not be."""
+        """Returns when all deployments are healthy; DeploymentFailedError when one cannot be."""
         for name in self._known(app).deployments:
             await self._healthy(f"{app}:{name}")
 

@@ -111,7 +111,7 @@ class Network:
     """A bridge on this machine, at `address`, and the places on it."""
 
     def __init__(self) -> None:
-        """OSError when it can not be made."""
+        """OSError when it cannot be made."""
         self.places: list[Place] = []
         for number in range(_SUBNETS):
             self._bridge = f"weftbr{number}"

@@ -64,7 +64,7 @@ def show_in(tensors: Mapping[str, Any], arrays: Mapping[str, Storage]) -> None:
         if tuple(tensor.shape) != arrays[name].shape:
             raise ValueError(f"{name} must be of shape {arrays[name].shape}, but got {tuple(tensor.shape)}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the arrays can not be written
+        warnings.simplefilter("ignore")  # that the arrays cannot be written
         for name, tensor in tensors.items():
             tensor.data = sys.modules["torch"].from_numpy(arrays[name])
 

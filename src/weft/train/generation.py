@@ -65,7 +65,7 @@ class Generation:
         self._looked_at = time.monotonic()
 
     def run(self, keeps_processes: bool) -> End:
-        """Until it has ended; workers that can not be used on are dropped from the crew."""
+        """Until it has ended; workers that cannot be used on are dropped from the crew."""
         try:
             end = self._until_one_ends()
             if end is End.CHANGED:

@@ -16,7 +16,7 @@ _COLLECTIVE = ("/weft/train/group.py", "/torch/distributed/", "/jax/")
 
 
 def described_hang(silent_s: float, members: Sequence[tuple[Any, str]]) -> HangError:
-    """Of (actor, where it is) by rank. Suspects are those that can not answer, or that are in no collective operation
+    """Of (actor, where it is) by rank. Suspects are those that cannot answer, or that are in no collective operation
     while others wait in one."""
     asked = [actor.stacks.remote() for actor, _ in members]
     weft.wait(asked, num_returns=len(asked), timeout=ANSWER_S)

@@ -87,7 +87,7 @@ def listen() -> tuple[PeerEndpoint, Place]:
 def connect(
     rank: int, places: Mapping[int, Place], endpoint: PeerEndpoint, secret: bytes, timeout_s: float
 ) -> dict[int, socket.socket]:
-    """A connection to every other member. Raises Lost for one that can not be reached in time."""
+    """A connection to every other member. Raises Lost for one that cannot be reached in time."""
     deadline = time.monotonic() + timeout_s
     sockets: dict[int, socket.socket] = {}
     try:

@@ -10,7 +10,7 @@ class TuneError(Exception):
 
 
 class SearchSpaceError(TuneError, ValueError):
-    """A search space that can not be meant; the message names the key."""
+    """A search space that cannot be meant; the message names the key."""
 
 
 class LedgerError(TuneError):

@@ -65,7 +65,7 @@ class Start:
     incarnation: int
     checkpoint: SavedCheckpoint | None
     packed: dict[str, bytes] | None
-    """The checkpoint's files, for a host that can not see the storage."""
+    """The checkpoint's files, for a host that cannot see the storage."""
     milestone: tuple[str, float] | None
     resources: Any = None
 
@@ -104,9 +104,9 @@ class TrialHost:
         """A class trainable that its next trial may reuse."""
         shared = settings.storage.read(MARKER) == settings.experiment_id.encode()
         self._storage = settings.storage if shared else None
-        """None when this machine can not see it; checkpoints then travel in batches."""
+        """None when this machine cannot see it; checkpoints then travel in batches."""
         self._journals = journals_of(settings.storage, settings.experiment_id) if shared else None
-        """None on a machine whose files the runner can not see."""
+        """None on a machine whose files the runner cannot see."""
 
     def serve(self) -> None:
         """Run trials as they come."""

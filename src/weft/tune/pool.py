@@ -89,7 +89,7 @@ class HostPool:
             remove_placement_group(host.group)
 
     def make_way(self) -> None:
-        """End the idle hosts if another one can not be placed: a node may have died, or others use the cluster."""
+        """End the idle hosts if another one cannot be placed: a node may have died, or others use the cluster."""
         late = time.monotonic() - PLACEMENT_PATIENCE_S
         if any(self._idle.values()) and any(host.made_at < late and not host.is_placed for host in self._hosts):
             for host in [host for idle in self._idle.values() for host in idle]:

@@ -57,7 +57,7 @@ def _by_name(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise TuneError(
             f"there is no trainable {name!r}. Registered with tune.register_trainable: {known}. weft.rl, which has "
-            f"algorithms by name, can not be imported: {error}. pip install 'weft[rl]'"
+            f"algorithms by name, cannot be imported: {error}. pip install 'weft[rl]'"
         ) from error
     except ValueError as error:
         raise TuneError(

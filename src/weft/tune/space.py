@@ -424,7 +424,7 @@ class _SpecView:
 
 
 def check_space(space: Any) -> None:
-    """Raise for what can not be meant, naming the key."""
+    """Raise for what cannot be meant, naming the key."""
     if not isinstance(space, Mapping):
         raise SearchSpaceError(f"a search space must be a dictionary, but got {type(space).__name__}")
     _check_leaves(space, ())

@@ -95,7 +95,7 @@ class TrialTable:
 
     def move(self, trial: Trial, status: str) -> None:
         if status not in _MOVES[trial.status]:
-            raise TuneError(f"trial {trial.trial_id} can not go from {trial.status} to {status}")
+            raise TuneError(f"trial {trial.trial_id} cannot go from {trial.status} to {status}")
         del self._by_status[trial.status][trial.trial_id]
         trial.status = status
         self._by_status[status][trial.trial_id] = trial

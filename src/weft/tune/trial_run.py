@@ -321,7 +321,7 @@ class TrialRun:
 
 
 def _sendable(key: str, value: Any) -> Any:
-    """The value; TypeError, here and not on the way, for one that can not travel."""
+    """The value; TypeError, here and not on the way, for one that cannot travel."""
     kind = type(value)
     if kind in (dict, list, tuple):
         for member in value.values() if kind is dict else value:
@@ -330,7 +330,7 @@ def _sendable(key: str, value: Any) -> Any:
         try:
             cloudpickle.dumps(value)
         except Exception as error:
-            raise TypeError(f"key {key!r} of the result can not be sent: {error}. Report numbers and text") from error
+            raise TypeError(f"key {key!r} of the result cannot be sent: {error}. Report numbers and text") from error
     return value
 
 

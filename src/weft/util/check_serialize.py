@@ -87,7 +87,7 @@ def _as_set(failures: list[FailureTuple]) -> set[FailureTuple]:
 
 
 class _Unhashable:
-    """Stands for a culprit that can not be in a set; `value` is it."""
+    """Stands for a culprit that cannot be in a set; `value` is it."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -155,7 +155,7 @@ class Dispatcher:
             job = self._waiting.popleft()
             try:
                 ref = lane.start(job)
-            except Exception as error:  # its arguments can not be pickled, or the session is over
+            except Exception as error:  # its arguments cannot be pickled, or the session is over
                 self._settle(job, None, error)
                 continue
             lane.queued[ref] = job

@@ -32,7 +32,7 @@ class Executor(concurrent.futures.Executor):
     """`max_workers`: at most so many calls are under way at a time; by default as many as keep the cluster busy.
 
     `options` are those of the tasks (`num_cpus`, `resources`, ...). A call that the engine has been given counts as
-    running and can not be cancelled any more. Starts a session when there is none.
+    running and cannot be cancelled any more. Starts a session when there is none.
 
     >>> with Executor() as executor:
     ...     list(executor.map(abs, [-1, -2, 3]))

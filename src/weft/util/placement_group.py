@@ -131,7 +131,7 @@ def placement_group(
 
     `strategy` is "PACK" (few nodes, the default), "SPREAD" (many), "STRICT_PACK" (one) or "STRICT_SPREAD" (one bundle a
     node). With `lifetime="detached"` the group outlives its creator. A group that no node can hold now waits.
-    ValueError for what can not be meant."""
+    ValueError for what cannot be meant."""
     chosen = validate_placement_group(
         bundles, strategy, lifetime, _soft_target_node_id, bundle_label_selector, topology_strategy
     )
@@ -312,7 +312,7 @@ def _validate_bundles(bundles: Any) -> None:
         for name, amount in bundle.items():
             if name == _RESERVED:
                 raise ValueError(
-                    f"The resource name {_RESERVED!r} is reserved and can not be used in bundles: {bundles}"
+                    f"The resource name {_RESERVED!r} is reserved and cannot be used in bundles: {bundles}"
                 )
             if amount < 0 or amount != amount or amount == float("inf"):
                 raise ValueError(f"The amount of {name} in a bundle must be zero or more, but got {amount}: {bundles}")

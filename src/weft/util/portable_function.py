@@ -31,7 +31,7 @@ _pickles: weakref.WeakKeyDictionary[Callable[..., Any], bytes] = weakref.WeakKey
 
 
 def pack(function: Callable[..., Any]) -> Packed:
-    """What `unpack` makes the function of, in any process. TypeError when it can not be called or not be pickled."""
+    """What `unpack` makes the function of, in any process. TypeError when it cannot be called or not be pickled."""
     if not callable(function):
         raise TypeError(f"expected a function, but got {function!r}")
     payload = _pickled(function)

@@ -149,7 +149,7 @@ def test_a_disk_that_does_not_keep_what_it_took_is_given_everything_again(
     wait_until(lambda: (tmp_path / "store" / "rows-2" / "snapshot-0").exists())
     kept(loop, folder, [Put(KV, b"c", b"3")])
     folder.close()
-    assert "can not be made durable" in capfd.readouterr().err
+    assert "cannot be made durable" in capfd.readouterr().err
     assert rows_of(loop, tmp_path / "store") == {b"a": b"1", b"b": b"2", b"c": b"3"}
 
 

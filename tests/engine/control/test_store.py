@@ -187,7 +187,7 @@ def test_a_server_that_can_not_keep_its_votes_gives_none_and_comes_back_with_its
         store.add_server()
         assert store.servers[name].process.wait(30) == 1
         said = store.log_text()
-        assert "its part in the council can not be kept" in said and "Traceback" not in said
+        assert "its part in the council cannot be kept" in said and "Traceback" not in said
         for gone in list(store.servers):
             store.kill(gone)
         (tmp_path / "council.part").rmdir()

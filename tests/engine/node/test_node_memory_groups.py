@@ -66,7 +66,7 @@ class Tree:
 
 
 class NoEvents(Loop):
-    """Files of a plain file system can not be waited for."""
+    """Files of a plain file system cannot be waited for."""
 
     def watch(self, fd: int, callback: object, events: int = 0) -> None:
         self.look = callback

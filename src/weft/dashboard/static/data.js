@@ -1,7 +1,7 @@
 // Asking the server, and words for numbers. Nothing here touches the page.
 import { useEffect, useRef, useState } from "/vendor/preact-htm.module.js";
 
-const GONE = "The session has ended, or its dashboard can not be reached. Nothing here changes any more.";
+const GONE = "The session has ended, or its dashboard cannot be reached. Nothing here changes any more.";
 
 export async function ask(path) {
   const answer = await fetch(`/api/${path}`, { credentials: "same-origin" }).catch(() => { throw new Error(GONE); });
@@ -53,7 +53,7 @@ export const clock = (time_s) => (time_s ? new Date(time_s * 1000).toLocaleTimeS
 export const short = (id) => (id ? String(id).slice(0, 8) : "–");
 export const number = (value) => (value === null || value === undefined ? "–" : Number(value).toLocaleString());
 
-// Text of users, for people: colours and cursor movements of terminals are for terminals, what can not be seen is shown.
+// Text of users, for people: colours and cursor movements of terminals are for terminals, what cannot be seen is shown.
 const ESCAPES = /\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])/g;
 const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 export const plain = (text, longest = 4000) => {

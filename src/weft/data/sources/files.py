@@ -146,10 +146,10 @@ class FileSource(Source):
         try:
             frame, bad_rows = self.format.readable_rows(path, self.schema())
         except (pl.exceptions.PolarsError, pa.ArrowException, OSError, ValueError, DataError):
-            running.skip("files that can not be read", 1)
+            running.skip("files that cannot be read", 1)
             return pl.LazyFrame(schema=self.schema())
         if bad_rows:
-            running.skip("rows that can not be read", bad_rows)
+            running.skip("rows that cannot be read", bad_rows)
             running.rows_moved = True
         return frame.lazy()
 

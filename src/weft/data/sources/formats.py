@@ -61,11 +61,11 @@ class Format:
         return None
 
     def readable_rows(self, path: str, schema: pl.Schema) -> tuple[pl.DataFrame, int]:
-        """What can be read of a file that can not be read as a whole, and how many rows can not."""
-        raise ReadError(path, "it can not be read in part")
+        """What can be read of a file that cannot be read as a whole, and how many rows cannot."""
+        raise ReadError(path, "it cannot be read in part")
 
     def first_bad_value(self, path: str, schema: pl.Schema) -> tuple[int | None, str | None, str] | None:
-        """(row, column, what is wrong with it); None if that can not be told."""
+        """(row, column, what is wrong with it); None if that cannot be told."""
         return None
 
     def bytes_a_row(self, path: str, schema: pl.Schema) -> int:

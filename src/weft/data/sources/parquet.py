@@ -123,9 +123,9 @@ class ParquetSource(Source):
         return [split for footer in footers for split in _runs(footer, target)]
 
     def skipped(self) -> dict[str, int]:
-        """Files that can not be read, where that is allowed."""
+        """Files that cannot be read, where that is allowed."""
         bad = sum(footer.problem is not None for footer in self.footers())
-        return {"files that can not be read": bad} if bad else {}
+        return {"files that cannot be read": bad} if bad else {}
 
     def open(self, split: Split, wanted: frozenset[str] | None, running: Running) -> pl.LazyFrame:
         frame = pl.scan_parquet(scannable(split.path), glob=False)
@@ -140,11 +140,11 @@ class ParquetSource(Source):
     def _readable(
         self, frame: pl.LazyFrame, split: Split, wanted: frozenset[str] | None, running: Running
     ) -> pl.LazyFrame:
-        """The rows, or none of them where they can not be read."""
+        """The rows, or none of them where they cannot be read."""
         try:
             return keep_wanted(frame, self.columns(), wanted).collect().lazy()
         except (pl.exceptions.PolarsError, OSError):
-            running.skip("files that can not be read", 1)
+            running.skip("files that cannot be read", 1)
             return keep_wanted(frame_of(self.schema().empty_table()).lazy(), self.columns(), wanted)
 
     def explain_failure(self, path: str, error: Exception) -> Exception:

@@ -67,7 +67,7 @@ def _counts(name: str, extensions: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """The file for reading bytes; ReadError if it can not be opened."""
+    """The file for reading bytes; ReadError if it cannot be opened."""
     with contextlib.ExitStack() as stack:
         try:
             if is_remote(path):

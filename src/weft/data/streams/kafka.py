@@ -55,7 +55,7 @@ class KafkaSource(StreamSource):
         """Of the topic, those of this subtask."""
         metadata = self._consumer.list_topics(self._topic, timeout=10).topics[self._topic]
         if metadata.error is not None:
-            raise ValueError(f"topic {self._topic!r} can not be read: {metadata.error}")
+            raise ValueError(f"topic {self._topic!r} cannot be read: {metadata.error}")
         self._looked_at = time.monotonic()
         index, parallelism = self._share
         return [partition for partition in sorted(metadata.partitions) if partition % parallelism == index]

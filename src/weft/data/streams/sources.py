@@ -208,7 +208,7 @@ class FileSource(StreamSource):
 
 
 class SocketSource(StreamSource):
-    """Lines from a TCP server, until it closes. A socket can not go back: what was on its way at a failure is lost."""
+    """Lines from a TCP server, until it closes. A socket cannot go back: what was on its way at a failure is lost."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)

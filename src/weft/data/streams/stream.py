@@ -47,7 +47,7 @@ def stream_lines(path: str, *, follow: bool = True) -> Stream:
 
 
 def stream_socket(host: str, port: int) -> Stream:
-    """Lines from a TCP server. A socket can not be replayed: what was on its way when a subtask died is lost."""
+    """Lines from a TCP server. A socket cannot be replayed: what was on its way when a subtask died is lost."""
     return stream(SocketSource(host, port))
 
 

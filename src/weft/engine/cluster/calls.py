@@ -32,7 +32,7 @@ class Calls:
         number = next(self._numbers)
         if not self._send(node, lm.Call(number, method, params)):
             pending.fail(
-                ConnectionError(f"node {node} of the cluster can not be reached, so it was not asked: {method}")
+                ConnectionError(f"node {node} of the cluster cannot be reached, so it was not asked: {method}")
             )
             return pending
         text = f"node {node} of the cluster did not answer {method!r} within {timeout_s:g} s"

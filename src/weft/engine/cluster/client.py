@@ -67,7 +67,7 @@ class Client:
             raise TimeoutError(f"the cluster at {self.address} did not answer {method!r} in time") from error
         except OSError as error:
             raise ConnectionError(
-                f"the cluster at {self.address} can not be reached: {error.strerror or error}. Does its head run, and "
+                f"the cluster at {self.address} cannot be reached: {error.strerror or error}. Does its head run, and "
                 "does it listen there (`weft start --head --host ... --port ...`)?"
             ) from error
         if not isinstance(answer, lm.CallAnswer):
@@ -85,7 +85,7 @@ class Client:
         except TimeoutError as error:
             raise TimeoutError(f"the node at {self.address} did not answer {method!r} in time") from error
         except (OSError, EOFError) as error:
-            raise ConnectionError(f"the node at {self.address} can not be asked: {error}") from error
+            raise ConnectionError(f"the node at {self.address} cannot be asked: {error}") from error
 
 
 def named_address() -> str | None:

@@ -44,7 +44,7 @@ class Draining:
         member = self._find(str(params["node"]))
         if member.number == self._cluster.members.head and not self._cluster.heading.can_be_followed:
             raise ValueError(
-                "the head can not be drained: no other node could take over from it. Start one, or end the cluster "
+                "the head cannot be drained: no other node could take over from it. Start one, or end the cluster "
                 "with `weft stop --cluster`"
             )
         deadline_s = float(params.get("deadline_s", DEFAULT_DEADLINE_S))

@@ -2,7 +2,7 @@
 
 Runs in the daemons' threads. The leaving node asks every node that knows an object; the one that has the object's
 owner pulls the bytes (if they are not there yet), makes the object its own and says so; then every node learns the new
-origin. An object whose owner is a process of the leaving node can not be taken over: it is gone with its owner.
+origin. An object whose owner is a process of the leaving node cannot be taken over: it is gone with its owner.
 """
 
 from __future__ import annotations

@@ -163,14 +163,14 @@ class HeadFolder:
                 "(--no-store)"
             ) from None
         except OSError as error:
-            raise StartError(f"the store in {self.path} can not be opened: {error.strerror or error}") from None
+            raise StartError(f"the store in {self.path} cannot be opened: {error.strerror or error}") from None
         try:
             self._check(is_successor)
         except (OSError, StartError) as error:
             self._unlock()
             if isinstance(error, StartError):
                 raise
-            raise StartError(f"the store in {self.path} can not be begun: {error.strerror or error}") from None
+            raise StartError(f"the store in {self.path} cannot be begun: {error.strerror or error}") from None
 
     def read(self) -> Tables:
         """All rows, empty for a new folder; what is kept from now on comes behind them. StartError: damage."""
@@ -185,7 +185,7 @@ class HeadFolder:
         except (StorageDamaged, StorageRefused, OSError) as error:
             self._unlock()
             raise StartError(
-                f"what the head has kept can not be read: {error}. To begin anew move {self.path} away"
+                f"what the head has kept cannot be read: {error}. To begin anew move {self.path} away"
             ) from None
         tables = {} if self._storage is None else _tables_of(self._storage)
         if self._storage is None:
@@ -237,7 +237,7 @@ class HeadFolder:
             if found.get("python") != python:
                 raise StartError(
                     f"the store in {self.path} was written with Python {found.get('python')}, and this is {python}: "
-                    "classes of actors can not be read by another one. Start it with that Python, or give this one "
+                    "classes of actors cannot be read by another one. Start it with that Python, or give this one "
                     "another folder (--store PATH)"
                 )
             if mark.exists():
@@ -282,7 +282,7 @@ class HeadFolder:
                 elif isinstance(command, _Synced):
                     self._is_syncing = False
                     if command.error:
-                        self._write_all_again(f"the log can not be made durable: {command.error}")
+                        self._write_all_again(f"the log cannot be made durable: {command.error}")
                 else:
                     self._pending.update({(table, key): value for table, key, value in command.changes})
                     kept.append(command.done)
@@ -426,7 +426,7 @@ def _lock(path: Path) -> int:
 def _holder(path: Path) -> str:
     with contextlib.suppress(OSError):
         return (path / "lock").read_text() or "it has just begun"
-    return "it can not be asked"
+    return "it cannot be asked"
 
 
 def _others_in(path: Path) -> list[str]:

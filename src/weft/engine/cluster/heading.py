@@ -95,7 +95,7 @@ class Heading:
 
     @property
     def is_head(self) -> bool:
-        """Whether what is for the head is this node's affair, even if it can not serve it now."""
+        """Whether what is for the head is this node's affair, even if it cannot serve it now."""
         return self._is_ready or self.state.role in (Role.WON, Role.ACTING, Role.RESTING)
 
     def start(self) -> None:
@@ -165,7 +165,7 @@ class Heading:
         except StartError as error:  # the head before may be about to end
             if not self._has_complained:
                 self._has_complained = True
-                print(f"weft: this head can not keep its store yet: {error}", file=sys.stderr, flush=True)
+                print(f"weft: this head cannot keep its store yet: {error}", file=sys.stderr, flush=True)
             self._loop.call_later(FOLDER_AGAIN_S, self._keep_in_folder)
             return
         keeping, epoch = self._shell.keeping, self.state.epoch

@@ -228,7 +228,7 @@ def check_that_somebody_listens(address: str) -> None:
 
 
 def ask_nodes(address: str, token: bytes) -> lm.Answer:
-    """The cluster's table, from any of its nodes. ConnectionError or Refused when it can not be had."""
+    """The cluster's table, from any of its nodes. ConnectionError or Refused when it cannot be had."""
     answer = exchange(address, token, lm.Ask("nodes"), ASK_TIMEOUT_S)
     if not isinstance(answer, lm.Answer):
         raise ConnectionError(f"the node at {address} answered with a {type(answer).__name__}")

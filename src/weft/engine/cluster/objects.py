@@ -128,10 +128,10 @@ class Objects:
             text = "its owner has freed it, or died, while it was being read"
             error = _native.error_value(OBJECT_LOST, text)
         elif why == LOST:
-            text = "its bytes were on a node that is gone, and what made it can not be run again"
+            text = "its bytes were on a node that is gone, and what made it cannot be run again"
             error = _native.error_value(RECONSTRUCTION_FAILED, text)
         elif why:
-            error = f"an object of another node can not be read: {why}".encode()
+            error = f"an object of another node cannot be read: {why}".encode()
         answer = kinds.RESTORED_BODY.pack(*entry, int(not why), 0) + error
         for process in wanted.waiting:
             self._port.send(*process, kinds.RESTORED, answer)

@@ -118,7 +118,7 @@ class ServedStore:
         try:
             self._server = RunningServer(config, self._token, log=_STANDARD_ERROR)
         except OSError as error:
-            print(f"weft: the control store's server can not be started now: {error}", file=sys.stderr, flush=True)
+            print(f"weft: the control store's server cannot be started now: {error}", file=sys.stderr, flush=True)
             self._loop.call_later(AGAIN_S, lambda: None if self._is_closed else self._start(seeds))
             return
         self._loop.watch(self._server.fileno(), self._server_says)

@@ -60,7 +60,7 @@ class Transport(Protocol):
         """Links of others are accepted from now on."""
 
     def connect(self, address: str) -> NodeLink:
-        """A link that is on its way; OSError when it can not be."""
+        """A link that is on its way; OSError when it cannot be."""
 
     def close(self) -> None:
         """No more are accepted. The links that are there are not touched."""
@@ -117,5 +117,5 @@ def listen(host: str, port: int) -> Endpoint:
     try:
         return Endpoint(host, port)
     except OSError as error:
-        why = "is in use" if error.errno == errno.EADDRINUSE else f"can not be listened on: {error.strerror}"
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror}"
         raise StartError(f"{host}:{port} {why}. Choose another with --host and --port.") from None

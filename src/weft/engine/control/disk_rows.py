@@ -96,7 +96,7 @@ class DiskRows:
         try:
             yield self._database
         except sqlite3.OperationalError as error:
-            raise StorageRefused(f"{self._path or 'the file for finished rows'} can not be {what}: {error}") from error
+            raise StorageRefused(f"{self._path or 'the file for finished rows'} cannot be {what}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise StorageDamaged(
                 f"{self._path} is damaged: {error}. Remove the folder to let this server join again."
@@ -109,7 +109,7 @@ class DiskRows:
             # Threads may take turns: a head's folder is read by one and written by another.
             self._database = sqlite3.connect("" if self._path is None else self._path, check_same_thread=False)
         except sqlite3.OperationalError as error:
-            raise StorageRefused(f"{self._path} can not be opened: {error}") from error
+            raise StorageRefused(f"{self._path} cannot be opened: {error}") from error
         try:
             with self._checked("opened") as database:
                 database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")

@@ -84,7 +84,7 @@ def records(path: Path, magic: bytes) -> Iterator[tuple[int, bytes | None]]:
 
 def _damaged(path: Path, offset: int, what: str) -> StorageDamaged:
     return StorageDamaged(
-        f"{path} is damaged at byte {offset}: {what}. Entries from there on can not be trusted. If other replicas of "
+        f"{path} is damaged at byte {offset}: {what}. Entries from there on cannot be trusted. If other replicas of "
         "the shard live, remove the folder and let this server join again; else restore the folder from a backup."
     )
 
@@ -99,7 +99,7 @@ class Log:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StorageRefused(f"{path} can not be opened: {error.strerror or error}") from error
+            raise StorageRefused(f"{path} cannot be opened: {error.strerror or error}") from error
         self.size = os.fstat(self._fd).st_size
         self.is_synced = True
         try:
@@ -120,7 +120,7 @@ class Log:
                 view = view[self._write(self._fd, bytes(view) if view.nbytes < len(data) else data) :]
         except OSError as error:
             self.cut_back(self.size)
-            raise StorageRefused(f"{self.path} can not be written: {error.strerror or error}") from error
+            raise StorageRefused(f"{self.path} cannot be written: {error.strerror or error}") from error
         self.size += len(data)
         self.is_synced = False
 
@@ -130,7 +130,7 @@ class Log:
             os.ftruncate(self._fd, size)
         except OSError as error:
             raise StorageDamaged(
-                f"{self.path} can not be cut back to {size} bytes: {error.strerror or error}"
+                f"{self.path} cannot be cut back to {size} bytes: {error.strerror or error}"
             ) from error
         self.size = size
 
@@ -140,7 +140,7 @@ class Log:
             try:
                 os.fdatasync(self._fd)
             except OSError as error:
-                raise StorageDamaged(f"{self.path} can not be made durable: {error.strerror or error}") from error
+                raise StorageDamaged(f"{self.path} cannot be made durable: {error.strerror or error}") from error
             self.is_synced = True
 
     def to_be_synced(self) -> int:

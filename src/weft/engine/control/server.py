@@ -163,7 +163,7 @@ class ServerShell:
         return RedisStorage(self._config.store, shard, f"weft:{server}", expires_s)
 
     def _clear_replaced(self) -> None:
-        """What can not be removed now expires."""
+        """What cannot be removed now expires."""
         if self._config.store and self._config.replaces:
             with contextlib.suppress(StorageRefused):
                 for shard in range(self._config.shards):
@@ -411,7 +411,7 @@ class ServerShell:
             entry = Entry(one.seq, changes)
             storage.apply([entry])
         except StorageRefused as error:
-            return ev.WriteRejected(one.shard, f"shard {one.shard} can not store it: {error}", True)
+            return ev.WriteRejected(one.shard, f"shard {one.shard} cannot store it: {error}", True)
         except (Stale, ValueError) as error:
             return ev.WriteRejected(one.shard, str(error))
         return ev.WriteDecided(one.shard, entry, outcomes)
@@ -456,7 +456,7 @@ class ServerShell:
             temporary.rename(self._folder / "council")
         except OSError as error:  # a vote that may be forgotten must not be given
             raise StorageDamaged(
-                f"its part in the council can not be kept in {self._folder}: {error.strerror or error}. Once that is "
+                f"its part in the council cannot be kept in {self._folder}: {error.strerror or error}. Once that is "
                 "mended it comes back with its rows"
             ) from error
 

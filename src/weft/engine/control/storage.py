@@ -29,7 +29,7 @@ PIECE_BYTES = 1 << 20
 
 
 class StorageRefused(Exception):
-    """It can not be stored now (a full disk, a server that does not answer); nothing has changed, try later."""
+    """It cannot be stored now (a full disk, a server that does not answer); nothing has changed, try later."""
 
 
 class StorageDamaged(Exception):

@@ -84,7 +84,7 @@ class Runner:
             file.write(data)
 
     def start(self, order: RunOrder) -> None:
-        """Raises OSError or ValueError when it can not even be tried."""
+        """Raises OSError or ValueError when it cannot even be tried."""
         made = self._order(order)
         order_fd = os.memfd_create("weft-job-order")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -216,5 +216,5 @@ class Runner:
 def _as_name(text: str) -> str:
     """A name of a file; ValueError for what could lead elsewhere."""
     if not text or text.startswith(".") or "/" in text or "\0" in text or len(text) > 200:
-        raise ValueError(f"{text!r} can not be a name: it must have 1 to 200 characters, no '/' and no '.' in front")
+        raise ValueError(f"{text!r} cannot be a name: it must have 1 to 200 characters, no '/' and no '.' in front")
     return text

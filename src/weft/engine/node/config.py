@@ -32,7 +32,7 @@ GPU_FOLDER = "/proc/driver/nvidia/gpus"
 
 
 class StartError(RuntimeError):
-    """The node can not come up, for a reason that a person can mend."""
+    """The node cannot come up, for a reason that a person can mend."""
 
 
 class ClusterConfig(msgspec.Struct, frozen=True):

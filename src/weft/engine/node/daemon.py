@@ -646,7 +646,7 @@ class NodeDaemon:
             Draining(self, self.cluster)
 
     def dashboard(self) -> dict[str, Any]:
-        """Where this node's dashboard is: {"address", "token", "url"}. OSError when it can not listen."""
+        """Where this node's dashboard is: {"address", "token", "url"}. OSError when it cannot listen."""
         from weft.engine.node.front import Front
 
         if self._front is None:

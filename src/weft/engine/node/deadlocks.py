@@ -173,7 +173,7 @@ class Deadlocks:
                 yield Waiting(f"kept:{self._name(worker.process)}", everybody, text=text)
 
     def _holders(self, demand: Demand) -> list[str]:
-        """All who hold what the demand is short of; none when it can not be said that nobody else does."""
+        """All who hold what the demand is short of; none when it cannot be said that nobody else does."""
         state = self._daemon.state
         pool = state.resources
         if demand.draws_from is not None or demand.parts or not (short := demand.shortage(pool)):

@@ -127,7 +127,7 @@ class Doors:
         try:
             params = msgspec.msgpack.decode(handshake.read_whole(fd), type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            handshake.refuse(guest.connection, f"the parameters of {method!r} can not be read: {error}")
+            handshake.refuse(guest.connection, f"the parameters of {method!r} cannot be read: {error}")
             self._leave(guest, "it makes no sense")
             return
         self._operations.perform(method, params).then(lambda outcome: self._send_outcome(guest, outcome))

@@ -83,7 +83,7 @@ class Front:
             with contextlib.suppress(BrokenPipeError), self._server.stdin as pipe:
                 pipe.write(msgspec.json.encode(started))
         except OSError as error:
-            print(f"weft: the dashboard can not be started: {error}", file=sys.stderr, flush=True)
+            print(f"weft: the dashboard cannot be started: {error}", file=sys.stderr, flush=True)
             self._daemon.loop.call_later(RETRY_S, self._watch)
             return
         self._pid_fd = os.pidfd_open(self._server.pid)
@@ -118,7 +118,7 @@ def _listen() -> socket.socket:
             if port == ports[-1]:
                 raise OSError(
                     error.errno,
-                    f"the dashboard can not listen on {host}:{port}: {error.strerror}. Set {PORT_VARIABLE} to another "
+                    f"the dashboard cannot listen on {host}:{port}: {error.strerror}. Set {PORT_VARIABLE} to another "
                     "port, or 0 for any",
                 ) from error
     raise AssertionError

@@ -76,7 +76,7 @@ def receive_answer(connection: socket.socket) -> tuple[Welcome, int, int]:
 
 
 def read_first(connection: socket.socket) -> tuple[Join | Question | str, list[int]]:
-    """The daemon's side: what the peer wants, and its descriptors; a text says why it can not be let in.
+    """The daemon's side: what the peer wants, and its descriptors; a text says why it cannot be let in.
 
     EOFError when it has gone."""
     data, fds, _, _ = socket.recv_fds(connection, LARGEST, 1)

@@ -205,7 +205,7 @@ def command(config: NodeConfig) -> list[str]:
 def python_command(module: str, *arguments: str) -> list[str]:
     """Runs `main()` of one of Weft's modules in a Python like this one."""
     if not sys.executable:
-        raise RuntimeError("a node can not be started: this Python does not know its own executable (sys.executable)")
+        raise RuntimeError("a node cannot be started: this Python does not know its own executable (sys.executable)")
     package_folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     # Without -P the driver's folder would come first on the path, and a user's random.py would hide Python's.
     flags = ["-P"] if sys.version_info >= (3, 11) else []

@@ -154,7 +154,7 @@ class Spilling:
             if done.code in ("gone", "elsewhere"):  # while it was waited for: its owner may make it again
                 error = _native.error_value(OBJECT_LOST, "it was removed while it was being read")
             elif done.code != "done":
-                error = f"a spilled object can not be brought back: {why_not(done)}".encode()
+                error = f"a spilled object cannot be brought back: {why_not(done)}".encode()
             then(kinds.RESTORED_BODY.pack(entry, generation, int(not error), 0) + error)
 
         self.bring_back(entry, generation, came)

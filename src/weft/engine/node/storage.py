@@ -38,12 +38,12 @@ class Storage:
         daemon.operations.offer("hold_storage", self.hold_storage)
 
     def folder(self) -> str:
-        """Made and held now; all other nodes hold it, too. OSError when it can not be made."""
+        """Made and held now; all other nodes hold it, too. OSError when it cannot be made."""
         if not self._folder:
             self._hold()
             if self._daemon.cluster is not None:
                 for node in list(self._daemon.cluster.members.links):
-                    self._daemon.ask_node(node, "hold_storage", {})  # one that can not says so when it is used
+                    self._daemon.ask_node(node, "hold_storage", {})  # one that cannot says so when it is used
         return self._folder
 
     def keep_for(self, keeper: Path | None) -> None:

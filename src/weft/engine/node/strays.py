@@ -1,7 +1,7 @@
 """Processes that tasks and actors have started by themselves: they end with their node.
 
 The zygote adopts what a dead worker leaves, and the daemon, when it ends, what the zygote leaves; it kills those before
-it goes. A daemon that is killed can not: what its tasks had started is found by a variable in its environment
+it goes. A daemon that is killed cannot: what its tasks had started is found by a variable in its environment
 (`weft doctor`). It names the daemon by its pid and the time at which that began, as pids are used again.
 """
 

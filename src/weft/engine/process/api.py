@@ -51,7 +51,7 @@ def get(object_refs: Any, timeout: float | None = None, writable: bool = False) 
     written to, at the cost of a copy of each page (4 KiB) that is; nobody else sees it. Tensors always can.
 
     Raises what the task raised (also as a TaskError), GetTimeoutError after `timeout` seconds (0: do not wait),
-    and the engine's errors when the value can not be had: WorkerCrashedError, ActorDiedError, OwnerDiedError...
+    and the engine's errors when the value cannot be had: WorkerCrashedError, ActorDiedError, OwnerDiedError...
 
     >>> weft.get([weft.put(1), weft.put(2)])
     [1, 2]

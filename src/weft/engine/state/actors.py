@@ -284,7 +284,7 @@ class ActorTable:
         return actor
 
     def fail(self, actor: Actor, fault: Fault, out: list[Instruction]) -> None:
-        """It can not be placed at all."""
+        """It cannot be placed at all."""
         self._bury(actor, fault, out)
 
     def worker_died(

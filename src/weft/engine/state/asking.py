@@ -1,4 +1,4 @@
-"""Asks other nodes for what this one can not give: leases for its processes, and (on the head) places for actors.
+"""Asks other nodes for what this one cannot give: leases for its processes, and (on the head) places for actors.
 
 Pure: no I/O, no clock; what is to be sent goes to the callables that it is given. `cluster` decides whom to ask.
 A lease is asked for in the name of the process that will hold it, with the records that the process itself would send

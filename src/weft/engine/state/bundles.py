@@ -3,7 +3,7 @@
 A bundle is a holding of the node's resources and a pool within it, from which the group's tasks and actors draw. The
 demands of a group share a list of such pools, which is empty until the bundles are there, so they need not be told.
 
-When a group is removed, its pools can not be drawn from any more; what each bundle holds goes back to the node once the
+When a group is removed, its pools cannot be drawn from any more; what each bundle holds goes back to the node once the
 last worker that draws from it is gone.
 
 Invariants (`BundlePools.check`, with the holdings of the workers that draw from each pool):

@@ -99,7 +99,7 @@ class Replica:
         self.is_complete = applied != NOTHING and not is_restored
         self._is_restored = is_restored
         self.failure = ""
-        """Why it can not store what it is sent."""
+        """Why it cannot store what it is sent."""
         self.publisher = Publisher(shard)
         self._base = applied
         """What it had when it adopted this version."""
@@ -324,12 +324,12 @@ class Replica:
         return [WishFor(self.shard, self.place, COMPLETE)] if is_news else []
 
     def _failed(self, reason: str) -> list[Instruction]:
-        """It can not store what it must: the chain goes on without it."""
+        """It cannot store what it must: the chain goes on without it."""
         self._applying = ()
         self._loading = None
         out: list[Instruction] = [WishFor(self.shard, self.place, FAILED)]
         if not self.failure:
-            out.append(Report(f"the replica of shard {self.shard} can not go on and asks to be cut out: {reason}"))
+            out.append(Report(f"the replica of shard {self.shard} cannot go on and asks to be cut out: {reason}"))
         self.failure = reason
         return out
 

@@ -214,7 +214,7 @@ class Council:
         """What must be proposed again: a majority may have voted for it, as far as the promises tell.
 
         Each tells its member's last vote. If something is chosen, all later votes are for it, so with those that have
-        not promised its votes are a majority. A value that can not be chosen any more is left alone: since it was
+        not promised its votes are a majority. A value that cannot be chosen any more is left alone: since it was
         proposed those that it counts on may have died (COU-6)."""
         votes = [one for one in self._promises.values() if one.accepted_ballot is not None]
         unknown = len(current.council) - len(self._promises)

@@ -53,7 +53,7 @@ class WriteDecided(Event, frozen=True):
 
 
 class WriteRejected(Event, frozen=True):
-    """Answers DecideWrite: nothing was done. `is_storage`: because the storage can not take it."""
+    """Answers DecideWrite: nothing was done. `is_storage`: because the storage cannot take it."""
 
     shard: int
     reason: str
@@ -91,7 +91,7 @@ class PeerConnected(Event, frozen=True):
 
 
 class PeerLost(Event, frozen=True):
-    """A server or client can not be reached. `is_certain`: its process has ended."""
+    """A server or client cannot be reached. `is_certain`: its process has ended."""
 
     peer: str
     is_certain: bool
@@ -108,7 +108,7 @@ class ResignAsked(Event, frozen=True):
 
 
 class Send(Instruction, frozen=True):
-    """To a server or client, by name; lost without a word when it can not be reached."""
+    """To a server or client, by name; lost without a word when it cannot be reached."""
 
     to: str
     message: AnyMessage

@@ -77,7 +77,7 @@ class Wishes(msgspec.Struct, frozen=True):
 
     dead: frozenset[str] = frozenset()
     certain: frozenset[str] = frozenset()
-    """Those of the dead that can not come back, or have said that they leave."""
+    """Those of the dead that cannot come back, or have said that they leave."""
     leaving: frozenset[str] = frozenset()
     """Those of the dead that only say so yet: they have their rows until another has them."""
     enlisted: Mapping[str, str] = {}
@@ -87,7 +87,7 @@ class Wishes(msgspec.Struct, frozen=True):
     complete: Collection[tuple[int, Place]] = ()
     """Promoted replicas that lack nothing any more."""
     failed: Collection[tuple[int, Place]] = ()
-    """Replicas that can not store what they must."""
+    """Replicas that cannot store what they must."""
     silent: Collection[str] = ()
     """Who was asked just now and has not answered."""
 

@@ -111,7 +111,7 @@ class ServerSettings:
     ) -> None:
         self.lease_s = lease_s
         self.grace_s = grace_s
-        """A server that can not be reached for so long is taken for dead."""
+        """A server that cannot be reached for so long is taken for dead."""
         self.patience_s = patience_s
         """How long a proposal may take, and by how much each member of the council waits for the one before it."""
         self.unfit_s = unfit_s
@@ -137,7 +137,7 @@ class StoreServer:
         self._resigned: set[str] = set()
         """Servers that serve no reads any more, and end once they are out: until then they vote and store."""
         self._lost: dict[str, float] = {}
-        """Servers that can not be reached, and since when."""
+        """Servers that cannot be reached, and since when."""
         self._enlisted: dict[str, str] = {}
         self._caught_up: set[tuple[int, Place]] = set()
         self._complete: set[tuple[int, Place]] = set()
@@ -462,7 +462,7 @@ class StoreServer:
     def _survive(self, now: float) -> list[Instruction]:
         """Decide alone, where the council was one other server and that is certainly dead.
 
-        A store of two servers has such a council. It can not have cut out a tail that still holds its lease and is
+        A store of two servers has such a council. It cannot have cut out a tail that still holds its lease and is
         alive, and nothing was acknowledged that this tail does not have."""
         current = self.configuration
         if current is None or self.council.is_member or not self._certain.issuperset(current.council):

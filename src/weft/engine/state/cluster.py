@@ -1,4 +1,4 @@
-"""What a node knows of the others, and which of them it asks for what it can not take itself.
+"""What a node knows of the others, and which of them it asks for what it cannot take itself.
 
 Pure: no I/O, no clock. Every node has the whole picture, from the others' reports, and so is a global scheduler of its
 own. A report may be old by the time it is used: then what was asked for waits in the other node's queue, and the next

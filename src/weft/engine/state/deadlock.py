@@ -2,13 +2,13 @@
 
 Pure: no I/O, no clock. The graph is told in rounds (`node/deadlocks.py` asks the processes); a node of it is a wait, an
 object, a task, a thread, a worker's place. It can go on when at least `needed` of those it waits for can; one that
-nobody has told of can always go on. What is left over can not: that is a deadlock.
+nobody has told of can always go on. What is left over cannot: that is a deadlock.
 
 A round is put together from answers of different moments, so one round proves nothing. A wait keeps its number for as
 long as it lasts, and what it waits for changes only when the wait or the object ends: what two rounds in a row tell
 in the same words was true of all of it at once in the moment between them.
 
-    DLK-1  a wait is broken only if all that it can be ended by can not go on, in two rounds in a row.
+    DLK-1  a wait is broken only if all that it can be ended by cannot go on, in two rounds in a row.
     DLK-2  of one deadlock one wait is broken in a round: the one that began last.
 """
 

@@ -64,7 +64,7 @@ class GroupScheduler(Scheduler):
     # ---- what may be placed here at all ----
 
     def _settle_group(self, demand: Demand, strategy: Strategy) -> Fault | None:
-        """Note what a strategy says about groups and priority; why the demand can not be, if so."""
+        """Note what a strategy says about groups and priority; why the demand cannot be, if so."""
         demand.priority = int(strategy.get("priority", 0))
         if strategy.get("kind") != "placement_group":
             return None
@@ -83,7 +83,7 @@ class GroupScheduler(Scheduler):
     def _removed_fault(self, group: Group, demand: Demand) -> Fault:
         what = "actor" if demand.is_actor else "the task"
         code = ACTOR_GROUP_REMOVED if demand.is_actor else GROUP_REMOVED
-        return Fault(code, f"{what} can not run: its {group} was removed.")
+        return Fault(code, f"{what} cannot run: its {group} was removed.")
 
     def _strategy_refusal(self, need: Amounts, strategy: Strategy) -> str:
         """Why this node, alone as it is, can never be the one that is meant."""
@@ -187,7 +187,7 @@ class GroupScheduler(Scheduler):
             if actor.stage is not Stage.DEAD and actor.ending is None:
                 actor.ending = Fault(ACTOR_GROUP_REMOVED, f"{actor} was ended: its {group} was removed.")
                 self._end_actor(actor.id, out)
-        fault = Fault(GROUP_REMOVED, f"the task can not run: its {group} was removed.")
+        fault = Fault(GROUP_REMOVED, f"the task cannot run: its {group} was removed.")
         for process, shape in self._shapes_in(group):  # also of those who are served elsewhere
             out.append(SendFault(process, kinds.SHAPE_REFUSED, kinds.PROCESS_BODY.pack(shape, 0), fault))
         for demand in self.demands.of_group(group.id):

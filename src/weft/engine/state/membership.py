@@ -286,7 +286,7 @@ class MembershipState:
                 spread = zlib.crc32(f"{self.own.node_id}{self._tries}".encode()) % 1000 / 500
                 self._again_at[ENTRY] = now + spread
                 return []
-            return [Lost(f"the cluster at {self._entry} can not be joined: {reason}", Ending.FAILED)]
+            return [Lost(f"the cluster at {self._entry} cannot be joined: {reason}", Ending.FAILED)]
         if number == self._knocking:
             if REFUSED in reason:
                 self._silent.discard(number)
@@ -390,7 +390,7 @@ class MembershipState:
         elif self.head is not None and self.head in self.members:
             out.append(Send(link, HeadAt(self.members[self.head].address)))
         else:
-            out.append(Close(link, "a node can not join while the cluster has no head"))
+            out.append(Close(link, "a node cannot join while the cluster has no head"))
 
     def kept(self, number: int, now: float) -> list[Instruction]:
         """The row of a new node is safe: its number is its own, whoever is the head."""
@@ -415,7 +415,7 @@ class MembershipState:
             self._entry = address
             out.append(Connect(ENTRY, address))
         else:
-            text = f"the cluster's head can not be found: {JOIN_TRIES} nodes in a row have named another"
+            text = f"the cluster's head cannot be found: {JOIN_TRIES} nodes in a row have named another"
             out.append(Lost(text, Ending.FAILED))
 
     def let_go(self, number: int, reason: str) -> list[Instruction]:

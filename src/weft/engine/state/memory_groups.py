@@ -2,7 +2,7 @@
 
 Pure: no I/O, no clock. `node/memory_groups.py` reads, writes and carries out.
 
-A group with processes in it can not have limited groups below it (the kernel's rule), and the node's own group has
+A group with processes in it cannot have limited groups below it (the kernel's rule), and the node's own group has
 processes: the driver, the daemon. So the workers' groups are made below the nearest group above that has none, or that
 gives its children the memory controller already. Nothing that limits the node's own group may be escaped by that.
 
@@ -33,7 +33,7 @@ DELEGATE = "start it in a group of your own: systemd-run --user --scope COMMAND"
 _LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max")
 
 Read = Callable[[str], str]
-"""A file's text, stripped; empty when it can not be read."""
+"""A file's text, stripped; empty when it cannot be read."""
 
 
 class Grant(msgspec.Struct, frozen=True):

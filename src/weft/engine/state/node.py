@@ -48,7 +48,7 @@ from weft.engine.wire.messages import ExitProcess, Warn
 
 
 class Shape:
-    """What one process calls by a number: what a lease of it needs, or why it can not be."""
+    """What one process calls by a number: what a lease of it needs, or why it cannot be."""
 
     __slots__ = ("amounts", "name", "refusal", "runtime_env", "strategy")
 
@@ -176,7 +176,7 @@ class NodeState(Succession):
             return fault
         if self.cluster is None:
             refusal = self._strategy_refusal(demand.need, strategy)
-            return Fault(UNSCHEDULABLE, f"{what} can not be placed: {refusal}.") if refusal else None
+            return Fault(UNSCHEDULABLE, f"{what} cannot be placed: {refusal}.") if refusal else None
         if isinstance(demand.key, tuple) and demand.key[0] in self.guests:
             return None
         if demand.group:
@@ -187,7 +187,7 @@ class NodeState(Succession):
         if strategy.get("kind") == "spread" and len(self.cluster.nodes) > 1:
             demand.away = 1 << 30  # until it is planned
         refusal = self.cluster.refusal(demand.need, strategy)
-        return Fault(UNSCHEDULABLE, f"{what} can not be placed: {refusal}.") if refusal else None
+        return Fault(UNSCHEDULABLE, f"{what} cannot be placed: {refusal}.") if refusal else None
 
     def _lease_requested(self, event: ev.LeaseRequested, out: list[Instruction]) -> None:
         key = (event.process, event.shape)

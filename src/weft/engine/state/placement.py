@@ -7,7 +7,7 @@ and says who is told. `bundles.BundlePools` sets the bundles aside on a node; `g
        ^----------'  RESCHEDULING: a node with some of its bundles is gone, and these look for another
 
 A group that no node can hold stays PENDING: a cluster may grow. A removed group is remembered among the last
-`REMEMBERED`, so that what still wants to be in it is told why it can not.
+`REMEMBERED`, so that what still wants to be in it is told why it cannot.
 
 Invariants (`GroupTable.check`):
     GRP-1  every bundle of a CREATED group is on one node, no bundle of a PENDING or REMOVED one is on any.

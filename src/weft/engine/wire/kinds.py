@@ -86,7 +86,7 @@ DEPOSIT = 33
 WITHDRAW = 34
 """To the daemon: object id, then u32 numbers of the nodes that have a copy of its row. The object is gone."""
 NOT_NEAR = 35
-"""From the daemon: u32 shape, u32 node, u32 for_good. That node has inputs of what waits, and can not run it."""
+"""From the daemon: u32 shape, u32 node, u32 for_good. That node has inputs of what waits, and cannot run it."""
 RETIRES = 36
 """To the daemon: this worker runs no task but the one that runs now, and hands all others back until it is ended."""
 SPARE_RINGS = 37

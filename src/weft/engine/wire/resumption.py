@@ -53,7 +53,7 @@ class Resumption:
         return self.received
 
     def confirmed(self, count: int) -> None:
-        """So many have arrived there. ValueError when that can not be."""
+        """So many have arrived there. ValueError when that cannot be."""
         arrived = count - self._before
         if not 0 <= arrived <= len(self._sent):
             raise ValueError(

@@ -10,7 +10,7 @@ _HARMFUL = re.compile(r"(\x1b\[[\d;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def printable(value: object, most: int = 60) -> str:
-    """One line without control characters: a hostile name can not draw on the terminal.
+    """One line without control characters: a hostile name cannot draw on the terminal.
 
     >>> printable("a\\x1b[31mb")
     'a?[31mb'

@@ -1,6 +1,6 @@
 """Sends gRPC calls to replicas and their answers back. Runs on the gRPC server's loop.
 
-Messages are decoded here, so that one that can not be read reaches no replica. What a deployment raises is told to its
+Messages are decoded here, so that one that cannot be read reaches no replica. What a deployment raises is told to its
 log, not to the client; `serve.GrpcError` is what it raises to tell the client.
 """
 

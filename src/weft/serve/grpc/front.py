@@ -37,7 +37,7 @@ class GrpcFront:
         self._thread = threading.Thread(target=self._run, name="weft-grpc", daemon=True)
         self._thread.start()
         if not self._is_up.wait(START_S) or self._failure is not None:
-            raise OSError(f"gRPC can not be served at {options.host}:{self._port}: {self._failure}")
+            raise OSError(f"gRPC cannot be served at {options.host}:{self._port}: {self._failure}")
         weft.get(controller.port.remote("grpc", self._port))
 
     def address(self) -> str:

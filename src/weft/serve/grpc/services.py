@@ -64,7 +64,7 @@ class _Nobody:
 
 
 def asked_service(request: bytes) -> str | None:
-    """The service that a health check asks for, empty for the whole server; None if it can not be read.
+    """The service that a health check asks for, empty for the whole server; None if it cannot be read.
 
     >>> asked_service(b""), asked_service(b"\\n\\x04Shop"), asked_service(b"\\xff")
     ('', 'Shop', None)

@@ -183,7 +183,7 @@ class HttpCalls:
         try:
             inspect.signature(self._function).bind(*args, **kwargs)
         except TypeError as error:
-            raise bodies.BadRequest(422, f"the deployment can not be called with this request: {error}") from None
+            raise bodies.BadRequest(422, f"the deployment cannot be called with this request: {error}") from None
         return args, kwargs
 
     def _does_fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """What the front does with each request: find the application, send it to a replica, write what comes back.
 
-It decodes nothing: a body that can not be read harms no one but its sender, in the replica. Runs on the server's loop.
+It decodes nothing: a body that cannot be read harms no one but its sender, in the replica. Runs on the server's loop.
 """
 
 from __future__ import annotations

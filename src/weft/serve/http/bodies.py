@@ -118,7 +118,7 @@ def _table(body: bytes) -> Any:
     try:
         import pyarrow as pa
     except ImportError:
-        raise BadRequest(415, "Arrow can not be read here: pyarrow is not installed") from None
+        raise BadRequest(415, "Arrow cannot be read here: pyarrow is not installed") from None
     try:
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             return reader.read_all()
@@ -143,4 +143,4 @@ def _arrow_payload(value: Any) -> tuple[bytes, bytes]:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    raise TypeError(f"a {type(value).__name__} can not be written as JSON: return plain values, arrays, bytes or text")
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON: return plain values, arrays, bytes or text")

@@ -73,7 +73,7 @@ class Exchange:
         try:
             first = written.head(status, headers)
         except written.BadHead as error:
-            print(f"weft.serve: request {self.request_id} can not be answered: {error}")
+            print(f"weft.serve: request {self.request_id} cannot be answered: {error}")
             status, headers, body = refusal(500, "the deployment's answer is malformed")
             first = written.head(status, headers)
         self.status = status

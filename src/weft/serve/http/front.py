@@ -74,7 +74,7 @@ class HttpFront:
             self._socket.bind((options.host, port))
             self._socket.listen(BACKLOG)
         except OSError as error:
-            raise OSError(f"HTTP can not be served at {options.host}:{port}: {error}") from None
+            raise OSError(f"HTTP cannot be served at {options.host}:{port}: {error}") from None
         weft.get(controller.port.remote("http", self._socket.getsockname()[1]))
         config = uvicorn.Config(
             self._app.__call__,
@@ -92,7 +92,7 @@ class HttpFront:
             ssl_ca_certs=options.ssl_ca_certs or None,
             ssl_cert_reqs=ssl.CERT_REQUIRED if options.ssl_ca_certs else ssl.CERT_NONE,
         )
-        config.load()  # here, so that a certificate that can not be read is told to who starts the front
+        config.load()  # here, so that a certificate that cannot be read is told to who starts the front
         self._server = Server(config, self._app)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="weft-http", daemon=True

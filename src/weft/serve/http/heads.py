@@ -42,7 +42,7 @@ class Head:
 
     @property
     def body_bytes(self) -> int:
-        """As announced; 0 if it is not, or can not be read."""
+        """As announced; 0 if it is not, or cannot be read."""
         announced = self.noted.get(b"content-length", b"0")
         return int(announced) if announced.isdigit() and len(announced) < 20 else 0
 

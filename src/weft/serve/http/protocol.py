@@ -316,7 +316,7 @@ class HttpProtocol(asyncio.Protocol):
         raise ValueError(reason)
 
     def _refuse(self, status: int, reason: str) -> None:
-        """The client can not be understood any more: answer, and close when what is under way has its answer."""
+        """The client cannot be understood any more: answer, and close when what is under way has its answer."""
         if self._current is not None and self._current is self._arriving:
             self._break_off(self._current, status, reason)
             return
@@ -347,13 +347,13 @@ class HttpProtocol(asyncio.Protocol):
         self._is_closing = True
         self._enter(Phase.LINGER)
         self.transport.resume_reading()
-        if self.transport.can_write_eof():  # TLS can not: its client knows by the answer's length
+        if self.transport.can_write_eof():  # TLS cannot: its client knows by the answer's length
             self.transport.write_eof()
 
     def _upgrade(self) -> None:
         """The rest of the connection is a WebSocket: uvicorn's protocol for that takes over."""
         if self._current is not None:
-            self._refuse(400, "a WebSocket can not begin before the last request has its answer")
+            self._refuse(400, "a WebSocket cannot begin before the last request has its answer")
             return
         if self._arriving is None or not self.app.has_websockets(self._arriving.path):
             self._refuse(404, "no application has a WebSocket at this path")

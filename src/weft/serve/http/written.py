@@ -15,7 +15,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 class BadHead(ValueError):
-    """The deployment's answer can not be written as a head of HTTP/1.1."""
+    """The deployment's answer cannot be written as a head of HTTP/1.1."""
 
 
 @lru_cache(1024)

@@ -83,7 +83,7 @@ class ResourceChangingScheduler(TrialScheduler):
         base = self._base.milestone(trial)
         if base is None:
             return mine
-        # Two attributes can not be compared: then every result waits.
+        # Two attributes cannot be compared: then every result waits.
         return (
             min(base, mine, key=lambda m: m.value) if base.attribute == mine.attribute else Milestone(mine.attribute, 0)
         )

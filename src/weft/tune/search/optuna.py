@@ -182,7 +182,7 @@ def _suggest(trial: Any, path: Path, domain: Domain) -> Any:
         if _is_plain(domain):
             return trial.suggest_categorical(name, domain.categories)
         return domain.categories[trial.suggest_categorical(name, range(len(domain.categories)))]
-    raise SearchSpaceError(f"key {name!r} is a {type(domain).__name__}, which OptunaSearch can not search")
+    raise SearchSpaceError(f"key {name!r} is a {type(domain).__name__}, which OptunaSearch cannot search")
 
 
 def _distribution(domain: Domain) -> Any:

@@ -66,7 +66,7 @@ class Searcher:
     """In a restored experiment, whether it has given another configuration than the one that was recorded."""
 
     def set_up(self, space: Mapping[str, Any], metric: str | None, mode: Mode, seed: int, num_samples: int) -> None:
-        """Take the space and what is to be optimised; raises SearchSpaceError for what the algorithm can not search."""
+        """Take the space and what is to be optimised; raises SearchSpaceError for what the algorithm cannot search."""
         check_space(space)
         self.space, self.metric, self.mode = space, metric, mode
         self.rng = random.Random(seed)

@@ -1,7 +1,7 @@
 """What runs in a pool's workers: one actor each, which keeps what the initializer made.
 
 What a call raises travels back as the standard pool does it: the exception itself, whose cause shows the worker's
-traceback. One that can not be pickled is left to the engine, which knows how to describe it.
+traceback. One that cannot be pickled is left to the engine, which knows how to describe it.
 """
 
 from __future__ import annotations

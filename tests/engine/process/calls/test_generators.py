@@ -176,7 +176,7 @@ def test_a_fixed_number_of_returns_may_be_yielded() -> None:
 
 
 def test_a_generator_can_not_be_sent() -> None:
-    with pytest.raises(TypeError, match="ObjectRefGenerator can not be sent"):
+    with pytest.raises(TypeError, match="ObjectRefGenerator cannot be sent"):
         weft.put(count.remote(1))
 
 

@@ -23,7 +23,7 @@ from weft.runtime_env import RuntimeEnv, RuntimeEnvConfig
         ({"conda": "base"}, ValueError, "not supported"),
         ({"env_vars": {"A": 1}}, TypeError, "strings to strings"),
         ({"env_vars": ["A"]}, TypeError, "dict of strings"),
-        ({"env_vars": {"A=B": "1"}}, ValueError, "can not name a variable"),
+        ({"env_vars": {"A=B": "1"}}, ValueError, "cannot name a variable"),
         ({"working_dir": 10}, TypeError, "must be a path"),
         ({"working_dir": "/does/not/exist"}, ValueError, "does not exist"),
         ({"working_dir": "."}, ValueError, "absolute"),

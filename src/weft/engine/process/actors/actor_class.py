@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class ActorClassInheritanceException(TypeError):
-    """A class can not inherit from an actor class."""
+    """A class cannot inherit from an actor class."""
 
 
 class ActorClass(Generic[T]):

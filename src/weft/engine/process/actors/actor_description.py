@@ -1,6 +1,6 @@
 """What a handle must know about an actor's class: its name and its methods. Travels inside every handle. Pure.
 
-The class itself does not: a handle can be used where the class can not be imported.
+The class itself does not: a handle can be used where the class cannot be imported.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ActorDescription(NamedTuple):
         known = self.methods.get(name)
         if known is None and name in self.properties:
             raise AttributeError(
-                f"{name!r} is a property of the actor class {self.class_name!r}, which a handle can not read: add a "
+                f"{name!r} is a property of the actor class {self.class_name!r}, which a handle cannot read: add a "
                 f"method that returns it, or call handle.__ray_call__.remote(lambda self: self.{name})"
             )
         if known is None:

@@ -67,7 +67,7 @@ class ActorHandle(Generic[T_co]):
     def __setattr__(self, name: str, value: Any) -> None:
         """Where a handle was written to, its actor would be meant, which would never learn of it."""
         raise AttributeError(
-            f"{name!r} can not be set on a handle: the state of actor {self._weft_description.class_name} is in its "
+            f"{name!r} cannot be set on a handle: the state of actor {self._weft_description.class_name} is in its "
             "own process. Write a method that sets it, and call that."
         )
 

@@ -149,7 +149,7 @@ class ConcurrentCalls:
             callback()
 
     def waiting_on(self, waiting: Collection[int]) -> list[tuple[bytes, list[int]]]:
-        """The calls that can not go on before one of these threads does, each with those it depends on."""
+        """The calls that cannot go on before one of these threads does, each with those it depends on."""
         calls = list(self._open.values())
         found = [(call.task[0], call.group.hindered_by(call, waiting)) for call in calls]
         return [(task, threads) for task, threads in found if threads]

@@ -2,7 +2,7 @@
 
 One thread makes the actor, or restores it and runs the recorded calls again, and then runs what comes. All that has
 come meanwhile is one batch: its calls are run, the log is written with one request, the answers are sent. When the log
-can not be written, or a newer incarnation has it, this process ends: what it holds beyond the log never happened.
+cannot be written, or a newer incarnation has it, this process ends: what it holds beyond the log never happened.
 
 `state.actor_log` decides; `construct` and `submit` run on the worker's main thread, the rest on this group's own.
 """
@@ -149,9 +149,7 @@ class RecordedGroup:
         if call.is_cancelled:
             return None, None
         if call.streams:
-            return None, TypeError(
-                f"{name} is a generator, and an actor with checkpoint= can not stream: return a list"
-            )
+            return None, TypeError(f"{name} is a generator, and an actor with checkpoint= cannot stream: return a list")
         if attempt and task in self._failed:
             self._failed.discard(task)
             self._log.forget(task)
@@ -160,7 +158,7 @@ class RecordedGroup:
         try:
             arguments, refs = kept_refs.dumps((call.args, call.kwargs))
         except Exception as error:
-            return None, TypeError(f"the arguments of {name} can not be recorded: {error}")
+            return None, TypeError(f"the arguments of {name} cannot be recorded: {error}")
         value: Any = None
         failure: BaseException | None = None
         _native.set_current_task(task, name)
@@ -177,11 +175,11 @@ class RecordedGroup:
         try:
             return kept_refs.dumps(save_state(self._instance))
         except Exception as error:
-            text = f"the state of {type(self._instance).__name__} can not be kept, as checkpoint= asks: {error}"
+            text = f"the state of {type(self._instance).__name__} cannot be kept, as checkpoint= asks: {error}"
             raise TypeError(text) from error
 
     def _state(self) -> tuple[bytes, kept_refs.Refs] | None:
-        """None when it can not be pickled now; the log goes on without a checkpoint."""
+        """None when it cannot be pickled now; the log goes on without a checkpoint."""
         try:
             return kept_refs.dumps(save_state(self._instance))
         except Exception as error:
@@ -203,7 +201,7 @@ class RecordedGroup:
                 batch = msgspec.structs.replace(batch, refs=list(self._written))
             rpc.request("actor_log_append", **self._of_log(batch))
         except Exception as error:
-            print(f"weft: an actor with exact state ends, its log can not be written: {error}", file=sys.stderr)
+            print(f"weft: an actor with exact state ends, its log cannot be written: {error}", file=sys.stderr)
             lifecycle.end_now(1)
 
     def _keep(self, new: kept_refs.Refs) -> None:
@@ -225,7 +223,7 @@ class RecordedGroup:
 def _outcome(value: Any, failure: BaseException | None) -> bytes:
     try:
         return serialize.dumps_without_refs((failure is None, value if failure is None else failure))
-    except Exception:  # it holds refs, or can not be pickled: then it can be answered only once
+    except Exception:  # it holds refs, or cannot be pickled: then it can be answered only once
         return _NO_OUTCOME
 
 

@@ -8,7 +8,7 @@ An error value begins with a letter:
     E  an exception as it is, pickled (in local mode, where an argument's error is known as an exception only)
 
 What the task raised is pickled on its own inside the story, together with its chain of causes, so that a class that
-can not be rebuilt here costs the class and not the text.
+cannot be rebuilt here costs the class and not the text.
 
 Runs in drivers and workers, on whichever thread fails or waits.
 """
@@ -33,7 +33,7 @@ ENV_FAILED, ACTOR_ENV_FAILED = 20, 21
 GROUP_REMOVED, ACTOR_GROUP_REMOVED = 22, 23
 """The placement group of a task, or of an actor, was removed."""
 RECONSTRUCTION_FAILED = 24
-"""An object was lost with its node and can not be made again."""
+"""An object was lost with its node and cannot be made again."""
 STOPPED_FOR_MEMORY = 25
 NESTED_TOO_DEEPLY = 27
 """The worker of a task was stopped because its node ran out of memory."""
@@ -155,7 +155,7 @@ def _dump_one(error: BaseException) -> bytes:
 
 
 def dependency_value(name: str, error: Exception) -> bytes:
-    """Of a task that can not run because `error` is what an argument's `get` raised; as the core makes it."""
+    """Of a task that cannot run because `error` is what an argument's `get` raised; as the core makes it."""
     inner = b"E" + _dump_one(error)
     if not isinstance(error, TaskError):
         return inner

@@ -150,7 +150,7 @@ class ObjectRefGenerator:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "an ObjectRefGenerator can not be sent to another process: its items come to the process that submitted "
+            "an ObjectRefGenerator cannot be sent to another process: its items come to the process that submitted "
             "the task. Send the refs that it gives, or list(generator)."
         )
 

@@ -21,7 +21,7 @@ class Parameters(NamedTuple):
 
     positional: tuple[str, ...]
     positional_only: int
-    """How many of the first can not be named."""
+    """How many of the first cannot be named."""
     defaults: int
     """How many of the last may be left out."""
     keyword_only: tuple[str, ...]

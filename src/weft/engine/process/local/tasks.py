@@ -1,7 +1,7 @@
 """Runs a task where it is submitted, on the submitter's thread, before `.remote()` returns.
 
-Arguments and results go through the object store as they do between processes, so a task can not change what its
-caller holds, and what can not be pickled is refused in the same words. The function itself is called as it is: its
+Arguments and results go through the object store as they do between processes, so a task cannot change what its
+caller holds, and what cannot be pickled is refused in the same words. The function itself is called as it is: its
 globals are the caller's. What it raises is kept for `get`; only KeyboardInterrupt passes through at once.
 
 A task that needs the value of a ref waits for it first.
@@ -183,7 +183,7 @@ def value_of(value: Any, writable: bool = False) -> Any:
 
 
 def keep(refs: list[ObjectRef[Any]], value: Any, count: int, name: str) -> None:
-    """Give the refs their values; raises when there are more or fewer, or one can not be pickled."""
+    """Give the refs their values; raises when there are more or fewer, or one cannot be pickled."""
     values = [value] if count == 1 else [None] if count == 0 else split(value, count, name)
     for one in values[1:]:
         _native.put(one)  # so that all can be kept, or none is

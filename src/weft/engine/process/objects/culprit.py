@@ -1,4 +1,4 @@
-"""Finds which part of a value can not be pickled, and the path to it: `args[0].db._lock`.
+"""Finds which part of a value cannot be pickled, and the path to it: `args[0].db._lock`.
 
 Used after a pickler has failed, never before, so it may be slow: it pickles the parts of the failed value, then the
 parts of the part that fails, until a part has no failing part of its own. Buffers are left out of these trials.
@@ -31,7 +31,7 @@ class Culprit(NamedTuple):
 
 
 def failure_of(value: object) -> str:
-    """Why the value can not be pickled; empty when it can."""
+    """Why the value cannot be pickled; empty when it can."""
     try:
         with io.BytesIO() as file:
             serialize._Pickler(file, protocol=5, buffer_callback=lambda buffer: None).dump(value)

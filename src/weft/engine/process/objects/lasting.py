@@ -30,7 +30,7 @@ REPLICATE_S = 600.0
 def put(value: Any, replicas: int, durable: bool, name: str | None) -> ObjectRef[Any]:
     """The ref, once the copies and the file are there.
 
-    ValueError when the cluster has fewer nodes than there shall be replicas, OSError when the file can not be written.
+    ValueError when the cluster has fewer nodes than there shall be replicas, OSError when the file cannot be written.
     """
     if isinstance(replicas, bool) or not isinstance(replicas, int):
         raise TypeError(f"replicas must be a whole number, but got {replicas!r}")

@@ -1,7 +1,7 @@
 """Values to bytes and back: pickle protocol 5 with the large buffers out of band.
 
 The C pickler writes classes and functions by reference, which is wrong for those of `__main__` and for local ones:
-a worker can not import them. So it is used only for values made of types known to be safe; everything else goes
+a worker cannot import them. So it is used only for values made of types known to be safe; everything else goes
 through cloudpickle, which writes such classes by value. A failure names the path to the culprit (`culprit.py`).
 
 1. SER-1: what `fast_path` accepts pickles the same by either pickler.
@@ -75,7 +75,7 @@ def serialize(value: object) -> tuple[bytes, list[Any]]:
 def dumps(value: object, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
     """The pickle with everything in it, for what does not travel as a value of the engine: functions, exceptions.
 
-    Refs inside can not be counted; their objects are kept for good, or refused when the variable
+    Refs inside cannot be counted; their objects are kept for good, or refused when the variable
     RAY_allow_out_of_band_object_ref_serialization is "0"."""
     refused = os.environ.get(_OUT_OF_BAND) == "0"
     with io.BytesIO() as file:
@@ -93,8 +93,8 @@ def dumps_without_refs(value: object) -> bytes:
 
 def _refuse_ref(ref: ObjectRef[Any]) -> NoReturn:
     raise OutOfBandObjectRefSerializationError(
-        f"{ref!r} would be pickled outside the engine (captured by a function, or by cloudpickle.dumps), where it can "
-        "not be counted. Pass it as an argument instead."
+        f"{ref!r} would be pickled outside the engine (captured by a function, or by cloudpickle.dumps), where it "
+        "cannot be counted. Pass it as an argument instead."
     )
 
 

@@ -111,7 +111,7 @@ class CallHistory:
             self._state, self._gap = None, str(error)
 
     def keep_answers(self, task: bytes) -> None:
-        """Of a task that has ended, unless they can not be recorded: then the replay says so where it needs them."""
+        """Of a task that has ended, unless they cannot be recorded: then the replay says so where it needs them."""
         from weft.engine.process.replay import calls_made, recorded_inputs
 
         notes = calls_made.take(task)

@@ -81,7 +81,7 @@ class RecordedMethod:
         answer = kept.popleft() if kept else NotRecorded(_missing)
         if isinstance(answer, NotRecorded):
             raise RuntimeError(
-                f"{self._class_name}.{self._name} can not be called in a replay, where its actor is not there, and no "
+                f"{self._class_name}.{self._name} cannot be called in a replay, where its actor is not there, and no "
                 f"answer to this call is recorded. {answer.why}."
             )
         return answer

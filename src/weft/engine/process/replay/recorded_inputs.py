@@ -73,7 +73,7 @@ def write(inputs: Inputs) -> IO[bytes]:
         raise
     except Exception as error:
         file.close()
-        raise CannotRecord(f"its inputs can not be pickled: {error}") from error
+        raise CannotRecord(f"its inputs cannot be pickled: {error}") from error
     return file
 
 
@@ -93,7 +93,7 @@ def write_value(value: Any) -> IO[bytes]:
         raise
     except Exception as error:
         file.close()
-        raise CannotRecord(f"{type(value).__name__} can not be pickled: {error}") from error
+        raise CannotRecord(f"{type(value).__name__} cannot be pickled: {error}") from error
     file.seek(0)
     return file
 
@@ -153,7 +153,7 @@ def _reduced_ref(ref: ObjectRef[Any]) -> Any:
 def _reduced_error(error: Exception) -> Any:
     try:
         return _failed_ref, (cloudpickle.dumps(error),)
-    except Exception:  # it can not be pickled
+    except Exception:  # it cannot be pickled
         return _missing_ref, (f"{type(error).__name__}: {error}"[:1000],)
 
 

@@ -18,7 +18,7 @@ _known: dict[tuple[int, str, str], str] = {}
 
 
 def effective(asked: str) -> str:
-    """As canonical JSON. Raises ValueError or OSError when a local folder can not be copied."""
+    """As canonical JSON. Raises ValueError or OSError when a local folder cannot be copied."""
     own = context_state.here().runtime_env
     if not asked:
         return own

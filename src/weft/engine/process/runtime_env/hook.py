@@ -14,7 +14,7 @@ from weft.exceptions import RuntimeEnvSetupError
 
 
 def to_wire(hook: Any) -> Any:
-    """What stands for it in JSON. RuntimeEnvSetupError when it can not be pickled."""
+    """What stands for it in JSON. RuntimeEnvSetupError when it cannot be pickled."""
     if isinstance(hook, str) or (isinstance(hook, dict) and "pickle" in hook):
         return hook
     if not callable(hook):

@@ -77,7 +77,7 @@ def _top_levels(site: str) -> set[str]:
 def _execute(
     command: list[str], variables: dict[str, str], folder: str, packages: Installed | None, numbers: tuple[int, ...]
 ) -> None:
-    """Replace this process. Returns never; RuntimeEnvSetupError when the command can not be executed."""
+    """Replace this process. Returns never; RuntimeEnvSetupError when the command cannot be executed."""
     site = packages.folder if packages is not None else "-"
     if os.path.isdir(folder):
         os.chdir(folder)
@@ -107,6 +107,6 @@ def _probe(command: list[str], variables: dict[str, str], folder: str) -> None:
         raise RuntimeEnvSetupError(f"py_executable {shown!r} could not be executed: {error}") from None
     if done.returncode:
         raise RuntimeEnvSetupError(
-            f"py_executable {shown!r} can not be a worker: it must be a Python {sys.version_info.major}."
+            f"py_executable {shown!r} cannot be a worker: it must be a Python {sys.version_info.major}."
             f"{sys.version_info.minor} that can import weft.\n{done.stdout.decode('utf-8', 'replace')}"
         )

@@ -54,7 +54,7 @@ def _env_vars(name: str, value: Any, of_job: bool) -> dict[str, str] | None:
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"runtime_env['env_vars'] must map strings to strings, but got {key!r}: {text!r}")
         if not key or "=" in key or "\0" in key + text:
-            raise ValueError(f"runtime_env['env_vars'] has {key!r}, which can not name a variable")
+            raise ValueError(f"runtime_env['env_vars'] has {key!r}, which cannot name a variable")
     return dict(value) or None
 
 
@@ -91,7 +91,7 @@ def local_path(field: str, text: str, of_job: bool) -> str:
     scheme, mark, rest = text.partition("://")
     if mark and scheme != "file":
         raise ValueError(
-            f"runtime_env[{field!r}] can not be fetched from {text!r}: only paths of this machine are supported. "
+            f"runtime_env[{field!r}] cannot be fetched from {text!r}: only paths of this machine are supported. "
             "Download it and give the path of the folder or archive."
         )
     path = os.path.expanduser(rest if mark else text)

@@ -66,7 +66,7 @@ def _begin(method: str, params: dict[str, Any]) -> int:
     _waiting[number] = _Waiter(method)
     if _native.is_lost():  # after the waiter is known: a death from now on is told to it
         del _waiting[number]
-        raise LocalNodeDiedError(f"the node daemon ended, so it can not be asked for {method!r}: call weft.init()")
+        raise LocalNodeDiedError(f"the node daemon ended, so it cannot be asked for {method!r}: call weft.init()")
     send(Request(number, method, params))
     return number
 

@@ -34,7 +34,7 @@ def is_on() -> bool:
 
 @functools.cache
 def _tracer() -> Any:
-    """This process's. RuntimeError, with what to do, when it can not be set up."""
+    """This process's. RuntimeError, with what to do, when it cannot be set up."""
     module, _, name = os.environ[VARIABLE].partition(":")
     try:
         from opentelemetry import trace

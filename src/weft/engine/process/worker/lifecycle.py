@@ -100,7 +100,7 @@ def leave_for_good() -> None:
 
 
 def stop() -> bool:
-    """Ask the core to return from run_worker after the call that runs now; False when it can not be asked."""
+    """Ask the core to return from run_worker after the call that runs now; False when it cannot be asked."""
     ask = getattr(_native, "exit_worker", None)
     if ask is None:
         return False

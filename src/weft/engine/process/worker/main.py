@@ -36,7 +36,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def _tell_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """A destructor or a callback that was interrupted can not pass it on to the task."""
+    """A destructor or a callback that was interrupted cannot pass it on to the task."""
     if issubclass(unraisable.exc_type, Cancelled):
         _native.interrupt_again()
     else:
