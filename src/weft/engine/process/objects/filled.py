@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def empty(shape: int | Sequence[int], dtype: Any = float, order: Literal["C", "F"] = "C") -> Any:
     """An array of NumPy, or with a dtype of torch a tensor, that `put` and `return` store without a copy. Its bytes are
-    not set. It takes part of the node's object memory for as long as it lives, and can not be spilled before it is put.
+    not set. It takes part of the node's object memory for as long as it lives, and cannot be spilled before it is put.
 
     ObjectStoreFullError when there is no room for it; TypeError when the dtype has Python objects.
 

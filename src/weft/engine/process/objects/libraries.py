@@ -5,7 +5,7 @@ does not know in and out (sparse, quantized, on a device, of a type that Arrow l
 copies it and gets it right.
 
 1. LIB-1: what can be written in place (tensors; JAX may reuse what is donated to it) is read through pages that are
-   private to the reader (`_native.own_memory`); what can not is read in shared pages.
+   private to the reader (`_native.own_memory`); what cannot is read in shared pages.
 2. LIB-2: a storage is pickled once for a value, so tensors that share it still do.
 
 Runs in drivers and workers on any thread.
