@@ -355,3 +355,21 @@ def test_a_process_may_know_more_processes_of_other_nodes_than_its_node_has_slot
     assert not simulation.broken
     assert simulation.nodes[0].port.most_known > 200
     assert all(node.port.most_used <= 64 for node in simulation.nodes)
+
+
+def test_actors_that_a_full_node_has_no_process_for_are_placed_where_there_is_room() -> None:
+    simulation = Simulation(Plan(nodes=5, seed=1, machine=Machine(processes=64), limit_s=60.0))
+    simulation.run(lambda made: WORKLOADS["many-actors"](made, Scale(200)))
+    assert not simulation.broken, simulation.broken[0]
+    assert simulation.nodes[0].port.most_used == 64
+
+
+def test_one_process_knows_as_many_of_others_as_the_cluster_has() -> None:
+    """`WEFT_SIMULATED_PROCESSES=20000` is the long form: minutes."""
+    count = int(os.environ.get("WEFT_SIMULATED_PROCESSES", "400"))
+    most = max(32, count // 20)  # of a node: fewer than the share that the head would keep for itself
+    simulation = Simulation(Plan(nodes=25, seed=1, machine=Machine(processes=most), limit_s=600.0))
+    simulation.run(lambda made: WORKLOADS["many-actors"](made, Scale(count)))
+    assert not simulation.broken, simulation.broken[0]
+    assert max(node.port.most_known for node in simulation.nodes) > count
+    assert max(node.port.most_used for node in simulation.nodes) == most

@@ -108,6 +108,7 @@ class Asking:
             share,
             has_waited=demand.age >= QUEUES_ELSEWHERE_TICKS,
             near=demand.near if demand.age < 1 else {},
+            is_full=demand.is_actor and self._state.workers.full_ticks > 0,
         )
 
     def _warn_of_no_node(self, view: ClusterView, demand: Demand) -> None:

@@ -194,13 +194,15 @@ class ClusterView:
         share: int = _MANY,
         has_waited: bool = False,
         near: Mapping[int, int] = MappingProxyType({}),
+        is_full: bool = False,
     ) -> tuple[dict[int, int], bool, int]:
         """How many to ask each other node for, whether this one may serve it too, and how many are left to others.
 
         `asked` is what has been asked for and not been granted. What is planned is taken from `free`, at most `share`
         of it: other jobs wait, too. What `has_waited` also queues where nothing is free, though this node could serve
         it: there leases are asked back for it, so that a job is not left with the share of one node. `near` says how
-        many would rather be on which node, for the bytes that are there: if it has room, they are asked for there."""
+        many would rather be on which node, for the bytes that are there: if it has room, they are asked for there.
+        `is_full`: it needs a process, and this node has no room for one, whatever else is free here."""
         chosen = self._near(need, wanted, asked, free, share, near) if near else {}
         if chosen:
             away = sum(chosen.values())
@@ -208,13 +210,14 @@ class ClusterView:
             rest, can_here, _ = self.plan(need, wanted - away, strategy, still, free, share - away, has_waited)
             return {n: chosen.get(n, 0) + rest.get(n, 0) for n in {*chosen, *rest}}, can_here, away
         if _is_plain(strategy) and self.own.takes_work and self.own.could_hold(need):
-            return self._plan_anywhere(need, wanted, asked, free, share, has_waited), True, 0
+            here = 0 if is_full else _take(free[self.own.number], need, min(wanted, share))
+            return self._plan_anywhere(need, wanted, asked, free, share, has_waited, here), True, 0
         allowed = self.allowed(need, strategy)
         others = [number for number in allowed if number != self.own.number]
         is_local = self.own.number in allowed
         if strategy.get("kind") == "spread" and others:
             return self._spread(wanted, allowed, asked, is_local)
-        taken = _take(free[self.own.number], need, min(wanted, share)) if is_local else 0
+        taken = _take(free[self.own.number], need, min(wanted, share)) if is_local and not is_full else 0
         left = wanted - taken
         plan: dict[int, int] = {}
         if min(left, share - taken) > 0 and others:
@@ -251,10 +254,9 @@ class ClusterView:
                 plan[number] = plan.get(number, 0) + count
 
     def _plan_anywhere(
-        self, need: Amounts, wanted: int, asked: Mapping[int, int], free: Free, share: int, has_waited: bool
+        self, need: Amounts, wanted: int, asked: Mapping[int, int], free: Free, share: int, has_waited: bool, taken: int
     ) -> dict[int, int]:
-        """The same for what any node may serve, this one too: looks at no node that has no room."""
-        taken = _take(free[self.own.number], need, min(wanted, share))
+        """The same for what any node may serve, this one too (`taken`): looks at no node without room."""
         left = wanted - taken
         plan: dict[int, int] = {}
         if min(left, share - taken) > 0:
