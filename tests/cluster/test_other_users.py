@@ -20,8 +20,8 @@ from weft.engine.cluster.client import Client
 from weft.engine.node import launch
 from weft.engine.process.runtime_env import folders
 from weft.engine.wire.credentials import connect_to_own
+from weft.library.storage import Storage
 from weft.tune.host import journals_of
-from weft.tune.storage import Storage
 
 pytestmark = pytest.mark.timeout(120)
 NOBODY = 65534
