@@ -130,6 +130,7 @@ def test_a_scalar_subquery_of_several_rows_is_an_error() -> None:
         ("with recursive r as (select 1 as x union all select x + 1 from r) select x from r", "WITH RECURSIVE"),
         ("select * from trips a join trips b using (city), trips c", "USING beside a comma"),
         ("select (select fare from trips b where b.city = a.city limit 1) as f from trips a", "LIMIT.*row_number"),
+        ("select city from trips where fare > all (select 1)", r"ALL .*write IN \(SELECT"),
         ("select * from trips tablesample 10%", "SAMPLE"),
     ],
 )

@@ -35,6 +35,8 @@ def called(place: Place, node: exp.Expr) -> Value:
         return make(place, node)
     if isinstance(node, exp.AggFunc):
         raise refused(f"the aggregate {node.sql('duckdb')} here", "an aggregate stands in SELECT, HAVING or ORDER BY")
+    if isinstance(node, exp.All | exp.Any):
+        raise refused(node.sql("duckdb"), "write IN (SELECT …), EXISTS (SELECT …), or compare with min() or max()")
     name = node.name if isinstance(node, exp.Anonymous) else type(node).__name__
     raise refused(f"{name} in {node.sql('duckdb')}", "compute it with with_column() or map_batches() before the query")
 
