@@ -88,7 +88,7 @@ $(venv)/.browser: $(venv)/.tools
 .PHONY: test
 test: build test-native $(venv)/.browser  ## the whole test suite; TEST_PROCESSES=2: folders side by side
 	@$(python) -m compileall -q src tests
-	@$(python) $(if $(filter 1,$(TEST_PROCESSES)),-m pytest -q tests,tests/side_by_side.py --processes $(TEST_PROCESSES))
+	@$(python) $(if $(filter 1,$(TEST_PROCESSES)),-m pytest -q tests,tests/by_folder.py --processes $(TEST_PROCESSES))
 
 .PHONY: test-native
 test-native: $(venv)/.tools  ## the native core's own tests, without sanitizers

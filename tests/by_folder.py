@@ -1,6 +1,6 @@
 """The test suite in several processes side by side: most tests wait, for processes to start and for deadlines to pass.
 
-    python tests/side_by_side.py --processes 2 [FOLDER ...]
+    python tests/by_folder.py --processes 2 [FOLDER ...]
 
 Each process runs the tests of one folder after another, the largest folders first. What a folder's tests print is
 shown when they have failed; of the others the last line.
