@@ -16,6 +16,24 @@ Id next_child(Core& core) {
 
 namespace {
 
+/// The context variable with the call whose coroutine runs; null where there is no event loop of an actor.
+PyObject* loop_task = nullptr;
+
+/// Which task the calling code belongs to. Coroutines of many calls share a thread, which has no context.
+Id calling_task(const Core& core) {
+    if (context != nullptr) return context->task;
+    if (loop_task == nullptr) return core.endpoint.root;
+    PyObject* value = nullptr;
+    if (PyContextVar_Get(loop_task, nullptr, &value) < 0) PyErr_Clear();
+    const Owned held(value);
+    Id found = core.endpoint.root;
+    if (value != nullptr && PyTuple_Check(value)) {
+        PyObject* id = PyTuple_GET_ITEM(value, 0);
+        memcpy(&found, PyBytes_AS_STRING(id), sizeof found);
+    }
+    return found;
+}
+
 PyTypeObject* remote_call_type;
 PyTypeObject* actor_call_type;
 
@@ -221,6 +239,7 @@ PyObject* submit_task(const Attached& attached, const CallSpec& spec, uint64_t f
     if (!encode_call(draft, args, count, keywords, spec.name)) return nullptr;
     if (attached.is_over()) return raise_over(core);
 
+    const Id parent = calling_task(core);
     core.pump.advance_epoch();
     Entry* few[8];
     std::vector<Entry*> many;
@@ -242,7 +261,7 @@ PyObject* submit_task(const Attached& attached, const CallSpec& spec, uint64_t f
             entries[i]->holds.store(2, std::memory_order_relaxed);  // the task's and the ref's
             task->returns.push_back(entries[i]);
         }
-        task->parent = context != nullptr ? context->task : core.endpoint.root;
+        task->parent = parent;
         if (spec.flags & kStreaming) entries[0]->more().stream = std::make_unique<Stream>();
         send(task);
     } catch (...) {
@@ -514,6 +533,7 @@ PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count) {
         if (!draft.keyword(key_object, value, name)) return nullptr;
     if (!draft.fits(name)) return nullptr;
     if (core.is_over()) return raise_over(*core);
+    const Id parent = calling_task(*core);
     try {
         std::lock_guard lock(core->mutex());
         Task* task = core->tasks.new_task();
@@ -522,12 +542,17 @@ PyObject* py_create_actor(PyObject*, PyObject* const* args, Py_ssize_t count) {
         task->flags = header.flags;
         task->function = core->definitions.function(key);
         task->name = name;
-        task->parent = context != nullptr ? context->task : core->endpoint.root;
+        task->parent = parent;
         task->spec.assign(PyBytes_AS_STRING(args[1]), size_t(PyBytes_GET_SIZE(args[1])));
         core->actors.submit_creation(task);
     } catch (...) {
         return translate_exception();
     }
+    Py_RETURN_NONE;
+}
+
+PyObject* py_set_loop_variable(PyObject*, PyObject* variable) {
+    Py_XSETREF(loop_task, Py_NewRef(variable));
     Py_RETURN_NONE;
 }
 

@@ -354,6 +354,7 @@ PyMethodDef hot_functions[] = {
     {"keep_promise", as_function(py_keep_promise), METH_FASTCALL,
      "keep_promise(ref, value, error): give a promise its value, or an error value that is not empty."},
     {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1, writable=False): values."},
+    {"set_loop_variable", py_set_loop_variable, METH_O, "Where coroutines say to which call they belong."},
     {"allocate", py_allocate, METH_O, "Memory for an array that is filled where it will be stored."},
     {"own_memory", py_own_memory, METH_O, "The bytes of a buffer, writable and seen by nobody else."},
     {"memory_of", as_function(py_memory_of), METH_FASTCALL,

@@ -16,8 +16,12 @@ struct PendingObject {
     uint32_t items;
 };
 
+struct UnderWay {
+    Id task;
+    bool is_cancelled_with_children = false;
+};
 /// The calls of concurrent actors that are under way, for cancelling. Guarded by the core's mutex.
-std::map<std::pair<uint64_t, uint64_t>, Id> under_way;
+std::map<std::pair<uint64_t, uint64_t>, UnderWay> under_way;
 
 std::unique_ptr<Frame> take_frame(PendingObject* pending) {
     end_if_fork(*pending->core);
@@ -85,6 +89,21 @@ PyObject* pending_cancelled(PyObject* self, PyObject*) {
     Py_RETURN_NONE;
 }
 
+/// What it has submitted since the word of its cancel came, and before it is stopped.
+PyObject* pending_cancel_children(PyObject* self, PyObject*) {
+    const auto* pending = reinterpret_cast<PendingObject*>(self);
+    if (pending->frame == nullptr) Py_RETURN_NONE;
+    Core& core = *pending->core;
+    {
+        std::lock_guard lock(core.mutex());
+        const auto it = under_way.find({pending->frame->from.key(), pending->frame->header.cookie});
+        if (it == under_way.end() || !it->second.is_cancelled_with_children) Py_RETURN_NONE;
+        core.submitter.cancel_children(it->second.task, false);
+    }
+    core.pump.wake_waiters();
+    Py_RETURN_NONE;
+}
+
 PyObject* pending_task(PyObject* self, PyObject*) {
     auto* pending = reinterpret_cast<PendingObject*>(self);
     if (pending->frame == nullptr) Py_RETURN_NONE;
@@ -115,6 +134,8 @@ PyMethodDef pending_methods[] = {
     {"room", pending_room, METH_NOARGS, "As item(), without sending."},
     {"streams", pending_streams, METH_NOARGS, "Whether the caller wants a stream."},
     {"cancelled", pending_cancelled, METH_NOARGS, "Answer that it was cancelled."},
+    {"cancel_children", pending_cancel_children, METH_NOARGS,
+     "Cancel what it has submitted, if its caller wants that."},
     {"task", pending_task, METH_NOARGS, "(task id, name), or None once answered."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -141,7 +162,7 @@ void start_pending_call(const std::shared_ptr<Core>& core, std::unique_ptr<Frame
     pending->frame = frame.release();
     {
         std::lock_guard lock(core->mutex());
-        under_way[{from.key(), header.cookie}] = header.task;
+        under_way[{from.key(), header.cookie}] = {header.task};
         if (header.flags & kStreaming) pending->credit = core->inbox.credit(from, header.cookie);
     }
     Owned call(reinterpret_cast<PyObject*>(pending));
@@ -160,9 +181,11 @@ void start_pending_call(const std::shared_ptr<Core>& core, std::unique_ptr<Frame
 bool cancel_pending_call(Core& core, ProcessId from, uint64_t cookie, bool force, bool recursive) {
     const auto it = under_way.find({from.key(), cookie});
     if (it == under_way.end()) return false;
-    if (recursive) core.submitter.cancel_children(it->second, force);
+    UnderWay& call = it->second;
+    call.is_cancelled_with_children = recursive;
+    if (recursive) core.submitter.cancel_children(call.task, force);
     core.endpoint.push_event(
-        {uint16_t(Kind::CANCEL), std::string(reinterpret_cast<const char*>(&it->second), sizeof(Id))});
+        {uint16_t(Kind::CANCEL), std::string(reinterpret_cast<const char*>(&call.task), sizeof(Id))});
     return true;
 }
 

@@ -166,6 +166,7 @@ bool take_filled(Core& core, const Py_buffer& bytes, std::string_view pickle, Pr
                  std::optional<ArenaRef>& arena);
 /// values.cpp: writes what stands before the bytes. False when the pickle is too long.
 bool write_filled_head(char* to, std::string_view pickle, uint64_t bytes);
+PyObject* py_set_loop_variable(PyObject*, PyObject* variable);
 PyObject* py_allocate(PyObject*, PyObject* bytes);
 PyObject* py_own_memory(PyObject*, PyObject* buffer);
 PyObject* py_memory_of(PyObject*, PyObject* const* args, Py_ssize_t count);

@@ -201,7 +201,7 @@ TEST("a restarted actor gets again what it had not answered, in order; what may 
     CHECK_EQ(stage.result(fresh), "second life");
     stage.restart();
     const Task_ third = next_task(*stage.actor);
-    CHECK_EQ(third.header.attempt, 2);
+    CHECK_EQ(third.header.attempt, 2u);
     reply(*stage.actor, third, {"third life"});
     CHECK_EQ(stage.result(forever), "third life");
     stage.check_over();

@@ -3,7 +3,7 @@
 from asyncio import Future as AsyncFuture
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
@@ -216,6 +216,8 @@ class PendingCall:
     def fail(self, error: BaseException) -> None: ...
     def cancelled(self) -> None:
         """Answer that it was cancelled."""
+    def cancel_children(self) -> None:
+        """Cancel what it has submitted, if it was cancelled and its caller wants that."""
     def streams(self) -> bool:
         """Whether the caller wants a stream of items before finish(None)."""
     def item(self, value: object) -> int:
@@ -326,6 +328,9 @@ def keep_promise(ref: ObjectRef[Any], value: object, error: bytes) -> None:
 
 def get(refs: Any, timeout_s: float = -1.0, writable: bool = False) -> Any:
     """One ref's value, or a list's values. Raises weft's GetTimeoutError through `raise_error`."""
+
+def set_loop_variable(variable: ContextVar[Any]) -> None:
+    """Where coroutines, which share a thread, say to which call they belong: what they submit is that call's child."""
 
 def allocate(bytes: int) -> Any:
     """A buffer for an array that is filled where it will be stored: in the object memory of the node."""

@@ -15,6 +15,8 @@ import pytest
 import weft
 from waiting import wait_until
 from weft import _native
+from weft.engine.process.calls import current
+from weft.engine.process.session import context_state
 from weft.exceptions import TaskCancelledError, WorkerCrashedError
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
@@ -256,6 +258,63 @@ def test_a_child_that_is_submitted_after_the_cancel_is_cancelled_too(tmp_path: P
     [child] = weft.get(keeper.kept.remote())
     with pytest.raises(TaskCancelledError):
         weft.get(child, timeout=30)
+
+
+def test_a_child_that_a_coroutine_submits_after_the_cancel_is_cancelled_too(tmp_path: Path) -> None:
+    @weft.remote
+    class Parent:
+        def __init__(self) -> None:
+            self.children: list[Any] = []
+
+        async def work(self, started: Path) -> None:
+            started.touch()  # the loop stands still until the child is submitted
+            task = current.on_loop.get()
+            assert task
+            wait_until(lambda: context_state.state.calls.is_cancelled(task[0]))
+            self.children.append(sleep.remote(Starting.remote()))
+            await self.children[0]
+
+        async def kept(self) -> list[Any]:
+            return self.children
+
+    parent = Parent.remote()
+    ref = parent.work.remote(tmp_path / "started")
+    wait_until((tmp_path / "started").exists)
+    weft.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        weft.get(ref, timeout=30)
+    [child] = weft.get(parent.kept.remote())
+    with pytest.raises(TaskCancelledError):
+        weft.get(child, timeout=30)
+
+
+def test_what_a_coroutine_has_submitted_is_cancelled_with_it_and_other_calls_of_its_actor_go_on() -> None:
+    @weft.remote
+    class Parent:
+        def __init__(self) -> None:
+            self.children: list[Any] = []
+
+        async def work(self, starting: Any) -> None:
+            self.children.append(sleep.remote(starting))
+            await self.children[-1]
+
+        async def kept(self) -> list[Any]:
+            return self.children
+
+    parent = Parent.options(num_cpus=0).remote()
+    first, second = Starting.remote(), Starting.remote()
+    cancelled, other = parent.work.remote(first), parent.work.remote(second)
+    weft.get([first.wait.remote(), second.wait.remote()])
+    weft.cancel(cancelled)
+    children = weft.get(parent.kept.remote())
+    with pytest.raises(TaskCancelledError):
+        weft.get(cancelled, timeout=30)
+    with pytest.raises(TaskCancelledError):
+        weft.get(children[0], timeout=30)
+    assert weft.wait([children[1], other], timeout=0)[0] == []
+    weft.cancel(other)
+    with pytest.raises(TaskCancelledError):
+        weft.get(children[1], timeout=30)
 
 
 def test_force_ends_the_worker() -> None:

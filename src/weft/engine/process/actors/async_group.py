@@ -42,6 +42,7 @@ class AsyncGroup:
         self._bell = -1
         """Of a worker's group, an eventfd: rung by the main thread when that needs the GIL no longer."""
         if context_state.state.is_worker:
+            _native.set_loop_variable(current.on_loop)
             self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._loop.add_reader(self._bell, self._rung)
         self._thread = threading.Thread(target=self._run, name=f"weft-{name.strip('_')}-loop", daemon=True)
@@ -114,6 +115,7 @@ class AsyncGroup:
     def _cancel(self, call: Call) -> None:
         if call.has_begun:
             if (task := self._running.get(call)) is not None:
+                call.native.cancel_children()
                 task.cancel()
             return
         call.has_begun = True

@@ -197,6 +197,9 @@ class PendingCall:
     def cancelled(self) -> None:
         self.give_up(_native.error_value(errors.CANCELLED, f"task {self.current[2]} was cancelled while it ran"))
 
+    def cancel_children(self) -> None:
+        """They were run when they were submitted."""
+
     # ---- ends ----
 
     def give_up(self, error: bytes) -> None:

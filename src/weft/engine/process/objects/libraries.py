@@ -107,7 +107,10 @@ def _reduce_tensor(tensor: Any) -> Any:
         or tensor.__dict__
         or tensor._backward_hooks
     ):
-        return tensor.__reduce_ex__(5)
+        reduced = tensor.__reduce_ex__(5)
+        if tensor.layout is not torch.strided and reduced[0] is torch._utils._rebuild_sparse_tensor:
+            return _sparse, reduced[1]
+        return reduced
     return _tensor, (
         tensor.untyped_storage(),
         tensor.dtype,
@@ -125,6 +128,16 @@ def _tensor(
 
     tensor = torch.empty(0, dtype=dtype).set_(storage, offset, shape, strides)
     return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _sparse(*args: Any) -> Any:
+    """PyTorch notes each one that it makes, to check it at the end of `torch.load`, and would keep it until then."""
+    import torch
+
+    try:
+        return torch._utils._rebuild_sparse_tensor(*args)  # type: ignore[no-untyped-call]
+    finally:
+        torch._utils._validate_loaded_sparse_tensors()  # type: ignore[no-untyped-call]
 
 
 def _reduce_storage(storage: Any) -> Any:
