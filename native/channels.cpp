@@ -117,6 +117,7 @@ bool Channels::flush(Peer& peer) {
         any = true;
     }
     if (any) ring(peer.id.slot);
+    if (peer.id.slot == kDaemonSlot && peer.overflow.empty() && !relayed_.empty()) pass_on_queued();
     return any;
 }
 
@@ -127,7 +128,7 @@ void Channels::pass_on(Peer& peer, uint16_t kind, uint16_t flags, const void* da
     if (relay == nullptr || (!relay->out && !open(*relay))) return;  // the daemon is gone, and all with it
     if (!is_far(peer.id.slot) && (peer.kept_for & kRingFollows) == 0 && ++peer.passed_on % kTryAfter == 0)
         try_ring(peer);
-    if (peer.kept_for == 0 && peer.overflow.empty() && relay->overflow.empty())
+    if (peer.kept_for == 0 && peer.overflow.empty() && relay->overflow.empty() && !daemon_waits())
         return write_whole(*relay, kind, uint16_t(flags | kNamed), data, bytes, &peer.id);
     peer.overflow.push_back({kind, flags, std::string(static_cast<const char*>(data), bytes)});
     queue(peer);
@@ -138,10 +139,10 @@ void Channels::queue(Peer& peer) {
     relayed_.push_back(peer.id);
 }
 
-/// Each in turn one record, while the ring takes them.
+/// Each in turn one record, while the ring takes them (CH-4).
 void Channels::pass_on_queued() {
     Peer& relay = *peers_[kRelaySlot];
-    while (!relayed_.empty() && relay.overflow.empty()) {
+    while (!relayed_.empty() && relay.overflow.empty() && !daemon_waits()) {
         Peer* next = find(relayed_.front().slot);
         const bool is_same = next != nullptr && next->id == relayed_.front();
         relayed_.pop_front();

@@ -11,6 +11,8 @@
 ///       more than the ring holds is on its way, so that who has enough can be served less.
 /// CH-3  Whoever has exchanged a record is told of the other's death: their rings, or the directory, or the
 ///       relay knows that they have.
+/// CH-4  What goes through the relay follows all that the daemon was told before: of what was lent it hears
+///       before the ref is on its way.
 #pragma once
 
 #include <algorithm>
@@ -111,6 +113,11 @@ class Channels {
         return it == far_.end() ? nullptr : it->second.get();
     }
     Peer* peer(ProcessId id);
+    /// Whether something that the daemon is to hear first did not fit into its ring.
+    bool daemon_waits() const {
+        const Peer* daemon = peers_[kDaemonSlot].get();
+        return daemon != nullptr && !daemon->overflow.empty();
+    }
     bool open(Peer& peer);
     void write(Peer& peer, uint16_t kind, uint16_t flags, const void* data, size_t bytes,
                const ProcessId* name = nullptr);

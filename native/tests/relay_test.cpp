@@ -345,6 +345,25 @@ TEST("what came out of rings is not sent before what its sender had told the dae
     CHECK_EQ(parse(node.port.forwarding().take_batch(kThere)).size(), 1u);
 }
 
+TEST("what did not fit into the daemon's ring is heard before what was sent to another node after it") {
+    FakeNode node;
+    Puppet local(node);
+    const ProcessId far = proxy_of(node, kThere, {5, 50});
+    const std::array<char, 1'000> row{};
+    constexpr uint32_t kRows = 5'000;
+    for (uint32_t i = 0; i < kRows; ++i)
+        local.say(kDaemon, Kind::DEPOSIT, i, row);
+    local.say(far, Kind::WANT, uint32_t(1));
+    local.say(far, Kind::WANT, uint32_t(2));
+    size_t came = 0;
+    EVENTUALLY((local.has_heard(kDaemon, Kind::ACQUAINT), [&] {
+        const auto batch = parse(batch_for(node, kThere));
+        if (!batch.empty()) CHECK_EQ(node.records.size(), size_t(kRows));
+        came += batch.size();
+        return came == 2;
+    }()));
+}
+
 TEST("a full batch is sent before more is read, and nothing is forgotten") {
     FakeNode node;
     Puppet local(node);
