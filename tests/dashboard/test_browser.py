@@ -23,8 +23,8 @@ import weft
 from weft import data, serve, train, tune
 from weft.cluster_utils import Cluster
 from weft.data import board as data_board
-from weft.data.streams import board as stream_board
 from weft.engine.cluster.client import Client
+from weft.library import board as library_board
 from weft.rl import board as rl_board
 from weft.util import board
 from weft.util.placement_group import placement_group, remove_placement_group
@@ -218,7 +218,7 @@ def libraries(work: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A run of each library, as its page shows it; the application goes on."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        for shows_at_once, name in ((data_board, "AFTER_S"), (stream_board, "AFTER_S"), (rl_board, "PUBLISH_S")):
+        for shows_at_once, name in ((data_board, "AFTER_S"), (library_board, "PUBLISH_S")):
             patch.setattr(shows_at_once, name, 0.0)
         tunes("learning", folder)
         learns(rl_board.RunBoard("PPO", "CartPole-v1"), 5, 10)

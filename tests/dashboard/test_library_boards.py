@@ -12,11 +12,8 @@ from dashboard_site import eventually
 import weft
 from weft import data, serve, train
 from weft.data import board as data_board
-from weft.data.streams import board as stream_board
 from weft.engine.cluster.client import Client
-from weft.serve import board as serve_board
 from weft.serve.latencies import KEPT, Latencies
-from weft.train import board as train_board
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,7 +33,7 @@ def test_a_training_shows_its_workers_metrics_and_checkpoints(tmp_path: Path) ->
             train.report({"loss": 1.0 / (step + 1), "note": "text"}, checkpoint={"step": step})
 
     train.Trainer(loop, workers=1, name="shown", storage_path=tmp_path).fit()
-    shown = boards(train_board.PAGE)["shown"]
+    shown = boards("train")["shown"]
     assert (shown["state"], shown["reports"], shown["restarts"]) == ("finished", 3, 0)
     assert shown["curves"] == {"loss": [[1, 1.0], [2, 0.5], [3, 1 / 3]]}
     assert [row["report"] for row in shown["checkpoints"]] == [2, 3]  # two are kept
@@ -47,7 +44,7 @@ def test_a_training_shows_its_workers_metrics_and_checkpoints(tmp_path: Path) ->
 
     with pytest.raises(Exception, match="no luck"):
         train.Trainer(breaks, workers=1, name="broken", storage_path=tmp_path).fit()
-    assert boards(train_board.PAGE)["broken"]["state"] == "failed"
+    assert boards("train")["broken"]["state"] == "failed"
 
 
 def test_a_dataset_that_takes_long_shows_its_operators_and_old_ones_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +67,7 @@ def test_a_short_dataset_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stream_that_takes_long_shows_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_board, "AFTER_S", 0.0)
+    monkeypatch.setattr(data_board, "AFTER_S", 0.0)
     before = set(boards(data_board.PAGE))
     keyed = data.stream_from(lambda: iter(range(1000))).map(lambda number: number % 3).key_by(lambda number: number)
     assert len(keyed.reduce(lambda left, right: right).run()) == 1000
@@ -91,7 +88,7 @@ def test_what_is_served_shows_its_replicas_queues_and_latencies() -> None:
         assert [handle.remote(number).result() for number in range(10)] == [2 * number for number in range(10)]
 
         def served() -> dict[str, Any] | None:
-            found = boards(serve_board.PAGE).get(serve_board.NAME, {"applications": []})["applications"]
+            found = boards("serve").get("applications", {"applications": []})["applications"]
             rows = [row for app in found for row in app["deployments"]]
             told = sum(one.get("served", 0) for row in rows for one in row["replicas"])
             return rows[0] if told == 10 and rows[0]["rate"] else None  # the first look knows no rate
