@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import weft
 
-WORDS = "the loom of time weaves thread upon thread while the weaver sings of the sea and of stone".split()
+WORDS = "the loom of time weaves thread on thread while the weaver sings of the sea and of stone".split()
 
 
 def texts(seed: int) -> Iterator[str]:

@@ -34,7 +34,8 @@ void pack_encoded(Core& core, Buffer& out, const Buffer& data, const Returned& v
 }
 
 /// The values of a task that returns several: of a sequence or a generator, each owned. An exception in the
-/// midst of a generator is taken into `error` and stands for the rest. False with an exception set.
+/// midst of a generator is taken into `error` and stands for the rest; what it yields beyond them is not
+/// taken. False with an exception set.
 bool take_returns(const Core& core, const Frame& frame, PyObject* result, std::vector<Owned>& items,
                   std::string& error) {
     const size_t count = frame.header.returns;
@@ -58,6 +59,12 @@ bool take_returns(const Core& core, const Frame& frame, PyObject* result, std::v
         if (!is_generator) return false;
         error = dump_exception(core, frame).first;
         return true;
+    }
+    if (items.size() > count && is_generator) {
+        items.pop_back();
+        return PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                                "task %s has num_returns=%d but yields more values: only so many are taken",
+                                frame.name.c_str(), int(count)) == 0;
     }
     if (items.size() == count) return true;
     PyErr_Format(PyExc_ValueError, "task %s has num_returns=%d but returned %s%zd values", frame.name.c_str(),
@@ -197,9 +204,9 @@ bool reply_results(Core& core, Frame& frame, PyObject* result) {
     const uint32_t count = frame.header.returns;
     std::vector<Owned> items;
     std::string error;
-    if (count == 1) {
+    if (count == 1 && !PyGen_CheckExact(result)) {
         items.emplace_back(Py_NewRef(result));
-    } else if (count > 1 && !take_returns(core, frame, result, items, error)) {
+    } else if (count > 0 && !take_returns(core, frame, result, items, error)) {
         return false;
     }
     static thread_local Buffer data, out;

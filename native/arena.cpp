@@ -323,14 +323,33 @@ void Arena::reclaim_if_deleted(uint32_t entry) {
     try_reclaim(entry);
 }
 
+namespace {
+
+bool is_owned_by(const ObjectEntry& entry, EntryWord word, ProcessId owner) {
+    return word.is_whole(word.generation()) && !word.has(EntryWord::kDeleted) &&
+           OwnerWord{entry.owner.load()}.is(owner, word.generation());
+}
+
+}  // namespace
+
+std::vector<ArenaRef> objects_of(Segment& segment, ProcessId owner) {
+    std::vector<ArenaRef> found;
+    const uint32_t objects = segment.header().objects_used.load(std::memory_order_acquire);
+    for (uint32_t i = 0; i < objects; ++i) {
+        const EntryWord word = word_of(segment, i);
+        const ObjectEntry& entry = segment.object(i);
+        if (is_owned_by(entry, word, owner)) found.push_back({i, word.generation(), entry.bytes.load()});
+    }
+    return found;
+}
+
 void remove_objects_of(Segment& segment, ProcessId dead) {
     const uint32_t objects = segment.header().objects_used.load(std::memory_order_acquire);
     for (uint32_t i = 0; i < objects; ++i) {
         ObjectEntry& entry = segment.object(i);
         change_word(entry, [&](EntryWord now) -> std::optional<EntryWord> {
-            const bool is_due = now.is_whole(now.generation()) && !now.has(EntryWord::kDeleted) &&
-                                OwnerWord{entry.owner.load()}.is(dead, now.generation());
-            return is_due ? std::optional(now.with(EntryWord::kDeleted)) : std::nullopt;
+            return is_owned_by(entry, now, dead) ? std::optional(now.with(EntryWord::kDeleted))
+                                                 : std::nullopt;
         });
     }
 }

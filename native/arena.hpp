@@ -164,6 +164,8 @@ class Arena {
 /// Free what a dead process held: its pins, what it was building or reclaiming. By the daemon.
 /// What it wrote for an owner that has not accepted it goes too when `unaccepted`.
 void reclaim_after_death(Segment& segment, ProcessId dead, bool unaccepted);
+/// All objects that a process owns. By the daemon.
+std::vector<ArenaRef> objects_of(Segment& segment, ProcessId owner);
 /// Delete all objects that a dead process owned. By the daemon.
 void remove_objects_of(Segment& segment, ProcessId dead);
 

@@ -154,12 +154,12 @@ bool encode_call(Draft& draft, PyObject* const* args, size_t count, PyObject* ke
 }
 
 /// The refs of a task that was submitted: None, one, or a list.
-PyObject* refs_for(Entry* const* entries, uint32_t count) {
+PyObject* refs_for(Core& core, Entry* const* entries, uint32_t count) {
     if (count == 0) Py_RETURN_NONE;
-    if (count == 1) return make_ref(ref_type, entries[0]);
+    if (count == 1) return make_ref(core, ref_type, entries[0]);
     Owned list(PyList_New(count));
     for (uint32_t i = 0; i < count; ++i) {
-        PyObject* ref = list ? make_ref(ref_type, entries[i]) : nullptr;
+        PyObject* ref = list ? make_ref(core, ref_type, entries[i]) : nullptr;
         if (ref == nullptr) return nullptr;
         PyList_SET_ITEM(list.get(), i, ref);
     }
@@ -268,7 +268,7 @@ PyObject* submit_task(const Attached& attached, const CallSpec& spec, uint64_t f
         return translate_exception();
     }
     core.pump.poll();
-    return refs_for(entries, spec.returns);
+    return refs_for(core, entries, spec.returns);
 }
 
 // ---- calls of remote functions ---------------------------------------------------------------------

@@ -7,12 +7,10 @@ namespace {
 constexpr uint32_t kTryAfter = 256;
 }  // namespace
 
-Channels::Peer* Channels::peer(ProcessId id) {
-    if (Peer* known = find(id.slot)) {
-        if (known->id == id) return known;
-        // Its slot is not used again before this process gave up its rings; without rings it may be.
-        if (!known->is_relayed || segment_.is_alive(known->id)) return nullptr;
-    }
+/// One that was not known, in whose slot another one was `before`.
+Channels::Peer* Channels::meet(ProcessId id, const Peer* before) {
+    // Its slot is not used again before this process gave up its rings; without rings it may be.
+    if (before != nullptr && (!before->is_relayed || segment_.is_alive(before->id))) return nullptr;
     if (!segment_.is_alive(id)) return nullptr;
     auto fresh = std::make_unique<Peer>();
     fresh->id = id;

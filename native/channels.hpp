@@ -112,7 +112,12 @@ class Channels {
         const auto it = far_.find(slot);
         return it == far_.end() ? nullptr : it->second.get();
     }
-    Peer* peer(ProcessId id);
+    /// Null when it is dead.
+    Peer* peer(ProcessId id) {
+        Peer* known = find(id.slot);
+        return known != nullptr && known->id == id ? known : meet(id, known);
+    }
+    Peer* meet(ProcessId id, const Peer* before);
     /// Whether something that the daemon is to hear first did not fit into its ring.
     bool daemon_waits() const {
         const Peer* daemon = peers_[kDaemonSlot].get();

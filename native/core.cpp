@@ -121,6 +121,8 @@ void Core::handle(ProcessId from, Kind kind, const char* data, size_t bytes) {
             return submitter.on_cancel_object(cursor);
         case Kind::KEEP:
             return lent_rows.on_keep(cursor);
+        case Kind::DEPOSIT_THERE:
+            return lent_rows.on_deposit_there(cursor);
         case Kind::MOVED:
             return inheritance.on_moved(cursor);
         case Kind::STREAM_ITEM:

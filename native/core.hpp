@@ -29,7 +29,7 @@
 
 namespace weft {
 
-class Core final : private Pumped {
+class Core final : public std::enable_shared_from_this<Core>, private Pumped {
   public:
     Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker);
     ~Core() { close(); }
@@ -76,6 +76,7 @@ class Core final : private Pumped {
     // A worker's side.
     Inbox inbox{endpoint, borrowing};
 
+    uint64_t session = 0;  ///< its number in this process, by which a ref knows whose it is
     /// Calls of Python that use this core now, and what keeps it for them after a shutdown; both guarded by
     /// the GIL.
     uint32_t calls = 0;

@@ -37,7 +37,7 @@ struct Stream {
 struct EntryExtra {
     std::unique_ptr<Stream> stream;
     std::vector<Entry*> nested;        ///< refs inside the value; each is held
-    std::vector<uint64_t> dependents;  ///< cookies of tasks of this process that wait for it, or did
+    std::vector<uint64_t> dependents;  ///< as Entry::dependent: those behind the first
     std::vector<ProcessId> wanters;    ///< borrowers to send the value to
     std::vector<PyObject*> callbacks;
     std::vector<PyObject*> on_freed;                      ///< called when the object is gone
@@ -46,6 +46,7 @@ struct EntryExtra {
     uint32_t needed = 0;                                  ///< other rows that name it
     std::vector<Entry*> row_needs;                        ///< what its own row names
     std::vector<uint32_t> deposits;                       ///< nodes that have a copy of its row
+    std::vector<uint32_t> owner_told;                     ///< borrowed: nodes that its owner is to give one
     bool is_inherited = false;          ///< the daemon is told when it is gone, whoever else has a row
     bool is_kept = false;               ///< owned: what outlives all processes names it (KEEP)
     bool keeps = false;                 ///< this process wants that; asked of each owner that it gets
@@ -73,6 +74,7 @@ struct Entry {
     Task* lineage = nullptr;     ///< the kept task that can make it again; an item's, also while that runs
     uint64_t flushed = 0;        ///< where that task is in the lineage file, when it is not in memory
     uint64_t cookie = 0;         ///< of the task that makes it, while it is under way
+    uint64_t dependent = 0;      ///< cookie of the first task of this process that waits for it, or did
     Blob value;                  ///< the inline value or the error
     ArenaRef arena;
     std::unique_ptr<EntryExtra> extra;

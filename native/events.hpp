@@ -26,7 +26,7 @@
 
 namespace weft {
 
-/// `src/weft/engine/observe/events.py` has the same numbers; a test compares them.
+/// `src/weft/observe/event_records.py` has the same numbers; a test compares them.
 enum class EventKind : uint8_t {
     SUBMITTED = 1,  ///< a task or call; other: its parent; bytes: of its arguments; count: of its inputs
     USES = 2,       ///< task needs an object (other); follows SUBMITTED
@@ -39,7 +39,7 @@ enum class EventKind : uint8_t {
     SENT = 9,       ///< bytes of an object were asked for by another node
 };
 
-/// Sums since the segment was made; `engine/observe/events.py` has the same order.
+/// Sums since the segment was made; `observe/event_records.py` has the same order.
 enum class Tally : uint32_t {
     submitted,
     finished,

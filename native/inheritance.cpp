@@ -54,6 +54,7 @@ void Inheritance::on_moved(Cursor cursor) {
 void Inheritance::moved_to(Entry* entry, ProcessId owner) {
     entry->owner = owner;
     entry->tokens = 0;
+    rows_.owner_changed(entry);
     if (entry->extra && entry->extra->keeps) rows_.keep(entry);
     // Before this process knew of the move it passed the ref on; those it went to are counted in and told.
     if (entry->extra)
@@ -203,6 +204,7 @@ void Inheritance::on_adopt(Cursor cursor) {
     for (const AdoptedRow& row : all.rows) {
         inherited.push_back(row.entry);
         row.entry->more().is_inherited = true;
+        rows_.owner_changed(row.entry);
         if (row.entry->extra->keeps) rows_.keep(row.entry);
         // Before this process knew of the death it passed the ref on.
         for (const ProcessId& late : std::exchange(row.entry->extra->late_lends, {})) {

@@ -66,22 +66,22 @@ void LentRows::write_rows(Entry* first) {
 
 /// Those of this process's objects that the row names.
 std::vector<Entry*> LentRows::write_row(Entry* entry) {
-    std::vector<Entry*> needs;
+    Named named;
     RowHead head{};
     static thread_local Buffer body;
     body.clear();
-    if (!describe(entry, head, body, needs)) return {};
+    if (!describe(entry, head, body, named)) return {};
     std::vector<Id> ids;
-    for (const Entry* need : needs)
+    for (const Entry* need : named.own)
         ids.push_back(need->id);
     entry->more().row =
         ledger_.write(head, ids, {body.data(), body.size()}, !entry->extra->borrowers.empty());
-    return entry->extra->row != 0 ? needs : std::vector<Entry*>{};
+    return entry->extra->row != 0 ? named.own : std::vector<Entry*>{};
 }
 
 /// What its row says. False for the end of a stream that is not there yet, and for a result of a call that
 /// may not be repeated: only its value can be handed on.
-bool LentRows::describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry*>& needs) {
+bool LentRows::describe(Entry* entry, RowHead& head, Buffer& body, Named& named) {
     const auto can_be_told = [entry](const Task* task) {
         if (task == nullptr || (task->flags & kIsCreation) != 0) return false;
         if ((task->flags & kStreaming) != 0 && entry->lineage != task) return false;
@@ -106,43 +106,40 @@ bool LentRows::describe(Entry* entry, RowHead& head, Buffer& body, std::vector<E
         body.add(PackedValue{entry->where, nested, head.in_arena ? sizeof(ArenaRef) : entry->value.size()});
         for (uint32_t i = 0; i < nested; ++i) {
             Entry* inner = entry->extra->nested[i];
-            if (inner->owned && !inner->is_actor) needs.push_back(inner);
+            named.add(inner);
             body.add(PackedRef{inner->id, inner->owner, inner->is_actor, 0});
         }
         if (head.in_arena)
             body.add(entry->arena);
         else
             body.append(entry->value.data(), entry->value.size());
-        if (task != nullptr) describe_task(entry, task, kTaskRow, body, needs);
+        if (task != nullptr) describe_task(entry, task, kTaskRow, body, named);
     } else {
         task = entry->cookie != 0 ? tasks_.task_at(entry->cookie) : flushing_.lineage_to_tell(entry);
         if (!can_be_told(task)) return false;
-        describe_task(entry, task, entry->cookie != 0 ? kTaskRow : kLineageRow, body, needs);
+        describe_task(entry, task, entry->cookie != 0 ? kTaskRow : kLineageRow, body, named);
     }
     if (task != nullptr && task->actor == nullptr) {
         definitions_.send_function(endpoint_.daemon, task->function);
         head.function = task->function->key;
         head.shape = task->shape->id;
     }
-    head.needs = uint32_t(needs.size());
+    head.needs = uint32_t(named.own.size());
     return true;
 }
 
-void LentRows::describe_task(Entry* entry, Task* task, RowKind kind, Buffer& body,
-                             std::vector<Entry*>& needs) {
+void LentRows::describe_task(Entry* entry, Task* task, RowKind kind, Buffer& body, Named& named) {
     const uint32_t index = entry->id.index() - 1;
     body.add(TaskRow{kind, index, task->retries, task->flags, uint32_t(task->record.size()),
                      uint32_t(task->name.size()), uint32_t(task->deps.size())});
     body.append(task->record.data(), task->record.size());
     body.append(task->name.data(), task->name.size());
-    const auto need = [&](Entry* inner) {
-        if (inner->owned && !inner->is_actor) needs.push_back(inner);
-    };
     for (Entry* dep : task->deps) {
-        need(dep);
+        named.add(dep);
         body.add(PackedRef{dep->id, dep->owner, dep->is_actor, 0});
     }
-    std::for_each(task->nested.begin(), task->nested.end(), need);
+    for (Entry* inner : task->nested)
+        named.add(inner);
 }
 
 void LentRows::erase_rows(Entry* first) {
@@ -193,20 +190,60 @@ void LentRows::deposit_again(Entry* entry) {
 }
 
 std::vector<Entry*> LentRows::send_deposit(Entry* entry, const std::vector<uint32_t>& nodes) {
-    std::vector<Entry*> needs;
+    Named named;
     RowHead head{};
     Buffer body;
-    if (!describe(entry, head, body, needs)) return {};
+    if (!describe(entry, head, body, named)) return {};
     Buffer out;
     out.add(uint32_t(nodes.size()));
     out.add(uint32_t(0));
     out.append(nodes.data(), nodes.size() * sizeof(uint32_t));
     out.add(head);
-    for (const Entry* need : needs)
+    for (const Entry* need : named.own)
         out.add(need->id);
     out.append(body.data(), body.size());
     endpoint_.send_daemon(Kind::DEPOSIT, out.data(), out.size());
-    return needs;
+    for (Entry* other : named.other)
+        for (const uint32_t node : nodes)
+            tell_owner(other, node);
+    return named.own;
+}
+
+/// Its owner may die with this process, and nobody on that node has borrowed the object yet: a copy of its
+/// row is to be there, too.
+void LentRows::tell_owner(Entry* entry, uint32_t node) {
+    const ProcessId owner = entry->owner;
+    if (node == kStoreNode || owner.slot == kDaemonSlot || !endpoint_.segment.is_alive(owner) ||
+        endpoint_.segment.node_of(owner.slot) == node + 1)
+        return;
+    std::vector<uint32_t>& told = entry->more().owner_told;
+    if (std::find(told.begin(), told.end(), node) != told.end()) return;
+    told.push_back(node);
+    struct {
+        Id id;
+        uint32_t node, reserved;
+    } body{entry->id, node, 0};
+    endpoint_.send(owner, Kind::DEPOSIT_THERE, &body, sizeof body);
+}
+
+void LentRows::on_deposit_there(Cursor cursor) {
+    const Id id = cursor.take<Id>();
+    const auto node = cursor.take<uint32_t>();
+    Entry* entry = objects_.find(id);
+    if (entry == nullptr || entry->is_actor || node >= kStoreNode) return;
+    if (entry->owned)
+        deposit(entry, node);
+    else
+        tell_owner(entry, node);
+}
+
+void LentRows::owner_changed(Entry* entry) {
+    if (!entry->extra) return;
+    for (const uint32_t node : std::exchange(entry->extra->owner_told, {}))
+        if (entry->owned)
+            deposit(entry, node);
+        else
+            tell_owner(entry, node);
 }
 
 void LentRows::withdraw(Id id, const std::vector<uint32_t>& nodes) {

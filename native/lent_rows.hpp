@@ -3,7 +3,7 @@
 ///
 /// HEI-1  An object that is lent has a row, and so has every object of this process that the row needs.
 /// HEI-4  A node with a borrower has a copy of the object's row, and of the rows that it needs, as long as
-///        the object lives.
+///        the object lives. Of what the row names and other processes own, their owners send copies.
 #pragma once
 
 #include <vector>
@@ -35,6 +35,10 @@ class LentRows {
     void renew_row(Entry* entry);
     /// That node gets a copy of its row, and of what the row needs (HEI-4).
     void deposit(Entry* first, uint32_t node);
+    /// A process has sent that node a row which names an object of this one.
+    void on_deposit_there(Cursor cursor);
+    /// A borrowed object has this owner from now on: what the one before was told, it is told.
+    void owner_changed(Entry* entry);
     /// Its value has come.
     void deposit_again(Entry* entry);
     /// The object is gone.
@@ -49,11 +53,21 @@ class LentRows {
     int64_t let_go_when_idle();
 
   private:
+    /// What a row names, actors aside.
+    struct Named {
+        std::vector<Entry*> own;    ///< its needs
+        std::vector<Entry*> other;  ///< which this process has borrowed
+
+        void add(Entry* entry) {
+            if (!entry->is_actor) (entry->owned ? own : other).push_back(entry);
+        }
+    };
     void write_rows(Entry* first);
     std::vector<Entry*> write_row(Entry* entry);
-    bool describe(Entry* entry, RowHead& head, Buffer& body, std::vector<Entry*>& needs);
-    void describe_task(Entry* entry, Task* task, RowKind kind, Buffer& body, std::vector<Entry*>& needs);
+    bool describe(Entry* entry, RowHead& head, Buffer& body, Named& named);
+    void describe_task(Entry* entry, Task* task, RowKind kind, Buffer& body, Named& named);
     std::vector<Entry*> send_deposit(Entry* entry, const std::vector<uint32_t>& nodes);
+    void tell_owner(Entry* entry, uint32_t node);
     void erase_rows(Entry* first);
     void set_kept(Entry* entry, bool is_kept);
 

@@ -1,7 +1,5 @@
 #include "lineage.hpp"
 
-#include <algorithm>
-
 #include "actor_links.hpp"
 #include "borrowing.hpp"
 #include "flushing.hpp"
@@ -43,8 +41,9 @@ bool Lineage::can_make_again(const Task* task) const {
     if (task->retries == 0 || task->cancelled) return false;
     if ((task->flags & kIsCreation) != 0) return false;
     if (!task->items.empty()) return true;
-    return std::any_of(task->returns.begin(), task->returns.end(),
-                       [](const Entry* entry) { return entry && entry->where == Where::arena; });
+    for (const Entry* entry : task->returns)
+        if (entry != nullptr && entry->where == Where::arena) return true;
+    return false;
 }
 
 void Lineage::keep(Task* task) {

@@ -151,8 +151,10 @@ PyType_Spec memory_spec = {"weft._native.Memory", sizeof(MemoryObject), 0,
 /// The pin's bytes, private from now on. False with an exception set.
 bool map_own(PinObject* pin) {
     if (pin->own != nullptr) return true;
-    pin->own = pin->core->endpoint.segment.map_private(pin->data, whole_pages(pin->arena.bytes));
-    if (pin->own == nullptr) {  // a process can have so many mappings and no more
+    // After a shutdown the segment's pages may be another object's: what `data` shows was kept.
+    if (!pin->core->is_closed())
+        pin->own = pin->core->endpoint.segment.map_private(pin->data, whole_pages(pin->arena.bytes));
+    if (pin->own == nullptr) {  // also where a process has as many mappings as it may
         pin->own = static_cast<char*>(malloc(pin->arena.bytes));
         if (pin->own == nullptr) return PyErr_NoMemory() != nullptr;
         pin->is_allocated = true;
@@ -162,10 +164,11 @@ bool map_own(PinObject* pin) {
     return true;
 }
 
-PinObject* new_pin(const ArenaRef& arena, char* data) {
+/// Of the core that has the pin: the session may be over, or another one, by now.
+PinObject* new_pin(Core& core, const ArenaRef& arena, char* data) {
     PinObject* pin = PyObject_New(PinObject, pin_type);
     if (pin == nullptr) return nullptr;
-    new (&pin->core) std::shared_ptr<Core>(session().core);
+    new (&pin->core) std::shared_ptr<Core>(core.shared_from_this());
     pin->arena = arena;
     pin->data = data;
     pin->own = nullptr;
@@ -175,8 +178,8 @@ PinObject* new_pin(const ArenaRef& arena, char* data) {
 
 }  // namespace
 
-PyObject* make_pin(const ArenaRef& arena, char* data) {
-    return reinterpret_cast<PyObject*>(new_pin(arena, data));
+PyObject* make_pin(Core& core, const ArenaRef& arena, char* data) {
+    return reinterpret_cast<PyObject*>(new_pin(core, arena, data));
 }
 
 PyObject* writable_memory(PyObject* keeper) {
@@ -226,7 +229,7 @@ PyObject* py_allocate(PyObject*, PyObject* bytes) {
     char* data = nullptr;
     if (!allocate(*core, kFilledAt + uint64_t(wanted), core->self(), arena, data)) return nullptr;
     if (core.is_over()) return raise_over(*core);
-    PinObject* pin = new_pin(arena, data);
+    PinObject* pin = new_pin(*core, arena, data);
     char* own = pin ? core->endpoint.segment.map_shared(data, whole_pages(arena.bytes)) : nullptr;
     if (own == nullptr) {
         if (pin == nullptr) return core->arena().abandon(arena), nullptr;

@@ -8,10 +8,7 @@
 
 namespace weft {
 
-Session& session() {
-    static Session* const instance = new Session;  // never destroyed: threads and refs may outlive main
-    return *instance;
-}
+Session* const the_session = new Session;  // never destroyed: threads and refs may outlive main
 
 namespace {
 
@@ -147,15 +144,37 @@ void attach(int segment_fd, int event_fd, uint32_t slot, uint32_t generation, nb
     if (daemon_socket_fd >= 0) core->pump.watch_daemon(daemon_socket_fd);
     s.core = core;
     s.host = host.inc_ref().ptr();
-    s.number = ++s.attaches;
+    s.number = core->session = ++s.attaches;
     s.is_fork = false;
     s.callbacks = std::thread(callback_loop, core, s.host);
 }
 
-/// `keeps_arrays`: the node goes on, and would give their memory to others.
-void detach(bool keeps_arrays) {
+/// What was to be called when a value or an item is there, and will not be: none comes any more.
+nb::list take_callbacks(Core& core) {
+    std::vector<PyObject*> left;
+    const auto take = [&left](std::vector<PyObject*>& callbacks) {
+        left.insert(left.end(), callbacks.begin(), callbacks.end());
+        callbacks.clear();
+    };
+    {
+        std::lock_guard lock(core.mutex());
+        core.objects.each([&](Entry* entry) {
+            if (!entry->extra) return;
+            take(entry->extra->callbacks);
+            if (entry->extra->stream) take(entry->extra->stream->callbacks);
+        });
+    }
+    nb::list taken;
+    for (PyObject* callback : left)
+        taken.append(nb::steal(callback));
+    return taken;
+}
+
+/// `keeps_arrays`: the node goes on, and would give their memory to others. Returns the callbacks that were
+/// not called, for whoever ends the session: what they tell of finds that it is over.
+nb::list detach(bool keeps_arrays) {
     Session& s = session();
-    if (s.number == 0) return;
+    if (s.number == 0) return {};
     s.number = 0;
     std::shared_ptr<Core> core = std::move(s.core);
     s.core.reset();
@@ -178,6 +197,7 @@ void detach(bool keeps_arrays) {
     const bool is_given_away = keeps_arrays && !is_lost;
     keep_own_memory(*core, is_given_away);
     if (is_given_away) core->arena().keep_pinned();
+    return take_callbacks(*core);
 }
 
 void on_freed(nb::handle ref, nb::object callback) {
@@ -274,7 +294,7 @@ nb::object new_actor() {
         core.objects.escape(entry);
         hold(entry);
     }
-    PyObject* token = make_ref(token_type, entry);
+    PyObject* token = make_ref(core, token_type, entry);
     if (token == nullptr) throw nb::python_error();
     return nb::steal(token);
 }
@@ -290,7 +310,7 @@ nb::object actor_token(nb::bytes id_bytes) {
         entry = core.borrowing.weak_actor(id);
         hold(entry);
     }
-    PyObject* token = make_ref(token_type, entry);
+    PyObject* token = make_ref(core, token_type, entry);
     if (token == nullptr) throw nb::python_error();
     return nb::steal(token);
 }
@@ -427,7 +447,7 @@ NB_MODULE(_native, m) {
             hold(entry);
             core.objects.fail(entry, {error.c_str(), error.size()});
         }
-        PyObject* ref = make_ref(ref_type, entry);
+        PyObject* ref = make_ref(core, ref_type, entry);
         if (ref == nullptr) throw nb::python_error();
         return nb::steal(ref);
     });

@@ -172,6 +172,14 @@ std::vector<FoundRow> NodePort::take_ledger(ProcessId dead) {
     return rows;
 }
 
+std::vector<ArenaRef> NodePort::take_objects(ProcessId dead) {
+    std::vector<ArenaRef> taken;
+    if (segment_->is_alive(dead)) taken = objects_of(*segment_, dead);
+    for (const ArenaRef& ref : taken)
+        arena_.adopt(ref);
+    return taken;
+}
+
 std::vector<ProcessId> NodePort::mark_dead(ProcessId dead) {
     const auto pass = [this](ProcessId from, ProcessId to, uint16_t kind, uint16_t flags, const char* data,
                              size_t bytes) { pass_on(from, to, kind, flags, data, bytes); };

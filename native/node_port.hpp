@@ -39,6 +39,8 @@ class NodePort {
     /// What a process that is dead had lent. Its objects among that are the daemon's until somebody adopts
     /// them. Before mark_dead.
     std::vector<FoundRow> take_ledger(ProcessId dead);
+    /// What a process of another node owned here; likewise.
+    std::vector<ArenaRef> take_objects(ProcessId dead);
     std::vector<ProcessId> mark_dead(ProcessId dead);
     bool release_slot(ProcessId dead);
 

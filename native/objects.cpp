@@ -68,7 +68,12 @@ void Objects::drop(Entry* entry) {
 }
 
 void Objects::drop_locked(Entry* entry) {
-    if (entry->holds.fetch_sub(1, std::memory_order_acq_rel) == 1) release_entry(entry);
+    // Who has the last one, and the mutex, is alone with it.
+    if (entry->holds.load(std::memory_order_acquire) == 1)
+        entry->holds.store(0, std::memory_order_relaxed);
+    else if (entry->holds.fetch_sub(1, std::memory_order_acq_rel) != 1)
+        return;
+    release_entry(entry);
 }
 
 void Objects::release_entry(Entry* entry) {
@@ -94,13 +99,13 @@ void Objects::release_entry(Entry* entry) {
 void Objects::finish_entry(Entry* entry) {
     if (entry->in_table) table_.erase(entry->id);
     std::unique_ptr<EntryExtra> extra = std::move(entry->extra);
-    entry->holds.store(0);
-    entry->state.store(ObjectState::pending);
+    entry->holds.store(0, std::memory_order_relaxed);  // nobody has it: who gets it next is told by the mutex
+    entry->state.store(ObjectState::pending, std::memory_order_relaxed);
     entry->owned = true;
     entry->in_table = entry->fetching = entry->is_actor = entry->marked = false;
     entry->where = Where::none;
     entry->tokens = 0;
-    entry->cookie = 0;
+    entry->cookie = entry->dependent = 0;
     entry->lineage = nullptr;
     entry->value.reset();
     entries_.give_back(entry);
@@ -111,8 +116,11 @@ void Objects::finish_entry(Entry* entry) {
     for (PyObject* callback : extra->on_freed)
         endpoint_.push_event({0xffff, {}, callback});
     dropped_.insert(dropped_.end(), extra->nested.begin(), extra->nested.end());
-    if (extra->stream)
+    if (extra->stream) {
         dropped_.insert(dropped_.end(), extra->stream->items.begin(), extra->stream->items.end());
+        for (PyObject* callback : extra->stream->callbacks)
+            endpoint_.push_event({0xffff, {}, callback});
+    }
     drop_rest();
 }
 
@@ -158,7 +166,8 @@ void Objects::complete(Entry* entry, Where where, const char* data, size_t bytes
     entry->state.store(state, std::memory_order_release);  // partner: Entry::now
     if (where == Where::error) failures.fetch_add(1, std::memory_order_release);
     if (entry->marked) marked_done.fetch_add(1, std::memory_order_release);
-    if (!entry->extra) return;
+    const uint64_t dependent = std::exchange(entry->dependent, 0);
+    if (!entry->extra) return submitter_.unblock(dependent, {});
     if (entry->extra->row != 0 || entry->extra->needed != 0 || !entry->extra->borrowers.empty())
         rows_.renew_row(entry);
     if (!entry->extra->deposits.empty()) rows_.deposit_again(entry);
@@ -172,7 +181,7 @@ void Objects::complete(Entry* entry, Where where, const char* data, size_t bytes
         endpoint_.push_event({0xffff, {}, callback});
     for (const ProcessId& wanter : wanters)
         if (endpoint_.segment.is_alive(wanter)) borrowing_.send_value(entry, wanter);
-    submitter_.unblock(dependents);
+    submitter_.unblock(dependent, dependents);
 }
 
 void Objects::fail(Entry* entry, std::string_view error) {

@@ -47,7 +47,7 @@ class Pool {
         chunk->first_free = index;
         if (chunk->used-- == kInChunk) partly_.push_front(chunk);
         --used_;
-        if (chunk->used != 0) return;
+        if (chunk->used != 0 || partly_.size() == 1) return;  // the last one stays: one more is soon wanted
         partly_.erase(chunk);
         spare_.push_back(chunk);
         if (spare_.size() > kSpareChunks) let_go(spare_.front());
@@ -140,7 +140,7 @@ class Pool {
     }
 
     std::vector<Chunk*> chunks_;
-    LinkedList<Chunk> partly_;  ///< some of it is used, some free
+    LinkedList<Chunk> partly_;  ///< some of it is free, and some used; of one of them maybe none
     LinkedList<Chunk> spare_;   ///< nothing is used
     LinkedList<Chunk> bare_;    ///< nor has it memory
     size_t used_ = 0;

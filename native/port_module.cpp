@@ -157,6 +157,13 @@ void add_node_port(nb::module_& m) {
         .def("release_slot", [](NodePort& p, uint32_t slot,
                                 uint32_t generation) { return p.release_slot({slot, generation}); })
         .def("take_ledger", &take_ledger)
+        .def("take_objects",
+             [](NodePort& port, uint32_t slot, uint32_t generation) {
+                 std::vector<std::pair<uint32_t, uint32_t>> taken;
+                 for (const ArenaRef& ref : port.take_objects({slot, generation}))
+                     taken.emplace_back(ref.entry, ref.generation);
+                 return taken;
+             })
         .def("statistics", &port_statistics)
         .def("events", &port_events, nb::arg("since"), nb::arg("most"))
         .def("tallies", &NodePort::tallies)

@@ -21,6 +21,8 @@ constexpr int kTicksBeforeParking = 4;
 /// After so many spins in vain the next ones are short, but for one in so many.
 constexpr uint32_t kVainSpins = 8;
 constexpr uint32_t kRetrySpin = 64;
+/// So often a spin looks before it is counted: that takes a cache line from those who spin elsewhere.
+constexpr uint32_t kUncountedLooks = 16;
 constexpr int64_t kShortSpinNs = 3'000;
 /// A long spin gives its core away after so many turns: who is waited for may be waiting for it.
 constexpr uint32_t kYieldEvery = 64;
@@ -99,7 +101,10 @@ void Pump::poll() {
 bool Pump::spin(int64_t limit_ns, bool is_due) {
     Header& header = endpoint_.segment.header();
     Doorbell& bell = this->bell();
-    if (has_ready(endpoint_.segment, bell)) return true;
+    for (uint32_t i = 0; i < kUncountedLooks; ++i) {
+        if (has_ready(endpoint_.segment, bell)) return vain_spins_ = 0, true;
+        relax();
+    }
     if (header.spinners.fetch_add(1) >= header.cores) {
         header.spinners.fetch_sub(1);
         sched_yield();

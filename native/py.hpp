@@ -18,7 +18,10 @@ struct Session {
     bool is_fork = false;  ///< of a process that was attached; this one is not
     std::thread callbacks;
 };
-Session& session();
+extern Session* const the_session;
+inline Session& session() {
+    return *the_session;
+}
 /// The core, or null with a RuntimeError set. It stays until Python code runs or the GIL is given up: who
 /// does that in between is Attached.
 Core* attached();
@@ -71,8 +74,8 @@ struct RefObject {
 };
 extern PyTypeObject* ref_type;
 extern PyTypeObject* token_type;
-/// Takes over one hold of the entry, which is of this session. Null on error (the hold is dropped).
-PyObject* make_ref(PyTypeObject* type, Entry* entry);
+/// Takes over one hold of the core's entry. Null on error (the hold is dropped).
+PyObject* make_ref(Core& core, PyTypeObject* type, Entry* entry);
 /// The entry of a ref of this session, or null with an exception set.
 Entry* entry_of(PyObject* ref);
 inline bool is_ref(PyObject* object) {
@@ -151,8 +154,8 @@ bool init_values();
 /// pickle.
 constexpr size_t kFilledAt = 4096;
 
-/// A read-only view of an object in the arena; it takes over a pin.
-PyObject* make_pin(const ArenaRef& arena, char* data);
+/// A read-only view of an object in the core's arena; it takes over a pin.
+PyObject* make_pin(Core& core, const ArenaRef& arena, char* data);
 /// The bytes of a pin, or a copy of other bytes, private to who asks and writable.
 PyObject* writable_memory(PyObject* keeper);
 /// The session is over: what Python holds of it stays as it is, though the node, when it goes on, gives the

@@ -14,7 +14,8 @@
 namespace weft {
 
 /// Who may say a kind to a driver or worker. `engine/wire/kinds.py` has the same for what a daemon is told.
-enum class Sayer : uint8_t { nobody, daemon, peer, anyone };
+/// One bit for the daemon, one for all others.
+enum class Sayer : uint8_t { nobody = 0, daemon = 1, peer = 2, anyone = 3 };
 
 constexpr Sayer sayer(Kind kind) {
     switch (kind) {
@@ -51,6 +52,7 @@ constexpr Sayer sayer(Kind kind) {
         case Kind::CANCEL_OBJECT:
         case Kind::MOVED:
         case Kind::FORGET_FUNCTION:
+        case Kind::DEPOSIT_THERE:
             return Sayer::peer;
         case Kind::KEEP:
         case Kind::FUNCTION:
@@ -70,17 +72,8 @@ constexpr std::array<Sayer, kKinds> kSayers = [] {
 }();
 
 inline bool may_say(ProcessId from, Kind kind) {
-    if (size_t(kind) >= kKinds) return false;
-    switch (kSayers[size_t(kind)]) {
-        case Sayer::daemon:
-            return from.slot == kDaemonSlot;
-        case Sayer::peer:
-            return from.slot != kDaemonSlot;
-        case Sayer::anyone:
-            return true;
-        default:
-            return false;
-    }
+    const Sayer who = from.slot == kDaemonSlot ? Sayer::daemon : Sayer::peer;
+    return size_t(kind) < kKinds && (uint8_t(kSayers[size_t(kind)]) & uint8_t(who)) != 0;
 }
 
 /// Whether all that a record's handler reads without another look is there: sizes, counts, slots of
@@ -114,6 +107,7 @@ inline bool is_whole(const Segment& segment, Kind kind, const char* data, size_t
                 return walk.skip(sizeof(Id) + kLong);
             case Kind::CANCEL_OBJECT:
             case Kind::KEEP:
+            case Kind::DEPOSIT_THERE:
                 return walk.skip(sizeof(Id) + kWord);
             case Kind::WANT:
             case Kind::PROMISE_KEPT:

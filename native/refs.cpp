@@ -53,7 +53,25 @@ Py_hash_t ref_hash(PyObject* self) {
     return hash == -1 ? -2 : hash;
 }
 
+/// A number or a text beside a ref: the value was meant. `==` stays what Python makes of it, with a warning,
+/// since lists and sets of mixed things compare, too.
+PyObject* compare_with_value(int op) {
+    static const char equal[] =
+        "a ref is compared with a plain value, which is never equal: use weft.get(ref) for the ref's value";
+    static const char order[] =
+        "a ref has no order: it names a value that is made elsewhere. Use weft.get(ref) for the value";
+    if (op != Py_EQ && op != Py_NE) {
+        PyErr_SetString(PyExc_TypeError, order);
+        return nullptr;
+    }
+    if (PyErr_WarnEx(PyExc_UserWarning, equal, 1) < 0) return nullptr;
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
 PyObject* ref_compare(PyObject* self, PyObject* other, int op) {
+    if (Py_TYPE(self) != Py_TYPE(other) && Py_TYPE(self) == ref_type &&
+        (PyLong_Check(other) || PyFloat_Check(other) || PyUnicode_Check(other)))
+        return compare_with_value(op);
     if (Py_TYPE(self) != Py_TYPE(other) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
     const bool same = as_ref(self)->id == as_ref(other)->id;
     return PyBool_FromLong(same == (op == Py_EQ));
@@ -114,7 +132,7 @@ PyObject* restore(PyTypeObject* type, PyObject* args) {
         }
         hold(entry);
     }
-    return make_ref(type, entry);
+    return make_ref(*core, type, entry);
 }
 
 PyObject* py_restore_ref(PyObject*, PyObject* args) {
@@ -187,14 +205,14 @@ PyMethodDef module_functions[] = {
 
 }  // namespace
 
-PyObject* make_ref(PyTypeObject* type, Entry* entry) {
+PyObject* make_ref(Core& core, PyTypeObject* type, Entry* entry) {
     auto* ref = PyObject_New(RefObject, type);
     if (ref == nullptr) {
-        session().core->objects.drop(entry);
+        core.objects.drop(entry);
         return nullptr;
     }
     ref->entry = entry;
-    ref->session = session().number;
+    ref->session = core.session;
     ref->id = entry->id;
     ref->weak_list = nullptr;
     return reinterpret_cast<PyObject*>(ref);

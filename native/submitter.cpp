@@ -21,6 +21,8 @@ namespace {
 constexpr int kLongestStory = 16;
 /// So many inputs of a task are recorded one by one; all of them are counted.
 constexpr size_t kRecordedInputs = 16;
+/// For so many tasks that go on at once memory is kept.
+constexpr size_t kMostUnblockedKept = 4096;
 
 /// The rest of a story behind its first task; the whole error when it is not one.
 std::string_view behind_first(std::string_view error) {
@@ -151,6 +153,10 @@ bool Submitter::has_arguments(Task* task) {
 
 /// Cookies of tasks that ended otherwise stay behind; they go before the list would grow.
 void Submitter::add_dependent(Entry* entry, const Task* task) {
+    if (entry->dependent == 0) {
+        entry->dependent = task->cookie();
+        return;
+    }
     auto& dependents = entry->more().dependents;
     if (dependents.size() == dependents.capacity()) {
         std::erase_if(dependents, [this](uint64_t cookie) { return tasks_.task_at(cookie) == nullptr; });
@@ -159,14 +165,17 @@ void Submitter::add_dependent(Entry* entry, const Task* task) {
     dependents.push_back(task->cookie());
 }
 
-void Submitter::unblock(const std::vector<uint64_t>& dependents) {
-    unblocked_.insert(unblocked_.end(), dependents.begin(), dependents.end());
+void Submitter::unblock(uint64_t first, const std::vector<uint64_t>& others) {
+    if (first == 0) return;
+    unblocked_.push_back(first);
+    unblocked_.insert(unblocked_.end(), others.begin(), others.end());
     if (std::exchange(is_unblocking_, true)) return;
-    while (!unblocked_.empty()) {
-        Task* task = tasks_.task_at(unblocked_.front());
-        unblocked_.pop_front();
+    for (size_t i = 0; i < unblocked_.size(); ++i) {  // it grows meanwhile
+        Task* task = tasks_.task_at(unblocked_[i]);
         if (task != nullptr && --task->missing == 0) enqueue(task);  // else it ended meanwhile
     }
+    unblocked_.clear();
+    if (unblocked_.capacity() > kMostUnblockedKept) unblocked_.shrink_to_fit();
     is_unblocking_ = false;
 }
 

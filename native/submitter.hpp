@@ -4,7 +4,6 @@
 ///        its shape, on a lease, in its actor's queue or flight, or kept as lineage.
 #pragma once
 
-#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -44,7 +43,7 @@ class Submitter {
     /// If not, the task hears when they come. One that was there may be gone by the time a worker is found.
     bool has_arguments(Task* task);
     /// Tasks, by cookie, one for each dependency that was done.
-    void unblock(const std::vector<uint64_t>& dependents);
+    void unblock(uint64_t first, const std::vector<uint64_t>& others);
     /// The task to who runs it, with the values that it depends on.
     void write_task(ProcessId to, Task* task, Kind kind);
     void on_reply(ProcessId from, Cursor cursor);
@@ -93,7 +92,7 @@ class Submitter {
     std::unordered_multimap<Id, uint64_t, IdHash> children_;  ///< a task to the cookies of those it submitted
     uint32_t children_as_of_ = 0;  ///< the last generation when they were looked for
     // What follows from a completion is left to the outermost one: chains are longer than stacks.
-    std::deque<uint64_t> unblocked_;
+    std::vector<uint64_t> unblocked_;
     bool is_unblocking_ = false;
 };
 

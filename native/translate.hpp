@@ -37,7 +37,7 @@ class Walk {
         return peek(value) && skip(sizeof value);
     }
 
-    bool refs(uint32_t count) {
+    [[gnu::always_inline]] bool refs(uint32_t count) {
         for (uint32_t i = 0; i < count; ++i) {
             PackedRef ref;
             if (!peek(ref)) return false;
@@ -47,7 +47,7 @@ class Walk {
         return true;
     }
 
-    bool value() {
+    [[gnu::always_inline]] bool value() {  // of each record on a task's way
         Byte* const head = at_;
         PackedValue value;
         if (!take(value) || value.where > Where::unknown || !refs(value.nested)) return false;

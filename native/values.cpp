@@ -611,7 +611,7 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost, b
         switch (core.arena().pin(arena, data)) {
             case PinResult::ok: {
                 const bool is_inside = arena.bytes <= core.endpoint.segment.object(arena.entry).bytes;
-                Owned keeper(is_inside ? make_pin(arena, data) : damaged());
+                Owned keeper(is_inside ? make_pin(core, arena, data) : damaged());
                 if (!keeper) {
                     core.arena().unpin(arena);
                     return nullptr;

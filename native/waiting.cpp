@@ -351,7 +351,7 @@ PyObject* py_put(PyObject*, PyObject* value) {
         core->objects.complete(entry, encoded.where, scratch.data(), encoded.bytes, encoded.arena);
         record_put(*core, entry->id, encoded);
     }
-    return make_ref(ref_type, entry);
+    return make_ref(*core, ref_type, entry);
 }
 
 PyObject* py_promise(PyObject*, PyObject*) {
@@ -365,7 +365,7 @@ PyObject* py_promise(PyObject*, PyObject*) {
         hold(entry);
         if (core->is_lost()) core->objects.fail(entry, node_lost_error());  // nobody is left to keep it
     }
-    return make_ref(ref_type, entry);
+    return make_ref(*core, ref_type, entry);
 }
 
 PyObject* py_keep_promise(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -528,7 +528,7 @@ PyObject* py_next_item(PyObject*, PyObject* const* args, Py_ssize_t count) {
         std::lock_guard lock(core->mutex());
         item = core->streams.take_item(generator);
     }
-    if (item != nullptr) return make_ref(ref_type, item);
+    if (item != nullptr) return make_ref(*core, ref_type, item);
     if (generator->now() == ObjectState::failed) return value_of(*core, generator);
     Py_RETURN_NONE;
 }

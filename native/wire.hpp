@@ -68,6 +68,7 @@ enum class Kind : uint16_t {
     MOVED = 75,            ///< Id, ProcessId: its owner is dead, that one owns it now and counts you in
     FORGET_FUNCTION = 76,  ///< u64 key: no task of mine will need it again, unless I send it anew
     KEEP = 77,  ///< Id, u32 1: what outlives all processes names it, so it stays; from a daemon 0: no more
+    DEPOSIT_THERE = 78,  ///< Id, u32 node: a row that was sent there names it; send a copy of its row after
 };
 
 /// Flags of a record: the next one of the same peer continues it; a ProcessId comes before its bytes, whom

@@ -20,7 +20,8 @@ import pytest
 
 from waiting import comes_true
 
-LEAK_DEADLINE_S = 5.0
+LEAK_DEADLINE_S = 30.0
+"""What ends by itself has ended by then, on a machine that is busy with other tests."""
 PR_SET_CHILD_SUBREAPER = 36
 
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -16,7 +16,7 @@ def run(program: str, *, stdin: bool = False, env: dict[str, str] | None = None)
         input=text if stdin else None,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         env={**os.environ, **(env or {})},
         check=False,
     )

@@ -1,12 +1,16 @@
-"""Waiting for states that no handle can be waited on: counts and deaths of other processes arrive when they arrive."""
+"""Waiting for states that no handle can be waited on, and looking at processes that may end meanwhile: counts and
+deaths of other processes arrive when they arrive."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import psutil
 
 HANG_S = 60.0
 """When what does not come is taken to never come, on a machine that is busy with other things."""
@@ -33,3 +37,18 @@ def meet(folder: Path, name: str, count: int) -> None:
     """Leave a name in the folder and return once it has so many: for those who must run at the same time."""
     (folder / name).touch()
     wait_until(lambda: len(os.listdir(folder)) >= count)
+
+
+def those(processes: Iterable[psutil.Process], condition: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    """The processes for which it holds; one that has ended since it was listed is none of them."""
+    found = []
+    for one in processes:
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if condition(one):
+                found.append(one)
+    return found
+
+
+def children_named(pid: int, name: str) -> list[psutil.Process]:
+    """The zygote, or the server of the control store, of the daemon with that pid."""
+    return those(psutil.Process(pid).children(), lambda one: one.name() == name)

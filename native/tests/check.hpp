@@ -183,7 +183,7 @@ class Child {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__x86_64__)
 constexpr unsigned kHangSeconds = 600;  ///< what is instrumented or emulated, on a machine that does more
 #else
-constexpr unsigned kHangSeconds = 60;
+constexpr unsigned kHangSeconds = 240;
 #endif
 
 inline void on_alarm(int) {

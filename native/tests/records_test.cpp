@@ -202,6 +202,7 @@ std::vector<Scene::Sample> Scene::samples() const {
         {Kind::ACQUAINT, "", false},
         {Kind::MOVED, bytes_of(Id{23, 24}, stranger.id), false},
         {Kind::KEEP, bytes_of(own->id, uint32_t(1), uint32_t(0)), false},
+        {Kind::DEPOSIT_THERE, bytes_of(own->id, uint32_t(1), uint32_t(0)), false},
     };
 }
 
@@ -409,7 +410,8 @@ TEST("a record that is cut anywhere does no harm") {
 
 TEST("counts, sizes, slots and indexes of any value do no harm") {
     constexpr uint32_t kBad[] = {0xffffffff, 0x80000000, 0x7fffffff, 0x10000, kFewSlots, 2, 0};
-    for (size_t which = 0; which < Scene().samples().size(); ++which) {
+    const size_t kinds = Scene().samples().size();
+    for (size_t which = 0; which < kinds; ++which) {
         Scene scene;
         const Scene::Sample sample = scene.samples()[which];
         for (size_t at = 0; at + sizeof(uint32_t) <= sample.bytes.size(); at += sizeof(uint32_t))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.engine.process.api import map as map
     from weft.engine.process.api import remote as remote
     from weft.engine.process.api import wait as wait
+    from weft.engine.process.calls.generator import DynamicObjectRefGenerator as DynamicObjectRefGenerator
     from weft.engine.process.calls.generator import ObjectRefGenerator as ObjectRefGenerator
     from weft.engine.process.calls.remote_function import RemoteFunction as RemoteFunction
     from weft.engine.process.objects.filled import empty as empty
@@ -46,9 +47,7 @@ if TYPE_CHECKING:
     from weft.engine.process.session.context import get_runtime_context as get_runtime_context
     from weft.engine.process.session.session import init as init
     from weft.engine.process.session.session import shutdown as shutdown
-    from weft.engine.process.telling.explain import explain as explain
     from weft.engine.process.telling.logging_config import LoggingConfig as LoggingConfig
-    from weft.engine.process.telling.timeline import timeline as timeline
     from weft.ids import ActorClassID as ActorClassID
     from weft.ids import ActorID as ActorID
     from weft.ids import ClusterID as ClusterID
@@ -59,10 +58,11 @@ if TYPE_CHECKING:
     from weft.ids import TaskID as TaskID
     from weft.ids import UniqueID as UniqueID
     from weft.ids import WorkerID as WorkerID
+    from weft.inspection.explain import explain as explain
+    from weft.inspection.timeline import timeline as timeline
     from weft.util.mapping import as_completed as as_completed
 
     ObjectID = ObjectRef
-    DynamicObjectRefGenerator = ObjectRefGenerator
     __version__: str
 
 _PROCESS = "weft.engine.process."
@@ -76,10 +76,10 @@ _HOMES = {
     _PROCESS + "actors.actor_class": "ActorClass",
     _PROCESS + "actors.actor_handle": "ActorHandle",
     _PROCESS + "actors.actor_description": "method",
-    _PROCESS + "telling.explain": "explain",
-    _PROCESS + "telling.timeline": "timeline",
+    "weft.inspection.explain": "explain",
+    "weft.inspection.timeline": "timeline",
     _PROCESS + "telling.logging_config": "LoggingConfig",
-    _PROCESS + "calls.generator": "ObjectRefGenerator",
+    _PROCESS + "calls.generator": "DynamicObjectRefGenerator ObjectRefGenerator",
     _PROCESS + "calls.remote_function": "RemoteFunction",
     _PROCESS + "session.cluster": "available_resources cluster_resources nodes",
     _PROCESS + "session.context": "get_gpu_ids get_runtime_context",
@@ -88,7 +88,7 @@ _HOMES = {
     "weft.ids": "ActorClassID ActorID ClusterID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_ALIASES = {"ObjectID": "ObjectRef", "DynamicObjectRefGenerator": "ObjectRefGenerator"}
+_ALIASES = {"ObjectID": "ObjectRef"}
 _SUBMODULES = frozenset(
     "actor cloudpickle cluster_utils compat exceptions experimental ids job_submission remote_function "
     "runtime_context runtime_env state types util".split()

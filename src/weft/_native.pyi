@@ -41,6 +41,8 @@ class NodePort:
 
         Before `mark_dead`."""
 
+    def take_objects(self, slot: int, generation: int) -> list[tuple[int, int]]:
+        """The entries that a dead process of another node owned here: the daemon's from now on. Before `mark_dead`."""
     def mark_dead(self, slot: int, generation: int) -> list[tuple[int, int]]:
         """Clear its pins, take back its memory, and name the processes that share a ring with it.
 
@@ -52,7 +54,7 @@ class NodePort:
     def events(self, since: dict[int, int], most: int) -> list[tuple[int, int, int, int, bytes]]:
         """[(slot, skipped, first, written, events)]: of each slot that recorded any, those from the number on that
         `since` has for it, at most the newest `most`. `first` is the number of the first one, `written` of the one
-        behind the last, `skipped` how many were left out so far; `engine/observe/events.py` reads them."""
+        behind the last, `skipped` how many were left out so far; `observe/event_records.py` reads them."""
     def tallies(self) -> list[int]:
         """Sums over all processes that ever were, in the order of `engine.observe.events.TALLIES`."""
     def record(self, kind: int, at_ns: int, duration_ns: int, bytes: int, name: str = "") -> None:
@@ -285,9 +287,10 @@ def attach(
 
     A driver passes the socket to its daemon, whose end of file means that the daemon died."""
 
-def detach(keeps_arrays: bool = False) -> None:
+def detach(keeps_arrays: bool = False) -> list[Callable[[], object]]:
     """Leave it: pending calls of other threads end in an error, threads are joined, the mapping goes
-    once no value reads from it."""
+    once no value reads from it. What `on_ready` and `on_item` were given and nothing came for is returned, to be
+    called once the session is over."""
 
 def is_attached() -> bool: ...
 def is_fork() -> bool: ...

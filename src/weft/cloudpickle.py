@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudpickle import CloudPickler, Pickler, register_pickle_by_value, unregister_pickle_by_value
 
-from weft.engine.process.objects import culprit, serialize
+from weft.values import culprit, serialize
 
 __all__ = [
     "CloudPickler",

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.engine.cluster import launch
-from weft.engine.control.config import SHARDS
 from weft.engine.node.config import ClusterConfig, NodeConfig
-from weft.engine.wire.auth import Refused
+from weft.net.auth import Refused
+from weft.store.server_config import SHARDS
 
 __all__ = ["Cluster", "ClusterNode"]
 

@@ -223,7 +223,7 @@ def _warn_of_single_class(root: BaseException, failure: Exception) -> None:
 def _dual_class(cause_class: type) -> type:
     known = _dual_classes.get(id(cause_class))
     if known is None:
-        name = f"TaskError({cause_class.__name__})"
+        name = f"{task_error_name()}({cause_class.__name__})"
         namespace = {
             "__init__": lambda self, *args, **kwargs: None,
             "__getattr__": _from_cause,
@@ -234,7 +234,7 @@ def _dual_class(cause_class: type) -> type:
             "__eq__": object.__eq__,
             "__hash__": object.__hash__,
             "args": property(_arguments, lambda self, value: None),
-            "__module__": TaskError.__module__,
+            "__module__": f"{package_name()}.exceptions",
             "__qualname__": name,
             "__doc__": cause_class.__doc__,
         }

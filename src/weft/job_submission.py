@@ -229,8 +229,8 @@ class JobSubmissionClient:
         """In its normal form, with local folders uploaded to the node and their packages' names in their place."""
         if not given:
             return {}
-        from weft.engine.process.runtime_env import packages
-        from weft.engine.process.runtime_env.validation import normalise
+        from weft.environments import packages
+        from weft.environments.validation import normalise
 
         env = normalise(given, of_job=True)
         excludes = env.pop("excludes", [])

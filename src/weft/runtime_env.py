@@ -1,6 +1,6 @@
 """Runtime environments in Ray's words: `RuntimeEnv` and `RuntimeEnvConfig`."""
 
-from weft.engine.process.runtime_env.runtime_env import RuntimeEnv as RuntimeEnv
-from weft.engine.process.runtime_env.runtime_env import RuntimeEnvConfig as RuntimeEnvConfig
+from weft.environments.runtime_env import RuntimeEnv as RuntimeEnv
+from weft.environments.runtime_env import RuntimeEnvConfig as RuntimeEnvConfig
 
 __all__ = ["RuntimeEnv", "RuntimeEnvConfig"]

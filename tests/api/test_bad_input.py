@@ -35,6 +35,7 @@ OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"num_returns": 1 << 31}, ValueError, "'num_returns' must be at most 16777216, but got 2147483648"),
     ({"num_returns": True}, TypeError, "'num_returns' must be .* got True"),
     ({"max_retries": True}, TypeError, "'max_retries' must be .* got True"),
+    ({"max_retries": 1 << 31}, ValueError, "'max_retries' must be at most 2147483647, or -1 .*, but got 2147483648"),
     ({"priority": 10**30}, ValueError, "'priority' must lie between .*, but got 10000"),
     ({"name": "n" * 70_000}, ValueError, "'name' takes at most 10000 bytes, but got 70000 characters"),
     ({"name": "\ud800"}, ValueError, "'name' must be text that UTF-8 can hold"),

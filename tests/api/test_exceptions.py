@@ -72,9 +72,15 @@ def test_builtin_fields_are_filled() -> None:
     assert travel(raised(StopIteration(3))).value == 3  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("error", [KeyError("k"), KeyboardInterrupt(), UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")])
+@pytest.mark.parametrize("error", [KeyError("k"), UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")])
 def test_odd_builtin_classes_come_back(error: BaseException) -> None:
     assert isinstance(travel(raised(error)), type(error))
+
+
+def test_an_interrupt_that_a_task_raises_is_not_one_of_who_waits() -> None:
+    error = travel(raised(KeyboardInterrupt("abc")))
+    assert isinstance(error, exceptions.TaskCancelledError)
+    assert "KeyboardInterrupt: abc" in str(error)
 
 
 def test_an_exception_that_is_no_exception_subclass_comes_back() -> None:

@@ -45,7 +45,7 @@ def in_fork(act: Callable[[], object]) -> tuple[int, str]:
 def run(program: str) -> subprocess.CompletedProcess[str]:
     """A driver of its own, which ends well."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
     return done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
 import sys
 import types
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import weft
 from weft.engine.process.options import init_options
 from weft.engine.process.options.call_options import OPTIONS
-from weft.engine.process.telling import status_line
+from weft.terminal import status_line
 
 LIBRARIES = ("data", "pandas", "rl", "serve", "train", "tune")
 PRIVATE = {"TYPE_CHECKING", "LazyNames"}
@@ -57,6 +58,12 @@ def test_importing_all_leaves_the_builtin_map_alone() -> None:
 def test_a_remote_function_has_the_signature_of_the_function(shared_weft_session: Any) -> None:
     assert str(inspect.signature(add.remote)) == "(first: 'int', second: 'int' = 1) -> 'int'"
     assert inspect.getdoc(add) == "The sum."
+
+
+def test_a_remote_function_has_its_signature_before_there_is_a_session() -> None:
+    program = "import inspect, weft; print(inspect.signature(weft.remote(lambda first, second=2: None).remote))"
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert made.stdout == "(first, second=2)\n", made.stderr
 
 
 def test_a_handles_methods_have_signatures_and_docs(shared_weft_session: Any) -> None:

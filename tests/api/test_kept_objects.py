@@ -190,7 +190,7 @@ def test_a_named_object_whose_owner_died_passes_to_its_next_reader(is_held: bool
     held = weft.get_object(name) if is_held else None
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not psutil.pid_exists(pid))
-    assert weft.get(held or weft.get_object(name), timeout=20).sum() == LARGE * (LARGE - 1) // 2
+    assert weft.get(held or weft.get_object(name), timeout=60).sum() == LARGE * (LARGE - 1) // 2
     weft.delete_object(name)
 
 
@@ -200,7 +200,7 @@ def test_a_name_is_read_in_the_moment_in_which_its_owners_death_is_settled() -> 
         os.kill(pid, signal.SIGKILL)
         while psutil.pid_exists(pid):
             pass  # the node hears of it now
-        assert weft.get(weft.get_object(f"moment {number}"), timeout=20).sum() == LARGE * (LARGE - 1) // 2
+        assert weft.get(weft.get_object(f"moment {number}"), timeout=60).sum() == LARGE * (LARGE - 1) // 2
         weft.delete_object(f"moment {number}")
 
 

@@ -112,6 +112,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], Any, list[str]]] = {
     "a ref is looped over": (lambda: list(add.remote(1)), TypeError, ["a loop over a ref", r"Use weft.get\(ref\)"]),
     "a ref is a number": (lambda: float(add.remote(1)), TypeError, [r"float\(ref\)", r"Use weft.get\(ref\)"]),
     "a ref is an index": (lambda: [1, 2][add.remote(1)], TypeError, ["place of an int", r"Use weft.get\(ref\)"]),
+    "a ref is put in order": (lambda: add.remote(1) < 2, TypeError, ["no order", r"Use weft.get\(ref\)"]),
+    "a number is put in order with a ref": (lambda: add.remote(1) >= 2.0, TypeError, ["no order"]),
     "a ref is indexed": (lambda: add.remote(1)[0], TypeError, [r"ref\[...\]", r"Use weft.get\(ref\)"]),
     "remote is misspelt": (lambda: add.rmote(1), AttributeError, ["'rmote'", r"Did you mean remote\?"]),
     "another library's word": (lambda: add.delay(1), AttributeError, ["'delay'", r"Call f.remote\(...\)"]),
@@ -179,6 +181,16 @@ def test_a_likely_mistake_is_told_with_its_remedy(mistake: str) -> None:
         make()
     for pattern in said:
         assert re.search(pattern, str(raised.value)), f"{pattern!r} is not in: {raised.value}"
+
+
+@pytest.mark.parametrize("value", [1, 2.5, True, "text"])
+def test_a_ref_that_is_compared_with_a_value_says_to_take_its_own(value: object) -> None:
+    ref = weft.put(value)
+    with pytest.warns(UserWarning, match=r"never equal: use weft\.get\(ref\)"):
+        assert ref != value
+    with pytest.warns(UserWarning, match="never equal"):
+        assert not value == ref  # noqa: SIM201
+    assert ref != None and ref != (value,)  # noqa: E711
 
 
 def test_refs_stay_hashable_true_equal_and_no_sequence_to_numpy() -> None:

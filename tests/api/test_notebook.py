@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from weft import train, tune
-from weft.engine.process.telling import status_line
+from weft.terminal import status_line
 from weft.util.html_table import html_table
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")

@@ -254,7 +254,7 @@ def test_workers_import_what_the_driver_can(tmp_path: Any, monkeypatch: pytest.M
     )
     import subprocess
 
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=280, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "42"), done.stderr
 
 

@@ -167,7 +167,7 @@ def test_a_call_whose_session_ends_while_it_pickles_says_so(then: str) -> None:
         assert weft.get([one.remote(), weft.put(2)]) == [1, 2]
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
@@ -198,7 +198,7 @@ def test_a_get_whose_session_ends_while_it_unpickles_gives_its_values_or_says_so
             print(error)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["True", "weft was shut down while this call was running"]
@@ -229,7 +229,7 @@ def test_a_value_that_a_session_has_read_stays_after_it(goes_on: bool) -> None:
     cluster.shutdown()
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
 

@@ -30,7 +30,7 @@ import psutil
 from chaos_programs import PROGRAMS
 
 from weft.engine.cluster.client import Client
-from weft.engine.wire import endpoint
+from weft.net import endpoint
 from weft.testing import Cluster
 from weft.testing.cluster import ClusterNode
 from weft.testing.cutting import cut_between, silence_between
@@ -38,11 +38,14 @@ from weft.testing.cutting import cut_between, silence_between
 NODES = 3
 END_S = 120.0
 """So long after its time a program may still need to recover from the last faults; a guard, not a measure."""
+CLUSTER_S = 600.0
+"""A longer run is of several clusters, one after another: once the drivers' node, which is spared, is the oldest it is
+the next head, and no head is killed any more."""
 STALL_S = (0.2, 2.0)
 FULL_S = (0.5, 3.0)
 """So long a disk takes nothing."""
-KINDS = ("worker", "worker", "worker", "node", "stall", "store", "head", "link", "link", "line", "zygote", "disk")
-"""As often as they are named."""
+KINDS = ("worker", "node", "stall", "store", "head", "link", "line", "zygote", "disk")
+"""One as often as another: next comes one of those that were done least often, if it can be done now."""
 ARENA_BYTES = 64 << 20
 """Of each node: less than one of the programs has in use, so that nodes spill."""
 SAFE_REPLICAS = 3
@@ -56,9 +59,9 @@ class Program:
     name: str
     process: subprocess.Popen[str]
     errors: Path
+    last_s: float
+    """When it was started, or last finished a round."""
     rounds: int = 0
-    last_s: float = 0.0
-    """When it last finished a round."""
 
 
 @dataclass
@@ -74,23 +77,45 @@ class Report:
     lost: list[str] = field(default_factory=list)
     """Programs that were given an error, or ended in another way."""
     hung: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    """Nodes that ended and were not killed."""
+    calm_s: float = 0.0
+    """The slowest first round, before any fault: programs are started, and workers import what they need."""
+    slowest: tuple[float, str] = (0.0, "none")
+    """The slowest round since then; no call was longer."""
 
     @property
     def losses(self) -> list[str]:
-        return [*self.wrong, *self.lost, *self.hung]
+        return [*self.wrong, *self.lost, *self.hung, *self.ended]
+
+    def add(self, other: Report) -> None:
+        """What came of another cluster."""
+        for counts, more in ((self.faults, other.faults), (self.rounds, other.rounds)):
+            for name, count in more.items():
+                counts[name] = counts.get(name, 0) + count
+        self.recoveries += other.recoveries
+        self.wrong += other.wrong
+        self.lost += other.lost
+        self.hung += other.hung
+        self.ended += other.ended
+        self.calm_s = max(self.calm_s, other.calm_s)
+        self.slowest = max(self.slowest, other.slowest)
 
     def __str__(self) -> str:
         total = sum(self.faults.values())
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        kinds = ", ".join(f"{self.faults.get(kind, 0)} {kind}" for kind in KINDS)
         rounds = ", ".join(f"{name} {count}" for name, count in self.rounds.items())
         slowest = "{:.1f} s, {}".format(*max(self.recoveries)) if self.recoveries else "none measured"
         counts = f"wrong: {len(self.wrong)}\nlost: {len(self.lost)}\nhung: {len(self.hung)}"
-        lines = [f"faults: {total} ({kinds})", counts, f"slowest recovery: {slowest}", f"rounds done: {rounds}"]
+        counts += f"\nnodes ended that were not killed: {len(self.ended)}"
+        longest = "slowest round: {:.1f} s, {}; before any fault {:.1f} s".format(*self.slowest, self.calm_s)
+        lines = [f"faults: {total} ({kinds})", counts, f"slowest recovery: {slowest}", longest]
+        lines.append(f"rounds done: {rounds}")
         return "\n".join([*lines, *self.losses])
 
 
 class Chaos:
-    """One run."""
+    """One cluster, from its start to its end."""
 
     def __init__(self, seed: int, seconds: float, names: list[str], every_s: float) -> None:
         self._rng = random.Random(seed)
@@ -139,11 +164,11 @@ class Chaos:
                 stderr=stderr,
                 text=True,
             )
-        return Program(name, process, errors)
+        return Program(name, process, errors, time.monotonic())
 
     def _work(self) -> None:
         began = self._began = time.monotonic()
-        next_fault = began + 2 * self._every_s
+        next_fault: float | None = None
         with selectors.DefaultSelector() as selector:
             for program in self._programs:
                 assert program.process.stdout is not None
@@ -158,13 +183,21 @@ class Chaos:
                     self._heard(key.data, line)
                     if not line:
                         selector.unregister(key.fileobj)
-                if next_fault <= now < began + self._seconds:
+                if next_fault is None:
+                    if all(program.rounds for program in self._programs):
+                        next_fault = now + self._every_s
+                elif next_fault <= now < began + self._seconds:
                     self._do_harm()
                     next_fault = time.monotonic() + self._rng.uniform(0.5, 1.5) * self._every_s
 
     def _heard(self, program: Program, line: str) -> None:
         now = time.monotonic()
         if line.startswith("round"):
+            took_s = now - program.last_s
+            if self.report.faults:
+                self.report.slowest = max(self.report.slowest, (took_s, program.name))
+            else:
+                self.report.calm_s = max(self.report.calm_s, took_s)
             program.rounds += 1
             program.last_s = now
         if line:
@@ -194,16 +227,27 @@ class Chaos:
 
     # ---- harm ----
 
+    def _look_after_nodes(self) -> None:
+        """Who has ended was not killed, for those are not among them any more; others take their places."""
+        for node in [one for one in self._cluster.list_all_nodes() if not one.is_alive()]:
+            self.report.ended.append(f"{node} ended:\n{node.log()[-1000:]}")
+            self._cluster.remove_node(node)
+            self._add_node()
+
     def _do_harm(self) -> None:
-        kind = self._rng.choice(KINDS)
+        self._look_after_nodes()
+        kinds = sorted(KINDS, key=lambda kind: (self.report.faults.get(kind, 0), self._rng.random()))
         nodes = [node for node in self._cluster.worker_nodes if node is not self._drivers]
-        node = self._rng.choice(nodes)
-        done = getattr(self, f"_harm_{kind}")(node)
-        if done:
-            self.report.faults[kind] = self.report.faults.get(kind, 0) + 1
-            alive = {program.name for program in self._programs if program.process.poll() is None}
-            if alive:
-                self._open_faults.append((time.monotonic(), kind, alive))
+        for kind in kinds:
+            if getattr(self, f"_harm_{kind}")(self._rng.choice(nodes)):
+                self._harm_done(kind)
+                return
+
+    def _harm_done(self, kind: str) -> None:
+        self.report.faults[kind] = self.report.faults.get(kind, 0) + 1
+        alive = {program.name for program in self._programs if program.process.poll() is None}
+        if alive:
+            self._open_faults.append((time.monotonic(), kind, alive))
 
     def _harm_worker(self, node: ClusterNode) -> bool:
         with contextlib.suppress(psutil.Error):
@@ -320,9 +364,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     given = parser.parse_args()
-    print(f"seed {given.seed}", flush=True)
-    report = Chaos(given.seed, given.seconds, given.programs.split(","), given.every).run()
-    print(report)
+    report = Report()
+    for number in range(max(1, round(given.seconds / CLUSTER_S))):
+        seed, seconds = given.seed + 100 * number, min(given.seconds, CLUSTER_S)
+        print(f"seed {seed}, {seconds:g} s, load {os.getloadavg()[0]:.0f}", flush=True)
+        report.add(Chaos(seed, seconds, given.programs.split(","), given.every).run())
+        print(report, flush=True)
     return 1 if report.losses else 0
 
 

@@ -22,7 +22,7 @@ def runner(state_folder: Path) -> Run:
             env={**environment, **variables},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=280,
         )
 
     return run

@@ -89,7 +89,7 @@ class Holder:
 def replay(task: str, *arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     address = weft.init(ignore_reinit_error=True)["address"]
     command = [sys.executable, "-m", "weft.cli", "replay", "--address", address, task, *arguments]
-    return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=280)
 
 
 def failed(ref: Any) -> str:
@@ -288,7 +288,7 @@ assert weft.get(store.next.remote()) == 8, "a replay asks nobody"
 
 def asked(**variables: str) -> list[str]:
     ended = subprocess.run(
-        [sys.executable, "-c", ASKED], env={**os.environ, **variables}, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", ASKED], env={**os.environ, **variables}, capture_output=True, text=True, timeout=280
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
@@ -311,7 +311,7 @@ def test_without_recorded_calls_a_handle_says_what_to_do() -> None:
 def test_with_recorded_calls_an_actor_is_run_from_its_beginning_to_the_failing_call() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", EXACT], env={**os.environ, "WEFT_RECORD_CALLS": "1"}, capture_output=True, text=True,
-        timeout=100,
+        timeout=280,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     _, *replays = ended.stdout.split("first ")

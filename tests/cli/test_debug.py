@@ -31,7 +31,7 @@ class Stopping:
 def debug(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     address = weft.init(ignore_reinit_error=True)["address"]
     command = [sys.executable, "-m", "weft.cli", "debug", "--address", address, *arguments]
-    return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=280)
 
 
 def waiting(count: int = 1) -> list[dict[str, Any]]:
@@ -54,6 +54,15 @@ def test_a_task_can_be_looked_into_and_changed_and_goes_on() -> None:
     assert told.returncode == 0 and "84" in told.stdout and "the task goes on" in told.stdout
     assert weft.get(ref) == 7
     assert waiting(0) == []
+
+
+@pytest.mark.usefixtures("weft_session")
+def test_what_a_task_shows_draws_nothing_on_the_terminal() -> None:
+    ref = stops.remote(42)
+    waiting()
+    told = debug(typed="print(chr(27) + ']0;title' + chr(7) + chr(27) + '[31mred \u00fc')\ncontinue\n")
+    assert "?]0;title?\x1b[31mred \u00fc" in told.stdout
+    assert weft.get(ref) == 42
 
 
 @pytest.mark.usefixtures("weft_session")

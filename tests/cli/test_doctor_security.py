@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from command_line import Head
 from weft.cli import security
 from weft.cli.security import Port
 from weft.cli.verdicts import FAILURE, OK, WARNING
+from weft.machine import strays
 
 
 @pytest.fixture
@@ -37,6 +40,30 @@ def test_a_cluster_on_loopback_stands_well_and_an_open_token_file_is_a_failure(h
     shown = head.cli("doctor", "--security")
     assert shown.returncode == 1 and f"chmod 600 {token}" in shown.stdout
     token.chmod(0o600)
+
+
+NAMES_ITSELF = r"""
+import ctypes, sys
+ctypes.CDLL(None).prctl(15, b"\xff) \xfe", 0, 0, 0)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_may_name_itself_by_any_bytes() -> None:
+    """Anybody's may, and all are looked at."""
+    with subprocess.Popen(
+        [sys.executable, "-c", NAMES_ITSELF],
+        env={**os.environ, strays.VARIABLE: f"{os.getpid()}-0"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as named:
+        assert named.stdin is not None and named.stdout is not None
+        named.stdout.readline()
+        assert named.pid in security._family(os.getpid())
+        assert strays.find()[named.pid] == "\ufffd) \ufffd"
+        assert not security._ports([named.pid])
+        named.stdin.close()
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ sys.meta_path.insert(0, Finder())
 @pytest.mark.parametrize("given", [["rl", "train", "--env", "CartPole-v1"], ["rl", "settings", "PPO"]])
 def test_a_command_of_a_library_that_is_not_installed_says_what_to_install(given: list[str]) -> None:
     program = f"{WITHOUT_SAFETENSORS}from weft.cli.main import main; sys.exit(main({given!r}))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(r"weft: weft\.rl needs safetensors: pip install 'weft\[rl\]'\n", done.stderr), done.stderr
 

@@ -9,10 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from command_line import Head
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def test_a_job_shows_its_output_and_has_its_exit_status(head: Head) -> None:

@@ -22,7 +22,20 @@ from weft.engine.cluster.launch import cluster_of
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.node.launch import find_nodes
 
-pytestmark = pytest.mark.timeout(90)
+
+def test_the_token_is_kept_when_nobody_reads_what_is_printed(cli: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "weft.cli", "start", "--head", "--port", str(port), "--num-cpus", "1"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    try:
+        subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.DEVNULL, timeout=280)
+        assert list(tmp_path.glob("weft/token-*"))
+    finally:
+        os.close(writing)
+        cli("stop", "--address", f"127.0.0.1:{port}")
 
 
 def test_a_cluster_from_the_command_line(cli: Run, tmp_path: Path) -> None:
@@ -47,7 +60,7 @@ def test_a_cluster_from_the_command_line(cli: Run, tmp_path: Path) -> None:
         def node_id() -> str:
             return weft.get_runtime_context().get_node_id()
 
-        assert weft.get(node_id.remote(), timeout=20)
+        assert weft.get(node_id.remote(), timeout=60)
         weft.shutdown()
     finally:
         weft.shutdown()

@@ -11,7 +11,6 @@ from test_started_again import Cluster, cluster  # noqa: F401  (a fixture)
 
 import weft
 
-pytestmark = pytest.mark.timeout(180)
 LARGE = 100_000
 
 

@@ -1,5 +1,5 @@
-"""Five nodes as five machines (namespaces with addresses of their own, encrypted), a program that checks its answers,
-and one thing that goes wrong. What must come of it: nobody ends but the node that was harmed, and work goes on.
+"""One thing that goes wrong with one or two of five machines. What must come of it: nobody ends but the node that was
+harmed, and work goes on. `worlds_at_once` has worlds in which several things do.
 
     python tests/cluster/cut_worlds.py [--world NAME ...] [--rounds N]
 """
@@ -7,187 +7,25 @@ and one thing that goes wrong. What must come of it: nobody ends but the node th
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import resource
 import signal
 import statistics
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
+import worlds_at_once
+from machines import ON_VICTIM, Counter, Machines, double, limited, machines, pause, stand_still
 
 import weft
-from weft.cluster_utils import Cluster, ClusterNode
-from weft.engine.cluster.client import Client
+from waiting import children_named, wait_until
+from weft.cluster_utils import ClusterNode
 from weft.engine.process.session import rpc
 from weft.testing.cutting import silence_between
-from weft.testing.network import Network, Place
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from waiting import wait_until
-
-ON_NEAR = {"resources": {"near": 0.001}, "num_cpus": 0}
-ON_VICTIM = {"resources": {"victim": 0.001}, "num_cpus": 0}
-
-
-@weft.remote(max_retries=-1, scheduling_strategy="SPREAD")
-def double(number: int) -> int:
-    return 2 * number
-
-
-@weft.remote
-class Counter:
-    """Counts, and says in a file of the folder which of its incarnations still runs."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def add(self) -> int:
-        self.count += 1
-        return self.count
-
-    def write_on(self, folder: str) -> int:
-        """Write the time to a file of its own, again and again, whatever becomes of the cluster."""
-
-        def write() -> None:
-            while True:
-                Path(folder, str(os.getpid())).write_text(str(time.monotonic()))
-                time.sleep(0.05)
-
-        threading.Thread(target=write, daemon=True).start()
-        return os.getpid()
-
-
-@dataclass
-class Told:
-    """What the program has seen."""
-
-    rounds: int = 0
-    wrong: list[str] = field(default_factory=list)
-    longest_s: float = 0.0
-
-
-class Machines:
-    """The head, a victim, two others, and one on this machine's own address to which the driver is attached."""
-
-    def __init__(self, network: Network) -> None:
-        self.places: dict[ClusterNode, Place] = {}
-        self.cluster = Cluster()
-        self.nodes: list[ClusterNode] = []
-        self.told = Told()
-        self._stop = threading.Event()
-        self._program: threading.Thread | None = None
-        self._network = network
-
-    def start(self) -> None:
-        self.head = self._add(resources={"head": 1})
-        self.victim = self._add(resources={"victim": 1})
-        self._add(resources={"victim": 1})
-        self._add()
-        self.near = self.cluster.add_node(num_cpus=1, resources={"near": 1}, host=self._network.address)
-        self.nodes.append(self.near)
-        weft.init(address=self.near.local_address, log_to_driver=False)
-        wait_until(lambda: self.status()["store"]["servers"] == 5 and self.status()["store"]["replicas"] == 3)
-        self.calm = Counter.options(name="calm", **ON_NEAR).remote()
-        assert weft.get(self.calm.add.remote(), timeout=60) == 1
-        self._program = threading.Thread(target=self._run)
-        self._program.start()
-        wait_until(lambda: self.told.rounds > 2)
-
-    def _add(self, **given: Any) -> ClusterNode:
-        place = self._network.add_place()
-        node = self.cluster.add_node(num_cpus=1, place=place, **given)
-        self.places[node] = place
-        self.nodes.append(node)
-        return node
-
-    def status(self) -> Any:
-        return Client(self.near.local_address).ask("head", timeout_s=90)
-
-    def _run(self) -> None:
-        count = 1
-        while not self._stop.is_set():
-            began = time.monotonic()
-            count += 1
-            try:
-                found = weft.get([double.remote(n) for n in range(12)], timeout=120)
-                if found != [2 * n for n in range(12)]:
-                    self.told.wrong.append(f"tasks gave {found}")
-                if (answer := weft.get(self.calm.add.remote(), timeout=120)) != count:
-                    self.told.wrong.append(f"the counter says {answer}, not {count}")
-            except Exception as error:
-                self.told.wrong.append(f"{type(error).__name__}: {error}")
-                return
-            self.told.rounds += 1
-            self._stop.wait(0.05)
-            self.told.longest_s = max(self.told.longest_s, time.monotonic() - began)
-
-    def goes_on(self) -> None:
-        """New work of all kinds is done: it needs a head that serves."""
-        before = self.told.rounds
-        made = Counter.options(**ON_NEAR).remote()
-        assert weft.get(made.add.remote(), timeout=120) == 1
-        assert weft.get_actor("calm")._actor_id == self.calm._actor_id
-        wait_until(lambda: self.told.rounds > before + 1 or self.told.wrong)
-        assert not self.told.wrong, self.told.wrong
-
-    def alive(self) -> set[ClusterNode]:
-        return {node for node in self.nodes if node.is_alive()}
-
-    def only(self, *gone: ClusterNode) -> None:
-        """Nobody ended but these, if at all."""
-        lost = set(self.nodes) - self.alive() - set(gone)
-        assert not lost, {str(node): node.log()[-600:] for node in self.nodes if not node.is_alive()}
-
-    def child(self, node: ClusterNode, name: str) -> psutil.Process:
-        """The zygote, or the server of the control store, of that node."""
-        (found,) = [one for one in psutil.Process(node.pid).children() if one.name() == name]
-        return found
-
-    def end_program(self) -> None:
-        self._stop.set()
-        if self._program is not None:
-            self._program.join(timeout=130)
-
-    def close(self) -> None:
-        for place in self.places.values():
-            with contextlib.suppress(OSError):
-                place.mend()
-        self.end_program()
-        weft.shutdown()
-        self.cluster.shutdown()
-
-
-@contextlib.contextmanager
-def machines() -> Iterator[Machines]:
-    with Network() as network:
-        made = Machines(network)
-        try:
-            made.start()
-            yield made
-        finally:
-            made.close()
-
-
-def stand_still(pid: int, seconds: float) -> None:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        pause(seconds)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def pause(seconds: float) -> None:
-    """The fault lasts so long; nothing of it can be waited for."""
-    until = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() > until, timeout_s=seconds + 60)
-
 
 # ---- what goes wrong ----
 
@@ -274,7 +112,7 @@ def kill_head(world: Machines) -> None:
 def kill_store_of_head(world: Machines) -> None:
     world.child(world.head, "weft-control").kill()
     world.goes_on()
-    wait_until(lambda: len([c for c in psutil.Process(world.head.pid).children() if c.name() == "weft-control"]) == 1)
+    wait_until(lambda: len(children_named(world.head.pid, "weft-control")) == 1)
     world.goes_on()
     world.only()
     assert world.status()["epoch"] == 1
@@ -461,17 +299,6 @@ def harm_two_stores(sign: int) -> Callable[[Machines], None]:
     return harm
 
 
-@contextlib.contextmanager
-def limited(pids: list[int], what: int, most: Callable[[int], int]) -> Iterator[None]:
-    """These processes have no more than that of a resource."""
-    before = {pid: resource.prlimit(pid, what) for pid in pids}
-    for pid, (_, hard) in before.items():
-        resource.prlimit(pid, what, (most(pid), hard))
-    yield
-    for pid, limits in before.items():
-        resource.prlimit(pid, what, limits)
-
-
 def no_descriptors(whose: str) -> Callable[[Machines], None]:
     """For a while, in which actors are made there and a connection must be made anew: they come afterwards."""
 
@@ -621,7 +448,7 @@ def measure_healthy_side(world: Machines) -> None:
 
 
 WORLDS: dict[str, Callable[[Machines], None]] = {
-    **{f"cut-node-{seconds:g}s": cut_victim(seconds) for seconds in (2, 4, 6, 6.5, 7, 8, 10, 12, 20)},
+    **{f"cut-node-{seconds:g}s": cut_victim(seconds) for seconds in (2, 4, 6, 6.5, 7, 8, 10, 12, 20, 60)},
     **{f"mute-node-{seconds:g}s": mute_victim(seconds) for seconds in (4, 6, 8, 9, 10, 12, 20)},
     **{f"cut-head-{seconds:g}s": lose_head(seconds) for seconds in (2, 6, 7, 10, 20)},
     **{f"stop-head-{seconds:g}s": stop_head(seconds) for seconds in (3, 6, 6.5, 7, 8, 10, 20)},
@@ -653,6 +480,7 @@ WORLDS: dict[str, Callable[[Machines], None]] = {
     "disk-full-head": fill_disk_of_head,
     "measure-healthy-side": measure_healthy_side,
     **{f"cut-two-{seconds:g}s": cut_two(seconds) for seconds in (5, 6.8, 9, 20)},
+    **worlds_at_once.WORLDS,
 }
 
 

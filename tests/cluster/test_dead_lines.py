@@ -5,18 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 import weft
-from waiting import wait_until
+from waiting import children_named, wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 from weft.engine.process.session import rpc
-from weft.engine.wire import endpoint
+from weft.net import endpoint
 from weft.testing.cutting import silence, silence_between
-
-pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
@@ -46,8 +43,8 @@ class Counter:
 
 
 def store_of(node: ClusterNode) -> int:
-    (found,) = [child.pid for child in psutil.Process(node.pid).children() if child.name() == "weft-control"]
-    return found
+    (found,) = children_named(node.pid, "weft-control")
+    return found.pid
 
 
 def test_a_connection_that_is_silenced_carries_nothing() -> None:

@@ -7,14 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from clusters import THERE, TwoNodes
 
 import weft
 from waiting import comes_true
 from weft.engine.cluster.client import Client
 
-pytestmark = pytest.mark.timeout(90)
 OTHER_JOB = """
 import sys, time, weft
 weft.init(address=sys.argv[1], log_to_driver=False)

@@ -15,17 +15,16 @@ import psutil
 import pytest
 
 import weft
-from waiting import wait_until
+from waiting import children_named, those, wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 from weft.engine.process.session import rpc
-from weft.engine.state.chain_layout import shard_of
-from weft.engine.wire import endpoint
 from weft.exceptions import ActorDiedError
+from weft.net import endpoint
+from weft.store.state.chain_layout import shard_of
 from weft.util.placement_group import placement_group, remove_placement_group
 from weft.util.state import list_cluster_events
 
-pytestmark = pytest.mark.timeout(90)
 ON_HEAD = {"resources": {"first": 1}}
 AWAY = {"resources": {"away": 1}}
 
@@ -53,8 +52,8 @@ class HeadAndOthers:
 
     def stores(self) -> list[int]:
         """The processes of the control store."""
-        daemons = [psutil.Process(node.pid) for node in self.cluster.list_all_nodes() if node.is_alive()]
-        return [child.pid for daemon in daemons for child in daemon.children() if child.name() == "weft-control"]
+        daemons = [node.pid for node in self.cluster.list_all_nodes() if node.is_alive()]
+        return [store.pid for daemon in daemons for store in children_named(daemon, "weft-control")]
 
     def wait_for_stores(self) -> None:
         """Until each node has a server and a write is in all of them: then any one of the nodes may die."""
@@ -275,7 +274,7 @@ def test_a_submitted_job_goes_on_and_is_known_to_the_next_head(nodes: HeadAndOth
 
 def test_a_server_of_the_store_that_is_killed_is_started_again(nodes: HeadAndOthers) -> None:
     rpc.request("kv_put", key=b"key", value=b"value")
-    (victim,) = [p.pid for p in psutil.Process(nodes.others[0].pid).children() if p.name() == "weft-control"]
+    [victim] = [store.pid for store in children_named(nodes.others[0].pid, "weft-control")]
     os.kill(victim, signal.SIGKILL)
     rpc.request("kv_put", key=b"other", value=b"value")
     wait_until(lambda: len(nodes.stores()) == 3 and victim not in nodes.stores())
@@ -352,9 +351,13 @@ def test_a_cluster_that_is_asked_to_end_ends_on_all_nodes() -> None:
 def test_a_cluster_leaves_no_process_of_its_store() -> None:
     cluster = Cluster(initialize_head=True)
     others = [cluster.add_node() for _ in range(2)]
-    daemons = [psutil.Process(node.pid) for node in cluster.list_all_nodes()]
-    wait_until(lambda: sum(child.name() == "weft-control" for one in daemons for child in one.children()) == 3)
-    stores = [child for one in daemons for child in one.children() if child.name() == "weft-control"]
+    daemons = [node.pid for node in cluster.list_all_nodes()]
+
+    def found() -> list[psutil.Process]:
+        return [store for daemon in daemons for store in children_named(daemon, "weft-control")]
+
+    wait_until(lambda: len(found()) == 3)
+    stores = found()
     others[0].kill(allow_graceful=False)
     cluster.shutdown()
-    wait_until(lambda: not any(store.is_running() and store.status() != psutil.STATUS_ZOMBIE for store in stores))
+    wait_until(lambda: not those(stores, lambda one: one.is_running() and one.status() != psutil.STATUS_ZOMBIE))

@@ -17,8 +17,6 @@ from waiting import comes_true
 from weft.cluster_utils import Cluster
 from weft.job_submission import JobStatus, JobSubmissionClient, JobType
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

@@ -17,7 +17,6 @@ from weft import _native
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 
-pytestmark = pytest.mark.timeout(90)
 SIZE = 300_000
 
 

@@ -13,8 +13,6 @@ import weft
 from waiting import wait_until
 from weft import _native
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @weft.remote
 def total(array: Any) -> int:

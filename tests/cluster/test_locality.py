@@ -38,7 +38,7 @@ def test_many_tasks_follow_their_inputs(shared_two_nodes: TwoNodes) -> None:
     far = [make.options(**THERE).remote(2 * MIB) for _ in range(10)]
     weft.wait(far, num_returns=10, fetch_local=False)
     places = weft.get([where.remote(ref) for ref in far], timeout=60)
-    assert places.count(shared_two_nodes.other.node_id) >= 8
+    assert places.count(shared_two_nodes.other.node_id) > len(far) // 2
 
 
 def test_a_full_node_does_not_keep_its_objects_readers_waiting(shared_two_nodes: TwoNodes) -> None:

@@ -18,8 +18,6 @@ import weft
 from waiting import wait_until
 from weft import _native
 
-pytestmark = pytest.mark.timeout(60)
-
 STREAM: dict[str, Any] = {"num_returns": "streaming", "max_retries": -1, **THERE}
 
 

@@ -34,7 +34,6 @@ ref = pid.remote()
 os.kill(os.getpid(), signal.SIGSTOP)
 print(weft.get(ref, timeout=40))
 """
-pytestmark = pytest.mark.timeout(60)
 
 
 @weft.remote
@@ -60,8 +59,8 @@ def test_tasks_and_actors_of_a_killed_node_go_on_elsewhere(two_nodes: TwoNodes, 
     wait_until(begun.exists)
     third = two_nodes.cluster.add_node(num_cpus=2, resources={"there": 1})
     two_nodes.cluster.remove_node(two_nodes.other, allow_graceful=False)
-    assert weft.get(actor.node_id.remote(), timeout=20) == third.node_id
-    assert weft.get(running, timeout=20) == third.node_id
+    assert weft.get(actor.node_id.remote(), timeout=60) == third.node_id
+    assert weft.get(running, timeout=60) == third.node_id
     alive = {node["NodeID"]: node["Alive"] for node in weft.nodes()}
     assert alive[two_nodes.other.node_id] is False
     assert sum(alive.values()) == 2
@@ -101,7 +100,7 @@ def test_objects_of_a_killed_node_are_lost_but_copies_stay(two_nodes: TwoNodes) 
     two_nodes.cluster.remove_node(two_nodes.other, allow_graceful=False)
     assert weft.get(read).sum() == 300_000
     with pytest.raises(weft.exceptions.ObjectLostError):
-        weft.get(lost, timeout=10)
+        weft.get(lost, timeout=60)
 
 
 def test_an_actor_without_restarts_dies_with_its_node(two_nodes: TwoNodes) -> None:
@@ -109,7 +108,7 @@ def test_an_actor_without_restarts_dies_with_its_node(two_nodes: TwoNodes) -> No
     weft.get(actor.node_id.remote())
     two_nodes.cluster.remove_node(two_nodes.other)
     with pytest.raises(weft.exceptions.ActorDiedError):
-        weft.get(actor.node_id.remote(), timeout=10)
+        weft.get(actor.node_id.remote(), timeout=60)
 
 
 def test_work_waits_for_a_node_that_can_hold_it(two_nodes: TwoNodes) -> None:
@@ -121,8 +120,8 @@ def test_work_waits_for_a_node_that_can_hold_it(two_nodes: TwoNodes) -> None:
     actor = Resident.options(resources={"later": 1}).remote()
     assert weft.wait([waiting], timeout=0.5)[0] == []
     node = two_nodes.cluster.add_node(num_cpus=1, resources={"later": 2})
-    assert weft.get(waiting, timeout=20) == node.node_id
-    assert weft.get(actor.node_id.remote(), timeout=20) == node.node_id
+    assert weft.get(waiting, timeout=60) == node.node_id
+    assert weft.get(actor.node_id.remote(), timeout=60) == node.node_id
 
 
 def test_a_driver_may_be_attached_to_any_node_that_is_left(two_nodes: TwoNodes) -> None:
@@ -137,7 +136,7 @@ def test_the_jobs_of_a_driver_end_with_it_on_every_node(two_nodes: TwoNodes) -> 
     weft.get(detached.node_id.remote())
     weft.shutdown()
     weft.init(address=two_nodes.cluster.address, namespace="kept")
-    assert weft.get(weft.get_actor("detached").node_id.remote(), timeout=10) == two_nodes.other.node_id
+    assert weft.get(weft.get_actor("detached").node_id.remote(), timeout=60) == two_nodes.other.node_id
     wait_until(lambda: weft.available_resources()["there"] == 9)
     weft.kill(weft.get_actor("detached"))
 

@@ -10,20 +10,26 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from weft.cluster_utils import Cluster
+from weft.engine.cluster import tokens
 from weft.engine.cluster.client import Client
 from weft.engine.node import launch
-from weft.engine.process.runtime_env import folders
-from weft.engine.wire.credentials import connect_to_own
+from weft.engine.node import storage as node_storage
+from weft.environments import env_folders
+from weft.jobs.job_runner import Runner, RunOrder
+from weft.jobs.log_files import LogWriter
 from weft.library.storage import Storage
+from weft.machine import own_folders
+from weft.net.credentials import connect_to_own
+from weft.store.embedded import EmbeddedStorage
 from weft.tune.host import journals_of
 
-pytestmark = pytest.mark.timeout(120)
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 _DROP = f"import os; os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)\n"
@@ -122,7 +128,52 @@ def test_a_folder_that_another_user_has_made_first_is_not_used(tmp_path: Path, m
     ours, link = tmp_path / "ours", tmp_path / "cache"
     ours.mkdir()
     link.symlink_to(ours)
-    folders.make(str(link))
+    env_folders.make(str(link))
     os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
     with pytest.raises(PermissionError, match="belongs to another user"):
-        folders.make(str(link))
+        env_folders.make(str(link))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert tokens.folder() == tmp_path / "state" / "weft"
+    os.chown(tmp_path / "state" / "weft", NOBODY, NOBODY)
+    with pytest.raises(PermissionError, match="set XDG_STATE_HOME"):
+        tokens.folder()
+
+
+@as_root
+def test_a_link_of_another_user_leads_no_node_to_remove_folders_elsewhere(tmp_path: Path) -> None:
+    precious = tmp_path / "home" / "project"
+    precious.mkdir(parents=True)
+    (precious / ".lock").touch()
+    link = tmp_path / f"weft-storage-{os.getuid()}"
+    link.symlink_to(tmp_path / "home")
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    storage = node_storage.Storage(Mock(), Mock(), str(tmp_path))
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        storage.folder()
+    assert precious.exists()
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: own_folders.make(str(path), ""),
+        lambda path: EmbeddedStorage(path).close(),
+        lambda path: LogWriter(str(path)).close(),
+        lambda path: Runner(Mock(), lambda: str(path), lambda: "").keep_package("x.zip", 0, b""),
+        lambda path: Runner(Mock(), lambda: str(path), lambda: "")._order(RunOrder("job", "true")),
+    ],
+    ids=["the user's", "the control store's", "a job's log", "a job's archive", "a job's"],
+)
+def test_a_folder_and_those_above_it_are_the_users_alone(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "a" / "b")
+    folders_made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert len(folders_made) >= 2
+    assert {path.stat().st_mode & 0o777 for path in folders_made} == {0o700}

@@ -16,9 +16,7 @@ from weft.cluster_utils import ClusterNode
 from weft.engine.cluster import launch
 from weft.engine.cluster.client import Client
 from weft.engine.node.config import ClusterConfig, NodeConfig
-from weft.engine.wire.loop import Loop
-
-pytestmark = pytest.mark.timeout(120)
+from weft.net.loop import Loop
 
 
 @pytest.fixture

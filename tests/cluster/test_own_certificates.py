@@ -9,11 +9,10 @@ import pytest
 
 from weft.cluster_utils import Cluster
 from weft.engine.cluster import launch
-from weft.engine.wire import endpoint
-from weft.engine.wire.auth import Refused
-from weft.engine.wire.tls import VARIABLES, Certificate
+from weft.net import endpoint
+from weft.net.auth import Refused
+from weft.net.tls import VARIABLES, Certificate
 
-pytestmark = pytest.mark.timeout(60)
 NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 
 

@@ -18,8 +18,6 @@ from waiting import wait_until
 from weft import _native
 from weft.cluster_utils import Cluster
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @weft.remote
 def wait_for_file(folder: str) -> int:
@@ -34,6 +32,12 @@ def make_on_demand(folder: str) -> Any:
     while not Path(folder, "go").exists():
         time.sleep(0.01)
     return np.full(SIZE, 4)
+
+
+@weft.remote(num_cpus=0)
+def nest(where: dict[str, Any]) -> list[Any]:
+    """Its worker owns what is in it."""
+    return [make.options(**where).remote(1), weft.put("inner")]
 
 
 @weft.remote
@@ -65,6 +69,17 @@ class Owner:
         ref = double.options(**where).remote(double.options(**where).remote(make.options(**where).remote(1)))
         weft.wait([ref], fetch_local=False)
         return [ref]
+
+    def nest(self, where: dict[str, Any]) -> list[Any]:
+        self.outer = nest.options(**where).remote(where)
+        weft.wait([self.outer], fetch_local=False)
+        return [self.outer]
+
+    def double_nested(self, where: dict[str, Any]) -> list[Any]:
+        self.inner = weft.get(nest.options(**where).remote(where))[0]
+        self.doubled = double.options(**where).remote(self.inner)
+        weft.wait([self.doubled], fetch_local=False)
+        return [self.doubled]
 
 
 @weft.remote(num_cpus=0)
@@ -128,6 +143,24 @@ def test_refs_inside_a_value_outlive_their_owners_node(two_nodes: TwoNodes) -> N
     inner, outer = weft.get(ref, timeout=30)
     assert weft.get(inner, timeout=30) == "inner"
     assert weft.get(weft.get(outer, timeout=30), timeout=30) == ["innermost"]
+
+
+def test_refs_that_a_neighbour_owns_outlive_the_node_of_both(two_nodes: TwoNodes) -> None:
+    owner = Owner.options(**THERE).remote()
+    [ref] = weft.get(owner.nest.remote(THERE))
+    deposits_settle(owner)
+    lose_node(two_nodes)
+    large, small = weft.get(ref, timeout=30)
+    assert weft.get(small, timeout=30) == "inner"
+    assert weft.get(large, timeout=30).sum() == SIZE
+
+
+def test_an_argument_that_a_neighbour_owns_outlives_the_node_of_both(two_nodes: TwoNodes) -> None:
+    owner = Owner.options(**THERE).remote()
+    [ref] = weft.get(owner.double_nested.remote(THERE))
+    deposits_settle(owner)
+    lose_node(two_nodes)
+    assert weft.get(ref, timeout=30).sum() == 2 * SIZE
 
 
 def test_a_task_that_was_not_done_is_run_by_another(two_nodes: TwoNodes, tmp_path: Path) -> None:

@@ -13,12 +13,10 @@ from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.node.operations import Outcome, value_of
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire import roles
-from weft.engine.wire.auth import Refused, read_only
-from weft.engine.wire.endpoint import BlockingStream
 from weft.engine.wire.link import CHUNK, HEADER, NAME, RECORDS, RESUME
 from weft.job_submission import JobSubmissionClient
-
-pytestmark = pytest.mark.timeout(60)
+from weft.net.auth import Refused, read_only
+from weft.net.endpoint import BlockingStream
 
 
 @pytest.fixture

@@ -13,17 +13,16 @@ import pytest
 from waiting import wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster import launch
-from weft.engine.control.client import BlockingClient, ControlStoreError
 from weft.engine.node.config import ClusterConfig, NodeConfig
-from weft.engine.state.chain_rows import Put
-from weft.engine.wire import endpoint
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.auth import Refused
-from weft.engine.wire.endpoint import BlockingStream
-from weft.engine.wire.tls import Certificate, TlsSession
 from weft.job_submission import JobSubmissionClient
+from weft.net import endpoint
+from weft.net.auth import Refused
+from weft.net.endpoint import BlockingStream
+from weft.net.tls import Certificate, TlsSession
+from weft.store.state.chain_rows import Put
+from weft.store.store_client import BlockingClient, ControlStoreError
 
-pytestmark = pytest.mark.timeout(60)
 HONEST, FORGED = "echo honest", "echo forged"
 
 
@@ -130,8 +129,8 @@ def test_a_relay_that_ends_the_encryption_itself_is_refused(
 
 
 def test_a_relay_before_the_control_store_reads_and_changes_no_row() -> None:
-    from weft.engine.control.config import ServerConfig
-    from weft.engine.control.launch import RunningServer, new_name
+    from weft.store.server_config import ServerConfig
+    from weft.store.server_process import RunningServer, new_name
 
     server = RunningServer(ServerConfig(new_name(), "127.0.0.1", shards=1), b"token")
     relay = Relay(server.wait_up().address)

@@ -39,12 +39,14 @@ def reporting_of(members: Links) -> Reporting:
     state = SimpleNamespace(
         cluster=SimpleNamespace(nodes={}),
         resources=SimpleNamespace(available={}),
-        is_draining=False,
+        standing=SimpleNamespace(is_draining=False),
         demands=demands,
-        groups_wait=False,
+        grouping=SimpleNamespace(is_waiting=False),
     )
     daemon: Any = SimpleNamespace(
-        renew_lease=lambda is_leased: None, state=state, loop=SimpleNamespace(call_later=lambda delay_s, call: None)
+        workers=SimpleNamespace(zygote=SimpleNamespace(renew_lease=lambda is_leased: None)),
+        state=state,
+        loop=SimpleNamespace(call_later=lambda delay_s, call: None),
     )
     shell: Any = SimpleNamespace(
         members=members,

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 import weft
 from waiting import wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
 
-pytestmark = pytest.mark.timeout(180)
 WORK = {"num_cpus": 2, "resources": {"work": 10}}
 PARTS, LETTERS, ROWS = 4, 8, 20_000
 

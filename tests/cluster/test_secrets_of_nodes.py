@@ -9,16 +9,15 @@ import pytest
 
 import weft
 from weft.cluster_utils import Cluster
-from weft.engine.node.secrets import NAMES
+from weft.machine.secrets import NAMES
 
-pytestmark = pytest.mark.timeout(60)
 SECRET = "hunter2"
 
 
 @weft.remote
 def found_secrets() -> list[str]:
     """In this process's memory of variables, and in what the kernel shows of it and of those above it."""
-    from weft.engine.node import secrets
+    from weft.machine import secrets
 
     found = [f"os.environ: {name}" for name, value in os.environ.items() if SECRET in value]
     found += [f"{name} is known" for name in NAMES if secrets.given(name)]

@@ -16,8 +16,6 @@ import weft
 from waiting import comes_true, wait_until
 from weft.engine.cluster.client import Client
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def ask(nodes: TwoNodes, what: str = "status") -> dict[str, Any]:
     found: dict[str, Any] = Client(nodes.cluster.address).ask(what)

@@ -10,21 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import weft
-from waiting import wait_until
+from waiting import children_named, wait_until
 from weft.cluster_utils import Cluster, ClusterNode
 from weft.engine.cluster.client import Client
-from weft.engine.control.redis_storage import EXPIRES_S
 from weft.engine.process.session import rpc
+from weft.store.redis_storage import EXPIRES_S
 from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 sys.path.append(str(Path(__file__).parents[1] / "contract"))
 from redis_servers import RedisServer
-
-pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
@@ -117,7 +114,7 @@ def test_a_server_that_is_killed_or_robbed_is_replaced_and_its_rows_are_removed(
     with three_nodes(server) as (_, others, client):
         wait_until(lambda: len(owners()) == 3)
         before = owners()
-        (victim,) = [child for child in psutil.Process(others[0].pid).children() if child.name() == "weft-control"]
+        (victim,) = children_named(others[0].pid, "weft-control")
         victim.kill()
         wait_until(lambda: len(owners()) == 3 and len(owners() & before) == 2)
         wait_until(lambda: client.ask("head")["store"]["replicas"] == 3)

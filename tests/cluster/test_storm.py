@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 import numpy as np
-import pytest
 
 import weft
 from waiting import comes_true
@@ -47,7 +46,6 @@ class Echo:
         return os.getpid()
 
 
-@pytest.mark.timeout(120)
 def test_a_storm_of_deaths_loses_nothing() -> None:
     choose = random.Random(7)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})

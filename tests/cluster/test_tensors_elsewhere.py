@@ -10,7 +10,6 @@ from clusters import THERE, TwoNodes
 
 import weft
 
-pytestmark = pytest.mark.timeout(120)
 SIZE = 200_000
 
 

@@ -7,8 +7,6 @@ import pytest
 
 from weft.testing.network import is_available
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(scope="module", autouse=True)
 def _needs_namespaces() -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.engine.control import journal
-from weft.engine.control.embedded import EmbeddedStorage
-from weft.engine.control.storage import LARGEST_ANSWER, StorageDamaged, StorageRefused, check_answer
-from weft.engine.state.chain_messages import Entry
+from weft.store import journal
+from weft.store.embedded import EmbeddedStorage
+from weft.store.state.chain_messages import Entry
+from weft.store.storage import LARGEST_ANSWER, StorageDamaged, StorageRefused, check_answer
 
 
 def entry(seq: int, size: int = 10) -> Entry:

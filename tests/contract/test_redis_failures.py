@@ -11,9 +11,9 @@ import pytest
 from redis_servers import RedisServer
 
 from waiting import wait_until
-from weft.engine.control.redis_storage import RedisStorage, masked, servers_of
-from weft.engine.control.storage import StorageDamaged, StorageRefused
-from weft.engine.state.chain_messages import Entry
+from weft.store.redis_storage import RedisStorage, masked, servers_of
+from weft.store.state.chain_messages import Entry
+from weft.store.storage import StorageDamaged, StorageRefused
 
 
 def entry(seq: int) -> Entry:

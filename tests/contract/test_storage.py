@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis_servers import RedisServer, redis_program
 
-from weft.engine.control.embedded import EmbeddedStorage
-from weft.engine.control.redis_storage import RedisStorage
-from weft.engine.control.storage import LARGEST_KEY, Storage, check_request
-from weft.engine.state.chain_messages import Entry, WriteRequest
-from weft.engine.state.chain_requests import Stale, decide
-from weft.engine.state.chain_rows import Change, Delete, Put, Row
+from weft.store.embedded import EmbeddedStorage
+from weft.store.redis_storage import RedisStorage
+from weft.store.state.chain_messages import Entry, WriteRequest
+from weft.store.state.chain_requests import Stale, decide
+from weft.store.state.chain_rows import Change, Delete, Put, Row
+from weft.store.storage import LARGEST_KEY, Storage, check_request
 
 FORMS = ("memory", "folder", "redis")
 TABLES = ("kv", "tasks", "finished_tasks")

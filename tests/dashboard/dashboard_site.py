@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import psutil
 
+from waiting import those
+
 T = TypeVar("T")
 
 
@@ -42,7 +44,7 @@ class Site:
 
 def server_process() -> psutil.Process:
     children = psutil.Process().children(recursive=True)
-    (server,) = [child for child in children if "weft.dashboard" in " ".join(child.cmdline())]
+    (server,) = those(children, lambda child: "weft.dashboard" in " ".join(child.cmdline()))
     return server
 
 

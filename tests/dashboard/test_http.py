@@ -21,7 +21,7 @@ import weft
 from waiting import wait_until
 from weft.dashboard import arrivals
 from weft.dashboard.requests import make_handler
-from weft.dashboard.server import MOST_STRANGERS, MOST_THREADS, Server
+from weft.dashboard.server import MOST_STRANGERS, MOST_THREADS, Server, hang_up
 from weft.util import board
 from weft.util.metrics import Counter, Gauge, Histogram
 
@@ -152,6 +152,37 @@ def test_strangers_that_ask_in_full_keep_nobody_with_the_token_waiting() -> None
         server._arrivals.close()
 
 
+def test_strangers_leave_half_of_the_descriptors_to_who_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals.resource, "getrlimit", lambda _: (16, 16))
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener, contextlib.ExitStack() as crowd:
+        waiting = arrivals.Arrivals(listener, lambda arrival, head: None)
+        for _ in range(12):
+            crowd.enter_context(socket.create_connection(listener.getsockname(), 20))
+            waiting.run_once(20)
+        assert len(waiting) == 8
+        waiting.close()
+
+
+def test_who_sends_without_end_is_hung_up_on() -> None:
+    class Endless:
+        reads, is_closed = 0, False
+
+        def recv(self, _: int) -> bytes:
+            self.reads += 1
+            assert self.reads < 10_000, "a thread would read for as long as he likes"
+            return b"x"
+
+        def close(self) -> None:
+            self.is_closed = True
+
+        def settimeout(self, _: float) -> None: ...
+        def shutdown(self, _: int) -> None: ...
+
+    stranger = Endless()
+    hang_up(stranger)  # type: ignore[arg-type]
+    assert stranger.is_closed
+
+
 def test_a_head_takes_no_longer_than_its_time_however_its_bytes_drip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "HEAD_S", 0.1)
     asked: list[arrivals.Arrival] = []
@@ -187,6 +218,24 @@ def test_a_request_without_a_host_or_with_two_is_refused(site: Site) -> None:
     bearer = f"Authorization: Bearer {site.token}"
     assert raw(site, "GET /metrics HTTP/1.1", bearer).startswith(b"HTTP/1.1 400")
     assert raw(site, "GET /metrics HTTP/1.1", "Host: a", "Host: b", bearer).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["no colon", "Name : 5", " folded: 5", "X: a\rContent-Length: 5", "X: a\0b", "X: a\nContent-Length: 5", ": 5"],
+)
+def test_a_head_that_a_proxy_may_read_in_another_way_is_refused(site: Site, line: str) -> None:
+    bearer = f"Authorization: Bearer {site.token}"
+    answer = raw(
+        site, "GET /metrics HTTP/1.1", "Host: localhost", line, bearer, "", "GET /x HTTP/1.1", "Host: a", bearer
+    )
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
+
+
+def test_what_follows_a_request_with_two_lengths_is_not_read(site: Site) -> None:
+    bearer, lengths = f"Authorization: Bearer {site.token}", ("Content-Length: 0", "Content-Length: 40")
+    answer = raw(site, "GET /metrics HTTP/1.1", "Host: localhost", bearer, *lengths, "", "GET /x HTTP/1.1", "Host: a")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 def test_a_head_that_is_too_large_is_refused(site: Site) -> None:

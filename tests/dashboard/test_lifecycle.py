@@ -8,6 +8,7 @@ import psutil
 from dashboard_site import Site
 
 import weft
+from waiting import children_named
 
 
 def test_the_server_ends_with_its_node_however_that_ends() -> None:
@@ -16,7 +17,7 @@ def test_the_server_ends_with_its_node_however_that_ends() -> None:
     assert url is not None
     Site(url).get("/")
     children = psutil.Process().children(recursive=True)
-    daemon = next(child for child in children if child.ppid() == os.getpid())
+    (daemon,) = children_named(os.getpid(), "weft-node")
     daemon.kill()
     assert not psutil.wait_procs(children, timeout=30)[1]
     weft.shutdown()

@@ -27,7 +27,7 @@ SAID = {
 def run(*arguments: str) -> str:
     """What the command prints, as a process of its own: some of the libraries keep threads and descriptors for good."""
     command = [sys.executable, "-m", "weft.cli", "demo", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

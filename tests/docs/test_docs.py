@@ -30,7 +30,6 @@ def _pages_module() -> ModuleType:
 PAGES = _pages_module()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in PAGES.pages()])
 def test_the_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
     environment = {

@@ -17,7 +17,7 @@ SOURCES = Path(weft.__file__).parent
 RUNNER = Path(__file__).with_name("docstrings.py")
 NOT_RUN = {
     "data.progress": "draws on the terminal",
-    "job_submission": "wants a cluster: tests/engine/jobs",
+    "job_submission": "wants a cluster: tests/jobs",
     "rl.policy": "would train first: docs/rl",
     "testing.network": "wants root: tests/cluster/test_networks.py",
     "train": "names what the pages of docs/train.md run",
@@ -49,7 +49,7 @@ def packages_with_examples() -> dict[str, list[str]]:
 def test_examples_give_what_they_show(package: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(RUNNER), *packages_with_examples()[package]],
-        cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, timeout=110, check=False,
+        cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, timeout=280, check=False,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4_000:]

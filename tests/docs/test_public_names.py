@@ -19,7 +19,7 @@ PUBLIC = sorted({"weft", "weft.pandas", *re.findall(r"automodule:: (\S+)", REFER
 def test_every_public_name_has_a_docstring() -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / "public_names.py"), *PUBLIC],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=110, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout.split()) == (0, [])
 
@@ -35,7 +35,7 @@ def test_a_name_without_a_docstring_is_found(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, str(FOLDER / "public_names.py"), "weft_like"], env={"PYTHONPATH": str(tmp_path)},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=110, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.stdout.split() == [
         "weft_like.Bare",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import struct
@@ -235,7 +236,8 @@ def spill_bytes(daemon: psutil.Process) -> int:
     total = 0
     for number in os.listdir(f"/proc/{daemon.pid}/fd"):
         path = f"/proc/{daemon.pid}/fd/{number}"
-        target = os.readlink(path)
-        if "memfd" not in target and target.endswith("(deleted)"):
-            total += os.stat(path).st_blocks * 512
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            target = os.readlink(path)
+            if "memfd" not in target and target.endswith("(deleted)"):
+                total += os.stat(path).st_blocks * 512
     return total

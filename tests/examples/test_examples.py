@@ -122,5 +122,5 @@ class TestOnOneMachine:
 def test_the_program_of_2018_runs(tmp_path: Path) -> None:
     results = {**os.environ, "WEFT_TUNE_RESULTS": str(tmp_path)}
     program = [sys.executable, str(EXAMPLES / "tune_2018.py")]
-    done = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True, timeout=100, env=results)
+    done = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True, timeout=280, env=results)
     assert done.stdout.count("TERMINATED") == 8

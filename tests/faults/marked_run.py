@@ -82,7 +82,7 @@ class MarkedRun:
     def _role(self, pid: int) -> str:
         if pid == self.process.pid:
             return "driver"
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
         return {"weft-node": "daemon", "weft-zygote": "zygote", "weft-worker": "worker"}.get(name, "starting")
 
     def note_sockets(self) -> None:
@@ -136,13 +136,13 @@ class MarkedRun:
         return self._stderr.read_text()
 
     def assert_nothing_remains(self) -> None:
-        """No process, hence no mapping and no anonymous file; no socket; no file."""
+        """No process, and so no mapping and no anonymous file; no socket; no file."""
         assert comes_true(lambda: not self.processes(), HANG_S), f"processes remain:\n{self.story()}"
         left = self._sockets & set(_abstract_sockets().values())
         assert not left, f"sockets remain: {left}"
         assert not any(self.temporary.iterdir()), f"files remain: {list(self.temporary.iterdir())}"
-        named = [name for name in os.listdir("/dev/shm") if "weft" in name]
-        assert not named, f"shared memory remains: {named}"
+        named = {name for name in os.listdir("/dev/shm") if "weft" in name}
+        assert comes_true(lambda: not named.intersection(os.listdir("/dev/shm"))), f"shared memory remains: {named}"
 
 
 def _pids() -> Iterator[int]:
@@ -158,7 +158,7 @@ def _targets(pid: int) -> Iterator[str]:
 
 def _abstract_sockets() -> dict[str, str]:
     """Weft's, by inode."""
-    rows = (line.split() for line in Path("/proc/net/unix").read_text().splitlines())
+    rows = (line.split() for line in Path("/proc/net/unix").read_text(errors="replace").splitlines())
     return {row[6]: row[7] for row in rows if len(row) == 8 and row[7].startswith("@weft-")}
 
 

@@ -131,7 +131,7 @@ print("then", weft.get(pending))
 
 def test_a_driver_that_waits_for_a_cpu_that_its_actors_keep_is_told() -> None:
     # A driver of its own: one with other threads, which might end the actor, is left alone.
-    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, timeout=90)
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, timeout=280)
     assert "held by actor Keeper" in done.stdout, done
     assert done.stdout.endswith("then 1\n"), done
 

@@ -11,7 +11,7 @@ import psutil
 import weft
 from waiting import wait_until
 from weft.cli import doctor
-from weft.engine.node import strays
+from weft.machine import strays
 
 
 @weft.remote

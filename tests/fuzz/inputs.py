@@ -19,22 +19,23 @@ from typing import Any
 
 from weft import _native
 from weft.dashboard.requests import make_handler
-from weft.engine.control import journal
-from weft.engine.control.link import StoreLink
-from weft.engine.process.runtime_env import archives
-from weft.engine.state.chain_messages import StoreMessage
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.auth import Handshake, Refused
 from weft.engine.wire.link import CHUNK_BYTES, Link
-from weft.engine.wire.loop import Timer
 from weft.engine.wire.roles import may_read
-from weft.engine.wire.tls import Certificate, TlsSession
+from weft.environments import archives
+from weft.net.auth import Handshake, Refused
+from weft.net.loop import Timer
+from weft.net.tls import Certificate, TlsSession
+from weft.rl import frames as rl_frames
 from weft.rl.policy_file import PolicyFileError, read_policy
 from weft.serve.http.bodies import ARROW, NPY, BadRequest, arguments
 from weft.serve.http.exchange import Exchange
 from weft.serve.http.heads import Heads
 from weft.serve.http.messages import HttpAnswer, HTTPOptions
 from weft.serve.http.protocol import HttpProtocol
+from weft.store import journal
+from weft.store.state.chain_messages import StoreMessage
+from weft.store.store_link import StoreLink
 from weft.train import mesh
 from weft.train.mesh_links import Lost
 
@@ -257,9 +258,9 @@ def archive(data: bytes, cut: int) -> None:
     fd = os.memfd_create("archive")
     try:
         os.write(fd, data)
-        with tempfile.TemporaryDirectory(prefix="weft-fuzz-", dir="/dev/shm") as above:
+        with tempfile.TemporaryDirectory(prefix="fuzz-", dir="/dev/shm") as above:
             folder = os.path.join(above, "folder")
-            with contextlib.suppress(ValueError, OSError):
+            with contextlib.suppress(ValueError):
                 archives.unpack(f"/proc/self/fd/{fd}", folder, 1 << 20)
             assert os.listdir(above) in ([], ["folder"]), "it wrote beside its folder"
     finally:
@@ -419,6 +420,22 @@ def group_member(data: bytes, cut: int) -> None:
         assert len(shape) <= mesh.MOST_DIMENSIONS and length <= mesh.SMALL_BYTES
 
 
+def simulator(data: bytes, cut: int) -> None:
+    """What a simulator outside says to its environment of `weft.rl`, or the other way round."""
+    parts = pieces(data, cut)
+    peer = SimpleNamespace(recv=lambda size: _up_to(parts, size))
+    with contextlib.suppress(rl_frames.BadFrame, EOFError):
+        kind, fields = rl_frames.receive(peer)  # type: ignore[arg-type]
+        assert isinstance(kind, str) and isinstance(fields, dict)
+
+
+def _up_to(parts: collections.deque[bytes], size: int) -> bytes:
+    part = parts.popleft() if parts else b""
+    if len(part) > size:
+        parts.appendleft(part[size:])
+    return part[:size]
+
+
 READERS: tuple[Callable[[bytes, int], Any], ...] = (
     frames,
     stranger,
@@ -435,6 +452,7 @@ READERS: tuple[Callable[[bytes, int], Any], ...] = (
     serve_body,
     policy,
     group_member,
+    simulator,
 )
 """The first byte of an input is an index of this: new ones come at the end."""
 

@@ -60,9 +60,9 @@ def test_tasks_and_actors_run_on_the_nodes_of_their_bundles(cluster: Cluster) ->
     assert group.wait(10)
     nodes = list(placement_group_table(group)["bundles_to_node_id"].values())
     assert set(nodes) == {node.node_id for node in cluster.list_all_nodes()}
-    assert [weft.get(where.options(**in_bundle(group, index)).remote(), timeout=20) for index in (0, 1)] == nodes
+    assert [weft.get(where.options(**in_bundle(group, index)).remote(), timeout=60) for index in (0, 1)] == nodes
     actors = [Actor.options(**in_bundle(group, index)).remote() for index in (0, 1)]
-    assert weft.get([actor.where.remote() for actor in actors], timeout=20) == nodes
+    assert weft.get([actor.where.remote() for actor in actors], timeout=60) == nodes
 
 
 def test_any_bundle_means_all_nodes_of_the_group(cluster: Cluster, tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ def test_removing_ends_what_runs_on_every_node(cluster: Cluster, tmp_path: Path)
     remove_placement_group(group)
     for task in tasks:
         with pytest.raises(TaskPlacementGroupRemoved):
-            weft.get(task, timeout=20)
+            weft.get(task, timeout=60)
     group = placement_group([{"CPU": 2}])
     actor = Actor.options(**in_bundle(group)).remote()
-    weft.get(actor.where.remote(), timeout=20)
+    weft.get(actor.where.remote(), timeout=60)
     call = actor.where.remote(100)
     remove_placement_group(group)
     with pytest.raises(ActorPlacementGroupRemoved):
-        weft.get(call, timeout=20)
+        weft.get(call, timeout=60)
     wait_until(lambda: weft.available_resources().get("CPU") == 3)
 
 
@@ -98,7 +98,7 @@ def test_a_group_waits_for_nodes_and_moves_when_one_dies(cluster: Cluster) -> No
     cluster.remove_node(added)
     wait_until(lambda: placement_group_table(group)["state"] == "RESCHEDULING")
     cluster.add_node(num_cpus=1)
-    assert weft.get(group.ready(), timeout=10) == group
+    assert weft.get(group.ready(), timeout=60) == group
 
 
 def test_a_worker_of_another_node_makes_and_removes_groups(cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ def test_a_worker_of_another_node_makes_and_removes_groups(cluster: Cluster) -> 
     def elsewhere() -> str:
         group = placement_group([{"CPU": 1}], name="made there")
         assert group.wait(10)
-        found = weft.get(where.options(**in_bundle(group)).remote(), timeout=20)
+        found = weft.get(where.options(**in_bundle(group)).remote(), timeout=60)
         remove_placement_group(group)
         assert not group.wait(1)
         return found

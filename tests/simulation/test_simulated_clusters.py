@@ -10,10 +10,15 @@ from unittest import mock
 
 import pytest
 
+from weft.engine.state.grouping import Grouping
+from weft.engine.state.instructions import Instruction
 from weft.engine.state.membership import SILENCE_S
 from weft.testing.simulate import Plan, Simulation, __main__, bugs, network, seeds
+from weft.testing.simulate.at_once import AT_ONCE
 from weft.testing.simulate.costs import Machine
 from weft.testing.simulate.faults import FOUND_AGAIN_S, TROUBLES
+from weft.testing.simulate.process import Process
+from weft.testing.simulate.program import CreateGroup, Program
 from weft.testing.simulate.report import summary
 from weft.testing.simulate.workloads import WORKLOADS, Scale
 
@@ -31,6 +36,7 @@ FOUND = {
     2_000_028: "a head that could not be heard wrote that all others were dead, and who took over believed it",
     2_000_853: "a head that had stood still, and had no lease, told the others that the winner was dead",
     2_001_006: "the same, and nodes to which nobody said that they were taken for dead claimed one epoch after another",
+    2_701_356: "a ping to a dead worker made the head forget the one it had chosen since: an actor was made twice",
     20711: "the head let one of two nodes go that had lost each other, and forgot what the other had told of it",
 }
 """Seeds that once broke an invariant, and what was wrong."""
@@ -69,11 +75,22 @@ def test_one_nodes_trouble_is_no_other_nodes() -> None:
     broken, faults = [], set[str]()
     for choice, simulation in seeds.run_many(range(seeds.TROUBLE_SEEDS, seeds.TROUBLE_SEEDS + 25)):
         faults.update(choice.faults)
-        assert simulation.troubled is not None, choice.replay
+        assert simulation.troubled, choice.replay
         if simulation.broken:
             broken.append(f"{simulation.broken[0]}; replay with: {choice.replay}")
     assert not broken, "\n".join(broken)
     assert faults == set(TROUBLES)
+
+
+def test_two_nodes_troubles_at_once_are_no_other_nodes() -> None:
+    broken, faults = [], set[str]()
+    for choice, simulation in seeds.run_many(range(seeds.AT_ONCE_SEEDS, seeds.AT_ONCE_SEEDS + 25)):
+        faults.update(choice.faults)
+        assert simulation.troubled, choice.replay
+        if simulation.broken:
+            broken.append(f"{simulation.broken[0]}; replay with: {choice.replay}")
+    assert not broken, "\n".join(broken)
+    assert faults == set(AT_ONCE)
 
 
 @pytest.mark.parametrize("first", [seeds.LENDING_SEEDS, seeds.LENDING_HEAD_SEEDS])
@@ -101,8 +118,8 @@ def trouble(kind: str, victim: int, length_s: float, nodes: int = 3, seed: int =
 
     def begin(made: Simulation) -> None:
         made.has_faults, made.faults_end = True, 45.0
-        node = made.troubled = made.nodes[victim]
-        made.trouble_was_heads = victim == 0
+        node = made.nodes[victim]
+        made.troubled, made.most_epoch = [node], 2 if victim == 0 else 1
         strike = {
             "unplug": lambda: made.network.partition({node.address: 1}),
             "mute": lambda: made.network.mute(node.address),
@@ -177,8 +194,9 @@ def test_nodes_that_lost_each_other_and_are_linked_again_before_one_takes_over_a
 HEAD_SEEDS = {
     "heads-without-lease-believed": (2_000_853, "SIM-11"),
     "linked-stay-unknown": (1_000_000, "SIM-7"),
-    "groups-outlive-drivers": (1_102_455, "SIM-6"),
+    "groups-outlive-drivers": (1_100_259, "SIM-6"),
     "leases-not-renewed": (1_000_000, "SIM-14"),
+    "chosen-workers-forgotten": (2_701_356, "SIM-5"),
 }
 """The first that finds a bug, and what it breaks."""
 
@@ -373,3 +391,21 @@ def test_one_process_knows_as_many_of_others_as_the_cluster_has() -> None:
     assert not simulation.broken, simulation.broken[0]
     assert max(node.port.most_known for node in simulation.nodes) > count
     assert max(node.port.most_used for node in simulation.nodes) == most
+
+
+def test_a_group_that_fits_nowhere_leaves_its_cluster_at_rest() -> None:
+    simulation = Simulation(Plan(nodes=3, seed=1, limit_s=60.0))
+    planned = 0
+    original = Grouping.plan
+
+    def counted(self: Grouping, out: list[Instruction]) -> None:
+        nonlocal planned
+        planned += 1
+        original(self, out)
+
+    def program(me: Process) -> Program:
+        yield CreateGroup([{"CPU": 1000.0}])
+
+    with mock.patch.object(Grouping, "plan", counted):
+        simulation.run(lambda made: made.drive(made.up()[0], program))
+    assert planned < 1000, "the head plans again because it has planned"

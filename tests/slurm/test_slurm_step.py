@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.engine.cluster.slurm_step import expand_hosts, read_step
+from weft.slurm.slurm_step import expand_hosts, read_step
 
 STEP = {
     "SLURM_PROCID": "3",

@@ -149,7 +149,7 @@ def test_a_result_can_be_waited_for_and_asked(pool: Pool) -> None:
     with pytest.raises(multiprocessing.TimeoutError):
         result.get(timeout=0)
     weft.get(gate.open.remote())
-    assert result.get(timeout=10) == "passed"
+    assert result.get(timeout=60) == "passed"
     assert result.successful()
 
 
@@ -198,12 +198,12 @@ def test_imap_unordered_does_not_wait_for_a_slow_one(pool: Pool) -> None:
         return i
 
     results = pool.imap_unordered(run, range(200))
-    first = [results.next(timeout=10) for _ in range(199)]
+    first = [results.next(timeout=60) for _ in range(199)]
     assert sorted(first) == list(range(1, 200))
     with pytest.raises(TimeoutError):
         results.next(timeout=0.01)
     weft.get(gate.open.remote())
-    assert results.next(timeout=10) == 0
+    assert results.next(timeout=60) == 0
 
 
 def test_imap_reads_an_endless_iterator_a_bounded_way_ahead(pool: Pool) -> None:

@@ -7,8 +7,8 @@ import json
 
 from weft.cli.options import Commands, add_address, add_command, add_json, print_json
 from weft.engine.cluster.client import Client
-from weft.engine.observe.collect import Reader
-from weft.engine.observe.timeline import trace
+from weft.observe.collect import Reader
+from weft.observe.trace_file import trace
 
 
 def add(commands: Commands) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import os
 import select
 import socket
@@ -11,8 +12,8 @@ from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, table
 from weft.engine.cluster.client import Client
-from weft.engine.wire.credentials import connect_to_own
-from weft.engine.wire.shown import printable
+from weft.net.credentials import connect_to_own
+from weft.net.shown import harmless, printable
 
 
 def add(commands: Commands) -> None:
@@ -68,13 +69,14 @@ def _attach(row: dict[str, Any]) -> int:
 def _bridge(connection: socket.socket) -> None:
     """What is typed goes there, what comes is shown, until the other side ends it."""
     sources = [connection.fileno(), sys.stdin.fileno()]
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     while True:
         ready, _, _ = select.select(sources, [], [])
         if connection.fileno() in ready:
             data = connection.recv(1 << 16)
             if not data:
                 return
-            sys.stdout.write(data.decode("utf-8", "replace"))
+            sys.stdout.write(harmless(decode(data)))
             sys.stdout.flush()
         if sys.stdin.fileno() in ready:
             typed = os.read(sys.stdin.fileno(), 1 << 16)

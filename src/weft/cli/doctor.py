@@ -23,10 +23,10 @@ from weft.cli import security
 from weft.cli.options import Commands, add_command, add_json, print_json, size
 from weft.cli.verdicts import FAILURE, OK, WARNING, Verdict
 from weft.dashboard.profile import py_spy
-from weft.engine.node import strays
 from weft.engine.node.config import NodeConfig, decide, read_text
 from weft.engine.node.memory_groups import limits_granted
 from weft.engine.state.memory_groups import Grant, Refusal
+from weft.machine import strays
 
 FEW_FILES = 4096
 """A daemon has two descriptors for each worker and one for each link; programs have their own."""

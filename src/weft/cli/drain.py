@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command
 from weft.engine.cluster.client import Client
-from weft.engine.wire.shown import printable
+from weft.net.shown import printable
 
 ENDING_S = 10.0
 LOOK_S = 0.2

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli.options import ONLY, Commands, add_address, add_command, add_json, clock, print_json, table
-from weft.engine.wire.shown import harmless, printable
 from weft.job_submission import JobDetails, JobStatus, JobSubmissionClient
+from weft.net.shown import harmless, printable
 
 
 def add(commands: Commands) -> None:

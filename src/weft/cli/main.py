@@ -28,7 +28,7 @@ from weft.cli import (
     token,
 )
 from weft.cli.parser import Parser
-from weft.engine.wire.shown import printable_lines
+from weft.net.shown import printable_lines
 
 _LIBRARIES = frozenset(("rl", "serve"))
 """Those with commands of their own; each is loaded by its name, when asked for."""

@@ -17,14 +17,14 @@ from weft.cli.options import ONLY, Commands, add_address, add_command
 from weft.engine.cluster import head_folder, launch, peers, tokens
 from weft.engine.cluster.client import Client, meant_address, named_address
 from weft.engine.cluster.entry import NodeUp
-from weft.engine.control.config import MOST_SHARDS, SHARDS
-from weft.engine.control.embedded import FSYNC
-from weft.engine.node import secrets
 from weft.engine.node.config import ClusterConfig, NodeConfig
-from weft.engine.wire import tls
-from weft.engine.wire.auth import Refused
-from weft.engine.wire.credentials import connect_to_own, peer_pid
-from weft.engine.wire.endpoint import own_ip
+from weft.machine import secrets
+from weft.net import tls
+from weft.net.auth import Refused
+from weft.net.credentials import connect_to_own, peer_pid
+from weft.net.endpoint import own_ip
+from weft.store.embedded import FSYNC
+from weft.store.server_config import MOST_SHARDS, SHARDS
 
 STOP_TIMEOUT_S = 10.0
 LOOK_S = 0.05
@@ -86,7 +86,7 @@ def add(commands: Commands) -> None:
     start.add_argument(
         "--shards", type=int, metavar="N", help=f"of a head: of how many the control store is made (default: {SHARDS})"
     )
-    start.add_argument("--block", action="store_true", help="stay in the foreground; the node ends with this command")
+    start.add_argument("--block", action="store_true", help="stay in the foreground; Ctrl-C or SIGTERM ends the node")
     stop = add_command(
         commands,
         "stop",
@@ -173,14 +173,16 @@ def _start(options: argparse.Namespace) -> int:
         running = launch.start(config, token, cluster, log_fd, store=store)
     finally:
         os.close(log_fd)
+    # First: who reads what is printed may leave before the end.
+    kept = tokens.keep(running.up.cluster, token) if options.head and not head else None
     print(f"node {running.up.node_id[:8]} of the cluster {running.up.cluster} is up (pid {running.process.pid})")
     print(f"its log: {log}")
     _print_dashboard(running.up.local_address)
     if running.up.store:
         found = f", started again with {running.up.restored}" if running.up.restored else ""
         print(f"its store: {running.up.store}{found}")
-    if options.head and not head:
-        print(f"the token: {tokens.keep(running.up.cluster, token)}")
+    if kept is not None:
+        print(f"the token: {kept}")
         print(f"to add a node:  {_join_command(running.up, token)}")
         print(f'to use it:      weft.init(address="{running.up.cluster}")')
         print("to end it:      weft stop", flush=True)
@@ -228,8 +230,8 @@ def _checked_store(options: argparse.Namespace) -> str:
     elif "/" in url and "://" not in url:
         return ""
     if url:
-        from weft.engine.control.redis_storage import RedisStorage, masked
-        from weft.engine.control.storage import StorageRefused
+        from weft.store.redis_storage import RedisStorage, masked
+        from weft.store.storage import StorageRefused
 
         if options.store and masked(url) != url:
             raise ValueError(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.wire.shown import printable
+from weft.net.shown import printable
 
 HELP_COLUMNS = 80
 _WIDEST_CELL = 200

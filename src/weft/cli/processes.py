@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, print_json, size
 from weft.engine.cluster.client import Client
-from weft.engine.wire.shown import printable
+from weft.net.shown import printable
 
 FOLLOW_S = 0.5
 TOP_S = 1.0
@@ -88,7 +88,7 @@ def _of_session(options: argparse.Namespace) -> list[dict[str, Any]]:
     import msgspec
 
     from weft.engine.cluster.tokens import folder
-    from weft.engine.node.log_store import read_files
+    from weft.observe.log_store import read_files
 
     sessions = os.path.join(folder(), "sessions")
     names = os.listdir(sessions) if os.path.isdir(sessions) else []

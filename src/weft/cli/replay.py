@@ -14,9 +14,9 @@ from typing import IO, Any
 
 from weft.cli.options import Commands, add_address, add_command
 from weft.engine.cluster.client import Client
-from weft.engine.process.replay import recorded_actors
-from weft.engine.process.replay.recorded_inputs import SMALL_BYTES, Inputs, read
-from weft.engine.wire.shown import printable, printable_lines
+from weft.net.shown import printable, printable_lines
+from weft.replay import recorded_actors
+from weft.replay.recorded_inputs import SMALL_BYTES, Inputs, read
 
 
 def add(commands: Commands) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from weft.cli.verdicts import FAILURE, OK, WARNING, Verdict
 from weft.engine.cluster import launch, tokens
 from weft.engine.node import launch as nodes
-from weft.engine.node import secrets
-from weft.engine.wire.credentials import connect_to_own, peer_pid
-from weft.engine.wire.shown import printable
+from weft.machine import secrets
+from weft.net.credentials import connect_to_own, peer_pid
+from weft.net.shown import printable
 
 SHORTEST_TOKEN = 16
 PROBE_S = 5.0
@@ -143,7 +143,8 @@ def _family(pid: int) -> list[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                # A process chooses its name: any bytes, also brackets.
+                fields = Path(f"/proc/{entry}/stat").read_bytes().rpartition(b")")[2].split()
                 children.setdefault(int(fields[1]), []).append(int(entry))
     found = [pid]
     for one in found:
@@ -162,7 +163,7 @@ def _ports(family: list[int]) -> set[Port]:
     found: dict[tuple[str, int], str] = {}
     for pid in family:
         with contextlib.suppress(OSError):
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
             if b"weft.dashboard" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 name = "dashboard"
             for entry in os.listdir(f"/proc/{pid}/fd"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, size, table
 from weft.engine.cluster.client import Client, named_address
-from weft.engine.wire.shown import printable
+from weft.net.shown import printable
 
 KINDS = ("tasks", "actors", "objects", "nodes", "jobs", "workers", "placement-groups", "cluster-events")
 _Row = Mapping[str, Any]

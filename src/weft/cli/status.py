@@ -9,7 +9,7 @@ from typing import Any
 from weft.cli.options import Commands, add_address, add_command, add_json, clock, print_json, table
 from weft.engine.cluster import launch
 from weft.engine.cluster.client import Client, named_address
-from weft.engine.wire.shown import printable
+from weft.net.shown import printable
 
 _BYTES = ("memory", "object_store_memory")
 _NODES_SHOWN = 4

@@ -7,7 +7,7 @@ import argparse
 from weft.cli.options import Commands, add_address, add_command
 from weft.engine.cluster import launch, tokens
 from weft.engine.cluster.client import Client
-from weft.engine.wire.auth import read_only
+from weft.net.auth import read_only
 
 
 def add(commands: Commands) -> None:

@@ -2,14 +2,15 @@
 
 One thread, one epoll. A connection leaves for a worker thread when the whole head of a request lies in its socket;
 until then its bytes stay there (MSG_PEEK). Who takes longer than `HEAD_S` for a head, or leaves the connection unused
-for `IDLE_S`, is hung up on. When `MOST` wait, the next pushes out the oldest of the address that has most: strangers
-push out each other, and one who asks at once is served.
+for `IDLE_S`, is hung up on. When `MOST` wait, or half as many as the process may have descriptors, the next pushes out
+the oldest of the address that has most: strangers push out each other, and one who asks at once is served.
 """
 
 from __future__ import annotations
 
 import collections
 import os
+import resource
 import select
 import socket
 import time
@@ -34,11 +35,18 @@ class Arrival:
     has_begun: bool = False
 
 
+def most_waiting() -> int:
+    """`MOST`, or half of the descriptors that this process may have: the rest is for who is answered."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if soft < 0 else max(1, min(MOST, soft // 2))
+
+
 class Arrivals:
     """`ready` is called, in this thread, with each connection that has asked, and its head; None: that is too large."""
 
     def __init__(self, listener: socket.socket, ready: Callable[[Arrival, bytes | None], None]) -> None:
         self._listener = listener
+        self._most = most_waiting()
         listener.setblocking(False)
         self._ready = ready
         self._epoll = select.epoll()
@@ -84,14 +92,16 @@ class Arrivals:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 connection, address = self._listener.accept()
-            except OSError:  # nobody waits, or no descriptor is left: one is when the next is hung up on
-                if self._waiting and len(self._waiting) >= MOST // 2:
+            except BlockingIOError:
+                return
+            except OSError:  # it left, or no descriptor is left: one is when the next is hung up on
+                if self._waiting:
                     self._push_out()
                 return
             self._await(Arrival(connection, address[:2], 0.0))
 
     def _await(self, arrival: Arrival) -> None:
-        if len(self._waiting) >= MOST:
+        if len(self._waiting) >= self._most:
             self._push_out()
         arrival.has_begun = False
         arrival.deadline = time.monotonic() + IDLE_S

@@ -11,9 +11,9 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.engine.observe import events as ev
-from weft.engine.observe.collect import Asks, Reader
-from weft.engine.observe.timeline import NodeEvents
+from weft.observe import event_records as ev
+from weft.observe.collect import Asks, Reader
+from weft.observe.trace_file import NodeEvents
 
 READ_S = 0.5
 MOST_RUNS = 10_000

@@ -10,7 +10,7 @@ from typing import Any
 from weft.dashboard import graph, profile, prometheus
 from weft.dashboard.collector import Collector
 from weft.dashboard.past import Past
-from weft.engine.observe.collect import Asks
+from weft.observe.collect import Asks
 
 MOST_ROWS = 1000
 SEARCHED_ROWS = 10_000

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from weft.engine.observe.collect import Asks
+from weft.observe.collect import Asks
 
 WATCHED_S = 1.0
 UNWATCHED_S = 10.0

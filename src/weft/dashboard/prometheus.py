@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.observe.user_metrics import Sample, Series, exposition, user_exposition
+from weft.observe.user_metrics import Sample, Series, exposition, user_exposition
 
 _COUNTERS = {
     "submitted": ("weft_tasks_submitted_total", "Tasks and actor calls submitted by processes of this node.", 1.0),

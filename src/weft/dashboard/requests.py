@@ -17,6 +17,7 @@ import ipaddress
 import json
 import mimetypes
 import os
+import re
 import socket
 import urllib.parse
 from http.cookies import CookieError, SimpleCookie
@@ -42,6 +43,12 @@ TOO_LARGE = (
     b"X-Content-Type-Options: nosniff\r\n\r\n"
 )
 """The answer to a head that is longer than any browser's."""
+MALFORMED = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\nX-Content-Type-Options: nosniff\r\n\r\n"
+)
+"""The answer to a head of which a proxy in front of this one might see the end elsewhere."""
+_HEAD = re.compile(rb"[A-Z]+ [!-\xff]+ HTTP/1\.[01]\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r\n)*\r\n")
+"""Every line ends as it should, and every header has a name."""
 NAMES_VARIABLE = "WEFT_DASHBOARD_NAMES"
 _BEFORE_A_TOKEN = (b"bearer ", b"token=", COOKIE.encode() + b"=")
 _MOST_TOKENS = 8
@@ -93,7 +100,10 @@ class Handler(BaseHTTPRequestHandler):
     def handle(self) -> None:
         """One request; the connection may come back for another."""
         self.close_connection = True
-        self.handle_one_request()
+        if _HEAD.fullmatch(self._head):
+            self.handle_one_request()
+        else:
+            self.wfile.write(MALFORMED)
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -121,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, with_body: bool) -> None:
         self._with_body = with_body
-        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+        if self.headers.get_all("Content-Length", ["0"]) != ["0"] or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # what it may have sent is not read
         try:
             url = urllib.parse.urlsplit(self.path)

@@ -35,6 +35,8 @@ MOST_THREADS = 32
 STRANGERS_THREADS = 2
 MOST_STRANGERS = 64
 """Who asks without the token, and waits to be told so; the next are hung up on."""
+_THROWN_AWAY = 64
+"""Reads at most: who goes on sending is cut off."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -104,12 +106,13 @@ class Server:
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Not with a reset, which could overtake the answer: what was not read is thrown away first."""
+    """Not with a reset, which could overtake the answer: what was not read is thrown away first, if it has an end."""
     connection.settimeout(0.0)
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
-        while connection.recv(1 << 16):
-            pass
+        for _ in range(_THROWN_AWAY):
+            if not connection.recv(1 << 16):
+                break
     connection.close()
 
 

@@ -89,6 +89,14 @@ class Place:
             _ip(*place, "link", "set", name, "gso_max_size", "1500", "gso_max_segs", "1")
         _ip("link", "set", self._cable, "mtu", str(mtu))
 
+    def lose_packets(self, share: float) -> None:
+        """Of what goes to the node and comes from it, each packet by itself; until it is 0. Needs iptables."""
+        for chain in ("INPUT", "OUTPUT"):
+            _run(*self.command_prefix, "iptables", "-F", chain)
+            if share:
+                chance = ["-m", "statistic", "--mode", "random", "--probability", f"{share:g}"]
+                _run(*self.command_prefix, "iptables", "-A", chain, *chance, "-j", "DROP")
+
     def unplug(self) -> None:
         """For good."""
         _ip("link", "del", self._cable)

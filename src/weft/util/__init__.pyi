@@ -1,7 +1,4 @@
 from weft.engine.process.actors.named_actors import list_named_actors as list_named_actors
-from weft.engine.process.objects.late_array import LateArray as LateArray
-from weft.engine.process.objects.serialize import deregister_serializer as deregister_serializer
-from weft.engine.process.objects.serialize import register_serializer as register_serializer
 from weft.util import accelerators as accelerators
 from weft.util import actor_group as actor_group
 from weft.util import actor_pool as actor_pool
@@ -32,5 +29,8 @@ from weft.util.placement_group import placement_group as placement_group
 from weft.util.placement_group import placement_group_table as placement_group_table
 from weft.util.placement_group import remove_placement_group as remove_placement_group
 from weft.util.progress_bar import progress as progress
+from weft.values.late_array import LateArray as LateArray
+from weft.values.serialize import deregister_serializer as deregister_serializer
+from weft.values.serialize import register_serializer as register_serializer
 
 def get_node_ip_address() -> str: ...

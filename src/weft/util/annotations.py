@@ -34,7 +34,7 @@ def PublicAPI(*args: Any, **kwargs: Any) -> Any:
 
 
 def DeveloperAPI(*args: Any, **kwargs: Any) -> Any:
-    """For those who build upon it; may change between minor versions."""
+    """For those who build on it; may change between minor versions."""
     return _noted(args, "DeveloperAPI: may change between minor versions.")
 
 

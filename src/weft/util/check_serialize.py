@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from typing import Any, TextIO
 
-from weft.engine.process.objects import culprit
-from weft.engine.process.objects.culprit import Culprit as FailureTuple
+from weft.values import culprit
+from weft.values.culprit import Culprit as FailureTuple
 
 __all__ = ["FailureTuple", "inspect_serializability"]
 

@@ -180,10 +180,21 @@ class Dispatcher:
     # ---- outcomes ----
 
     def _look(self, lane: Lane) -> None:
-        """Settle what a lane has finished, and give it more."""
+        """Settle what a lane has finished, and give it more; all there is, when the session has ended."""
         with self.lock:
-            self._collect(lane)
+            try:
+                self._collect(lane)
+            except RuntimeError as error:  # its refs are of no use any more
+                self._end(lane, error)
         self._tell()
+
+    def _end(self, lane: Lane, error: RuntimeError) -> None:
+        jobs, lane.queued = [*lane.queued.values(), *self._waiting], {}
+        self._waiting.clear()
+        for job in jobs:
+            self._settle(job, None, error)
+        self._busy.pop(lane, None)
+        self._idle.append(lane)
 
     def _collect(self, lane: Lane) -> None:
         done = []

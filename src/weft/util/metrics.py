@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft.engine.observe.user_metrics import COUNTER, GAUGE, HISTOGRAM, Series
 from weft.engine.process.telling import metrics_registry
+from weft.observe.user_metrics import COUNTER, GAUGE, HISTOGRAM, Series
 
 __all__ = ["Counter", "Gauge", "Histogram", "Metric"]
 

@@ -8,28 +8,38 @@ out: then whoever can change what passes on the network can change what is excha
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import queue
 import select
 import socket
 import ssl
+import threading
 import time
 
-from weft.engine.wire import endpoint
-from weft.engine.wire.auth import Handshake, Refused
-from weft.engine.wire.tls import connecting_context
+from weft.net import endpoint
+from weft.net.auth import Handshake, Refused
+from weft.net.tls import connecting_context
 
-__all__ = ["PeerEndpoint", "connect"]
+__all__ = ["Admission", "PeerEndpoint", "connect", "hang_up"]
 
 _PLAIN_BINDING = b"plain"
 _READ_BYTES = 4096
+_PROOF_S = 10.0
+"""So long one who has connected may take to prove the secret."""
+_MOST_UNPROVED = 512
+_LOOK_S = 0.01
+"""So soon one who has proved it on another thread is noticed."""
 
 
 class PeerEndpoint:
     """Where a process is connected to."""
 
-    def __init__(self, host: str, encrypt: bool = True) -> None:
-        self._endpoint = endpoint.Endpoint(host, 0)
+    def __init__(self, host: str, encrypt: bool = True, port: int = 0) -> None:
+        """On any free port, or on one that other processes of this user listen on, too."""
+        self._endpoint = endpoint.Endpoint(host, port, is_shared=port > 0)
         self._encrypt = encrypt
+        self._lock = threading.Lock()
         self.port = int(self._endpoint.address.rpartition(":")[2])
 
     def __enter__(self) -> PeerEndpoint:
@@ -45,14 +55,79 @@ class PeerEndpoint:
 
     def prove(self, connection: socket.socket, secret: bytes, timeout_s: float) -> socket.socket:
         """The connection to use from now on. OSError, and it is closed, where the other end has not the secret."""
-        is_plain = connection.family == socket.AF_UNIX or not self._encrypt
-        context = None if is_plain else self._endpoint.certificate.context
-        digest = b"" if is_plain else self._endpoint.certificate.digest
+        context, digest = None, b""
+        if connection.family != socket.AF_UNIX and self._encrypt:
+            with self._lock:  # two threads would make two certificates
+                context, digest = self._endpoint.certificate.current()
         return _prove(connection, secret, time.monotonic() + timeout_s, True, context, digest)
 
 
+class Admission:
+    """Who connects to an endpoint and proves the secret, each on a thread of its own: a stranger may be silent."""
+
+    def __init__(self, endpoint: PeerEndpoint, secret: bytes) -> None:
+        self._endpoint = endpoint
+        self._secret = secret
+        self._answers: queue.SimpleQueue[tuple[socket.socket, socket.socket | None]] = queue.SimpleQueue()
+        """The second descriptor of a connection, and the connection if it has proved the secret."""
+        self._unproved: dict[socket.socket, None] = {}
+        """Second descriptors, the oldest first: to hang up on whoever reads from the first."""
+        self._is_over = False
+
+    def __enter__(self) -> Admission:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Who was not taken is hung up on, also if he has proved it."""
+        self._is_over = True
+        for handle in self._unproved:
+            hang_up(handle)
+        self._close_proved()
+
+    def wait(self, timeout_s: float) -> socket.socket | None:
+        """One who has proved it; None when nobody has for a moment, or for `timeout_s` if that is less. OSError."""
+        connection = self._endpoint.accept(min(_LOOK_S, timeout_s))
+        if connection is not None:
+            if len(self._unproved) >= _MOST_UNPROVED:
+                hang_up(oldest := next(iter(self._unproved)))
+                del self._unproved[oldest]
+            handle = connection.dup()
+            self._unproved[handle] = None
+            threading.Thread(target=self._prove, args=(connection, handle), daemon=True).start()
+        while not self._answers.empty():
+            handle, proved = self._answers.get()
+            if handle in self._unproved:
+                del self._unproved[handle]
+                handle.close()
+            if proved is not None:
+                return proved
+        return None
+
+    def _prove(self, connection: socket.socket, handle: socket.socket) -> None:
+        proved = None
+        with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: no certificate can be made
+            proved = self._endpoint.prove(connection, self._secret, _PROOF_S)
+        self._answers.put((handle, proved))
+        if self._is_over:
+            self._close_proved()
+
+    def _close_proved(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                proved = self._answers.get_nowait()[1]
+                if proved is not None:
+                    proved.close()
+
+
+def hang_up(connection: socket.socket) -> None:
+    """Also on who waits in it on another thread."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
 def connect(host: str, port: int, secret: bytes, timeout_s: float, encrypt: bool = True) -> socket.socket:
-    """To a `PeerEndpoint`. OSError where there is none, or it has not the secret."""
+    """To a `PeerEndpoint`. OSError where there is none; PermissionError where one side has not the secret."""
     deadline = time.monotonic() + timeout_s
     local = endpoint.connect_locally(f"{host}:{port}")
     connection = socket.create_connection((host, port), timeout_s) if local is None else local
@@ -79,23 +154,29 @@ def _prove(
             binding = digest
             if not accepts:
                 binding = hashlib.sha256(connection.getpeercert(binary_form=True) or b"").digest()
-        handshake = Handshake(secret, accepts, binding)
-        while True:
-            connection.settimeout(_left(deadline))
-            if out := handshake.take_output():
-                connection.sendall(out)
-            if handshake.is_done:
-                return connection
-            # No more than the handshake, whose sizes are known: what follows is for who uses the connection.
-            if not (data := connection.recv(min(_READ_BYTES, handshake.wanted))):
-                raise ConnectionError("the other end closed the connection")
-            handshake.feed(data)
-    except Refused as error:
-        connection.close()
-        raise ConnectionError(str(error)) from None
+        _shake_hands(connection, Handshake(secret, accepts, binding), deadline)
+        return connection
     except BaseException:
         connection.close()
         raise
+
+
+def _shake_hands(connection: socket.socket, handshake: Handshake, deadline: float) -> None:
+    while True:
+        connection.settimeout(_left(deadline))
+        if out := handshake.take_output():
+            connection.sendall(out)
+        if handshake.is_done:
+            return
+        # No more than the handshake, whose sizes are known: what follows is for who uses the connection.
+        if not (data := connection.recv(min(_READ_BYTES, handshake.wanted))):
+            raise ConnectionError("the other end closed the connection")
+        try:
+            handshake.feed(data)
+        except Refused as error:
+            with contextlib.suppress(OSError):
+                connection.sendall(handshake.take_output())  # why
+            raise PermissionError(str(error)) from None
 
 
 def _left(deadline: float) -> float:

@@ -14,8 +14,8 @@ from typing import Any, TextIO
 
 import weft
 from weft.engine.process.telling.progress_bar import REDRAW_S, Bar
-from weft.engine.process.telling.status_line import Line as StatusLine
-from weft.engine.process.telling.status_line import is_wanted
+from weft.terminal.status_line import Line as StatusLine
+from weft.terminal.status_line import is_wanted
 
 __all__ = ["StatusLine", "is_wanted", "progress"]
 

@@ -16,11 +16,11 @@ import pytest
 from waiting import wait_until
 from weft.engine.cluster import head_folder
 from weft.engine.cluster.head_folder import HeadFolder, Tables, epoch_in, supersede
-from weft.engine.control.embedded import EmbeddedStorage
-from weft.engine.control.tables import EVENTS, KV
 from weft.engine.node.config import StartError
-from weft.engine.state.chain_rows import Delete, Put, Write
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
+from weft.store.embedded import EmbeddedStorage
+from weft.store.state.chain_rows import Delete, Put, Write
+from weft.store.tables import EVENTS, KV
 
 LONG_S = 20.0
 

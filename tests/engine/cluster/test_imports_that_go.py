@@ -10,7 +10,7 @@ from weft.engine.cluster.objects import DAEMON, Objects
 from weft.engine.node.spilling import OBJECT_LOST
 from weft.engine.wire import kinds
 
-HERE, THERE = 1, 2
+HERE, THERE, ELSEWHERE = 1, 2, 3
 LARGE, SMALL = (THERE, 7, 1, 2 << 20), (THERE, 8, 1, 70_000)
 
 
@@ -30,13 +30,17 @@ class Port:
         return True
 
 
-def test_who_waits_in_line_for_an_object_that_is_removed_meanwhile_hears_that_it_is_lost() -> None:
-    """Its node has died, say, while the line stood still for want of memory. Else it would wait for ever."""
-    port, later = Port(), list[Any]()
+def objects_of(port: Port, later: list[Any]) -> Objects:
     loop: Any = SimpleNamespace(call_later=lambda delay_s, call: later.append(call), now=lambda: 0.0)
     spilling: Any = SimpleNamespace(make_room=lambda wanted, then: None, trouble="")
     native: Any = port
-    objects = Objects(native, loop, spilling, HERE, lambda node, message: True, lambda node: None)
+    return Objects(native, loop, spilling, HERE, lambda node, message: True, lambda node: None)
+
+
+def test_who_waits_in_line_for_an_object_that_is_removed_meanwhile_hears_that_it_is_lost() -> None:
+    """Its node has died, say, while the line stood still for want of memory. Else it would wait for ever."""
+    port, later = Port(), list[Any]()
+    objects = objects_of(port, later)
     reader = port.reserve_slot()
     large, small = (objects.to_local(name, DAEMON) for name in (LARGE, SMALL))
     for entry in (large, small):
@@ -49,3 +53,18 @@ def test_who_waits_in_line_for_an_object_that_is_removed_meanwhile_hears_that_it
     assert (process, kind, payload[:16]) == (reader, kinds.RESTORED, kinds.RESTORED_BODY.pack(*small, 0, 0))
     assert payload[16:].startswith(_native.error_value(OBJECT_LOST, ""))
     del port.native  # its segment goes with it
+
+
+def test_who_waits_while_copies_are_sought_reads_the_one_that_another_node_has_found() -> None:
+    """The node of the dead owner may be faster than that of its heir, which then has nothing left to decide."""
+    port, sought = Port(), list[Any]()
+    objects = objects_of(port, [])
+    owner = port.reserve_slot()
+    entry = objects.to_local(SMALL, owner)
+    objects.node_gone(THERE, sought.extend)
+    assert sought == [entry]
+    objects.imports[entry].is_sought = True
+    assert objects.restore(owner, kinds.PROCESS_BODY.pack(*entry)) and not objects.pulls.is_pulled(entry)
+    objects.rewire(SMALL[:3], (ELSEWHERE, 3, 1, 70_000))
+    assert objects.pulls.is_pulled(entry) and not objects.imports[entry].is_sought
+    del port.native

@@ -61,6 +61,9 @@ class FakePort:
         self.sent.append(((slot, generation), kind, payload))
         return True
 
+    def take_objects(self, slot: int, generation: int) -> list[tuple[int, int]]:
+        return []
+
     def take_ledger(self, slot: int, generation: int) -> list[object]:
         return []
 

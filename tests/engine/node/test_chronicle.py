@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from weft.engine.control.tables import EVENTS, MemoryTables
 from weft.engine.node import chronicle
 from weft.engine.node.chronicle import NODE, WARNING, WORKER, Chronicle
 from weft.engine.wire.messages import Happening
+from weft.store.tables import EVENTS, MemoryTables
 
 
 def kept_here(tables: MemoryTables) -> Chronicle:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.engine.control.tables import KV, KV_DONE, MemoryTables, Put
 from weft.engine.node.key_values import KEPT_S, KeyValues
 from weft.engine.node.methods import Asker
+from weft.store.tables import KV, KV_DONE, MemoryTables, Put
 
 ONE, OTHER = (3, 1), (4, 1)
 

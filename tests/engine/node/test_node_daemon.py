@@ -54,7 +54,7 @@ class Node:
         self.turn()
 
     def record(self, process: Process, kind: int, payload: bytes = b"") -> list[tuple[Process, int, bytes]]:
-        """What the daemon sends upon it."""
+        """What the daemon sends for it."""
         self.port.sent.clear()
         self.port.publish(process, kind, payload)
         self.turn()

@@ -11,8 +11,7 @@ import sys
 import psutil
 import pytest
 
-from waiting import wait_until
-from weft.engine.node import launch
+from waiting import those, wait_until
 from weft.engine.node.config import NodeConfig
 from weft.engine.node.launch import Attachment, find_nodes, join_node, start_node
 
@@ -29,7 +28,7 @@ def family(attachment: Attachment) -> list[psutil.Process]:
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    return not psutil.wait_procs(processes, timeout=20)[1]
+    return not psutil.wait_procs(processes, timeout=60)[1]
 
 
 def test_a_node_is_started_joined_found_and_ended() -> None:
@@ -57,7 +56,8 @@ def test_a_daemon_shares_its_session_and_so_its_share_of_the_cpus_with_no_worker
     try:
         daemon, *others = family(node)
         assert others
-        wait_until(lambda: all(os.getsid(one.pid) != os.getsid(daemon.pid) for one in others))
+        session = os.getsid(daemon.pid)
+        wait_until(lambda: not those(others, lambda one: os.getsid(one.pid) == session))
     finally:
         node.close()
 
@@ -76,6 +76,16 @@ def test_a_node_that_cannot_come_up_says_why() -> None:
     with pytest.raises(RuntimeError, match="could not be started: it ended with status 1") as caught:
         start_node(NodeConfig(-1))
     assert "the amount of CPU must be zero or more, but got -1" in str(caught.value)
+
+
+def test_what_fails_while_a_node_comes_up_ends_that_node() -> None:
+    def fail() -> None:
+        raise ImportError("half a driver")
+
+    before = set(psutil.Process().children())
+    with pytest.raises(ImportError, match="half a driver"):
+        start_node(NodeConfig(1, object_store_bytes=16 << 20), meanwhile=fail)
+    assert set(psutil.Process().children()) <= before
 
 
 def test_joining_a_node_that_does_not_run_names_the_ones_that_do() -> None:
@@ -156,10 +166,11 @@ def test_a_node_ends_with_the_driver_that_started_it(then: str) -> None:
 
 def test_only_this_users_listening_nodes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind(f"\0weft-{os.getuid()}-imitation")
-    assert f"@weft-{os.getuid()}-imitation" not in find_nodes()
+    name = f"weft-{os.getuid()}-imitation-{os.getpid()}"
+    listening.bind(f"\0{name}")
+    assert f"@{name}" not in find_nodes()
     listening.listen(1)
-    assert f"@weft-{os.getuid()}-imitation" in find_nodes()
+    assert f"@{name}" in find_nodes()
     monkeypatch.setattr(os, "getuid", lambda: 4242)
     assert find_nodes() == []
     listening.close()
@@ -168,45 +179,49 @@ def test_only_this_users_listening_nodes_are_found(monkeypatch: pytest.MonkeyPat
 @pytest.mark.skipif(os.getuid() != 0, reason="takes the rights to become another user")
 def test_what_another_user_listens_on_under_names_like_ours_is_no_node() -> None:
     """Also where nobody gets through to it, and where the name is made to break whoever reads it."""
+    pid = os.getpid()
     own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    own.bind("\0weft-0-own")
+    own.bind(f"\0weft-0-own-{pid}")
     own.listen(1)
     squatted = [
-        b"\0weft-0-squatted",
-        b"\0weft-0-crowded",
-        b"\0weft-0-\xff\xfe",
-        b"\0x\n0: 2 0 zz 5 1 7 @weft-0-\n0: 2 0 10000 5 1 7 @weft-0-a",
+        b"\0weft-0-squatted-%d" % pid,
+        b"\0weft-0-crowded-%d" % pid,
+        b"\0weft-0-\xff\xfe-%d" % pid,
+        b"\0x\n0: 2 0 zz 5 1 7 @weft-0-\n0: 2 0 10000 5 1 7 @weft-0-a%d" % pid,
     ]
     ready, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        os.setuid(65534)
-        kept = []
-        for name in squatted:
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            listener.bind(name)
-            listener.listen(0)
-            kept.append(listener)
-        visitor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        visitor.connect(squatted[1])
-        os.write(ready[1], b"!")
-        os.read(go[0], 1)
-        os._exit(0)
+        try:
+            os.setuid(65534)
+            kept = []
+            for name in squatted:
+                listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                listener.bind(name)
+                listener.listen(0)
+                kept.append(listener)
+            visitor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            visitor.connect(squatted[1])
+            os.write(ready[1], b"!")
+            os.read(go[0], 1)
+        finally:
+            os._exit(0)
     try:
-        os.read(ready[0], 1)
+        os.close(ready[1])
+        assert os.read(ready[0], 1) == b"!", "the other user could not listen"
         found = find_nodes()  # perhaps also nodes that others of this user run now
-        assert "@weft-0-own" in found
+        assert f"@weft-0-own-{pid}" in found
         assert not [name for name in found if any(mark in name for mark in ("squatted", "crowded", "\ufffd"))]
-        assert "@weft-0-" not in found and "@weft-0-a" not in found
+        assert "@weft-0-" not in found and f"@weft-0-a{pid}" not in found
     finally:
         os.write(go[1], b"!")
         os.waitpid(child, 0)
         own.close()
-        for end in (*ready, *go):
+        for end in (ready[0], *go):
             os.close(end)
 
 
 def test_without_an_executable_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch.sys, "executable", "")
+    monkeypatch.setattr("weft.machine.programs.sys.executable", "")
     with pytest.raises(RuntimeError, match=r"sys\.executable"):
         small_node()

@@ -16,7 +16,7 @@ from weft.engine.node.memory_groups import MemoryGroups, limits_granted
 from weft.engine.state.events import Process
 from weft.engine.state.memory_groups import SLACK_BYTES, Grant, Refusal
 from weft.engine.state.memory_pressure import StoppedForMemory
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
 
 MIB = 1 << 20
 ARENA = 500 * MIB

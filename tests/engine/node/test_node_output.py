@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from weft.engine.node.output import LARGEST_BATCH_BYTES, LONGEST_LINE_BYTES, Stream, WorkerOutput
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
 
 WORKER = (5, 1)
 

@@ -181,7 +181,7 @@ def test_a_fork_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_thread_limits_are_only_set_while_libraries_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    with zygote.single_threaded_libraries():
+    with zygote.variables(zygote.SINGLE_THREADED):
         assert (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]) == ("1", "1")
     assert os.environ["OMP_NUM_THREADS"] == "4"
     assert "MKL_NUM_THREADS" not in os.environ

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.node import NodeState
-from weft.engine.wire import kinds
 from weft.engine.wire.messages import ActorSpec, DefineShape, DriverHello
 
 DRIVER = (1, 1)
+Told = TypeVar("Told", bound=do.Tell)
 
 
 class Rig:
@@ -82,21 +82,12 @@ def actor_id(number: int) -> bytes:
 
 
 def grants(instructions: list[do.Instruction]) -> list[tuple[int, tuple[int, int]]]:
-    found = []
-    for one in instructions:
-        if isinstance(one, do.SendRecord) and one.kind == kinds.LEASE_GRANT:
-            lease, _, slot, generation, _ = kinds.LEASE_GRANT_BODY.unpack(one.payload)
-            found.append((lease, (slot, generation)))
-    return found
+    return [(one.lease, one.worker) for one in sent(instructions, do.GrantLease)]
 
 
-def sent(instructions: list[do.Instruction], kind: int, to: tuple[int, int] | None = None) -> list[Any]:
-    """The records (or faults) of a kind, to one process or to all."""
-    return [
-        one
-        for one in instructions
-        if isinstance(one, do.SendRecord | do.SendFault) and one.kind == kind and to in (None, one.process)
-    ]
+def sent(instructions: list[do.Instruction], kind: type[Told], to: tuple[int, int] | None = None) -> list[Told]:
+    """What one process or all are told of a kind."""
+    return [one for one in instructions if isinstance(one, kind) and to in (None, one.process)]
 
 
 def killed(instructions: list[do.Instruction]) -> set[tuple[int, int]]:

@@ -90,6 +90,7 @@ def test_affinity_means_one_node() -> None:
     assert made.refusal(ONE_CPU, bound) == ""
     made.nodes[2].available["CPU"] = 0
     assert "not to wait" in made.refusal(ONE_CPU, bound)
+    assert plan(made, 1, kind="node_affinity", node_id="id2", soft=True, spill_on_unavailable=True) == ({}, True, 0)
 
 
 def test_labels_choose_nodes() -> None:

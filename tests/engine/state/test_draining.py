@@ -10,7 +10,6 @@ from weft.engine.state import instructions as do
 from weft.engine.state.cluster import ClusterView, NodeView
 from weft.engine.state.draining import what_holds
 from weft.engine.state.resources import UNIT
-from weft.engine.wire import kinds
 from weft.engine.wire.messages import ExitProcess
 
 THERE = (77, 1)
@@ -32,7 +31,7 @@ def test_a_draining_node_asks_its_leases_back_and_grants_nothing() -> None:
     node.define(1, CPU=1)
     ((lease, _),) = node.want(1)
     done = node.feed(ev.DrainBegun())
-    assert [kinds.LEASE_BODY.unpack(one.payload)[0] for one in sent(done, kinds.LEASE_REVOKE)] == [lease]
+    assert [one.lease for one in sent(done, do.RevokeLease)] == [lease]
     assert node.want(2) == []
     node.give_back(lease)
     assert node.want(2) == []
@@ -43,7 +42,7 @@ def test_a_draining_node_sets_no_bundles_aside() -> None:
     node = rig()
     assert node.state.cluster is not None
     node.state.cluster.own.number = 5
-    node.state.is_head = False
+    node.state.standing.is_head = False
     node.feed(ev.DrainBegun())
     (answer,) = node.feed(ev.BundlesAsked(b"g", {0: (("CPU", UNIT),)}, 1, True))
     assert answer == do.AnswerBundles(b"g", False, 1)

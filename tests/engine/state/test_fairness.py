@@ -14,7 +14,6 @@ from node_rig import Rig, grants
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.demands import PATIENCE_TICKS
-from weft.engine.wire import kinds
 from weft.engine.wire.messages import DefineShape
 
 CPUS = 4
@@ -51,12 +50,12 @@ class Node:
 
     def see(self, done: list[do.Instruction]) -> None:
         for one in done:
-            if isinstance(one, do.SendRecord) and one.kind == kinds.LEASE_GRANT:
+            if isinstance(one, do.GrantLease):
                 job = next(job for job in self.jobs if job.process == one.process)
                 job.granted, job.waits = job.granted + 1, 0
                 self.order.append(self.jobs.index(job))
-            elif isinstance(one, do.SendRecord) and one.kind == kinds.LEASE_REVOKE:
-                self.asked_back.append((one.process, kinds.LEASE_BODY.unpack(one.payload)[0]))
+            elif isinstance(one, do.RevokeLease):
+                self.asked_back.append((one.process, one.lease))
 
     def tick(self) -> None:
         asked_back, self.asked_back = self.asked_back, []
@@ -114,5 +113,4 @@ def test_the_higher_priority_is_served_before_the_lower_of_the_same_job(low: int
     rig.feed(ev.LeaseRequested((1, 1), 3, 1))
     done = rig.give_back(lease)
     assert grants(done)
-    (granted,) = [one for one in done if isinstance(one, do.SendRecord) and one.kind == kinds.LEASE_GRANT]
-    assert kinds.LEASE_GRANT_BODY.unpack(granted.payload)[1] == 3
+    assert [one.shape for one in done if isinstance(one, do.GrantLease)] == [3]

@@ -118,39 +118,30 @@ def test_a_ref_that_comes_late_makes_its_holder_the_heir() -> None:
 
 def test_a_dead_process_is_settled_when_all_nodes_have_done_their_part() -> None:
     state = Settlements()
-    assert state.process_died(DEAD, [0, 1]) == [inh.Inherit(DEAD, {}, (0, 1))]
+    assert state.process_died(DEAD, [0, 1]) == [inh.Inherit(DEAD, (0, 1))]
     assert state.inherited(1, DEAD) == []
     assert state.inherited(0, DEAD) == [inh.Settle(DEAD)]
     assert not state.is_open(DEAD)
 
 
-def test_a_dead_nodes_homes_are_decided_before_anybody_inherits() -> None:
+def test_all_nodes_know_of_a_nodes_death_before_anybody_inherits() -> None:
     state = Settlements()
-    copies = {(3, 5, 1): (1, 8, 1, 100)}
-    assert state.node_lost(0, NODE, {}, True, [0, 1]) == [inh.AskLost(NODE, (1,))]
-    assert state.node_lost(1, NODE, copies, False, [0, 1]) == [inh.DecideHomes(NODE, copies)]
+    assert state.node_lost(0, NODE, True, [0, 1]) == [inh.AskLost(NODE, (1,))]
     assert state.inherited(0, NODE) == []
-    assert state.decided(NODE, copies, [0, 1]) == [inh.Inherit(NODE, copies, (0, 1))]
-    assert state.node_lost(1, NODE, {}, False, [0, 1]) == [inh.Inherit(NODE, copies, (1,))], "it asks anew"
+    assert state.node_lost(1, NODE, False, [0, 1]) == [inh.Inherit(NODE, (0, 1))]
+    assert state.node_lost(1, NODE, False, [0, 1]) == [inh.Inherit(NODE, (1,))], "it asks anew"
     assert state.inherited(0, NODE) + state.inherited(1, NODE) == [inh.Settle(NODE)]
-
-
-def test_of_several_copies_all_executors_choose_the_same() -> None:
-    state = Settlements()
-    state.node_lost(2, NODE, {(3, 5, 1): (2, 4, 1, 100)}, True, [1, 2])
-    (decide,) = state.node_lost(1, NODE, {(3, 5, 1): (1, 8, 1, 100)}, True, [1, 2])
-    assert decide == inh.DecideHomes(NODE, {(3, 5, 1): (1, 8, 1, 100)})
 
 
 def test_a_node_of_which_nobody_has_a_row_leaves_nothing() -> None:
     state = Settlements()
-    state.node_lost(0, NODE, {}, False, [0, 1])
-    assert state.node_lost(1, NODE, {}, False, [0, 1]) == [inh.Settle(NODE)]
+    state.node_lost(0, NODE, False, [0, 1])
+    assert state.node_lost(1, NODE, False, [0, 1]) == [inh.Settle(NODE)]
 
 
-def test_a_node_that_dies_is_not_waited_for_and_its_copies_are_none() -> None:
+def test_a_node_that_dies_is_not_waited_for() -> None:
     state = Settlements()
-    state.node_lost(0, NODE, {}, True, [0, 1, 2])
-    state.node_lost(1, NODE, {(3, 5, 1): (1, 8, 1, 100)}, True, [0, 1, 2])
-    assert state.node_gone(1) == []
-    assert state.node_gone(2) == [inh.DecideHomes(NODE, {})]
+    state.node_lost(0, NODE, True, [0, 1, 2])
+    state.node_lost(1, NODE, True, [0, 1, 2])
+    assert state.node_gone(1, [0, 2]) == []
+    assert state.node_gone(2, [0]) == [inh.Inherit(NODE, (0,))]

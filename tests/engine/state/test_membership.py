@@ -25,7 +25,7 @@ from weft.engine.state.membership import (
     beats_apart,
 )
 from weft.engine.wire.link_messages import HeadAt, JoinCluster, Leaving, Member, Members, PeerHello, Ping
-from weft.engine.wire.pulse import DEAD_S
+from weft.net.pulse import DEAD_S
 
 
 def member(number: int = 0, **fields: object) -> Member:

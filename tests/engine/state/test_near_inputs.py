@@ -43,9 +43,9 @@ class Cluster:
         self.rig.feed(ev.ShapeDefined(DRIVER, DefineShape(1, resources, "", strategy, name="f")))
         return self.rig.feed(ev.LeaseRequested(DRIVER, 1, 1, near={BYTES: 1}))
 
-    def told(self, done: list[do.Instruction]) -> list[tuple[int, ...]]:
+    def told(self, done: list[do.Instruction]) -> list[tuple[int, int, bool]]:
         """(shape, node, for good) of each answer that inputs do not matter."""
-        return [kinds.NOT_NEAR_BODY.unpack(one.payload) for one in sent(done, kinds.NOT_NEAR, DRIVER)]
+        return [(one.shape, one.node, one.for_good) for one in sent(done, do.RefuseNear, DRIVER)]
 
 
 @pytest.mark.parametrize(

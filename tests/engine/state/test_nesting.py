@@ -7,7 +7,6 @@ from node_rig import DRIVER, Rig, grants
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.nesting import STANDSTILL_TICKS, STANDSTILL_TICKS_WITH_ACTORS
-from weft.engine.wire import kinds
 
 Process = tuple[int, int]
 
@@ -26,8 +25,8 @@ def nested(rig: Rig, levels: int) -> list[Process]:
     return chain
 
 
-def refusals(done: list[do.Instruction]) -> list[do.SendFault]:
-    return [one for one in done if isinstance(one, do.SendFault) and one.kind == kinds.SHAPE_REFUSED]
+def refusals(done: list[do.Instruction]) -> list[do.RefuseShape]:
+    return [one for one in done if isinstance(one, do.RefuseShape)]
 
 
 def full_rig(levels: int = 5) -> tuple[Rig, list[Process]]:
@@ -51,8 +50,7 @@ def test_at_a_standstill_the_deepest_is_refused_with_the_chain_of_functions_and_
         seen += rig.feed(ev.Ticked())
     [refused] = refusals(seen)
     assert refused.process == chain[-1]
-    shape, is_once = kinds.PROCESS_BODY.unpack(refused.head)
-    assert (shape, is_once) == (1, 1)
+    assert (refused.shape, refused.only_now) == (1, True)
     assert "6 levels wait for each other: f > f > f > f > f > f." in refused.fault.text
     assert "WEFT_MAX_BLOCKED_WORKERS" in refused.fault.text
     assert not rig.state.demands.is_waiting

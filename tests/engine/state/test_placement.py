@@ -14,7 +14,6 @@ from weft.engine.state.cluster import NodeView
 from weft.engine.state.placement import STRATEGIES, Group, GroupState, GroupTable, choose_nodes
 from weft.engine.state.resources import total_of
 from weft.engine.state.workers import Place
-from weft.engine.wire import kinds
 from weft.engine.wire.messages import ActorSpec, CreateGroup, DefineShape, GroupChanged, Warn
 
 Bundles = list[dict[str, float]]
@@ -182,7 +181,7 @@ def test_a_group_that_never_comes_is_refused() -> None:
     rig = two_cpus()
     define_in(rig, 5, 1, CPU=1)
     rig.want(1, shape=5)
-    refused = [one for _ in range(12) for one in sent(rig.feed(ev.Ticked()), kinds.SHAPE_REFUSED)]
+    refused = [one for _ in range(12) for one in sent(rig.feed(ev.Ticked()), do.RefuseShape)]
     assert len(refused) == 1
     assert "no placement group" in refused[0].fault.text
 
@@ -199,15 +198,15 @@ def test_removing_ends_tasks_and_actors_with_the_reason() -> None:
     living = actor.worker
     done = remove(rig, 1)
     assert killed(done) == {worker, living}
-    (refused,) = sent(done, kinds.SHAPE_REFUSED)
+    (refused,) = sent(done, do.RefuseShape)
     assert refused.fault.code == do.GROUP_REMOVED
     assert rig.free()["CPU"] == 0
-    down = sent(rig.die(living), kinds.ACTOR_DOWN)
-    assert down[0].fault.code == do.ACTOR_GROUP_REMOVED
+    down = sent(rig.die(living), do.TellActorDown)
+    assert isinstance(down[0].cause, do.Fault) and down[0].cause.code == do.ACTOR_GROUP_REMOVED
     assert rig.free()["CPU"] == 0  # the bundle is still drawn from
     rig.die(worker)
     assert rig.free()["CPU"] == 2
-    (refused,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 5, 1)), kinds.SHAPE_REFUSED)
+    (refused,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 5, 1)), do.RefuseShape)
     assert refused.fault.code == do.GROUP_REMOVED
 
 
@@ -216,7 +215,7 @@ def test_a_waiting_group_is_placed_when_room_comes_and_leases_are_asked_back_for
     leases = rig.want(2)
     done = create(rig, 1, [{"CPU": 1}, {"CPU": 1}], "STRICT_PACK")
     assert changes(done) == []
-    assert len(sent(done, kinds.LEASE_REVOKE)) == 2
+    assert len(sent(done, do.RevokeLease)) == 2
     rig.give_back(leases[0][0])
     assert changes(rig.give_back(leases[1][0])) == ["CREATED"]
 
@@ -249,7 +248,7 @@ def test_what_fits_no_bundle_is_refused() -> None:
     create(rig, 1, [{"CPU": 1}])
     for bundle in (-1, 0, 3):
         define_in(rig, 5 + bundle, 1, bundle, CPU=2)
-        (refused,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 5 + bundle, 1)), kinds.SHAPE_REFUSED)
+        (refused,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 5 + bundle, 1)), do.RefuseShape)
         assert refused.fault.code == do.UNSCHEDULABLE
 
 
@@ -298,7 +297,7 @@ def test_the_higher_priority_goes_first_and_gets_all_it_wants() -> None:
     low = rig.want(4)
     assert len(low) == 2
     done = rig.feed(ev.LeaseRequested(DRIVER, 2, 4))
-    assert len(sent(done, kinds.LEASE_REVOKE)) == 2
+    assert len(sent(done, do.RevokeLease)) == 2
     given = grants(rig.give_back(low[0][0])) + grants(rig.give_back(low[1][0]))
     held = [rig.state.leases.by_id[lease].group for lease, _ in given]
     assert held == [(DRIVER, 2), (DRIVER, 2)]
@@ -309,7 +308,7 @@ def test_the_lower_priority_does_not_starve() -> None:
     prioritise(rig, 2, 5)
     high = [lease for lease, _ in rig.want(4, shape=2)]
     rig.want(2)
-    asked = [one for _ in range(25) for one in sent(rig.feed(ev.Ticked()), kinds.LEASE_REVOKE)]
+    asked = [one for _ in range(25) for one in sent(rig.feed(ev.Ticked()), do.RevokeLease)]
     assert len(asked) == 1
     rig.feed(ev.LeaseRequested(DRIVER, 2, 4))
     given = grants(rig.give_back(high[-1]))
@@ -318,7 +317,7 @@ def test_the_lower_priority_does_not_starve() -> None:
 
 def test_only_the_node_that_is_meant() -> None:
     rig = two_cpus()
-    rig.state.own.name("ab", {"zone": "x"})
+    rig.state.standing.own.name("ab", {"zone": "x"})
     wanted: list[tuple[dict[str, str | int | bool], bool]] = [
         ({"kind": "node_affinity", "node_id": "ab", "soft": False}, True),
         ({"kind": "node_affinity", "node_id": "cd", "soft": False}, False),
@@ -332,16 +331,16 @@ def test_only_the_node_that_is_meant() -> None:
         rig.feed(ev.ShapeDefined(DRIVER, DefineShape(shape, {}, strategy=strategy, name="f")))
         done = rig.feed(ev.LeaseRequested(DRIVER, shape, 1))
         assert bool(grants(done)) == fits, strategy
-        assert bool(sent(done, kinds.SHAPE_REFUSED)) != fits, strategy
+        assert bool(sent(done, do.RefuseShape)) != fits, strategy
 
 
 def test_who_is_not_to_wait_is_refused_when_there_is_no_room() -> None:
     rig = two_cpus()
-    rig.state.own.name("ab", {})
+    rig.state.standing.own.name("ab", {})
     rig.want(2)
     strategy = {"kind": "node_affinity", "node_id": "ab", "soft": False, "fail_on_unavailable": True}
-    down = sent(rig.create(7, strategy=strategy), kinds.ACTOR_DOWN)
-    assert down[0].fault.code == do.UNSCHEDULABLE
+    down = sent(rig.create(7, strategy=strategy), do.TellActorDown)
+    assert isinstance(down[0].cause, do.Fault) and down[0].cause.code == do.UNSCHEDULABLE
 
 
 # ---- random lives ----------------------------------------------------------------------------------
@@ -366,8 +365,8 @@ class GroupMachine(RuleBasedStateMachine):
         for one in self.rig.feed(event):
             if isinstance(one, do.KillWorker):
                 self.doomed.add(one.process)
-            elif isinstance(one, do.SendRecord) and one.kind == kinds.LEASE_GRANT:
-                self.leases[kinds.LEASE_GRANT_BODY.unpack(one.payload)[0]] = one.process
+            elif isinstance(one, do.GrantLease):
+                self.leases[one.lease] = one.process
 
     def strategy(self, number: int, bundle: int) -> dict[str, str | int | bool]:
         if not number:

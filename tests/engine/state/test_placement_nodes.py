@@ -38,7 +38,7 @@ class Nodes:
         self._last += 1
         rig = self.rigs[self._last] = Rig({"CPU": cpus}, prestart=1)
         rig.state.cluster = ClusterView(self.view(self._last, rig))
-        rig.state.is_head = self._last == HEAD
+        rig.state.standing.is_head = self._last == HEAD
         rig.feed(ev.NodeStarted())
         for number, other in self.rigs.items():
             if number != self._last:

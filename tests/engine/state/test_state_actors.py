@@ -11,7 +11,6 @@ from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.actors import Stage
 from weft.engine.state.cluster import ClusterView, NodeView
-from weft.engine.wire import kinds
 from weft.engine.wire.messages import ExitProcess
 
 OTHER = (50, 1)
@@ -19,23 +18,12 @@ OTHER = (50, 1)
 
 def ups(instructions: list[do.Instruction]) -> list[tuple[tuple[int, int], bytes, tuple[int, int], int]]:
     """(who is told, of which actor, where it is, incarnation)."""
-    found = []
-    for one in sent(instructions, kinds.ACTOR_UP):
-        actor, slot, generation, incarnation, _ = kinds.ACTOR_UP_BODY.unpack(one.payload)
-        found.append((one.process, actor, (slot, generation), incarnation))
-    return found
+    return [(one.process, one.actor, one.worker, one.incarnation) for one in sent(instructions, do.TellActorUp)]
 
 
-def downs(instructions: list[do.Instruction]) -> list[tuple[tuple[int, int], int, Any]]:
-    """(who is told, state, fault or error payload)."""
-    found: list[tuple[tuple[int, int], int, Any]] = []
-    for one in sent(instructions, kinds.ACTOR_DOWN):
-        if isinstance(one, do.SendFault):
-            found.append((one.process, kinds.ACTOR_STATE_BODY.unpack(one.head)[1], one.fault))
-        else:
-            size = kinds.ACTOR_STATE_BODY.size
-            found.append((one.process, kinds.ACTOR_STATE_BODY.unpack(one.payload[:size])[1], one.payload[size:]))
-    return found
+def downs(instructions: list[do.Instruction]) -> list[tuple[tuple[int, int], bool, Any]]:
+    """(who is told, whether it is dead, fault or error payload)."""
+    return [(one.process, one.is_dead, one.cause) for one in sent(instructions, do.TellActorDown)]
 
 
 def worker_of(rig: Rig, number: int) -> tuple[int, int]:
@@ -55,14 +43,10 @@ def test_the_creation_is_sent_before_watchers_hear_where_the_actor_is() -> None:
     rig = two_cpus()
     done = rig.create(1)
     worker = worker_of(rig, 1)
-    kinds_in_order = [
-        type(one).__name__ if not isinstance(one, do.SendRecord) else one.kind
-        for one in done
-        if isinstance(one, do.SendMessage | do.SendFunction | do.SendRecord)
-    ]
-    assert kinds_in_order == ["SendMessage", "SendFunction", kinds.TASK, kinds.ACTOR_UP]
+    order = [type(one) for one in done if isinstance(one, do.Tell | do.SendFunction)]
+    assert order == [do.BindWorker, do.SendFunction, do.CreateActor, do.TellActorUp]
     assert do.SendFunction(worker, 7) in done
-    assert do.SendRecord(worker, kinds.TASK, b"creation") in done
+    assert do.CreateActor(worker, b"creation") in done
     assert ups(done) == [(DRIVER, actor_id(1), worker, 0)]
 
 
@@ -79,7 +63,7 @@ def test_an_actor_waits_for_its_resources_and_asks_leases_back() -> None:
     leases = rig.want(2)
     done = rig.create(1)
     assert not ups(done)
-    assert len(sent(done, kinds.LEASE_REVOKE)) == 1
+    assert len(sent(done, do.RevokeLease)) == 1
     assert ups(rig.give_back(leases[0][0]))
 
 
@@ -236,6 +220,17 @@ def test_an_actor_dies_with_its_owner_unless_it_is_detached() -> None:
     assert worker_of(rig, 2) == detached
 
 
+def test_a_job_ends_with_its_last_actor_also_where_that_is_on_another_node() -> None:
+    rig, elsewhere = Rig({"CPU": 0}), (77, 1)
+    rig.state.cluster = ClusterView(NodeView(0, "here", {}, {}))
+    rig.join()
+    rig.create(1, detached=True, name="d", namespace="x")
+    rig.feed(ev.ActorPlacedElsewhere(actor_id(1), elsewhere, 7))
+    assert not [one for one in rig.die(DRIVER) if isinstance(one, do.EndJob)]
+    rig.feed(ev.ActorKillRequested(OTHER, actor_id(1), True))
+    assert do.EndJob(1) in rig.die(elsewhere)
+
+
 def test_a_detached_actor_keeps_its_job_until_it_is_dead() -> None:
     rig = two_cpus()
     worker = alive(rig, 1, detached=True, name="d", namespace="x", max_restarts=1)
@@ -261,7 +256,7 @@ def test_a_blocked_actor_lends_its_cpu() -> None:
     worker = alive(rig, resources={"CPU": 1.0})
     rig.define(1, process=worker, CPU=1)
     assert not rig.want(1, process=worker)
-    assert sent(rig.feed(ev.WorkerBlocked(worker)), kinds.LEASE_GRANT)
+    assert sent(rig.feed(ev.WorkerBlocked(worker)), do.GrantLease)
     rig.feed(ev.WorkerUnblocked(worker))
     assert rig.free() == {"CPU": -1}
 

@@ -8,12 +8,11 @@ from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.demands import PATIENCE_TICKS
 from weft.engine.state.workers import Place
-from weft.engine.wire import kinds
-from weft.engine.wire.messages import BindJob, ExitProcess
+from weft.engine.wire.messages import ExitProcess
 
 
 def revoked(instructions: list[do.Instruction]) -> list[int]:
-    return [kinds.LEASE_BODY.unpack(one.payload)[0] for one in sent(instructions, kinds.LEASE_REVOKE)]
+    return [one.lease for one in sent(instructions, do.RevokeLease)]
 
 
 def test_leases_are_granted_up_to_the_cpus_and_then_as_they_come_back() -> None:
@@ -27,16 +26,14 @@ def test_leases_are_granted_up_to_the_cpus_and_then_as_they_come_back() -> None:
 def test_a_worker_is_bound_once_before_its_first_grant() -> None:
     rig = two_cpus()
     done = rig.feed(ev.LeaseRequested(DRIVER, 1, 1))
-    bind = next(one for one in done if isinstance(one, do.SendMessage))
-    assert bind.bind and isinstance(bind.message, BindJob)
-    assert (bind.message.job, bind.message.sys_path, bind.message.environment) == (1, ["/lib"], {"A": "1"})
-    order = [type(one) for one in done if isinstance(one, do.SendMessage | do.SendRecord)]
-    assert order == [do.SendMessage, do.SendRecord]
+    bind = next(one.binding for one in done if isinstance(one, do.BindWorker))
+    assert (bind.job, bind.sys_path, bind.environment) == (1, ["/lib"], {"A": "1"})
+    assert [type(one) for one in done if isinstance(one, do.Tell)] == [do.BindWorker, do.GrantLease]
     lease, worker = grants(done)[0]
     rig.give_back(lease)
     again = rig.feed(ev.LeaseRequested(DRIVER, 1, 1))
     assert grants(again)[0][1] == worker
-    assert not [one for one in again if isinstance(one, do.SendMessage)]
+    assert not [one for one in again if isinstance(one, do.BindWorker | do.SendMessage)]
 
 
 def test_a_worker_that_retires_ends_when_its_lease_has_come_back() -> None:
@@ -81,10 +78,9 @@ def test_jobs_take_turns_whatever_they_want() -> None:
     holder = dict.fromkeys(held, DRIVER)
     for _ in range(6):
         lease = held.pop(0)
-        for one in sent(rig.give_back(lease, holder[lease]), kinds.LEASE_GRANT):
-            granted = kinds.LEASE_GRANT_BODY.unpack(one.payload)[0]
-            held.append(granted)
-            holder[granted] = one.process
+        for one in sent(rig.give_back(lease, holder[lease]), do.GrantLease):
+            held.append(one.lease)
+            holder[one.lease] = one.process
             receivers.append(one.process[0])
     assert receivers == [2, 3, 1, 2, 3, 1]
 
@@ -95,7 +91,7 @@ def test_the_demand_that_holds_less_is_served_first() -> None:
     held = rig.want(5)
     rig.want(5, shape=2)
     done = rig.give_back(held[0][0])
-    assert [kinds.LEASE_GRANT_BODY.unpack(one.payload)[1] for one in sent(done, kinds.LEASE_GRANT)] == [2]
+    assert [one.shape for one in sent(done, do.GrantLease)] == [2]
 
 
 def test_a_lease_of_who_holds_most_is_asked_back_once() -> None:
@@ -128,9 +124,9 @@ def test_two_demands_take_turns_on_a_single_cpu() -> None:
     assert revoked(rig.feed(ev.LeaseRequested(DRIVER, 2, 3))) == [lease]
     for _ in range(4):
         done = rig.give_back(lease)
-        (grant,) = sent(done, kinds.LEASE_GRANT)
-        lease, got, *_ = kinds.LEASE_GRANT_BODY.unpack(grant.payload)
-        assert got == shape
+        (grant,) = sent(done, do.GrantLease)
+        lease = grant.lease
+        assert grant.shape == shape
         assert revoked(done) == [lease]
         shape = 3 - shape
         rig.want(3, shape)
@@ -139,11 +135,11 @@ def test_two_demands_take_turns_on_a_single_cpu() -> None:
 def test_a_shape_that_no_node_holds_is_refused_with_the_reason() -> None:
     rig = two_cpus()
     rig.define(3, CPU=1, GPU=2)
-    (refusal,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 3, 1)), kinds.SHAPE_REFUSED)
-    assert kinds.PROCESS_BODY.unpack(refusal.head) == (3, 0)
+    (refusal,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 3, 1)), do.RefuseShape)
+    assert (refusal.shape, refusal.only_now) == (3, False)
     assert "task f can never be placed: 2 GPU is asked for, but the node has 0" in refusal.fault.text
     rig.define(4, GPU=1.5)
-    (refusal,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 4, 1)), kinds.SHAPE_REFUSED)
+    (refusal,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 4, 1)), do.RefuseShape)
     assert "whole number" in refusal.fault.text
 
 
@@ -153,11 +149,11 @@ def test_a_blocked_worker_lends_its_cpu_to_its_children_first() -> None:
     rig.define(7, process=parent, CPU=1)
     assert not rig.want(4, shape=7, process=parent)
     done = rig.feed(ev.WorkerBlocked(parent))
-    (grant,) = sent(done, kinds.LEASE_GRANT)
+    (grant,) = sent(done, do.GrantLease)
     assert grant.process == parent
     rig.feed(ev.WorkerUnblocked(parent))
     assert rig.free() == {"CPU": -1}
-    child = kinds.LEASE_GRANT_BODY.unpack(grant.payload)[0]
+    child = grant.lease
     assert not grants(rig.give_back(child, process=parent))  # only pays the debt
     assert rig.free() == {"CPU": 0}
     assert other != parent
@@ -174,12 +170,10 @@ def test_a_recursion_goes_depth_first_and_needs_few_workers() -> None:
     holder_of: dict[tuple[int, int], tuple[tuple[int, int], int]] = {}
 
     def start(instructions: list[do.Instruction]) -> None:
-        for one in sent(instructions, kinds.LEASE_GRANT):
-            lease, _, slot, generation, _ = kinds.LEASE_GRANT_BODY.unpack(one.payload)
-            worker = (slot, generation)
-            depth_of[worker] = depth_of.get(one.process, 0) + 1
-            holder_of[worker] = (one.process, lease)
-            frontier.append(worker)
+        for one in sent(instructions, do.GrantLease):
+            depth_of[one.worker] = depth_of.get(one.process, 0) + 1
+            holder_of[one.worker] = (one.process, one.lease)
+            frontier.append(one.worker)
 
     while frontier:
         worker = frontier.pop(0)
@@ -210,7 +204,7 @@ def test_a_large_demand_is_not_starved_by_small_ones() -> None:
     assert not grants(rig.give_back(small[0]))  # kept for the large one
     rig.want(100)
     done = rig.give_back(small[1])
-    assert [kinds.LEASE_GRANT_BODY.unpack(one.payload)[1] for one in sent(done, kinds.LEASE_GRANT)] == [2]
+    assert [one.shape for one in sent(done, do.GrantLease)] == [2]
 
 
 def test_a_demand_that_can_not_be_placed_yet_insists_only_for_a_while() -> None:
@@ -254,24 +248,22 @@ def test_what_a_dead_holder_had_leased_is_killed_and_its_resources_come_back() -
 def test_the_holder_hears_of_its_workers_death_even_without_a_ring() -> None:
     rig = two_cpus()
     ((_, worker),) = rig.want(1)
-    (told,) = sent(rig.die(worker), kinds.PEER_DIED)
-    assert told.process == DRIVER
-    head = kinds.PEER_DIED_BODY.pack(*worker, kinds.DeathCause.ENDED, 0)
-    assert told.payload == head + f"killed by SIGKILL (pid {worker[0]})".encode()
+    (told,) = sent(rig.die(worker), do.TellDeath)
+    assert told == do.TellDeath(DRIVER, worker, f"killed by SIGKILL (pid {worker[0]})", None)
     assert rig.free() == {"CPU": 2}
 
 
 def test_the_holder_hears_that_its_worker_was_stopped_for_memory_and_what_it_held() -> None:
     rig = two_cpus()
     ((_, worker),) = rig.want(1)
-    (told,) = sent(rig.die(worker, memory_peak=3 << 30), kinds.PEER_DIED)
-    assert kinds.PEER_DIED_BODY.unpack_from(told.payload) == (*worker, kinds.DeathCause.STOPPED_FOR_MEMORY, 3 << 30)
+    (told,) = sent(rig.die(worker, memory_peak=3 << 30), do.TellDeath)
+    assert (told.dead, told.memory_peak) == (worker, 3 << 30)
 
 
 def test_peers_are_told_once_each() -> None:
     rig = two_cpus()
     ((_, worker),) = rig.want(1)
-    told = sent(rig.die(worker, peers=(DRIVER, (9, 1))), kinds.PEER_DIED)
+    told = sent(rig.die(worker, peers=(DRIVER, (9, 1))), do.TellDeath)
     assert [one.process for one in told] == [DRIVER, (9, 1)]
 
 

@@ -11,7 +11,6 @@ from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.actors import Stage
 from weft.engine.state.workers import Place
-from weft.engine.wire import kinds
 
 SHAPES = [{"CPU": 1}, {"CPU": 0.5}, {"CPU": 3}, {"GPU": 1}, {"CPU": 1, "GPU": 0.5}, {"disk": 1}, {}]
 TOTAL = {"CPU": 3, "GPU": 2, "disk": 1}
@@ -39,10 +38,9 @@ class NodeMachine(RuleBasedStateMachine):
         for one in self.rig.feed(event):
             if isinstance(one, do.KillWorker):
                 self.doomed.add(one.process)
-            elif isinstance(one, do.SendRecord) and one.kind == kinds.LEASE_GRANT:
-                lease = kinds.LEASE_GRANT_BODY.unpack(one.payload)[0]
-                assert lease not in self.leases, "a lease was granted twice"
-                self.leases[lease] = one.process
+            elif isinstance(one, do.GrantLease):
+                assert one.lease not in self.leases, "a lease was granted twice"
+                self.leases[one.lease] = one.process
 
     def requesters(self) -> list[Process]:
         bound = [w.process for w in self.rig.state.workers if w.place in (Place.LEASED, Place.ACTOR)]

@@ -8,8 +8,7 @@ from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.stuck import WARN_AFTER_TICKS
 from weft.engine.state.workers import CRASHES_IN_A_ROW, SPARE, Place, how_ended
-from weft.engine.wire import kinds
-from weft.engine.wire.messages import BindJob, ExitProcess
+from weft.engine.wire.messages import ExitProcess
 
 
 def forks(instructions: list[do.Instruction]) -> int:
@@ -120,8 +119,7 @@ def test_gpu_workers_keep_to_their_devices_and_do_not_linger() -> None:
     rig.define(1, GPU=1)
     rig.define(2, GPU=2)
     done = rig.feed(ev.LeaseRequested(DRIVER, 1, 1))
-    (bind,) = [one.message for one in done if isinstance(one, do.SendMessage)]
-    assert isinstance(bind, BindJob) and bind.gpu_ids == [0]
+    assert [one.binding.gpu_ids for one in done if isinstance(one, do.BindWorker)] == [[0]]
     ((lease, first),) = grants(done)
     rig.give_back(lease)
     ((lease, again),) = rig.want(1)
@@ -130,7 +128,7 @@ def test_gpu_workers_keep_to_their_devices_and_do_not_linger() -> None:
     done = rig.feed(ev.LeaseRequested(DRIVER, 2, 1))
     messages = [one for one in done if isinstance(one, do.SendMessage)]
     assert [one.process for one in messages if isinstance(one.message, ExitProcess)] == [first]
-    assert [one.message.gpu_ids for one in messages if isinstance(one.message, BindJob)] == [[0, 1]]
+    assert [one.binding.gpu_ids for one in done if isinstance(one, do.BindWorker)] == [[0, 1]]
     rig.give_back(grants(done)[0][0])
     rig.feed(ev.Ticked())
     assert [one for one in rig.feed(ev.Ticked()) if isinstance(one, do.SendMessage)]
@@ -159,7 +157,7 @@ def full_of_actors(tasks: int = 0) -> Rig:
 
 
 def refused(done: list[do.Instruction]) -> list[do.Fault]:
-    return [one.fault for one in sent(done, kinds.ACTOR_DOWN) if isinstance(one, do.SendFault)]
+    return [one.cause for one in sent(done, do.TellActorDown) if isinstance(one.cause, do.Fault)]
 
 
 def ticks(rig: Rig, count: int) -> list[do.Instruction]:

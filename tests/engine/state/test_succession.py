@@ -22,7 +22,7 @@ def node() -> Rig:
     rig.state.cluster = ClusterView(NodeView(1, "here", {}, {"CPU": 4 * UNIT}))
     rig.state.cluster.own.available = rig.state.resources.available
     rig.state.cluster.nodes[2] = NodeView(2, "there", {}, {"CPU": 2 * UNIT})
-    rig.state.is_head = False
+    rig.state.standing.is_head = False
     rig.join()
     return rig
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.engine.wire import connection
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK, CHUNK_BYTES, CHUNK_HEAD, FULL_BYTES, HEADER, MESSAGE, Link
-from weft.engine.wire.loop import Loop
+from weft.net import connection
+from weft.net.loop import Loop
 
 if TYPE_CHECKING:
-    from weft.engine.wire.tls import TlsSession
+    from weft.net.tls import TlsSession
 
 
 class End:

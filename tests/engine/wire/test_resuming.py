@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from weft.engine.cluster.transport import NodeLink, SocketTransport, listen
-from weft.engine.wire import endpoint, reconnect
 from weft.engine.wire import link as link_module
 from weft.engine.wire import link_messages as lm
+from weft.engine.wire import reconnect
 from weft.engine.wire.link import CHUNK_BYTES, Link
-from weft.engine.wire.loop import Loop
 from weft.engine.wire.resumption import CONFIRMED_FRAMES, Resumption
+from weft.net import endpoint
+from weft.net.loop import Loop
 from weft.testing.cutting import reset, silence
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+import weakref
 
 import pytest
 from test_link import Bulk, End, Pair
 
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.auth import Refused
 from weft.engine.wire.link import CHUNK_BYTES
-from weft.engine.wire.loop import Loop
-from weft.engine.wire.tls import Certificate, TlsSession
+from weft.net.auth import Refused
+from weft.net.loop import Loop
+from weft.net.tls import Certificate, TlsSession
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +159,22 @@ def test_no_openssl_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) ->
         _ = made.context
     with pytest.raises(Refused, match="openssl"):
         TlsSession(made).feed(b"\x16")
+
+
+def test_a_closed_connection_gives_the_memory_of_its_encryption_back_at_once(certificate: Certificate) -> None:
+    ours, theirs = socket.socketpair()
+    loop, hello = Loop(), TlsSession(None)
+    end = End(loop, ours, b"token", True, tls := TlsSession(certificate))
+    hello.start()
+    theirs.sendall(hello.take_output()[:100])
+    loop.run_once(1.0)
+    session = weakref.ref(tls._session)
+    assert session() is not None
+    gc.disable()
+    try:
+        end.link.close()
+        assert session() is None, "strangers fill the memory of a node until its next collection"
+    finally:
+        gc.enable()
+        theirs.close()
+        loop.close()

@@ -12,7 +12,7 @@ from typing import Any
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.operations import Operations, Outcome, Pending
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.loop import Loop, Timer
+from weft.net.loop import Loop, Timer
 
 ANSWER_S = 30.0
 

@@ -18,8 +18,8 @@ from weft.engine.node import handshake
 from weft.engine.node import launch as nodes
 from weft.engine.node.operations import Outcome, value_of
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.auth import Refused
-from weft.engine.wire.credentials import connect_to_own
+from weft.net.auth import Refused
+from weft.net.credentials import connect_to_own
 
 ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
 TIMEOUT_S = 60.0

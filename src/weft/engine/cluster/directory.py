@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 
 from weft.engine.cluster.store import Store
-from weft.engine.control.tables import FUNCTIONS, HEIRS, OBJECTS
-from weft.engine.state.chain_layout import shard_of
-from weft.engine.state.chain_rows import Delete, Key, Put, Write
-from weft.engine.state.inheritance import Estate, Homes
 from weft.engine.wire.link_messages import GlobalProcess, LeftRow, LeftShape
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
+from weft.store.state.chain_layout import shard_of
+from weft.store.state.chain_rows import Delete, Key, Put, Write
+from weft.store.tables import FUNCTIONS, HEIRS, OBJECTS
 
 SAVE_S = 1.0
 AGAIN_S = 0.5
@@ -45,7 +44,6 @@ class HeirRow(msgspec.Struct, frozen=True, array_like=True):
 
 decode_row = msgspec.msgpack.Decoder(ObjectRow).decode
 decode_heir = msgspec.msgpack.Decoder(HeirRow).decode
-_homes = msgspec.msgpack.Decoder(list[tuple[tuple[int, int, int], tuple[int, int, int, int]]]).decode
 Owned = tuple[GlobalProcess, bytes]
 """An object, by its owner and its id."""
 
@@ -73,8 +71,8 @@ class Directory:
         self._store = store
         self._need_store = need_store
         self._unsaved: dict[Owned, ObjectRow] = {}
-        self._saved: set[Owned] = set()
-        self._functions: set[int] = set()
+        self._saved: dict[Owned, int] = {}
+        """With the function of each, 0 for none."""
         self._gone: list[Write] = []
         self._before: dict[Owned, tuple[GlobalProcess, ...]] = {}
         """Whose it was before a process of this node inherited it: there are rows of heirs under these names."""
@@ -84,21 +82,21 @@ class Directory:
 
     # ---- rows of this node's objects ----
 
-    def save(self, row: LeftRow, shape: LeftShape | None, function: bytes) -> None:
+    def save(self, row: LeftRow, shape: LeftShape | None) -> None:
         """Soon, unless it is gone by then."""
-        if self._store is None:
-            return
-        if function and row.function not in self._functions:
-            self._functions.add(row.function)
-            self._write([Put(FUNCTIONS, row.function.to_bytes(8, "little"), function, if_absent=True)])
-        self._unsaved[row.owner, row.id] = ObjectRow(row, shape)
-        self._save_later()
+        if self._store is not None:
+            self._unsaved[row.owner, row.id] = ObjectRow(row, shape)
+            self._save_later()
+
+    def named(self) -> set[int]:
+        """Functions that rows of this node's objects name."""
+        return {one.row.function for one in self._unsaved.values()}.union(self._saved.values())
 
     def forget(self, owned: Owned) -> None:
         """The object is gone."""
         self._unsaved.pop(owned, None)
         if owned in self._saved:
-            self._saved.discard(owned)
+            del self._saved[owned]
             self._delete(OBJECTS, [owned])
         if owned in self._before:
             self._delete(HEIRS, [(owner, owned[1]) for owner in self._before.pop(owned)])
@@ -125,9 +123,8 @@ class Directory:
         self.scan(HEIRS, lambda rows, _: self._forget_heirs(node, rows))
 
     def _forget_heirs(self, node: int, rows: list[tuple[bytes, bytes]]) -> None:
-        """What the dead node's processes had inherited and nobody has inherited from them; and where its bytes are."""
-        self._delete(HEIRS, [owned_of(key) for key, _ in rows if key == _OWNER.pack(node, 0, 0)])
-        heirs = {owned_of(key): decode_heir(value).heir for key, value in rows if len(key) > _OWNER.size}
+        """What the dead node's processes had inherited and nobody has inherited from them."""
+        heirs = {owned_of(key): decode_heir(value).heir for key, value in rows}
         for first, heir in heirs.items():
             while (further := heirs.get((heir, first[1]))) is not None:
                 heir = further
@@ -153,11 +150,11 @@ class Directory:
         gone, self._gone = self._gone, []
         batch: list[Write] = [Put(OBJECTS, key_of(owned), encode(row)) for owned, row in unsaved.items()]
         batch += gone
-        self._saved.update(unsaved)
+        self._saved.update({owned: one.row.function for owned, one in unsaved.items()})
         for at in range(0, len(batch), BATCH):
-            self._write(batch[at : at + BATCH])
+            self.write(batch[at : at + BATCH])
 
-    def _write(self, batch: list[Write]) -> None:
+    def write(self, batch: list[Write]) -> None:
         """A store that cannot be reached for longer than a call waits is lost to this node, and others have the row."""
         if self._store is not None and not self._is_closed:
             self._store.write(batch, lambda _, error: None)
@@ -215,22 +212,6 @@ class Directory:
             return
         self._last_claim += 1
         _Claim(self, list(wanted), HeirRow(heir, self._last_claim), then).go_on()
-
-    def decide_homes(self, estate: Estate, homes: Homes, then: Callable[[Homes], None]) -> None:
-        """The first decision counts."""
-        if self._store is None:
-            then(homes)
-            return
-        key = _OWNER.pack(*estate)
-        row = Put(HEIRS, key, encode(list(homes.items())), if_absent=True)
-
-        def written(is_first: bool) -> None:
-            if is_first:
-                then(homes)
-            else:
-                self._read([(HEIRS, key)], lambda values: then(dict(_homes(values[0] or b"\x90"))))
-
-        self.attempt([row], written)
 
     def close(self) -> None:
         self._is_closed = True

@@ -6,15 +6,18 @@ Runs in the daemon's thread, made at the first operation that asks for it. The n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.node.operations import Outcome, Pending
+from weft.engine.node.nodes import Nodes
+from weft.engine.node.operations import Operations, Outcome, Pending
 from weft.engine.state import events as ev
 from weft.engine.state.draining import what_holds
+from weft.engine.state.node import NodeState
+from weft.net.loop import Loop
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
     from weft.engine.wire.link_messages import Member
 
 CHECK_S = 0.1
@@ -26,16 +29,28 @@ DEFAULT_DEADLINE_S = 3600.0
 class Draining:
     """One daemon's operations: `drain`, `drain_state` (of the head), `node_drain`, `node_holds`."""
 
-    def __init__(self, daemon: NodeDaemon, cluster: ClusterShell) -> None:
-        self._daemon = daemon
+    def __init__(
+        self,
+        loop: Loop,
+        state: NodeState,
+        operations: Operations,
+        nodes: Nodes,
+        feed: Callable[[ev.Event], None],
+        jobs_running: Callable[[], int],
+        cluster: ClusterShell,
+    ) -> None:
+        self._loop = loop
+        self._state = state
+        self._nodes = nodes
+        self._feed = feed
+        self._jobs_running = jobs_running
         self._cluster = cluster
-        self._loop = daemon.loop
         self._deadline: float | None = None
         self._reason = ""
-        daemon.operations.offer("drain", self.drain, of_head=True)
-        daemon.operations.offer("drain_state", self.drain_state, of_head=True)
-        daemon.operations.offer("node_drain", self.node_drain)
-        daemon.operations.offer("node_holds", self.node_holds)
+        operations.offer("drain", self.drain, of_head=True)
+        operations.offer("drain_state", self.drain_state, of_head=True)
+        operations.offer("node_drain", self.node_drain)
+        operations.offer("node_holds", self.node_holds)
 
     # ---- of the head ----
 
@@ -50,9 +65,9 @@ class Draining:
         deadline_s = float(params.get("deadline_s", DEFAULT_DEADLINE_S))
         if not deadline_s >= 0:
             raise ValueError(f"the deadline must be zero seconds or more, but got {deadline_s}")
-        state = self._daemon.state.cluster
-        if state is not None and member.number in state.nodes:
-            state.nodes[member.number].is_draining = True  # its own word comes with its next report
+        view = self._state.cluster
+        if view is not None and member.number in view.nodes:
+            view.nodes[member.number].is_draining = True  # its own word comes with its next report
         asked = {"deadline_s": deadline_s, "reason": str(params.get("reason", ""))}
         row = {"node_id": member.node_id, "address": member.address}
 
@@ -61,7 +76,7 @@ class Draining:
             self._move_actors(member.number)
             return row
 
-        return self._daemon.ask_node(member.number, "node_drain", asked).map(begun)
+        return self._nodes.ask_node(member.number, "node_drain", asked).map(begun)
 
     def drain_state(self, params: dict[str, Any]) -> dict[str, Any] | Pending:
         """{"state": "alive", "draining" or "dead", "why": of its death, "holds": what it waits for}."""
@@ -77,11 +92,11 @@ class Draining:
             else:  # it has left meanwhile
                 answer.resolve({"state": "dead", "why": now.death, "holds": []})
 
-        self._daemon.ask_node(member.number, "node_holds", {}).then(came)
+        self._nodes.ask_node(member.number, "node_holds", {}).then(came)
         return answer
 
     def _find(self, wanted: str, living: bool = True) -> Member:
-        members = [member for member in self._daemon.all_members() if member.is_alive or not living]
+        members = [member for member in self._nodes.all_members() if member.is_alive or not living]
         found = [member for member in members if member.node_id.startswith(wanted) or member.address == wanted]
         if len(found) != 1 or not wanted:
             known = ", ".join(f"{member.node_id[:8]} at {member.address}" for member in members)
@@ -97,10 +112,10 @@ class Draining:
         if member is None or not member.is_alive:
             return
         if number == self._cluster.members.own.number:
-            processes = [worker.process for worker in self._daemon.state.workers]
+            processes = [worker.process for worker in self._state.workers]
         else:
             processes = self._cluster.processes_of(number)
-        self._daemon.feed(ev.ActorsToMove(tuple(processes)))
+        self._feed(ev.ActorsToMove(tuple(processes)))
         self._loop.call_later(CHECK_S, lambda: self._move_actors(number))
 
     # ---- of the node that leaves ----
@@ -112,7 +127,7 @@ class Draining:
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
         self._reason = params["reason"] or self._reason
         if is_first:
-            self._daemon.feed(ev.DrainBegun())
+            self._feed(ev.DrainBegun())
             self._cluster.reporting.report()
             self._loop.call_later(CHECK_S, self._check)
 
@@ -120,10 +135,10 @@ class Draining:
         return {"state": "alive" if self._deadline is None else "draining", "why": "", "holds": self._holds()}
 
     def _holds(self) -> list[str]:
-        state, jobs = self._daemon.state, self._daemon.submitted
-        owners = [worker.pid for worker in state.workers if state.is_needed(worker)]
-        drivers = [job.pid for process, job in state.drivers.items() if self._daemon.is_local(process)]
-        return what_holds(state.workers, owners, drivers, 0 if jobs is None else jobs.runner.running)
+        state = self._state
+        owners = [worker.pid for worker in state.workers if state.actor_places.is_needed(worker)]
+        drivers = [job.pid for process, job in state.drivers.items() if self._nodes.is_local(process)]
+        return what_holds(state.workers, owners, drivers, self._jobs_running())
 
     def _check(self) -> None:
         assert self._deadline is not None

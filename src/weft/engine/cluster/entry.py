@@ -15,13 +15,13 @@ from weft.engine.cluster.transport import SocketTransport, listen
 from weft.engine.node.config import ClusterConfig, NodeConfig, NodeOffer
 from weft.engine.state.instructions import Ending
 from weft.engine.wire.link_messages import Member
-from weft.engine.wire.tls import is_loopback
+from weft.net.tls import is_loopback
 
 if TYPE_CHECKING:
     from weft.engine.cluster.head_folder import HeadFolder, Tables
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
-    from weft.engine.wire.loop import Loop
+    from weft.net.loop import Loop
 
 LARGEST = 4096
 HEAD, NODE, LEASHED = "h", "n", "l"
@@ -97,7 +97,8 @@ class Entry:
             shell.heading.folder, shell.heading.kept = folder, tables
             shell.jobs_folder = "" if self._config.head else str(folder.path / "jobs")
             self._restored = describe(tables)
-        daemon.cluster = self._shell = shell
+        daemon.join(shell)
+        self._shell = shell
         shell.on_joined = lambda: self._say_up(daemon, shell.cluster_address)
         daemon.loop.watch(self._launcher.fileno(), lambda: self._launcher_left(daemon))
         shell.start()

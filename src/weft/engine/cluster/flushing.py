@@ -5,17 +5,17 @@ Runs in the daemon's thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state.events import Process
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.loop import Timer
-from weft.engine.wire.messages import Reply
+from weft.engine.wire.messages import Message, Reply
+from weft.net.loop import Loop, Timer
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
 
 FLUSH_S = 1.0
 """A node that takes longer to pass its workers' output on is not waited for."""
@@ -34,8 +34,12 @@ class _Flush:
 class Flushing:
     """The drivers that wait."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell) -> None:
-        self._daemon = daemon
+    def __init__(
+        self, loop: Loop, flush: Callable[[], None], send: Callable[[Process, Message], None], shell: ClusterShell
+    ) -> None:
+        self._loop = loop
+        self._flush = flush
+        self._send = send
         self._shell = shell
         self._flushes: dict[int, _Flush] = {}
 
@@ -44,9 +48,9 @@ class Flushing:
         nodes = set(self._shell.members.links)
         if not nodes:
             return False
-        self._daemon.flush_output()
+        self._flush()
         number = self._shell.next_ping()
-        timer = self._daemon.loop.call_later(FLUSH_S, lambda: self._end(number))
+        timer = self._loop.call_later(FLUSH_S, lambda: self._end(number))
         self._flushes[number] = _Flush(process, request, nodes, timer)
         self._shell.members.broadcast(lm.Ping(number))
         return True
@@ -63,4 +67,4 @@ class Flushing:
     def _end(self, number: int) -> None:
         if (flush := self._flushes.pop(number, None)) is not None:
             flush.timer.cancel()
-            self._daemon.send(flush.process, Reply(flush.request))
+            self._send(flush.process, Reply(flush.request))

@@ -21,7 +21,6 @@ from weft.engine.node.operations import Outcome, Pending
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.loop import Timer
 from weft.engine.wire.messages import (
     ActorSpec,
     CreateGroup,
@@ -33,6 +32,7 @@ from weft.engine.wire.messages import (
     Request,
     WatchGroup,
 )
+from weft.net.loop import Timer
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell

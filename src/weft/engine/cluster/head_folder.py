@@ -38,14 +38,15 @@ from typing import TypeAlias
 
 import msgspec
 
-from weft.engine.control import journal
-from weft.engine.control.embedded import EmbeddedStorage
-from weft.engine.control.storage import StorageDamaged, StorageRefused
-from weft.engine.control.tables import HEADS
 from weft.engine.node.config import StartError
-from weft.engine.state.chain_messages import Entry
-from weft.engine.state.chain_rows import Key, Put, Row, Write
-from weft.engine.wire.loop import Loop
+from weft.machine import own_folders
+from weft.net.loop import Loop
+from weft.store import journal
+from weft.store.embedded import EmbeddedStorage
+from weft.store.state.chain_messages import Entry
+from weft.store.state.chain_rows import Key, Put, Row, Write
+from weft.store.storage import StorageDamaged, StorageRefused
+from weft.store.tables import HEADS
 
 FORMAT = 1
 """Of the folder and of the rows in it; one more when an older Weft could not read it, or would read it wrongly."""
@@ -153,7 +154,7 @@ class HeadFolder:
     def open(self, is_successor: bool = False) -> None:
         """StartError when another has it, or it is not for us. `is_successor`: what is in it will not be read."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            own_folders.make_closed(self.path)
             journal.sync_folder(self.path.parent)
             self._lock_fd = _lock(self.path)
         except BlockingIOError:

@@ -16,19 +16,19 @@ import msgspec
 from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.control.tables import HEADS
 from weft.engine.node.chronicle import HEAD, WARNING
 from weft.engine.node.config import StartError
 from weft.engine.state import events as ev
 from weft.engine.state import headship as do
 from weft.engine.state.actors import NODE_LOST
-from weft.engine.state.chain_layout import key_of_each_shard
-from weft.engine.state.chain_rows import Delete, Put
 from weft.engine.state.events import FoundActor
 from weft.engine.state.headship import BEAT_S, RENEW_S, Headship, Role
 from weft.engine.state.instructions import Ending
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.loop import Timer
+from weft.net.loop import Timer
+from weft.store.state.chain_layout import key_of_each_shard
+from weft.store.state.chain_rows import Delete, Put
+from weft.store.tables import HEADS
 
 if TYPE_CHECKING:
     from weft.engine.cluster.head_folder import HeadFolder, Tables
@@ -103,7 +103,7 @@ class Heading:
         members = self._shell.members
         if self.store is not None:
             members.state.may_decide = self.state.may_act
-        self._daemon.state.is_head = members.is_head
+        self._daemon.state.standing.is_head = members.is_head
         self._daemon.operations.ask_head = None if members.is_head else self._shell.following.ask
         self._daemon.operations.offer("head", self._head_row, of_head=True)
         self._daemon.operations.offer("end_cluster", self._end_cluster, of_head=True)
@@ -460,7 +460,7 @@ class Heading:
         self._daemon.chronicle.head_is_there()
         self._stores[self._shell.members.own.number] = self.store.address if self.store is not None else ""
         for process, kind, payload in self._shell.following.became_head():
-            self._daemon.handle_record(process, kind, payload)
+            self._daemon.rings.handle(process, kind, payload)
         held, self._held = self._held, []
         for call in held:
             call()

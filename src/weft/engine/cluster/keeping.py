@@ -17,7 +17,14 @@ import msgspec
 
 from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.store import Store
-from weft.engine.control.tables import (
+from weft.engine.state.actors import ALIAS, Actor
+from weft.engine.state.instructions import Fault, PublishGroup, RecordActor
+from weft.engine.state.placement import Group, GroupState
+from weft.engine.wire import kinds
+from weft.engine.wire.link_messages import GlobalProcess, Member
+from weft.engine.wire.messages import ActorSpec, CreateGroup, DriverHello
+from weft.store.state.chain_rows import Delete, Put, Write
+from weft.store.tables import (
     ACTOR_LOGS,
     ACTORS,
     EVENTS,
@@ -30,13 +37,6 @@ from weft.engine.control.tables import (
     NODES,
     OBJECT_NAMES,
 )
-from weft.engine.state.actors import ALIAS, Actor
-from weft.engine.state.chain_rows import Delete, Put, Write
-from weft.engine.state.instructions import Fault, PublishGroup, RecordActor
-from weft.engine.state.placement import Group, GroupState
-from weft.engine.wire import kinds
-from weft.engine.wire.link_messages import GlobalProcess, Member
-from weft.engine.wire.messages import ActorSpec, CreateGroup, DriverHello
 
 if TYPE_CHECKING:
     from weft.engine.cluster.head_folder import HeadFolder, Tables
@@ -246,6 +246,7 @@ class Keeping:
         if job_id in self._jobs:
             self._jobs.discard(job_id)
             self.write([Delete(JOBS, DRIVER + b"%d" % job_id)])
+        self._shell.inheritance.left.functions.look_later()
 
     def group(self, one: PublishGroup) -> None:
         group = self._state.groups.by_id.get(one.spec.group)
@@ -281,6 +282,10 @@ class Keeping:
         self._actors.update(actors)
         self._jobs.update(jobs)
         self._functions.update(functions)
+
+    def forget_functions(self, functions: list[int]) -> None:
+        """Their rows are removed; an actor that needs one writes it again."""
+        self._functions.difference_update(functions)
 
     def begin_anew(self) -> None:
         """The only server of the store is gone: write all again, into an empty one."""

@@ -22,9 +22,9 @@ from weft.engine.cluster.entry import HEAD, LEASHED, NodeUp
 from weft.engine.node import launch
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.auth import READ_ONLY, Handshake
-from weft.engine.wire.endpoint import BlockingStream
 from weft.engine.wire.link import HEADER, MESSAGE
+from weft.net.auth import READ_ONLY, Handshake
+from weft.net.endpoint import BlockingStream
 
 START_TIMEOUT_S = 60.0
 ASK_TIMEOUT_S = 10.0

@@ -10,16 +10,16 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from weft.engine.cluster.complaints import Complaints
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.state import membership as do
 from weft.engine.state.instructions import Ending
 from weft.engine.state.membership import BEAT_S, CLOSED, MembershipState
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.endpoint import most_strangers
 from weft.engine.wire.link import Records
 from weft.engine.wire.link_messages import Member
-from weft.engine.wire.loop import Loop
+from weft.net.endpoint import most_strangers
+from weft.net.failure_log import FailureLog
+from weft.net.loop import Loop
 
 
 class Chunks(Protocol):
@@ -68,7 +68,7 @@ class Membership:
         self.ends_cluster = False
         """On the head: the user wants all nodes to end."""
         self._is_closed = False
-        self._complaints = Complaints(loop)
+        self._failures = FailureLog(loop)
         state.most_guests = 2 * most_strangers()  # half of them may be strangers, whom the transport sends away
 
     @property
@@ -199,7 +199,7 @@ class Membership:
         if self.links.get(link.peer) is link:
             del self.links[link.peer]
         elif reason and not (self._is_closed or reason.startswith(CLOSED) or self._is_knock(node)):
-            self._complaints.say(reason)
+            self._failures.say(reason)
         if self._is_closed:
             return
         if node is not None:

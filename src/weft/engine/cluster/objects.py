@@ -2,12 +2,13 @@
 
 Runs in the daemon's thread. The node that has the bytes is the object's *origin*. Elsewhere it is an import: an entry
 without memory until a reader wants it; then the bytes are pulled into it, and it is an object like any other. The
-import on the owner's node decides over the object's life, the others follow the origin.
+import on the owner's node decides over the object's life, the others follow the origin. `homes` finds another origin
+when the first is dead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from weft import _native
@@ -17,8 +18,8 @@ from weft.engine.node.spilling import OBJECT_LOST, Spilling
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.link_messages import GlobalObject
-from weft.engine.wire.loop import Loop
+from weft.engine.wire.link_messages import GlobalObject, GlobalProcess
+from weft.net.loop import Loop
 
 __all__ = ["DAEMON", "Entry", "Import", "Objects", "Origin"]
 
@@ -33,7 +34,7 @@ Origin: TypeAlias = tuple[int, int, int]
 class Import:
     """One object whose bytes are, or were, on another node."""
 
-    __slots__ = ("has_bytes", "is_owned", "on_bytes", "origin", "waiting")
+    __slots__ = ("has_bytes", "is_owned", "is_sought", "on_bytes", "origin", "waiting")
 
     def __init__(self, origin: GlobalObject, is_owned: bool) -> None:
         self.origin = origin
@@ -41,6 +42,8 @@ class Import:
         """Its owner is a process of this node."""
         self.has_bytes = False
         """They came once; since then they are here, in the arena or in the spill file."""
+        self.is_sought = False
+        """Its origin is dead, and other nodes are asked for a copy (`homes`): who wants its bytes waits."""
         self.waiting: list[Process] = []
         self.on_bytes: list[Callable[[bool], None]] = []
         """Whom of the daemon to tell whether they came."""
@@ -70,6 +73,8 @@ class Objects:
         self._is_sweeping = False
         self.moved: dict[Origin, GlobalObject] = {}
         """Where objects of nodes that have left are now."""
+        self.orphans: dict[Entry, GlobalProcess] = {}
+        """Objects of this node whose owner, of another one, is dead; until somebody inherits them."""
         self.on_adopted: Callable[[Entry], None] = lambda entry: None
         self.on_gone: Callable[[Entry], None] = lambda entry: None
         """Of objects that more nodes than this one knew."""
@@ -112,12 +117,16 @@ class Objects:
             return False
         if process not in wanted.waiting:
             wanted.waiting.append(process)
-        if not self.pulls.is_pulled(entry):
-            self.pulls.begin(entry, wanted.origin)
+        self._pull(entry, wanted)
         return True
 
+    def _pull(self, entry: Entry, wanted: Import) -> None:
+        if not wanted.is_sought and not self.pulls.is_pulled(entry):
+            self.pulls.begin(entry, wanted.origin)
+
     def _pull_ended(self, entry: Entry, why: str) -> None:
-        if (wanted := self.imports.get(entry)) is not None:
+        wanted = self.imports.get(entry)
+        if wanted is not None and not (wanted.is_sought and why):
             self._answer(entry, wanted, why)
 
     def _answer(self, entry: Entry, wanted: Import, why: str) -> None:
@@ -128,7 +137,11 @@ class Objects:
             text = "its owner has freed it, or died, while it was being read"
             error = _native.error_value(OBJECT_LOST, text)
         elif why == LOST:
-            text = "its bytes were on a node that is gone, and what made it cannot be run again"
+            text = (
+                "its bytes are gone with the node that had them, and what made it cannot be run again: put(), a task "
+                "with max_retries=0, or a method with max_task_retries=0. Return it from a task that may be retried, "
+                "or let the method be."
+            )
             error = _native.error_value(RECONSTRUCTION_FAILED, text)
         elif why:
             error = f"an object of another node cannot be read: {why}".encode()
@@ -173,13 +186,50 @@ class Objects:
         if self._port.exists(message.entry, message.generation):
             self._port.remove(message.entry, message.generation)
 
-    def node_gone(self, node: int) -> None:
+    def node_gone(self, node: int, seek: Callable[[Iterable[Entry]], None]) -> None:
+        """`seek`: called with what processes of this node own, and what was there."""
+        lost = {entry: known for entry, known in self.imports.items() if known.origin[0] == node}
+        seek([entry for entry, known in lost.items() if known.is_owned])
         self.pulls.node_gone(node)
-        for entry, known in self.imports.items():
-            if known.origin[0] == node and not known.has_bytes:
-                self._port.remove(*entry)  # whoever reads it finds it lost, and its owner makes it again
+        for entry, known in lost.items():
+            if not known.is_owned and not known.has_bytes:
+                self._port.remove(*entry)  # whoever reads it finds it lost, and asks its owner
         for nodes in self.exports.values():
             nodes.discard(node)
+
+    def sought(self, entry: Entry, is_found: bool) -> None:
+        """Whether there is a copy: then it has another origin by now."""
+        if (known := self.imports.get(entry)) is None:
+            return
+        known.is_sought = False
+        if not is_found:
+            self._port.remove(*entry)  # its owner makes it again
+            self._answer(entry, known, LOST)
+        elif known.waiting or known.on_bytes:
+            self._pull(entry, known)
+
+    def forget_node(self, node: int) -> None:
+        """Copies of what was there: nobody owns them, or their owner's node would have chosen an origin."""
+        for entry, known in self.imports.items():
+            if known.origin[0] == node and not known.is_owned:
+                self._port.remove(*entry)
+
+    # ---- owners that die ----
+
+    def owner_dies(self, process: Process, name: GlobalProcess) -> None:
+        """A process of another node, for which objects of this one were made; before it is marked dead."""
+        self.orphans.update(dict.fromkeys(self._port.take_objects(*process), name))
+
+    def inherited(self, entry: Entry) -> None:
+        """A process of another node is its owner from now on."""
+        self.orphans.pop(entry, None)
+
+    def free_orphans(self, of: Callable[[GlobalProcess], bool]) -> None:
+        """Of owners that are settled: nobody has inherited these."""
+        for entry in [entry for entry, owner in self.orphans.items() if of(owner)]:
+            del self.orphans[entry]
+            if self._port.exists(*entry):
+                self._port.remove(*entry)
 
     # ---- a new origin ----
 
@@ -190,8 +240,7 @@ class Objects:
             on_bytes(True)
             return
         wanted.on_bytes.append(on_bytes)
-        if not self.pulls.is_pulled(entry):
-            self.pulls.begin(entry, wanted.origin)
+        self._pull(entry, wanted)
 
     def import_of(self, origin: Origin) -> Entry | None:
         """This node's entry for an object of another."""
@@ -200,6 +249,7 @@ class Objects:
 
     def own(self, entry: Entry) -> None:
         """A process of this node is its owner from now on."""
+        self.orphans.pop(entry, None)
         if (known := self.imports.get(entry)) is not None:
             known.is_owned = True
             self._tell_origin(known)
@@ -224,6 +274,8 @@ class Objects:
             self.pulls.moved(entry, new)
             self._send(new[0], lm.Imported(new[1], new[2]))
             self._tell_origin(known)
+            if known.is_sought:  # another node was faster, the one of a dead owner for example
+                self.sought(entry, True)
 
     def _tell_origin(self, known: Import) -> None:
         """Where copies are counted it has to know of this one."""

@@ -66,10 +66,12 @@ class Places:
         shell.members.send(node, lm.Ping(ping))
 
     def arrived(self, number: int) -> None:
-        """All that was sent before the ping has been handled: the actor's creation is there."""
+        """All that was sent before the ping has been handled: the actor's creation is there. Unless the worker has died
+        since: then the actor may be on its way to another one already."""
         actor, name, pid = self._pings.pop(number, (b"", (0, 0, 0), 0))
-        worker = self._shell.names.proxies.get(name)
-        if self._shell.asking.creating.pop(actor, None) is not None and worker is not None:
+        worker, creating = self._shell.names.proxies.get(name), self._shell.asking.creating
+        if worker is not None and creating.get(actor) == worker:
+            del creating[actor]
             self._daemon.feed(ev.ActorPlacedElsewhere(actor, worker, pid))
 
     def actor_comes(self, link: NodeLink, message: lm.ActorHere) -> None:
@@ -115,7 +117,7 @@ class Places:
         process = (message.slot, message.generation)
         if process in self._state.workers.by_process:
             self._daemon.port.refuse_records(*process)
-            self._daemon.kill_worker(process)
+            self._daemon.workers.kill(process)
 
     # ---- placement groups ----
 

@@ -11,22 +11,21 @@ PUL-3  What is passed on from a pull that is not over, and not sent at once, is 
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TypeAlias
 
 from weft import _native
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.room import RETRY_S, WAIT_S
 from weft.engine.node.spilling import Done, Spilling, why_not
-from weft.engine.observe import events
 from weft.engine.state.admission import Admission
 from weft.engine.state.copies import Copies
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK_BYTES
 from weft.engine.wire.link_messages import GlobalObject
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
+from weft.observe import event_records
 
 DAEMON_SLOT = 0
 STRIPE_BYTES = 16 << 20
@@ -37,6 +36,21 @@ Range: TypeAlias = tuple[int, int]
 """From, to: in bytes, beginning at a chunk."""
 GONE, LOST = "gone", "lost"
 """How a pull fails when the object is freed, or its origin is no more."""
+
+
+class TransferNumbers:
+    """Names of transfers in the heads of chunks, in 32 bits: given again when all were, but none that is in use."""
+
+    def __init__(self, most: int = 0xFFFFFFFF) -> None:
+        self._most = most
+        self._last = 0
+
+    def next(self, used: Container[int]) -> int:
+        """From 1 on."""
+        self._last = self._last % self._most + 1
+        while self._last in used:
+            self._last = self._last % self._most + 1
+        return self._last
 
 
 class Pull:
@@ -146,7 +160,7 @@ class Pulls:
         """Of (entry, why it failed: GONE, LOST, a sentence, or empty)."""
         self._pulls: dict[int, Pull] = {}
         self._by_entry: dict[Entry, Pull] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = TransferNumbers()
         self._admission: Admission[int] = Admission()
         self.copies: dict[Entry, Copies] = {}
         """Of this node's objects, those that others have asked for."""
@@ -154,7 +168,7 @@ class Pulls:
     # ---- bytes come in ----
 
     def begin(self, entry: Entry, origin: GlobalObject) -> None:
-        pull = Pull(next(self._numbers), entry, origin)
+        pull = Pull(self._numbers.next(self._pulls), entry, origin)
         self._pulls[pull.number] = self._by_entry[entry] = pull
         self._go_on(self._admission.asked(pull.number, self._claim))
 
@@ -299,7 +313,7 @@ class Pulls:
             self._port.end_receiving(*pull.entry, not why)
             if not why:
                 spent_ns = time.monotonic_ns() - pull.began_ns
-                self._port.record(events.RECEIVED, pull.began_ns, spent_ns, pull.size, f"node {pull.origin[0]}")
+                self._port.record(event_records.RECEIVED, pull.began_ns, spent_ns, pull.size, f"node {pull.origin[0]}")
         for relay in list(pull.relays):
             self._end_relay(relay, pull.entry, not why)
         node, entry, generation, size = pull.origin
@@ -335,7 +349,7 @@ class Pulls:
                 return
             link.send_bulk(outgoing)
             size = message.end - message.begin
-            self._port.record(events.SENT, time.monotonic_ns(), 0, size, f"node {link.peer}")
+            self._port.record(event_records.SENT, time.monotonic_ns(), 0, size, f"node {link.peer}")
 
         if pull is not None and pull.view is not None and message.end <= pull.size:
             outgoing.pull, outgoing.data = pull, pull.view

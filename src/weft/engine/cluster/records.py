@@ -125,9 +125,9 @@ class IncomingRecords:
         try:
             kinds.check_sender(kinds.Role.FAR, kind)
             if not self._shell.holds_back(process, kind, payload):
-                self._daemon.handle_record(process, kind, payload)
+                self._daemon.rings.handle(process, kind, payload)
         except MALFORMED as error:
-            self._daemon.complain(process, kind, error)
+            self._daemon.rings.complain(process, kind, error)
 
     def _daemon_says(self, node: int, to: Process, kind: int, payload: bytes) -> None:
         """A record that another daemon sends to a process of this node, or to this daemon."""

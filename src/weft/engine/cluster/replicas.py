@@ -61,15 +61,11 @@ class ReplicasShell:
 
     def kept_came(self, link: NodeLink, message: lm.Kept) -> None:
         entry = (message.entry, message.generation)
+        if message.is_owner:
+            self._objects.inherited(entry)
         self._carry(self._state.told(entry, link.peer, message.has_copy, message.is_owner, self._others()))
 
     def node_gone(self, node: int) -> None:
-        """After imports without bytes are gone: what its owner's node has is that node's from now on."""
-        for entry in self._state:
-            known = self._objects.imports.get(entry)
-            if known is not None and known.origin[0] == node and known.has_bytes and known.is_owned:
-                old = known.origin[:3]
-                self._shell.members.broadcast(lm.Rehomed([(old, self._objects.adopt(entry))]))
         self._carry(self._state.node_gone(node, self._others()))
 
     def node_came(self) -> None:

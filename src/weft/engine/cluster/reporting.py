@@ -15,7 +15,7 @@ from weft.engine.cluster.transport import NodeLink
 from weft.engine.state import events as ev
 from weft.engine.state.membership import SELDOM_BEATS, beats_apart
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire.loop import Timer
+from weft.net.loop import Timer
 
 if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
@@ -81,16 +81,16 @@ class Reporting:
 
     @property
     def _has_plans(self) -> bool:
-        return self._state.demands.is_waiting or bool(self._shell.asking.asked) or self._state.groups_wait
+        return self._state.demands.is_waiting or bool(self._shell.asking.asked) or self._state.grouping.is_waiting
 
     def plan_later(self) -> None:
         if self._planned is None:
             self._planned = self._loop.call_later(PLAN_S, self._plan)
 
     def _plan(self) -> None:
+        if self._state.grouping.is_waiting:
+            self._daemon.feed(ev.NodesChanged())  # no change of its own: it does not ask for the next plan
         self._planned = None
-        if self._state.groups_wait:
-            self._daemon.feed(ev.NodesChanged())
         if self._state.demands.is_waiting or self._shell.asking.asked:
             self._shell.asking.plan()
 
@@ -117,7 +117,7 @@ class Reporting:
         return lm.Report(
             dict(self._state.resources.available),
             self._shell.asking.queued(),
-            self._state.is_draining,
+            self._state.standing.is_draining,
             members.hears_head or heading.is_head,
             heading.has_store,
             asks=members.misses_head,
@@ -140,7 +140,7 @@ class Reporting:
                     members.send(number, message)
         if self._is_leased or members.links:
             self._is_leased = bool(members.links)
-            self._daemon.renew_lease(self._is_leased)
+            self._daemon.workers.zygote.renew_lease(self._is_leased)
         if self._has_plans:
             self.plan_later()
         delay_s = max(HEARTBEAT_S, len(self._shell.members.links) * HEARTBEAT_EACH_S)

@@ -14,12 +14,12 @@ import msgspec
 from weft.engine.cluster import keeping
 from weft.engine.cluster.keeping import ActorRow, ActorStateRow, GroupRow, JobRow
 from weft.engine.cluster.store import Store
-from weft.engine.control.tables import ACTORS, FUNCTIONS, GROUPS, JOBS, KEPT, KV, NODES
-from weft.engine.node.kept_objects import NO_JOB
+from weft.engine.node.kept_objects import NO_JOB, decode_kept
 from weft.engine.state import events as ev
 from weft.engine.state.actors import Stage
 from weft.engine.state.events import FoundActor, Process, RestoredActor, RestoredGroup
 from weft.engine.wire.link_messages import GlobalProcess, Member
+from weft.store.tables import ACTORS, FUNCTIONS, GROUPS, JOBS, KEPT, KV, NODES
 
 if TYPE_CHECKING:
     from weft.engine.cluster.head_folder import Tables
@@ -114,9 +114,12 @@ def restore(
 ) -> None:
     """Make this daemon's tables those of the head. `is_restart`: all nodes had ended."""
     dead = _dead_here(shell, rows)
-    for job in {row.job for row in rows.actors.values()} | ({NO_JOB} if rows.mirrored[KEPT] else set()):
-        for _, record in rows.functions:
-            daemon.functions.keep(job, record)
+    used = {(row.job, row.spec.class_key) for row in rows.actors.values()}
+    used |= {(NO_JOB, decode_kept(value).function) for _, value in rows.mirrored[KEPT]}
+    records = {int.from_bytes(key, "little"): record for key, record in rows.functions}
+    for job, function in used:
+        if function in records:
+            daemon.functions.keep(job, records[function])
     needed = {row.job for row in rows.actors.values()} | {row.job for row in rows.groups}
     for job, row in rows.jobs.items():
         if job in needed:

@@ -21,7 +21,7 @@ import msgspec
 from weft.engine.cluster.launch import ask_nodes
 from weft.engine.node import launch
 from weft.engine.node.config import NodeConfig
-from weft.engine.wire.auth import Refused
+from weft.net.auth import Refused
 
 RETURN_S = 120.0
 """A node that finds nobody for so long has ended for good."""

@@ -15,6 +15,7 @@ from weft.engine.cluster.flushing import Flushing
 from weft.engine.cluster.following import FOR_HEAD, Following, for_head
 from weft.engine.cluster.handover import Handover
 from weft.engine.cluster.heading import Heading
+from weft.engine.cluster.homes import Homes
 from weft.engine.cluster.inheritance import ClusterInheritance
 from weft.engine.cluster.keeping import Keeping
 from weft.engine.cluster.membership import Membership
@@ -40,8 +41,8 @@ from weft.engine.state.resources import to_amounts, to_floats
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalProcess, Member
-from weft.engine.wire.loop import OUT_OF_DESCRIPTORS, REST_S
 from weft.engine.wire.messages import Happening, Request, Warn
+from weft.net.loop import OUT_OF_DESCRIPTORS, REST_S
 
 if TYPE_CHECKING:
     from weft.engine.node.daemon import NodeDaemon
@@ -77,9 +78,9 @@ class ClusterShell:
         self.reporting = Reporting(daemon, self)
         self.places = Places(daemon, self)
         self.records = IncomingRecords(daemon, self)
-        self._flushing = Flushing(daemon, self)
+        self._flushing = Flushing(daemon.loop, daemon.output.flush, daemon.send, self)
         self.members: Membership
-        self.objects = Objects(
+        self.objects: Objects = Objects(
             self._port,
             daemon.loop,
             daemon.spilling,
@@ -98,7 +99,8 @@ class ClusterShell:
         self.handover = Handover(self.objects, self.members.send, self.members.broadcast)
         self.keeping = Keeping(daemon, self, store)
         self.following = Following(daemon, self)
-        self.heading = Heading(daemon, self, store)
+        self.heading: Heading = Heading(daemon, self, store)
+        self.homes = Homes(daemon, self)
         self.inheritance = ClusterInheritance(daemon, self, store)
         self.replicas = ReplicasShell(daemon, self)
         self._handlers = self._make_handlers()
@@ -146,15 +148,15 @@ class ClusterShell:
             lm.Mark: self._mark_came,
             lm.Marked: self.following.marked,
             lm.StoreAt: self.heading.store_is_at,
-            lm.Deposit: inheritance.deposit_came,
-            lm.Withdraw: inheritance.withdraw_came,
+            lm.Deposit: inheritance.left.deposit_came,
+            lm.Withdraw: inheritance.left.withdraw_came,
             lm.NodeLost: inheritance.lost_came,
             lm.AskLost: lambda _, message: inheritance.lost_asked(message.node),
             lm.FoundAgain: lambda link, message: inheritance.found_again(link.peer, message.node),
-            lm.Rehomed: lambda _, message: inheritance.rehome(message.homes),
+            lm.Rehomed: lambda _, message: self.homes.rehome(message.homes),
             lm.Inherit: inheritance.inherit_came,
             lm.Inherited: inheritance.inherited_came,
-            lm.AskReady: inheritance.ready_asked,
+            lm.AskReady: inheritance.fences.ready_asked,
             lm.EstateSettled: inheritance.settled_came,
         }
 
@@ -168,7 +170,7 @@ class ClusterShell:
     def close(self) -> None:
         self.members.leaves_because = self.members.leaves_because or self._daemon.error
         self.members.close()
-        self.inheritance.directory.close()
+        self.inheritance.left.directory.close()
         self.heading.close()
 
     # ---- nodes ----
@@ -219,7 +221,7 @@ class ClusterShell:
         self._told_guests = {told for told in self._told_guests if told[0] != number}
         for watching in self._watchers.values():
             watching.discard(number)
-        self.objects.node_gone(number)
+        self.objects.node_gone(number, self.homes.seek)
         self.replicas.node_gone(number)
         self._port.remove_link(number)
         known = self.members.members.get(number)
@@ -299,10 +301,10 @@ class ClusterShell:
         if not is_theirs or self.heading.is_serving:
             return False
         if self.heading.is_head:
-            self.heading.hold(lambda: self._daemon.handle_record(process, kind, payload))
+            self.heading.hold(lambda: self._daemon.rings.handle(process, kind, payload))
             return True
         if kind == kinds.CREATE_ACTOR:
-            self._state.owners_elsewhere.add(process)
+            self._state.actor_places.owners_elsewhere.add(process)
         elif kind == kinds.ACTOR_WATCH and self.following.is_watched(process, payload):
             # It was there and is out of reach: if only a link is broken, that takes a moment to be made again.
             self._loop.call_later(WATCH_AGAIN_S, lambda: self.following.tell(process, kind, payload, message))
@@ -321,7 +323,7 @@ class ClusterShell:
         ):
             return False
         if self.heading.is_head:
-            self.heading.hold(lambda: self._daemon.handle_record(process, kind, payload))
+            self.heading.hold(lambda: self._daemon.rings.handle(process, kind, payload))
         return True
 
     def forward(self) -> None:
@@ -416,7 +418,7 @@ class ClusterShell:
             self.members.send(node, lm.ProcessGone(*process, reason, status, memory_peak))
         self.asking.process_gone(process)
         self.asking.worker_gone(process)
-        self._state.owners_elsewhere.discard(process)
+        self._state.actor_places.owners_elsewhere.discard(process)
         self.following.process_died(process)
         self.places.process_died(process)
         self._told_guests = {told for told in self._told_guests if told[1] != process}
@@ -429,7 +431,7 @@ class ClusterShell:
         if name not in self.names.proxies:
             return
         process = self.names.proxies[name]
-        self._daemon.drain()  # what was sent to it goes nowhere, but names it
+        self._daemon.rings.drain()  # what was sent to it goes nowhere, but names it
         self.names.gone(name)
         self.inheritance.proxy_dies(name, process)
         self._daemon.died(process, reason, status, memory_peak)
@@ -447,12 +449,13 @@ class ClusterShell:
         return self._last_ping
 
     def _pong_came(self, link: NodeLink, message: lm.Pong) -> None:
-        if not self._flushing.answered(link, message.number) and not self.inheritance.answered(link, message.number):
-            self.places.arrived(message.number)
+        number = message.number
+        if not self._flushing.answered(link, number) and not self.inheritance.fences.answered(link, number):
+            self.places.arrived(number)
 
     def _ping_came(self, link: NodeLink, message: lm.Ping) -> None:
-        self._daemon.flush_output()
-        self._daemon.drain()
+        self._daemon.output.flush()
+        self._daemon.rings.drain()
         link.send(lm.Pong(message.number))
 
     def _warn(self, driver: Process, message: Warn) -> None:

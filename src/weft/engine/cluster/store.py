@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from weft.engine.control.config import SHARDS
-from weft.engine.state.chain_rows import Key, Write
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
+from weft.store.server_config import SHARDS
+from weft.store.state.chain_rows import Key, Write
 
 if TYPE_CHECKING:  # a cluster of one node has no store and need not load it
-    from weft.engine.control.client import ControlClient, Done
-    from weft.engine.control.launch import RunningServer
+    from weft.store.server_process import RunningServer
+    from weft.store.store_client import ControlClient, Done
 
 HEAD = "head"
 EPOCH_SHIFT = 40
@@ -107,8 +107,8 @@ class ServedStore:
         self._start(tuple(seeds))
 
     def _start(self, seeds: tuple[str, ...]) -> None:
-        from weft.engine.control.config import ServerConfig
-        from weft.engine.control.launch import RunningServer, new_name
+        from weft.store.server_config import ServerConfig
+        from weft.store.server_process import RunningServer, new_name
 
         self._seeds = seeds
         config = ServerConfig(
@@ -177,8 +177,8 @@ class ServedStore:
         self._on_up()
 
     def _make_client(self) -> None:
-        from weft.engine.control.client import ControlClient
-        from weft.engine.control.launch import new_name
+        from weft.store.server_process import new_name
+        from weft.store.store_client import ControlClient
 
         seeds = [address for address in (self.address, *self._seeds) if address]
         self._client = ControlClient(self._loop, new_name(), self._token, seeds)
@@ -189,7 +189,7 @@ class ServedStore:
             call()
 
     def begin_epoch(self, epoch: int) -> None:
-        from weft.engine.control.client import ControlClient
+        from weft.store.store_client import ControlClient
 
         self._epoch = epoch
         if self._client is not None:

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from weft.engine.cluster.directory import ObjectRow, Owned, decode_heir, decode_row, owned_of
-from weft.engine.control.tables import ACTOR_LOGS, HEIRS, KEPT, NODES, OBJECT_NAMES, OBJECTS
 from weft.engine.node.kept_objects import decode_kept
 from weft.engine.state.actor_log import REF
 from weft.engine.state.resources import to_floats
 from weft.engine.wire.link_messages import GlobalProcess, LeftRow, Member
 from weft.ids import worker_id
+from weft.store.tables import ACTOR_LOGS, HEIRS, KEPT, NODES, OBJECT_NAMES, OBJECTS
 
 READ = (OBJECTS, HEIRS, KEPT, OBJECT_NAMES, ACTOR_LOGS)
 Row = dict[str, Any]
@@ -93,9 +93,7 @@ def listing(what: str, tables: Mapping[str, list[tuple[bytes, bytes]]], processe
 
 
 def _objects(tables: Mapping[str, list[tuple[bytes, bytes]]]) -> list[Found]:
-    heirs: dict[Owned, GlobalProcess] = {
-        owned_of(key): decode_heir(value).heir for key, value in tables.get(HEIRS, ()) if len(key) > _ID_BYTES
-    }
+    heirs: dict[Owned, GlobalProcess] = {owned_of(key): decode_heir(value).heir for key, value in tables.get(HEIRS, ())}
     rows: dict[bytes, list[tuple[GlobalProcess, ObjectRow | None]]] = {}
     for key, value in tables.get(OBJECTS, ()):
         owner, identity = owned_of(key)

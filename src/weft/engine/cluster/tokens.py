@@ -10,16 +10,16 @@ import os
 from pathlib import Path
 
 from weft.engine.cluster import launch, peers
-from weft.engine.node import secrets
+from weft.machine import own_folders, secrets
 
 VARIABLE = secrets.TOKEN
 
 
 def folder() -> Path:
-    """For tokens and logs of this user's nodes."""
+    """For tokens and logs of this user's nodes. PermissionError where it is another user's."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     made = Path(base, "weft")
-    made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own_folders.make(str(made), "set XDG_STATE_HOME to one of yours")
     return made
 
 

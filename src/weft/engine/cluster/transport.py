@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import Protocol
 
 from weft.engine.node.config import StartError
-from weft.engine.wire.endpoint import Endpoint, dial, most_strangers
 from weft.engine.wire.link import Again, Link, LinkUser, Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
-from weft.engine.wire.loop import Loop
-from weft.engine.wire.strangers import Strangers
-from weft.engine.wire.tls import TlsSession
+from weft.net.endpoint import Endpoint, dial, most_strangers
+from weft.net.loop import Loop
+from weft.net.strangers import Strangers
+from weft.net.tls import TlsSession
 
 
 class NodeLink(Protocol):
@@ -67,7 +67,7 @@ class Transport(Protocol):
 
 
 class SocketTransport:
-    """Links over sockets (`wire.endpoint`), with the handshake of `wire.auth`."""
+    """Links over sockets (`net.endpoint`), with the handshake of `net.auth`."""
 
     def __init__(
         self,

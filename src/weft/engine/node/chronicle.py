@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.control.tables import EVENTS, Delete, MemoryTables, Put
 from weft.engine.wire.messages import Happening
+from weft.store.tables import EVENTS, Delete, MemoryTables, Put
 
 MOST = 1_000
 INFO, WARNING, ERROR = "INFO", "WARNING", "ERROR"

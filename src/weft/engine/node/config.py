@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from weft.engine.control.config import SHARDS
 from weft.engine.state import nesting
+from weft.store.server_config import SHARDS
 
 STORE_SHARE = 0.3
 """Of the memory, for objects. The segment is sparse: what is not used costs nothing."""
@@ -62,7 +62,7 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     store_folder: str = ""
     """The folder for that itself, where one was named."""
     fsync: str = "periodic"
-    """When what is kept there is on the disk, see `control/embedded`."""
+    """When what is kept there is on the disk, see `weft/store/embedded`."""
     known: tuple[str, ...] = ()
     """Of a node that comes back: where else nodes of the cluster may listen."""
     returns_until_s: float = 0.0

@@ -9,23 +9,23 @@ that began last, and that wait's node looks.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
 from weft.engine.node.methods import Asker
-from weft.engine.node.operations import Outcome, Pending, gather
+from weft.engine.node.nodes import Nodes
+from weft.engine.node.operations import Operations, Outcome, Pending, gather
 from weft.engine.state.actors import Stage
 from weft.engine.state.deadlock import WAIT, Deadlock, DeadlockFinder, Waiting
 from weft.engine.state.demands import Demand
 from weft.engine.state.events import Process
+from weft.engine.state.node import NodeState
 from weft.engine.state.resources import CPU
 from weft.engine.state.workers import Place
-from weft.engine.wire.messages import BreakWait, TellWaits
-
-if TYPE_CHECKING:
-    from weft.engine.node.daemon import NodeDaemon
+from weft.engine.wire.messages import BreakWait, Message, TellWaits
+from weft.net.loop import Loop
 
 ANSWER_S = 1.0
 """Who has not answered by then is busy, and counts as going on."""
@@ -46,8 +46,18 @@ class _Question:
 class Deadlocks:
     """One daemon's."""
 
-    def __init__(self, daemon: NodeDaemon) -> None:
-        self._daemon = daemon
+    def __init__(
+        self,
+        loop: Loop,
+        state: NodeState,
+        operations: Operations,
+        nodes: Nodes,
+        send: Callable[[Process, Message], None],
+    ) -> None:
+        self._loop = loop
+        self._state = state
+        self._nodes = nodes
+        self._send = send
         self._finder = DeadlockFinder()
         self._numbers = itertools.count(1)
         self._open: dict[int, _Question] = {}
@@ -55,8 +65,8 @@ class Deadlocks:
         """Until the next round; 0 while nothing waits long."""
         self._is_looking = False
         self._timer: Any = None
-        daemon.operations.offer("wait_rows", self._wait_rows)
-        daemon.operations.offer("break_wait", self._break_wait)
+        operations.offer("wait_rows", self._wait_rows)
+        operations.offer("break_wait", self._break_wait)
 
     # ---- what processes say ----
 
@@ -88,25 +98,25 @@ class Deadlocks:
     def _wait_rows(self, params: dict[str, Any]) -> Pending:
         """The rows of this node's processes on these objects, and what the daemon itself knows."""
         number = next(self._numbers)
-        question = self._open[number] = _Question(set(self._daemon.busy_processes()))
+        question = self._open[number] = _Question(set(self._nodes.busy_processes()))
         for process in list(question.silent):
-            self._daemon.send(process, TellWaits(number, self._name(process), params["objects"]))
-        self._daemon.loop.call_later(ANSWER_S, lambda: self._close(number))
+            self._send(process, TellWaits(number, self._name(process), params["objects"]))
+        self._loop.call_later(ANSWER_S, lambda: self._close(number))
         if not question.silent:
             self._close(number)
         return question.answer.map(lambda rows: [*rows, *(msgspec.to_builtins(row) for row in self._own_rows())])
 
     def _break_wait(self, params: dict[str, Any]) -> None:
         process = (params["slot"], params["generation"])
-        if process in self._daemon.busy_processes():
-            self._daemon.send(process, BreakWait(params["number"], params["cycle"]))
+        if process in self._nodes.busy_processes():
+            self._send(process, BreakWait(params["number"], params["cycle"]))
 
     # ---- a round ----
 
     def _look_after(self, delay_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._daemon.loop.call_later(delay_s, self._look)
+        self._timer = self._loop.call_later(delay_s, self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -116,8 +126,8 @@ class Deadlocks:
 
     def _ask(self, rows: dict[str, tuple[int, Waiting]], objects: list[bytes], asked: set[str], count: int) -> None:
         """Ask all nodes, then go on with what their answers leave open."""
-        nodes = [view.number for view in self._daemon.all_views()]
-        ask = self._daemon.ask_node
+        nodes = [view.number for view in self._nodes.all_views()]
+        ask = self._nodes.ask_node
         answers = gather({node: ask(node, "wait_rows", {"objects": objects}, 2 * ANSWER_S) for node in nodes})
 
         def came(outcome: Outcome) -> None:
@@ -138,7 +148,7 @@ class Deadlocks:
         self._is_looking = False
         for found in self._finder.round_told(one for _, one in rows.values()):
             self._break(rows[found.victim][0], found)
-        own = self._daemon.own_number
+        own = self._nodes.own_number
         if not any(key.startswith(WAIT) and node == own for key, (node, _) in rows.items()):
             self._interval_s = 0.0
         elif self._timer is None:
@@ -151,30 +161,32 @@ class Deadlocks:
         params = {
             "slot": int(slot), "generation": int(generation), "number": int(number), "cycle": list(found.cycle),
         }  # fmt: skip
-        self._daemon.ask_node(node, "break_wait", params, ANSWER_S)
+        self._nodes.ask_node(node, "break_wait", params, ANSWER_S)
 
     # ---- what the daemon knows: who waits for resources, and who holds them ----
 
     def _own_rows(self) -> Iterator[Waiting]:
-        state = self._daemon.state
+        state = self._state
         for actor in state.actors.by_id.values():
-            if actor.stage is Stage.STARTING and actor.worker is not None and self._daemon.is_local(actor.worker):
+            if actor.stage is Stage.STARTING and actor.worker is not None and self._nodes.is_local(actor.worker):
                 yield Waiting(f"actor:{actor.id.hex()}", (f"main:{self._name(actor.worker)}",), text=f"{actor} starts")
-        if self._daemon.cluster is not None:
+        if self._nodes.cluster is not None:
             return  # another node may serve them, or one that joins
         for demand in state.demands.by_key.values():
             if demand.wanted and (holders := self._holders(demand)):
                 yield Waiting(self._demand_key(demand), tuple(holders), text="which its holders never give back")
-        everybody = tuple(f"process:{self._name(process)}" for process in self._daemon.busy_processes())
+        # One node of the graph for all: an edge of each actor's to each process would make it grow with the square.
+        anybody = f"anybody:{self._nodes.node_id}"
+        yield Waiting(anybody, tuple(f"process:{self._name(process)}" for process in self._nodes.busy_processes()))
         for worker in state.workers:
             if worker.place is Place.ACTOR:
                 actor_text = str(state.actors.of_worker(worker.process) or "an actor")
                 text = f"some of them are held by {actor_text} while it lives"
-                yield Waiting(f"kept:{self._name(worker.process)}", everybody, text=text)
+                yield Waiting(f"kept:{self._name(worker.process)}", (anybody,), text=text)
 
     def _holders(self, demand: Demand) -> list[str]:
         """All who hold what the demand is short of; none when it cannot be said that nobody else does."""
-        state = self._daemon.state
+        state = self._state
         pool = state.resources
         if demand.draws_from is not None or demand.parts or not (short := demand.shortage(pool)):
             return []
@@ -200,4 +212,4 @@ class Deadlocks:
         return f"shape:{self._name(demand.key[0])}:{demand.key[1]}"
 
     def _name(self, process: Process) -> str:
-        return f"{self._daemon.node_id}/{process[0]}.{process[1]}"
+        return f"{self._nodes.node_id}/{process[0]}.{process[1]}"

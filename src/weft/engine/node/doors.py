@@ -17,8 +17,8 @@ import msgspec
 from weft.engine.node import handshake
 from weft.engine.node.operations import Operations, Outcome
 from weft.engine.state.events import Process
-from weft.engine.wire.credentials import peer_pid
-from weft.engine.wire.loop import OUT_OF_DESCRIPTORS, Loop
+from weft.net.credentials import peer_pid
+from weft.net.loop import OUT_OF_DESCRIPTORS, Loop
 
 Admit = Callable[[int, bool], handshake.Welcome]
 """Give a driver (pid, is it the founder) a slot; RuntimeError when there is none."""

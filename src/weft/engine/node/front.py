@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.engine.node.secrets import DASHBOARD_TOKEN, given
+from weft.machine.secrets import DASHBOARD_TOKEN, given
+from weft.net.loop import Loop
 
 if TYPE_CHECKING:
     import subprocess
-
-    from weft.engine.node.daemon import NodeDaemon
 
 USUAL_PORT = 8265
 HOST_VARIABLE, PORT_VARIABLE = "WEFT_DASHBOARD_HOST", "WEFT_DASHBOARD_PORT"
@@ -34,8 +33,10 @@ RETRY_S = 1.0
 class Front:
     """One node's, made when its address is asked for."""
 
-    def __init__(self, daemon: NodeDaemon) -> None:
-        self._daemon = daemon
+    def __init__(self, loop: Loop, address: str) -> None:
+        """`address`: at which the dashboard attaches to this node."""
+        self._loop = loop
+        self._node = address
         self._listener = _listen()
         self.token = given(DASHBOARD_TOKEN) or secrets.token_urlsafe(24)
         self._server: subprocess.Popen[bytes] | None = None
@@ -52,26 +53,26 @@ class Front:
 
     def close(self) -> None:
         if self._server is not None:
-            self._daemon.loop.unwatch(self._pid_fd)
+            self._loop.unwatch(self._pid_fd)
             os.close(self._pid_fd)
             self._server.kill()
             self._server.wait()
             self._server = None
         else:
-            self._daemon.loop.unwatch(self._listener.fileno())
+            self._loop.unwatch(self._listener.fileno())
         self._listener.close()
 
     def _watch(self) -> None:
-        self._daemon.loop.watch(self._listener.fileno(), self._knocked)
+        self._loop.watch(self._listener.fileno(), self._knocked)
 
     def _knocked(self) -> None:
         import subprocess
 
-        from weft.engine.node.launch import python_command
+        from weft.machine.programs import python_command
 
-        self._daemon.loop.unwatch(self._listener.fileno())
+        self._loop.unwatch(self._listener.fileno())
         fd = self._listener.fileno()
-        started = {"fd": fd, "node": self._daemon.address, "token": self.token, "daemon": os.getpid()}
+        started = {"fd": fd, "node": self._node, "token": self.token, "daemon": os.getpid()}
         try:
             self._server = subprocess.Popen(
                 python_command("weft.dashboard.server"),
@@ -84,21 +85,21 @@ class Front:
                 pipe.write(msgspec.json.encode(started))
         except OSError as error:
             print(f"weft: the dashboard cannot be started: {error}", file=sys.stderr, flush=True)
-            self._daemon.loop.call_later(RETRY_S, self._watch)
+            self._loop.call_later(RETRY_S, self._watch)
             return
         self._pid_fd = os.pidfd_open(self._server.pid)
-        self._daemon.loop.watch(self._pid_fd, self._server_ended)
+        self._loop.watch(self._pid_fd, self._server_ended)
 
     def _server_ended(self) -> None:
         assert self._server is not None
-        self._daemon.loop.unwatch(self._pid_fd)
+        self._loop.unwatch(self._pid_fd)
         os.close(self._pid_fd)
         status = self._server.wait()
         self._server = None
         if status == 0:
             self._watch()
         else:
-            self._daemon.loop.call_later(RETRY_S, self._watch)
+            self._loop.call_later(RETRY_S, self._watch)
 
 
 def _listen() -> socket.socket:

@@ -6,7 +6,7 @@ row; it goes when the last job that exported it has ended.
 
 from __future__ import annotations
 
-from weft.engine.control.tables import FUNCTIONS, MemoryTables
+from weft.store.tables import FUNCTIONS, MemoryTables
 
 _KEY_BYTES = 8
 
@@ -27,6 +27,14 @@ class FunctionTable:
 
     def find(self, key: int) -> bytes | None:
         return self._tables.get(FUNCTIONS, key.to_bytes(_KEY_BYTES, "little"))
+
+    def drop(self, job: int, function: int) -> None:
+        """That job needs it no more."""
+        key = function.to_bytes(_KEY_BYTES, "little")
+        jobs = self._jobs.get(key, set())
+        jobs.discard(job)
+        if not jobs and self._jobs.pop(key, None) is not None:
+            self._tables.delete(FUNCTIONS, key)
 
     def end_job(self, job: int) -> None:
         gone = []

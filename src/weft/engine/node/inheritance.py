@@ -10,15 +10,17 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import msgspec
 
 from weft import _native
 from weft.engine.node.functions import FunctionTable
 from weft.engine.state import inheritance as inh
 from weft.engine.state.events import Process
 from weft.engine.state.inheritance import Estate, Inheritances, Part
-from weft.engine.state.node import NodeState, Shape
+from weft.engine.state.leasing import Shape
+from weft.engine.state.node import NodeState
 from weft.engine.wire import kinds
 
 if TYPE_CHECKING:
@@ -63,8 +65,7 @@ def needed_rows(wanted: Iterable[bytes], rows: Mapping[bytes, AnyRow]) -> dict[b
     return found
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One object that a dead process of this node had lent, or that such an object needs."""
 
     id: bytes
@@ -81,8 +82,7 @@ class Row:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Bequest:
+class Bequest(msgspec.Struct, frozen=True):
     """A row as its heir is given it."""
 
     id: bytes
@@ -134,10 +134,13 @@ class InheritanceShell:
     def take(self, process: Process) -> list[Row]:
         """What a dead process had lent; before its slot is marked dead. `died` must follow."""
         self._dying.add(process)
+        if self.cluster is not None and self.cluster.is_far(process):
+            self.cluster.far_dies(process)
+            return []
         rows = []
         for found in self._port.take_ledger(*process):
             identity, _, function, number, needs, arena, body = found
-            shape = self._node.shape_of(process, number) if function else None
+            shape = self._node.shapes.of(process, number) if function else None
             rows.append(Row(identity, process, function, shape, number, tuple(needs), arena, body))
         return rows
 
@@ -237,7 +240,7 @@ class InheritanceShell:
         if (owner := self.heir_of(identity)) is not None and owner != dead:
             self.answer(process, identity, owner)
         elif self.cluster is not None:
-            self.cluster.look_up(process, dead, identity)
+            self.cluster.claims.look_up(process, dead, identity)
         elif identity in self.rows:
             self.came_late((THIS_NODE, *dead), process, dead, identity)
         else:
@@ -284,7 +287,7 @@ class InheritanceShell:
             self._claim_over(heir)
         busy = set(owners.values())
         if self.cluster is not None:
-            self.cluster.when_ready(busy, lambda: self._others_own(number, heir, owners))
+            self.cluster.fences.when_ready(busy, lambda: self._others_own(number, heir, owners))
         else:
             self._others_own(number, heir, owners)
 
@@ -335,7 +338,7 @@ class InheritanceShell:
     def _go_on(self, part: Part, is_fence: bool) -> None:
         if part.is_shared and self.cluster is not None:
             if is_fence:
-                self.cluster.fence(part.number)
+                self.cluster.fences.fence(part.number)
             else:
                 self.cluster.part_done(part)
         elif is_fence:
@@ -357,7 +360,7 @@ class InheritanceShell:
             return
         self._claiming[one.heir] += 1
         if part.is_shared and self.cluster is not None:
-            self.cluster.claim(part, one.heir, one.ids)
+            self.cluster.claims.claim(part, one.heir, one.ids)
             return
         wanted = needed_rows(one.ids, self.rows)
         known = {identity: self._heirs[identity] for identity in wanted if identity in self._heirs}
@@ -375,7 +378,7 @@ class InheritanceShell:
             if made.shape is not None and id(made.shape) not in shapes:
                 self._last_shape += 1
                 shapes[id(made.shape)] = self._last_shape
-                self._node.give_shape(one.heir, self._last_shape, made.shape)
+                self._node.shapes.give(one.heir, self._last_shape, made.shape)
             number = 0 if made.shape is None else shapes[id(made.shape)]
             parts += [_ADOPTED_ROW.pack(made.id, len(made.body), number), made.body]
         if bequests:
@@ -386,7 +389,7 @@ class InheritanceShell:
     def _bequest(self, identity: bytes, heir: Process) -> Bequest | None:
         row = self.rows.get(identity)
         if row is None:
-            return None if self.cluster is None else self.cluster.bequest(identity, heir)
+            return None if self.cluster is None else self.cluster.left.bequest(identity, heir)
         function = (self._functions.find(row.function) or b"") if row.function else b""
         return Bequest(row.id, function, row.shape, row.body)
 

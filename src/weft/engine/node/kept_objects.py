@@ -18,16 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.engine.control.tables import ACTOR_LOGS, FUNCTIONS, KEPT, OBJECT_NAMES, Delete, Put, Write
+from weft import _native
+from weft.engine.node.functions import FunctionTable
 from weft.engine.node.methods import Asker
-from weft.engine.node.operations import Pending
+from weft.engine.node.nodes import Nodes
+from weft.engine.node.operations import Operations, Pending
+from weft.engine.node.storage import Storage
 from weft.engine.state.actor_log import REF
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
-from weft.engine.wire.link_messages import GlobalProcess
+from weft.net.loop import Loop
+from weft.store.tables import ACTOR_LOGS, FUNCTIONS, KEPT, OBJECT_NAMES, Delete, MemoryTables, Put, Write
 
 if TYPE_CHECKING:
-    from weft.engine.node.daemon import NodeDaemon
+    from weft.engine.wire.link_messages import GlobalProcess
 
 WAIT_S = 2.0
 """So long the writer of a log waits for the rows of what it names. A call that may not be repeated has none before it
@@ -40,7 +44,8 @@ _COUNT = struct.Struct("<II")
 
 
 class KeptRow(msgspec.Struct, frozen=True, array_like=True):
-    owner: GlobalProcess
+    owner: tuple[int, int, int]
+    """A GlobalProcess, whose module a node of its own has no other use for."""
     needs: list[bytes] = []
     function: int = 0
     row: bytes = b""
@@ -54,22 +59,41 @@ _encode = msgspec.msgpack.Encoder().encode
 class KeptObjects:
     """One daemon's side of it, and the head's."""
 
-    def __init__(self, daemon: NodeDaemon) -> None:
-        self._daemon = daemon
+    def __init__(
+        self,
+        loop: Loop,
+        port: _native.NodePort,
+        tables: MemoryTables,
+        functions: FunctionTable,
+        operations: Operations,
+        nodes: Nodes,
+        storage: Storage,
+        forget_left: Callable[[bytes], None],
+    ) -> None:
+        """`forget_left`: of what a dead process has left and nobody wants any more."""
+        self._loop = loop
+        self._port = port
+        self._tables = tables
+        self._function_table = functions
+        self._operations = operations
+        self._nodes = nodes
+        self._storage = storage
+        self._forget_left = forget_left
         self._here: set[bytes] = set()
         """Objects that processes of this node own or owned, and that the head has rows of."""
         self.rows: dict[bytes, KeptRow] = {}
         self._holders: dict[bytes, set[bytes]] = {}
         """What names them: keys of rows."""
-        self._functions: set[int] = set()
+        self._functions: dict[int, int] = {}
+        """Rows that name each."""
         self._waiting: list[tuple[set[bytes], Callable[[], None]]] = []
         self._unwanted: dict[bytes, None] = {}
         """What was named and is not, before its owner had said that it holds it; the last ones."""
         for table in (KEPT, ACTOR_LOGS, OBJECT_NAMES):
-            daemon.tables.subscribe(table, b"", self._changed)
+            tables.subscribe(table, b"", self._changed)
         for name in ("keep_row", "drop_row", "find_kept", "rows_kept"):
-            daemon.operations.offer(name, getattr(self, f"_{name}"), of_head=True)
-        daemon.operations.offer("let_go", self._let_go)
+            operations.offer(name, getattr(self, f"_{name}"), of_head=True)
+        operations.offer("let_go", self._let_go)
 
     # ---- what processes ask ----
 
@@ -86,7 +110,7 @@ class KeptObjects:
         return self.find(ids, wait)
 
     def _name_object(self, asker: Asker, name: str, namespace: str, id: bytes) -> None:
-        if not self._daemon.tables.put(OBJECT_NAMES, _name_key(namespace, name), id, if_absent=True):
+        if not self._tables.put(OBJECT_NAMES, _name_key(namespace, name), id, if_absent=True):
             self._release(id)
             raise ValueError(
                 f"The object name '{name}' is already taken in namespace '{namespace}'. Choose another name, use "
@@ -94,7 +118,7 @@ class KeptObjects:
             )
 
     def _named_object(self, asker: Asker, name: str, namespace: str) -> bytes:
-        found = self._daemon.tables.get(OBJECT_NAMES, _name_key(namespace, name))
+        found = self._tables.get(OBJECT_NAMES, _name_key(namespace, name))
         if found is None:
             raise ValueError(
                 f"no object has the name '{name}' in namespace '{namespace}': it was never put, was deleted, or is in "
@@ -104,15 +128,16 @@ class KeptObjects:
 
     def _delete_object(self, asker: Asker, name: str, namespace: str) -> None:
         self._named_object(asker, name, namespace)
-        self._daemon.tables.delete(OBJECT_NAMES, _name_key(namespace, name))
+        self._tables.delete(OBJECT_NAMES, _name_key(namespace, name))
 
     # ---- any node ----
 
-    def takes(self, process: Process, kind: int, payload: bytes) -> None:
+    def withdrawn(self, process: Process, payload: bytes) -> None:
         """An owner's word, on a node of its own."""
-        if kind == kinds.WITHDRAW:
-            self.withdraw((0, *process), payload[:_ID_BYTES])
-            return
+        self.withdraw((0, *process), payload[:_ID_BYTES])
+
+    def deposited(self, process: Process, payload: bytes) -> None:
+        """An owner's word, on a node of its own."""
         count, _ = _COUNT.unpack_from(payload)
         identity = payload[_COUNT.size + 4 * count :][:_ID_BYTES]
         self.keep(identity, KeptRow((0, *process)), b"")
@@ -123,46 +148,45 @@ class KeptObjects:
 
     def keep(self, identity: bytes, row: KeptRow, function: bytes) -> None:
         self._here.add(identity)
-        self._daemon.operations.perform("keep_row", {"id": identity, "row": _encode(row), "function": function})
+        self._operations.perform("keep_row", {"id": identity, "row": _encode(row), "function": function})
 
     def withdraw(self, owner: GlobalProcess, identity: bytes) -> None:
         """The object is gone."""
         self._here.discard(identity)
-        self._daemon.operations.perform("drop_row", {"id": identity, "owner": list(owner)})
+        self._operations.perform("drop_row", {"id": identity, "owner": list(owner)})
 
     def find(self, ids: Collection[bytes], wait: bool) -> Pending:
         """(id, slot, generation) of those that are kept, in this node's names."""
-        asked = self._daemon.operations.perform("find_kept", {"ids": list(ids), "wait": wait})
+        asked = self._operations.perform("find_kept", {"ids": list(ids), "wait": wait})
         return asked.map(lambda found: [(bytes(one), *self._to_local((a, b, c))) for one, a, b, c in found])
 
     def _to_local(self, owner: GlobalProcess) -> Process:
-        return owner[1:] if self._daemon.cluster is None else self._daemon.cluster.names.to_local(owner)
+        return owner[1:] if self._nodes.cluster is None else self._nodes.cluster.names.to_local(owner)
 
     def _let_go(self, params: dict[str, Any]) -> None:
         """Of a process of this node; nothing that lasts names it any more."""
         identity, process = bytes(params["id"]), (int(params["slot"]), int(params["generation"]))
         self._here.discard(identity)
-        if self._daemon.port.is_alive(*process):
-            self._daemon.port.send(*process, kinds.KEEP, kinds.KEEP_BODY.pack(identity, 0, 0))
+        if self._port.is_alive(*process):
+            self._port.send(*process, kinds.KEEP, kinds.KEEP_BODY.pack(identity, 0, 0))
         else:
-            self._daemon.inheritance.forget_left(identity)
+            self._forget_left(identity)
 
     # ---- the head ----
 
     def _keep_row(self, params: dict[str, Any]) -> None:
         row = decode_kept(params["row"])
         if row.function and params["function"] and row.function not in self._functions:
-            self._functions.add(row.function)
-            self._daemon.functions.keep(NO_JOB, params["function"])
-            if self._daemon.cluster is not None:
+            self._function_table.keep(NO_JOB, params["function"])
+            if self._nodes.cluster is not None:
                 key = row.function.to_bytes(8, "little")
-                self._daemon.cluster.keeping.write([Put(FUNCTIONS, key, params["function"])])
-        self._daemon.tables.put(KEPT, bytes(params["id"]), params["row"])
+                self._nodes.cluster.keeping.write([Put(FUNCTIONS, key, params["function"])])
+        self._tables.put(KEPT, bytes(params["id"]), params["row"])
 
     def _drop_row(self, params: dict[str, Any]) -> None:
         known = self.rows.get(bytes(params["id"]))
         if known is not None and list(known.owner) == list(params["owner"]):
-            self._daemon.tables.delete(KEPT, bytes(params["id"]))
+            self._tables.delete(KEPT, bytes(params["id"]))
 
     def _find_kept(self, params: dict[str, Any]) -> Pending:
         ids = {bytes(one) for one in params["ids"]}
@@ -170,7 +194,7 @@ class KeptObjects:
 
         def answer() -> None:
             rows = [[one, *self.rows[one].owner] for one in ids if one in self.rows]
-            keeping = None if self._daemon.cluster is None else self._daemon.cluster.keeping
+            keeping = None if self._nodes.cluster is None else self._nodes.cluster.keeping
             if keeping is None:
                 found.resolve(rows)
             else:
@@ -180,7 +204,7 @@ class KeptObjects:
         if missing and params["wait"]:
             waiting = (missing, answer)
             self._waiting.append(waiting)
-            self._daemon.loop.call_later(WAIT_S, lambda: self._answer(waiting))
+            self._loop.call_later(WAIT_S, lambda: self._answer(waiting))
         else:
             answer()
         return found
@@ -198,24 +222,28 @@ class KeptObjects:
             identity = missing.pop()
             row = self.rows.get(identity)
             if row is not None and row.row and identity not in found:
-                found[identity] = (row.row, self._daemon.functions.find(row.function) or b"")
+                found[identity] = (row.row, self._function_table.find(row.function) or b"")
                 missing.extend(row.needs)
         return list(found.values())
 
     def _changed(self, table: str, key: bytes, value: bytes | None) -> None:
         """Also of what a new head reads back."""
         if table == KEPT:
+            before = self.rows.pop(key, None)
+            if value is not None:
+                self._uses(decode_kept(value).function, 1)
+            if before is not None:
+                self._uses(before.function, -1)
             if value is None:
-                self.rows.pop(key, None)
                 if not self.rows:
-                    self._daemon.storage.keep_for(None)
+                    self._storage.keep_for(None)
                 return
-            if self._daemon.cluster is not None:
-                self._daemon.storage.keep_for(self._daemon.cluster.keeping.folder_path)
+            if self._nodes.cluster is not None:
+                self._storage.keep_for(self._nodes.cluster.keeping.folder_path)
             self.rows[key] = decode_kept(value)
             if key in self._unwanted:
                 del self._unwanted[key]
-                self._daemon.loop.call_later(0, lambda: self._release(key))
+                self._loop.call_later(0, lambda: self._release(key))
             for waiting in list(self._waiting):
                 waiting[0].discard(key)
                 if not waiting[0]:
@@ -228,6 +256,16 @@ class KeptObjects:
         elif key[_ID_BYTES : _ID_BYTES + 1] == REF:
             self._named(key[_ID_BYTES + 1 :], key, value is not None)
 
+    def _uses(self, function: int, count: int) -> None:
+        """So many rows more name it."""
+        left = self._functions.get(function, 0) + count
+        self._functions[function] = left
+        if left == 0:
+            del self._functions[function]
+            self._function_table.drop(NO_JOB, function)
+            if self._nodes.cluster is not None:
+                self._nodes.cluster.inheritance.left.functions.look_later()
+
     def _named(self, identity: bytes, by: bytes, is_named: bool) -> None:
         holders = self._holders.setdefault(identity, set())
         if is_named:
@@ -237,7 +275,7 @@ class KeptObjects:
         holders.discard(by)
         if not holders:
             del self._holders[identity]
-            self._daemon.loop.call_later(0, lambda: self._release(identity))  # not in the middle of a batch
+            self._loop.call_later(0, lambda: self._release(identity))  # not in the middle of a batch
 
     def _release(self, identity: bytes) -> None:
         row = self.rows.get(identity)
@@ -248,11 +286,11 @@ class KeptObjects:
             if len(self._unwanted) > UNWANTED_KEPT:
                 del self._unwanted[next(iter(self._unwanted))]
             return
-        cluster = self._daemon.cluster
+        cluster = self._nodes.cluster
         number, slot, generation = row.owner
         if cluster is None or number == cluster.names.number or number in cluster.members.links:
             params = {"id": identity, "slot": slot, "generation": generation}
-            self._daemon.ask_node(number, "let_go", params)
+            self._nodes.ask_node(number, "let_go", params)
         self._sweep()
 
     def _sweep(self) -> None:
@@ -270,12 +308,12 @@ class KeptObjects:
             if identity not in reached and self._is_dead(row.owner)
         ]
         if gone:
-            self._daemon.tables.write(gone)
+            self._tables.write(gone)
 
     def _is_dead(self, owner: GlobalProcess) -> bool:
-        cluster = self._daemon.cluster
+        cluster = self._nodes.cluster
         if cluster is None or owner[0] == cluster.names.number:
-            return not self._daemon.port.is_alive(*owner[1:])
+            return not self._port.is_alive(*owner[1:])
         return owner[0] not in cluster.members.links or cluster.inheritance.is_buried(owner)
 
 

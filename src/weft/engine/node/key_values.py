@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from weft.engine.control.tables import KV, KV_DONE, Delete, MemoryTables, Put, Write
 from weft.engine.node.methods import Asker
 from weft.engine.state.events import Process
+from weft.store.tables import KV, KV_DONE, Delete, MemoryTables, Put, Write
 
 KEPT_S = 120.0
 """Longer than a request waits for its answer."""

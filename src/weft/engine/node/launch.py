@@ -12,20 +12,20 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from weft.engine.node import handshake
 from weft.engine.node.config import NodeConfig
-from weft.engine.wire.credentials import connect_to_own, peer_pid
+from weft.machine.programs import python_command
+from weft.net.credentials import connect_to_own, peer_pid
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
-_CODE = "import sys; sys.path.append(sys.argv.pop(1)); from {} import main; main()"
 _LOG_TAIL_BYTES = 8192
 _ACCEPTS = 0x10000
 """The flag of a listening socket in /proc/net/unix."""
@@ -98,8 +98,14 @@ class StartingNode:
             self._give_up(at_once=True)
             raise
 
-    def join(self) -> Attachment:
-        """Wait until it is up. RuntimeError, with what the daemon wrote, when it does not come up."""
+    def join(self, meanwhile: Callable[[], None]) -> Attachment:
+        """Call `meanwhile`, then wait until it is up. RuntimeError, with what the daemon wrote, when it does not come
+        up."""
+        try:
+            meanwhile()
+        except BaseException:
+            self._give_up(at_once=True)
+            raise
         try:
             self._socket.settimeout(START_TIMEOUT_S)
             return _attachment(self._socket, self._process, self._log_fd)
@@ -121,9 +127,10 @@ class StartingNode:
         return status, log
 
 
-def start_node(config: NodeConfig) -> Attachment:
-    """Start a node of this driver's own and join it. RuntimeError when it does not come up."""
-    return StartingNode(config).join()
+def start_node(config: NodeConfig, meanwhile: Callable[[], None] = lambda: None) -> Attachment:
+    """Start a node of this driver's own, call `meanwhile` while it comes up, and join it. RuntimeError when it does not
+    come up."""
+    return StartingNode(config).join(meanwhile)
 
 
 def join_node(address: str) -> Attachment:
@@ -200,16 +207,6 @@ def is_foreign(address: str) -> bool:
 
 def command(config: NodeConfig) -> list[str]:
     return python_command("weft.engine.node.main", msgspec.json.encode(config).decode())
-
-
-def python_command(module: str, *arguments: str) -> list[str]:
-    """Runs `main()` of one of Weft's modules in a Python like this one."""
-    if not sys.executable:
-        raise RuntimeError("a node cannot be started: this Python does not know its own executable (sys.executable)")
-    package_folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    # Without -P the driver's folder would come first on the path, and a user's random.py would hide Python's.
-    flags = ["-P"] if sys.version_info >= (3, 11) else []
-    return [sys.executable, *flags, "-c", _CODE.format(module), package_folder, *arguments]
 
 
 def _attachment(

@@ -19,9 +19,10 @@ import sys
 import msgspec
 
 from weft import _native
-from weft.engine.node import secrets, strays, zygote
+from weft.engine.node import zygote
 from weft.engine.node.config import NodeConfig, NodeOffer, StartError, decide
-from weft.engine.observe import events
+from weft.machine import secrets, strays
+from weft.observe import event_records
 
 
 def main() -> None:
@@ -44,7 +45,7 @@ def serve(config: NodeConfig) -> int:
     secrets.take()
     founder = socket.socket(fileno=config.founder_fd) if config.founder_fd >= 0 else None
     offer = decide(config)
-    kept = events.kept(os.environ.get(events.KEPT_VARIABLE))
+    kept = event_records.kept(os.environ.get(event_records.KEPT_VARIABLE))
     port = _native.NodePort(offer.object_store_bytes, kept, offer.processes)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     daemon_pid = os.getpid()
@@ -94,7 +95,7 @@ def _serve_as_daemon(
         daemon.error = daemon.error or f"its daemon failed: {error!r}"  # what the other nodes are told
         raise
     finally:
-        end_family(zygote_pid, daemon.worker_pids())
+        end_family(zygote_pid, [worker.pid for worker in daemon.state.workers if worker.pid])
         daemon.close()
     if entry is not None and entry.comes_back(daemon):
         from weft.engine.cluster.returning import come_back

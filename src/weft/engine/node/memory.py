@@ -22,13 +22,16 @@ from weft.engine.state.memory_pressure import (
     StoppedForMemory,
     Usage,
 )
-from weft.engine.state.workers import Place, Worker
+from weft.engine.state.node import NodeState
+from weft.engine.state.workers import Place, Worker, WorkerPool
+from weft.net.loop import Loop
 
 if TYPE_CHECKING:
-    from weft.engine.node.daemon import NodeDaemon
+    from weft import _native
     from weft.engine.node.memory_groups import MemoryGroups
     from weft.engine.state.instructions import LimitMemory
 
+Stop = Callable[[Process, StoppedForMemory], None]
 VARIABLE = "WEFT_MEMORY_LIMIT"
 SELDOM_S, OFTEN_S = 0.25, 0.05
 SWEEP_S = 1.0
@@ -48,8 +51,10 @@ _GROUPS = (
 class MemoryMonitor:
     """One daemon's."""
 
-    def __init__(self, daemon: NodeDaemon, stop: Callable[[Process, StoppedForMemory], None]) -> None:
-        self._daemon = daemon
+    def __init__(self, loop: Loop, state: NodeState, is_local: Callable[[Process], bool], stop: Stop) -> None:
+        self._loop = loop
+        self._state = state
+        self._is_local = is_local
         self._stop = stop
         self._policy = MemoryPolicy()
         self._peaks: dict[Process, int] = {}
@@ -59,15 +64,15 @@ class MemoryMonitor:
     def watch(self) -> None:
         """Until no worker is at work."""
         self.is_watching = True
-        self._daemon.loop.call_later(SELDOM_S, self._sample)
+        self._loop.call_later(SELDOM_S, self._sample)
 
     def _sample(self) -> None:
         workers = [
             worker
-            for worker in self._daemon.state.workers
+            for worker in self._state.workers
             if worker.place in (Place.LEASED, Place.ACTOR, Place.ENDING)
             and worker.pid
-            and self._daemon.is_local(worker.process)
+            and self._is_local(worker.process)
         ]
         if not workers:
             self.is_watching = False
@@ -80,12 +85,12 @@ class MemoryMonitor:
             usage = usage or Usage(sum(one.bytes for one in candidates), self._own_limit)
             if (stop := self._policy.sampled(usage, candidates)) is not None:
                 self._stop(stop.process, stop.why)
-        self._daemon.loop.call_later(OFTEN_S if is_close else SELDOM_S, self._sample)
+        self._loop.call_later(OFTEN_S if is_close else SELDOM_S, self._sample)
 
     def _candidate(self, worker: Worker) -> Candidate:
         held = private_bytes(worker.pid)
         peak = self._peaks[worker.process] = max(held, self._peaks.get(worker.process, 0))
-        actor = self._daemon.state.actors.of_worker(worker.process)
+        actor = self._state.actors.of_worker(worker.process)
         restarts = actor is not None and actor.spec.max_restarts != 0
         rank = TASK if actor is None else RESTARTABLE_ACTOR if restarts else ACTOR
         return Candidate(worker.process, worker.pid, held, peak, rank, worker.ticket)
@@ -97,17 +102,29 @@ class DeclaredLimits:
     That is looked into at the first such work, since few programs have any and it costs some milliseconds; and once the
     start is over, since it removes what killed nodes have left."""
 
-    def __init__(self, daemon: NodeDaemon, stop: Callable[[Process, StoppedForMemory], None]) -> None:
-        self._daemon = daemon
+    def __init__(
+        self,
+        loop: Loop,
+        port: _native.NodePort,
+        node_id: str,
+        workers: WorkerPool,
+        is_local: Callable[[Process], bool],
+        stop: Stop,
+    ) -> None:
+        self._loop = loop
+        self._port = port
+        self._node_id = node_id
+        self._workers = workers
+        self._is_local = is_local
         self._stop = stop
         self._groups: MemoryGroups | None = None
-        daemon.loop.call_later(SWEEP_S, self._begin)
+        loop.call_later(SWEEP_S, self._begin)
 
     def limit(self, one: LimitMemory) -> None:
-        if self._daemon.is_local(one.process):
+        if self._is_local(one.process):
             self._begin()
             assert self._groups is not None
-            pid = self._daemon.state.workers.by_process[one.process].pid
+            pid = self._workers.by_process[one.process].pid
             self._groups.limit(one.process, pid, one.declared_bytes)
 
     def forked(self, process: Process, pid: int) -> None:
@@ -126,9 +143,8 @@ class DeclaredLimits:
         from weft.engine.node.memory_groups import MemoryGroups, limits_granted
 
         if self._groups is None:
-            daemon = self._daemon
-            arena_bytes = daemon.port.statistics()["arena_bytes"]
-            self._groups = MemoryGroups(daemon.loop, limits_granted(), daemon.node_id, arena_bytes, self._stop)
+            arena_bytes = self._port.statistics()["arena_bytes"]
+            self._groups = MemoryGroups(self._loop, limits_granted(), self._node_id, arena_bytes, self._stop)
 
 
 def own_limit(text: str) -> int:

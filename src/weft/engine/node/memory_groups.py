@@ -23,7 +23,7 @@ from weft.engine.node.config import read_text
 from weft.engine.state.events import Process
 from weft.engine.state.memory_groups import PREFIX, Grant, Limit, Reading, Refusal, decide, reading
 from weft.engine.state.memory_pressure import StoppedForMemory
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
 
 VARIABLE = "WEFT_MEMORY_GROUPS"
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from weft.engine.state.events import Process
-from weft.engine.wire.loop import Loop, Timer
+from weft.net.loop import Loop, Timer
 
 BATCH_S = 0.02
 LARGEST_BATCH_BYTES = 1 << 20

@@ -15,15 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft import _native
-from weft.engine.control.tables import ACTOR_LOGS, Delete, MemoryTables, Put
 from weft.engine.node import methods
 from weft.engine.node.chronicle import Chronicle
 from weft.engine.node.key_values import KeyValues
-from weft.engine.node.listing import Listing, page
 from weft.engine.node.methods import Asker
 from weft.engine.node.operations import Pending
-from weft.engine.node.survey import MOST_ROWS
-from weft.engine.node.told import Told
 from weft.engine.state import events as ev
 from weft.engine.state.actor_log import Batch, LogRows
 from weft.engine.state.actors import Stage
@@ -31,6 +27,10 @@ from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import CreateGroup, Message, Reply, Request
+from weft.inspection.listing import Listing, page
+from weft.inspection.survey import MOST_ROWS
+from weft.inspection.told import Told
+from weft.store.tables import ACTOR_LOGS, Delete, MemoryTables, Put
 
 if TYPE_CHECKING:
     from weft.engine.state.cluster import NodeView
@@ -74,7 +74,11 @@ class Requests:
         self.keep_replicas: Callable[[Process, int, int, list[str]], None] = lambda entry, size, replicas, nodes: None
         """The cluster's (`cluster.replicas`)."""
         self._started_s = time.time()
-        self._table: dict[str, Function] = {
+        self._table = {**self._methods(), **more}
+
+    def _methods(self) -> dict[str, Function]:
+        listing = self._listing
+        return {
             "nodes": listing.nodes,
             "cluster_resources": listing.cluster_resources,
             "available_resources": listing.available_resources,
@@ -110,7 +114,6 @@ class Requests:
             "kv_put": self.key_values.put,
             "kv_del": self.key_values.delete,
             "keep_replicas": self._keep_replicas,
-            **more,
         }
 
     def answer(self, process: Process, request: Request) -> Reply | None:
@@ -164,7 +167,7 @@ class Requests:
 
     def _why_pending(self, asker: Asker, shape: int) -> tuple[str, bool]:
         """Why no worker is there for what the asking process calls by that number, and whether none can ever be."""
-        from weft.engine.node.reasons import Reasons
+        from weft.inspection.reasons import Reasons
 
         return Reasons(self._state, self._views()).of_shape(asker.process, shape)
 
@@ -224,9 +227,8 @@ class Requests:
         """By its name or its id."""
         groups = self._state.groups
         found = groups.by_id.get(group) if name is None else groups.find_named(namespace, name)
-        return self._state.group_row(found) if found is not None else None
+        return self._state.grouping.row(found) if found is not None else None
 
     def _list_groups(self, asker: Asker, limit: int | None = None, offset: int = 0) -> list[dict[str, object]]:
-        if limit is None:
-            return self._state.group_rows()
-        return [self._state.group_row(group) for group in page(self._state.groups.by_id.values(), limit, offset)]
+        groups = self._state.groups.by_id.values()
+        return [self._state.grouping.row(one) for one in (groups if limit is None else page(groups, limit, offset))]

@@ -13,7 +13,7 @@ from weft import _native
 from weft.engine.node.spilling import Spilling
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
 
 WAIT_S = 10.0
 RETRY_S = 0.02

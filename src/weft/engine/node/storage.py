@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
-import shutil
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.engine.node.nodes import Nodes
+from weft.engine.node.operations import Operations
 from weft.engine.node.spilling import temporary_folder
+from weft.machine import own_folders
 
 if TYPE_CHECKING:
-    from weft.engine.node.daemon import NodeDaemon
+    from pathlib import Path
 
 _LOCK, _KEEPER = ".lock", ".keeper"
 
@@ -29,21 +29,20 @@ _LOCK, _KEEPER = ".lock", ".keeper"
 class Storage:
     """One daemon's hold on the folder."""
 
-    def __init__(self, daemon: NodeDaemon, path: str) -> None:
-        self._daemon = daemon
+    def __init__(self, operations: Operations, nodes: Nodes, path: str) -> None:
+        self._nodes = nodes
         self._path = path
         self._folder = ""
         self._fd = -1
         self._keeper: Path | None = None
-        daemon.operations.offer("hold_storage", self.hold_storage)
+        operations.offer("hold_storage", self.hold_storage)
 
     def folder(self) -> str:
         """Made and held now; all other nodes hold it, too. OSError when it cannot be made."""
         if not self._folder:
             self._hold()
-            if self._daemon.cluster is not None:
-                for node in list(self._daemon.cluster.members.links):
-                    self._daemon.ask_node(node, "hold_storage", {})  # one that cannot says so when it is used
+            for node in self._nodes.others():
+                self._nodes.ask_node(node, "hold_storage", {})  # one that cannot says so when it is used
         return self._folder
 
     def keep_for(self, keeper: Path | None) -> None:
@@ -81,22 +80,21 @@ class Storage:
         with contextlib.suppress(OSError):  # others hold it
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_kept(self._folder):
-                shutil.rmtree(self._folder, ignore_errors=True)
+                _remove(self._folder)
         os.close(self._fd)
         self._fd, self._folder = -1, ""
 
     def _hold(self) -> None:
         base = os.path.join(self._path or temporary_folder(), f"weft-storage-{os.getuid()}")
-        os.makedirs(base, 0o700, exist_ok=True)
-        if os.stat(base).st_uid != os.getuid():
-            raise PermissionError(f"the storage folder {base} belongs to another user; start the node with --storage")
+        own_folders.make(base, "start the node with --storage")
         _sweep(base)
-        cluster = self._daemon.cluster
-        name = self._daemon.node_id if cluster is None else cluster.cluster_address
+        import hashlib  # costs milliseconds, as in _remove, and most nodes store nothing
+
+        name = self._nodes.node_id if self._nodes.cluster is None else self._nodes.address
         folder = os.path.join(base, hashlib.sha256(name.encode()).hexdigest()[:16])
         lock = os.path.join(folder, _LOCK)
         while self._fd < 0:
-            os.makedirs(folder, 0o700, exist_ok=True)
+            own_folders.make_closed(folder)
             fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_SH)
             if os.path.exists(lock) and os.path.samestat(os.stat(lock), os.fstat(fd)):
@@ -106,6 +104,12 @@ class Storage:
         self._folder = folder
         if self._keeper is not None:
             self._write_keeper()
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_kept(folder: str) -> bool:
@@ -128,6 +132,6 @@ def _sweep(base: str) -> None:
             fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
             finally:
                 os.close(fd)

@@ -27,9 +27,9 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from weft.engine.node import strays
+from weft.machine import strays
 
 FORK, KILL, LEASE = 1, 2, 6
 """Commands: fork a worker for a slot (with its two output pipes, and what it is bound to where that is known from the
@@ -57,7 +57,10 @@ NEEDED = (
     "weft.engine.process.actors.named_actors",
 )
 OFTEN_NEEDED = ("asyncio", "concurrent.futures.thread", "weft.engine.process.actors.async_group", "numpy")
-_SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+SINGLE_THREADED = dict.fromkeys(
+    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
+"""While numeric libraries are imported: they start no threads. Each worker sets its own limits later."""
 _PR_SET_PDEATHSIG = 1
 
 WorkerMain = Callable[[int, int, int, int], int]
@@ -207,7 +210,7 @@ class Zygote:
     def _preload(self) -> None:
         """Import what workers often need, while nobody waits (ZYG-1)."""
         self._has_preloaded = True
-        with single_threaded_libraries():
+        with variables(SINGLE_THREADED):
             for module in OFTEN_NEEDED:
                 with contextlib.suppress(Exception):
                     __import__(module)
@@ -223,10 +226,10 @@ class Zygote:
 
 
 @contextlib.contextmanager
-def single_threaded_libraries() -> Iterator[None]:
-    """While numeric libraries are imported: they start no threads. Each worker sets its own limits later."""
-    before = {name: os.environ.get(name) for name in _SINGLE_THREADED}
-    os.environ.update(dict.fromkeys(_SINGLE_THREADED, "1"))
+def variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """What is imported or started meanwhile finds them in the environment; nothing later does."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from weft.engine.node import zygote
 from weft.engine.state.events import Process
-from weft.engine.wire.loop import Loop, Timer
+from weft.net.loop import Loop, Timer
 
 RETRY_S = 0.01
 

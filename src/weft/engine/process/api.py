@@ -16,9 +16,10 @@ from weft.engine.process.actors.actor_handle import ActorHandle
 from weft.engine.process.calls.generator import ObjectRefGenerator, cancel_task, wait_for_any
 from weft.engine.process.calls.remote_function import P, RemoteFunction, RemoteFunctionVariant, map_items
 from weft.engine.process.session import attached, context_state, rpc
-from weft.engine.process.telling import progress, status_line
+from weft.engine.process.telling import progress
 from weft.engine.wire.messages import KillActor
 from weft.exceptions import WeftError
+from weft.terminal import status_line
 
 if TYPE_CHECKING:
     from weft.engine.process.calls.mapping import Results

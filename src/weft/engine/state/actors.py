@@ -28,15 +28,15 @@ from weft.engine.state.events import ActorNameClaimed, ActorRequested, FoundActo
 from weft.engine.state.instructions import (
     ACTOR_DIED,
     ACTOR_UNAVAILABLE,
+    CreateActor,
     Fault,
     Instruction,
     RecordActor,
-    SendFault,
     SendFunction,
-    SendRecord,
+    TellActorDown,
+    TellActorUp,
 )
 from weft.engine.state.workers import how_ended
-from weft.engine.wire import kinds
 from weft.engine.wire.messages import ActorSpec
 
 REMEMBERED = 10_000
@@ -44,7 +44,6 @@ ALIAS = "ALIAS"
 """The state of a row that says under which other id an actor is known."""
 NODE_LOST = -1000
 """Stands for the exit status of a process whose node is gone."""
-_RESTARTING, _DEAD = 0, 1
 
 
 class Stage(enum.Enum):
@@ -182,7 +181,7 @@ class ActorTable:
         self._of_worker[worker] = actor
         if not has_creation:
             out.append(SendFunction(worker, actor.spec.class_key))
-            out.append(SendRecord(worker, kinds.TASK, actor.record))
+            out.append(CreateActor(worker, actor.record))
         if not actor.incarnation:
             self._tell_up(actor, out)
         self._write(actor, out)
@@ -246,11 +245,11 @@ class ActorTable:
             self._early_watchers.setdefault(shown, {})[process, shown] = owner
         elif actor.stage is Stage.DEAD:
             assert actor.cause is not None
-            out.append(_down(shown, process, _DEAD, actor.cause))
+            out.append(TellActorDown(process, shown, True, actor.cause))
         else:
             self._tell_from_now(actor, process, shown)
             if actor.unavailable is not None:
-                out.append(_down(shown, process, _RESTARTING, actor.unavailable))
+                out.append(TellActorDown(process, shown, False, actor.unavailable))
             elif actor.worker is not None:
                 out.append(_up(actor, process, shown))
 
@@ -314,7 +313,7 @@ class ActorTable:
             text = f"{actor} is restarting ({actor.restarts_used} of {most}): {how}"
             actor.unavailable = Fault(ACTOR_UNAVAILABLE, text)
             for process, shown in actor.watchers:
-                out.append(_down(shown, process, _RESTARTING, actor.unavailable))
+                out.append(TellActorDown(process, shown, False, actor.unavailable))
             actor.pid = 0
             self._write(actor, out)
             return actor
@@ -323,6 +322,11 @@ class ActorTable:
     def owned_by(self, process: Process) -> list[Actor]:
         """The living actors that die with it."""
         return [self.by_id[actor] for actor in self._owned.get(process, ())]
+
+    def job_on(self, worker: Process) -> int | None:
+        """Of the actor that it is."""
+        actor = self._of_worker.get(worker)
+        return None if actor is None else actor.job
 
     def has_living(self, job: int) -> bool:
         return self._living[job] > 0
@@ -373,7 +377,7 @@ class ActorTable:
         if (claim := self.claims.pop(actor, None)) is not None:
             del self.names[claim.namespace, claim.name]
         for watcher, shown in self._early_watchers.pop(actor, {}):
-            out.append(_down(shown, watcher, _DEAD, cause))
+            out.append(TellActorDown(watcher, shown, True, cause))
         ghost = Actor(ActorSpec(actor, "", 0, {}, {}), b"", (0, 0), 0)
         self._add(ghost)
         self._bury(ghost, cause, out)
@@ -395,7 +399,7 @@ class ActorTable:
             actor.worker = None
         self._free_name(actor)
         for process, shown in actor.watchers:
-            out.append(_down(shown, process, _DEAD, cause))
+            out.append(TellActorDown(process, shown, True, cause))
             self._unwatch(process, actor.id, shown)
         actor.watchers = {}
         self._write(actor, out)
@@ -457,14 +461,6 @@ def _how(status: int, reason: str, is_for_memory: bool) -> str:
     return f"its process {'was ' if status < 0 else ''}{how_ended(status)}"
 
 
-def _up(actor: Actor, process: Process, shown: bytes) -> SendRecord:
+def _up(actor: Actor, process: Process, shown: bytes) -> TellActorUp:
     assert actor.worker is not None
-    slot, generation = actor.worker
-    return SendRecord(process, kinds.ACTOR_UP, kinds.ACTOR_UP_BODY.pack(shown, slot, generation, actor.incarnation, 0))
-
-
-def _down(shown: bytes, process: Process, state: int, cause: Fault | bytes) -> Instruction:
-    head = kinds.ACTOR_STATE_BODY.pack(shown, state, 0)
-    if isinstance(cause, bytes):
-        return SendRecord(process, kinds.ACTOR_DOWN, head + cause)
-    return SendFault(process, kinds.ACTOR_DOWN, head, cause)
+    return TellActorUp(process, shown, actor.worker, actor.incarnation)

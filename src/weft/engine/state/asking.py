@@ -8,7 +8,7 @@ to its own daemon; only grants come back through here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -17,6 +17,7 @@ from weft.engine.state.cluster import ClusterView, Free, no_node_can
 from weft.engine.state.demands import Demand, DemandKey
 from weft.engine.state.events import Process
 from weft.engine.state.node import NodeState
+from weft.engine.state.placement import Group, GroupState
 from weft.engine.state.resources import to_floats
 from weft.engine.state.stuck import WARN_AFTER_TICKS
 from weft.engine.wire import kinds
@@ -96,7 +97,7 @@ class Asking:
     ) -> tuple[dict[int, int], bool, int]:
         """`unserved` are the jobs that nothing has been planned for yet; what is free is shared with them."""
         if demand.group:
-            return self._state.plan_group(demand)
+            return _plan_in_group(demand, self._state.groups.by_id.get(demand.group), view.own.number)
         share = -(-view.room(demand.need, free) // len(unserved)) if len(unserved) > 1 else _MANY
         unserved.discard(demand.job)
         return view.plan(
@@ -276,3 +277,28 @@ def _what_matters_there(demand: Demand) -> dict[str, str | int | bool]:
     if demand.group:
         return dict(demand.strategy)
     return {"priority": demand.priority} if demand.priority else {}
+
+
+def _plan_in_group(demand: Demand, group: Group | None, own: int) -> tuple[dict[int, int], bool, int]:
+    """How many to ask each other node for, whether this one may serve it, and how many are left to others."""
+    if group is None or group.state is not GroupState.CREATED:
+        return {}, True, 0
+    room: dict[int, int] = {}
+    for index, (node, bundle) in enumerate(zip(group.nodes, group.bundles, strict=True)):
+        if demand.bundle in (-1, index) and node is not None:
+            room[node] = room.get(node, 0) + _times(dict(bundle), demand)
+    left = demand.wanted - sum(_times(pool.available, demand) for pool in demand.draws_from or ())
+    others = [node for node in room if node != own]
+    plan: dict[int, int] = {}
+    for node in others:
+        if (count := min(left, room[node])) > 0:
+            plan[node] = count
+            left -= count
+    if left > 0 and others and own not in room:
+        plan[others[0]] = plan.get(others[0], 0) + left
+    return plan, own in room, sum(plan.values())
+
+
+def _times(free: Mapping[str, int], demand: Demand) -> int:
+    """How many grants fit."""
+    return max(0, min([demand.wanted, *(free.get(name, 0) // amount for name, amount in demand.need)]))

@@ -151,7 +151,10 @@ class ClusterView:
         kind = strategy.get("kind")
         if kind == "node_affinity":
             meant = [node.number for node in nodes if node.node_id == strategy["node_id"]]
-            if meant or not (strategy.get("soft") or strategy.get("spill_on_unavailable")):
+            spills = strategy.get("spill_on_unavailable")
+            if spills:
+                meant = [number for number in meant if _fits(self.nodes[number].available, need, 1)]
+            if meant or not (strategy.get("soft") or spills):
                 return meant
         elif kind == "node_label":
             nodes = [node for node in nodes if _fulfils(str(strategy.get("hard", "{}")), node.labels)]

@@ -26,24 +26,20 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from weft.engine.state.events import Process
 
 Estate: TypeAlias = tuple[int, int, int]
 """(node, slot, generation) of the dead process; of slot 0: all processes of that node."""
-Origin: TypeAlias = tuple[int, int, int]
-"""(node, entry, generation) of an object in an arena."""
-Homes: TypeAlias = dict[Origin, tuple[int, int, int, int]]
-"""Where the objects of a dead node are from now on."""
 
 
 # ---- what a node does ----
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """Have this process say which objects of the estate's dead it refers to."""
 
     process: Process
@@ -51,8 +47,7 @@ class Ask:
     round: int
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """Ask the directory for these objects, and for what they need; `claimed` answers."""
 
     number: int
@@ -60,8 +55,7 @@ class Claim:
     ids: tuple[bytes, ...]
 
 
-@dataclass(frozen=True)
-class Adopt:
+class Adopt(msgspec.Struct, frozen=True):
     """Have the heir own these; `adopted` answers."""
 
     number: int
@@ -69,8 +63,7 @@ class Adopt:
     ids: tuple[bytes, ...]
 
 
-@dataclass(frozen=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True):
     """Tell a process who owns an object that it refers to, or that it is lost."""
 
     process: Process
@@ -78,15 +71,13 @@ class Tell:
     owner: Process | None
 
 
-@dataclass(frozen=True)
-class Fence:
+class Fence(msgspec.Struct, frozen=True):
     """Wait until all that other nodes have sent until now is here; `fenced` answers."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """This node has done its part."""
 
     number: int
@@ -95,8 +86,7 @@ class Done:
 Instruction: TypeAlias = Ask | Claim | Adopt | Tell | Fence | Done
 
 
-@dataclass
-class Part:
+class Part(msgspec.Struct):
     """One node's part in one estate."""
 
     number: int
@@ -106,22 +96,22 @@ class Part:
     is_late: bool = False
     """Only for one ref that came when the estate was settled."""
     round: int = 0
-    waits_for: set[Process] = field(default_factory=set)
-    named: dict[bytes, dict[Process, None]] = field(default_factory=dict)
+    waits_for: set[Process] = msgspec.field(default_factory=set)
+    named: dict[bytes, dict[Process, None]] = msgspec.field(default_factory=dict)
     """In this round, and not known before."""
-    dead_owners: dict[bytes, Process] = field(default_factory=dict)
+    dead_owners: dict[bytes, Process] = msgspec.field(default_factory=dict)
     """Of which of the dead it was, as those say who name it."""
     claiming: tuple[bytes, ...] = ()
     is_claiming: bool = False
-    owners: dict[bytes, Process] = field(default_factory=dict)
-    inherited: set[bytes] = field(default_factory=set)
+    owners: dict[bytes, Process] = msgspec.field(default_factory=dict)
+    inherited: set[bytes] = msgspec.field(default_factory=set)
     """What has passed on, whatever became of its heir since."""
-    lost: set[bytes] = field(default_factory=set)
+    lost: set[bytes] = msgspec.field(default_factory=set)
     """What the directory knows nothing of."""
-    told: set[tuple[Process, bytes]] = field(default_factory=set)
-    unconfirmed: dict[Process, tuple[bytes, ...]] = field(default_factory=dict)
+    told: set[tuple[Process, bytes]] = msgspec.field(default_factory=set)
+    unconfirmed: dict[Process, tuple[bytes, ...]] = msgspec.field(default_factory=dict)
     """What heirs of this node have been given and not confirmed."""
-    heirs: set[Process] = field(default_factory=set)
+    heirs: set[Process] = msgspec.field(default_factory=set)
     """Of this node."""
     is_unsure: bool = False
     """Another round is needed, whatever this one brings."""
@@ -288,50 +278,35 @@ class Inheritances:
 # ---- what the executor does ----
 
 
-@dataclass(frozen=True)
-class DecideHomes:
-    """A node is dead, and these copies of its objects are on others: write down which are the objects now, unless an
-    executor before has; `decided` answers."""
-
-    estate: Estate
-    homes: Homes
-
-
-@dataclass(frozen=True)
-class AskLost:
-    """Have these nodes say what they have of the dead node: some may not have noticed, or never knew it."""
+class AskLost(msgspec.Struct, frozen=True):
+    """Have these nodes say whether they have rows of the dead node: some may not have noticed, or never knew it."""
 
     estate: Estate
     nodes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Inherit:
+class Inherit(msgspec.Struct, frozen=True):
     """Have these nodes do their part."""
 
     estate: Estate
-    homes: Homes
     nodes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True):
     """Tell all nodes that they have."""
 
     estate: Estate
 
 
-Order: TypeAlias = DecideHomes | AskLost | Inherit | Settle
+Order: TypeAlias = AskLost | Inherit | Settle
 
 
-@dataclass
-class _Open:
+class _Open(msgspec.Struct):
     waits_for: set[int]
     has_rows: bool = False
     """A node without any has no process that refers to its objects."""
-    copies: Homes = field(default_factory=dict)
-    homes: Homes | None = None
-    """Once they are decided, nodes inherit."""
+    is_known: bool = False
+    """To be dead, by all: nodes inherit."""
 
 
 class Settlements:
@@ -344,59 +319,45 @@ class Settlements:
         return estate in self._open
 
     def process_died(self, estate: Estate, nodes: Iterable[int]) -> list[Order]:
-        """A process of this very node: its bytes stay where they are."""
-        self._open[estate] = one = _Open(set(nodes), homes={})
-        return [Inherit(estate, {}, tuple(sorted(one.waits_for)))]
+        """A process of this very node."""
+        self._open[estate] = one = _Open(set(nodes), is_known=True)
+        return [Inherit(estate, tuple(sorted(one.waits_for)))]
 
-    def node_lost(self, node: int, estate: Estate, copies: Homes, has_rows: bool, nodes: Iterable[int]) -> list[Order]:
-        """A node has noticed that another is dead. It has these copies of its objects, and rows of any or none."""
+    def node_lost(self, node: int, estate: Estate, has_rows: bool, nodes: Collection[int]) -> list[Order]:
+        """A node has noticed that another is dead. It has rows of its objects, or none."""
         one = self._open.get(estate)
         out: list[Order] = []
         if one is None:
             one = self._open[estate] = _Open(set(nodes))
             out.append(AskLost(estate, tuple(sorted(one.waits_for - {node}))))
-        if one.homes is not None:  # it asks anew, or came late
-            return [Inherit(estate, one.homes, (node,))]
-        for origin, copy in copies.items():
-            one.copies[origin] = min(copy, one.copies.get(origin, copy))
+        if one.is_known:  # it asks anew, or came late
+            return [Inherit(estate, (node,))]
         one.has_rows |= has_rows
         one.waits_for.discard(node)
-        return out + self._go_on(estate, one)
-
-    def decided(self, estate: Estate, homes: Homes, nodes: Iterable[int]) -> list[Order]:
-        one = self._open.get(estate)
-        if one is None or one.homes is not None:
-            return []
-        one.homes, one.waits_for = homes, set(nodes)
-        return [Inherit(estate, homes, tuple(sorted(one.waits_for)))]
+        return out + self._go_on(estate, one, nodes)
 
     def inherited(self, node: int, estate: Estate) -> list[Order]:
         """A node has done its part."""
         one = self._open.get(estate)
-        if one is None or one.homes is None:
+        if one is None or not one.is_known:
             return []
         one.waits_for.discard(node)
-        return self._go_on(estate, one)
+        return self._go_on(estate, one, ())
 
-    def node_gone(self, node: int) -> list[Order]:
+    def node_gone(self, node: int, nodes: Collection[int]) -> list[Order]:
+        """`nodes`: those that are left."""
         out: list[Order] = []
         for estate, one in list(self._open.items()):
-            if one.homes is None:
-                one.copies = {origin: copy for origin, copy in one.copies.items() if copy[0] != node}
             if node in one.waits_for:
                 one.waits_for.discard(node)
-                out += self._go_on(estate, one)
+                out += self._go_on(estate, one, nodes)
         return out
 
-    def _go_on(self, estate: Estate, one: _Open) -> list[Order]:
+    def _go_on(self, estate: Estate, one: _Open, nodes: Collection[int]) -> list[Order]:
         if one.waits_for:
             return []
-        if one.homes is None and one.has_rows:
-            one.waits_for = {NOBODY}
-            return [DecideHomes(estate, dict(one.copies))]
+        if not one.is_known and one.has_rows:
+            one.is_known, one.waits_for = True, set(nodes)
+            return [Inherit(estate, tuple(sorted(nodes)))]
         del self._open[estate]
         return [Settle(estate)]
-
-
-NOBODY = -1
-"""Stands for the directory's answer."""

@@ -54,27 +54,86 @@ class LimitMemory(Instruction, frozen=True):
     declared_bytes: int
 
 
-class SendRecord(Instruction, frozen=True):
-    process: Process
-    kind: int
-    payload: bytes
-
-
-class SendFault(Instruction, frozen=True):
-    """A record whose payload ends in an error value."""
+class Tell(Instruction, frozen=True):
+    """Base of what a process is told by a record of its ring (`node/outgoing.py` encodes it)."""
 
     process: Process
-    kind: int
-    head: bytes
+
+
+class GrantLease(Tell, frozen=True):
+    """The worker is that process's, for tasks of the shape, until it gives the lease back."""
+
+    lease: int
+    shape: int
+    worker: Process
+    pid: int
+
+
+class RevokeLease(Tell, frozen=True):
+    """Others wait: it is to give the lease back when it can."""
+
+    lease: int
+
+
+class RefuseShape(Tell, frozen=True):
+    """Whatever waits in that shape fails, now and later; `only_now`: what waits now."""
+
+    shape: int
     fault: Fault
+    only_now: bool = False
 
 
-class SendMessage(Instruction, frozen=True):
-    """One CONTROL message, or a BIND_JOB when `bind` is set."""
+class RefuseNear(Tell, frozen=True):
+    """That node has inputs of what waits in that shape, and cannot run it; `for_good`, or is not there."""
 
-    process: Process
+    shape: int
+    node: int
+    for_good: bool
+
+
+class TellDeath(Tell, frozen=True):
+    """Of a process that it had to do with."""
+
+    dead: Process
+    reason: str
+    memory_peak: int | None = None
+    """What it held at most, in bytes, when it was stopped for memory."""
+
+
+class CreateActor(Tell, frozen=True):
+    """The task that makes the worker an actor, as its creator wrote it."""
+
+    record: bytes
+
+
+class TellActorUp(Tell, frozen=True):
+    actor: bytes
+    worker: Process
+    incarnation: int
+
+
+class TellActorDown(Tell, frozen=True):
+    actor: bytes
+    is_dead: bool
+    """Else it restarts."""
+    cause: Fault | bytes
+    """Bytes: an error value, as the constructor raised it."""
+
+
+class KeepPromise(Tell, frozen=True):
+    """The object that it has promised has the value None now."""
+
+    promise: bytes
+
+
+class BindWorker(Tell, frozen=True):
+    """What it is bound to, before its first work."""
+
+    binding: BindJob
+
+
+class SendMessage(Tell, frozen=True):
     message: Message
-    bind: bool = False
 
 
 class SendFunction(Instruction, frozen=True):

@@ -92,6 +92,8 @@ class LeaseTable:
 
     def ask_back(self, waiting: Iterable[Demand], pool: ResourcePool, guests: Container[Process] = ()) -> list[Lease]:
         """The leases to ask back now, marked as asked. `guests` are processes of other nodes."""
+        if not self.by_id:
+            return []  # without a look at who waits: it may be for other things
         first = [one for one in itertools.islice(waiting, CONSIDERED) if one.may_draw_from(pool)]
         first = [one for one in first if one.need and (one.held or one.insists)]
         if not first:

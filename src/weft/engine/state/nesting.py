@@ -8,11 +8,13 @@ When nobody runs any more, the most deeply nested demand is refused: its tasks f
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from weft.engine.state.demands import Demand, DemandQueue
-from weft.engine.state.events import Process
-from weft.engine.state.leases import LeaseTable
-from weft.engine.state.workers import WorkerPool
+if TYPE_CHECKING:  # a driver reads `VARIABLE` on its way up, and needs none of these
+    from weft.engine.state.demands import Demand, DemandQueue
+    from weft.engine.state.events import Process
+    from weft.engine.state.leases import LeaseTable
+    from weft.engine.state.workers import WorkerPool
 
 VARIABLE = "WEFT_MAX_BLOCKED_WORKERS"
 STANDSTILL_TICKS = 2

@@ -22,9 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from weft.engine.state.cluster import NodeView, matches_labels
 from weft.engine.state.events import Process
-from weft.engine.state.instructions import Instruction, SendMessage, SendRecord
+from weft.engine.state.instructions import Instruction, KeepPromise, SendMessage
 from weft.engine.state.resources import UNIT, Amounts, to_amounts, to_floats
-from weft.engine.wire import kinds
 from weft.engine.wire.messages import CreateGroup, GroupChanged
 
 REMEMBERED = 10_000
@@ -106,7 +105,7 @@ class GroupTable:
         group.nodes = list(nodes)
         was_new, group.state = group.state is GroupState.PENDING, GroupState.CREATED
         if keeps_promise and was_new and group.spec.promise and group.creator in group.watchers:
-            out.append(SendRecord(group.creator, kinds.PROMISE_KEPT, group.spec.promise))
+            out.append(KeepPromise(group.creator, group.spec.promise))
             self._tell(group, out, but=group.creator)
         else:
             self._tell(group, out)

@@ -95,6 +95,8 @@ SPARE_RINGS = 37
 KEEP = 77
 """Between processes: object id, u32 1, u32 zero. What outlives all processes names it: it stays, and its row is kept.
 From the daemon with 0: no more."""
+DEPOSIT_THERE = 78
+"""Between processes: object id, u32 node, u32 zero. A row that was sent there names it: send a copy of its own."""
 STORE_NODE = (1 << 20) - 2
 """Stands for the control store among the nodes of a DEPOSIT or WITHDRAW."""
 

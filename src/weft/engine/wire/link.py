@@ -22,14 +22,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from weft.engine.wire import link_messages, pulse, roles
-from weft.engine.wire.auth import Refused
-from weft.engine.wire.connection import READ_BYTES, Connection, ConnectionUser
+from weft.engine.wire import link_messages, roles
 from weft.engine.wire.link_messages import AnyMessage
-from weft.engine.wire.loop import Loop
 from weft.engine.wire.reconnect import NextConnection
 from weft.engine.wire.resumption import NAME_BYTES, Resumption
-from weft.engine.wire.tls import TlsSession
+from weft.net import pulse
+from weft.net.auth import Refused
+from weft.net.connection import READ_BYTES, Connection, ConnectionUser
+from weft.net.loop import Loop
+from weft.net.tls import TlsSession
 
 HEADER = struct.Struct("<IB3x")
 CHUNK_HEAD = struct.Struct("<IQ")
@@ -145,6 +146,8 @@ class Link(ConnectionUser):
         """Where the other node listens, once it is known."""
         self.records: Records | None = None
         self.is_closed = self._is_closing = False
+        self.is_refused = False
+        """The other side, or its machine, does not want this connection, nor another for the same link."""
         self._resumption: Resumption | None = None
         """Once the link has a name."""
         self.resumes: Link | None = None
@@ -286,6 +289,7 @@ class Link(ConnectionUser):
         self._user.ready(self)
 
     def ended(self, error: Exception) -> None:
+        self.is_refused = isinstance(error, Refused | ConnectionRefusedError)
         if isinstance(error, OSError):
             self._broken(str(error) or repr(error), error.errno not in pulse.ENDED)
         elif isinstance(error, Refused):
@@ -398,8 +402,8 @@ class Link(ConnectionUser):
         elif kind == CONFIRM and self._resumption is not None:
             self._resumption.confirmed(COUNT.unpack(body)[0])
         elif kind == GOODBYE:
-            is_new = self.resumes is not None
-            self.close("refused: it knows the link no more" if is_new else "the other node closed the connection")
+            self.is_refused = self.resumes is not None
+            self.close("it knows the link no more" if self.is_refused else "the other node closed the connection")
         elif kind != PULSE or body:
             raise ValueError(f"a frame of type {kind} with {len(body)} bytes came out of turn")
 

@@ -438,10 +438,9 @@ class Withdraw(LinkMessage, frozen=True):
 
 
 class NodeLost(LinkMessage, frozen=True):
-    """To the head: that node is dead to the sender, which has these copies of its objects."""
+    """To the head: that node is dead to the sender."""
 
     node: int
-    copies: list[tuple[tuple[int, int, int], GlobalObject]]
     has_rows: bool
     """Whether it has rows of that node's objects."""
 
@@ -459,7 +458,7 @@ class FoundAgain(LinkMessage, frozen=True):
 
 
 class Rehomed(LinkMessage, frozen=True):
-    """To all: objects of a dead node of which the sender has a copy are its own from now on: (old, new) names."""
+    """Of the owners' node to all: which copies of a dead node's objects are the objects now: (old, new) names."""
 
     homes: list[tuple[tuple[int, int, int], GlobalObject]]
 
@@ -468,8 +467,6 @@ class Inherit(LinkMessage, frozen=True):
     """The executor of an estate to all nodes: claim what your processes refer to. Inherited answers."""
 
     estate: GlobalProcess
-    homes: list[tuple[tuple[int, int, int], GlobalObject]]
-    """Of a dead node: which copies of its objects are the objects now: (old, new) names."""
 
 
 class Inherited(LinkMessage, frozen=True):

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import errno
 import functools
-import os
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.engine.wire.link_messages import AnyMessage
-from weft.engine.wire.loop import Loop
+from weft.net.loop import Loop
 
 if TYPE_CHECKING:
     from weft.engine.wire.link import Again, Link
@@ -51,23 +50,20 @@ class NextConnection:
         if self._loop.now() - self._severed_at > (SILENT_RESUME_S if self._is_silent else RESUME_S):
             self._link.close(self._reason)
         elif self._again is None:
-            Knock(self._loop, self._link.address, self._tried)
+            Knock(self._loop, self._link.address, self.failed)
         else:
             self._attempts += 1
             try:
                 # Where the first attempt after a silence succeeds, small packets pass: perhaps large ones do not.
                 attempt = self._again(Resuming(self._link, self.failed), self._is_silent and self._attempts == 1)
             except OSError as error:
-                self.failed(str(error))
+                self.failed(isinstance(error, ConnectionRefusedError))
             else:
                 attempt.resumes = self._link
                 self._loop.call_later(ATTEMPT_S, functools.partial(attempt.close, "it did not answer in time"))
 
-    def failed(self, reason: str) -> None:
+    def failed(self, is_refused: bool) -> None:
         """The connection that was to be next is none."""
-        self._tried(reason.startswith("refused") or os.strerror(errno.ECONNREFUSED) in reason)
-
-    def _tried(self, is_refused: bool) -> None:
         if is_refused and self._link.is_severed:
             self._link.close(self._reason)
         else:
@@ -77,7 +73,7 @@ class NextConnection:
 class Resuming:
     """Who is told of a connection that a link shall go on over; see `LinkUser`."""
 
-    def __init__(self, link: Link, failed: Callable[[str], None]) -> None:
+    def __init__(self, link: Link, failed: Callable[[bool], None]) -> None:
         self._link = link
         self._failed = failed
 
@@ -86,7 +82,7 @@ class Resuming:
 
     def closed(self, link: Link, reason: str) -> None:
         if reason:
-            self._failed(reason)
+            self._failed(link.is_refused)
 
     def received(self, link: Link, message: AnyMessage) -> None:
         link.close("a message came before the link was resumed")

@@ -18,6 +18,7 @@ from weft.engine.cluster.membership import Membership
 from weft.engine.cluster.shell import ClusterShell
 from weft.engine.state import headship, inheritance, membership
 from weft.engine.state.bundles import BundlePools
+from weft.engine.state.grouping import Grouping
 from weft.engine.state.headship import Headship
 from weft.engine.state.inheritance import Inheritances, Part
 from weft.engine.state.instructions import Ending
@@ -28,6 +29,8 @@ from weft.testing.simulate.port import SimPort
 from weft.testing.simulate.process import Process
 
 _real_adopt = Holding._adopt
+_Places: Any = vars(shell)["Places"]
+_real_arrived = _Places.arrived
 _real_release = ResourcePool.release
 _real_lost = Process._lease_lost
 _real_close = Membership.close
@@ -103,11 +106,12 @@ def _hold_no_lease(state: Headship, now: float) -> list[Any]:
     return _real_renew(state, now)
 
 
-def _outlive(state: NodeState, process: Any, driver_of: Any, out: Any) -> None:
+def _outlive(grouping: Grouping, process: Any, driver_of: Any, out: Any) -> None:
     """A group ends only with a driver that is known to the node."""
-    for group in list(state.groups.living.values()) if driver_of is not None and state.is_head else ():
+    is_head = grouping._standing.is_head
+    for group in list(grouping.table.living.values()) if driver_of is not None and is_head else ():
         if group.job == driver_of.id and not group.spec.detached:
-            state._remove_group(group, process, out)
+            grouping.remove(group, process, out)
 
 
 def _keep_slot(port: SimPort, slot: int, generation: int) -> bool:
@@ -140,6 +144,14 @@ def _unknown(here: ClusterInheritance, process: Any) -> bool:
     return False
 
 
+def _forget_chosen(here: Any, number: int) -> None:
+    """A worker that has died makes the head forget which one it has chosen for the actor since."""
+    actor, name, _ = here._pings.get(number, (b"", (0, 0, 0), 0))
+    if name not in here._shell.names.proxies:
+        here._shell.asking.creating.pop(actor, None)
+    _real_arrived(here, number)
+
+
 BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "cpu-given-back-twice": (ResourcePool, "release", _release_twice),
     "tasks-lost-with-worker": (Process, "_lease_lost", _lose_flight),
@@ -158,8 +170,9 @@ TROUBLE_BUGS: dict[str, tuple[Any, str, Any]] = {
 HEAD_BUGS: dict[str, tuple[Any, str, Any]] = {
     "heads-without-lease-believed": (shell, "MembershipState", _Believing),
     "linked-stay-unknown": (membership.MembershipState, "_link_known", _find_nobody),
-    "groups-outlive-drivers": (NodeState, "_end_groups_of", _outlive),
+    "groups-outlive-drivers": (Grouping, "end_with", _outlive),
     "leases-not-renewed": (Headship, "_renew", _hold_no_lease),
+    "chosen-workers-forgotten": (_Places, "arrived", _forget_chosen),
 }
 """Found by seeds in which another node takes over."""
 INHERITANCE_BUGS: dict[str, tuple[Any, str, Any]] = {

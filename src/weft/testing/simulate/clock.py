@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from weft.engine.wire.loop import Timer
+from weft.net.loop import Timer
 
 
 class Clock:
@@ -45,7 +45,7 @@ class Clock:
 
 
 class NodeLoop:
-    """What a daemon has instead of `engine.wire.loop.Loop`: timers in virtual time, on a clock that may run wrong."""
+    """What a daemon has instead of `net.loop.Loop`: timers in virtual time, on a clock that may run wrong."""
 
     def __init__(self, clock: Clock, rate: float = 1.0, offset_s: float = 0.0) -> None:
         self._clock = clock

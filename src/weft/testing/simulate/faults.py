@@ -214,8 +214,8 @@ def _trouble(simulation: Simulation, salt: int, begin: Callable[[SimNode, random
         nodes = [node for node in simulation.up() if node.has_joined]
         heads = [node for node in nodes if node.shell.is_head]
         node = heads[0] if heads and rng.random() < 0.4 else rng.choice(nodes)
-        simulation.troubled = node
-        simulation.trouble_was_heads = node.shell.is_head
+        simulation.troubled = [node]
+        simulation.most_epoch = 2 if node.shell.is_head else 1
         begin(node, rng, length)
         simulation.clock.after(length, simulation.network.heal, FOUND_AGAIN_S)
 

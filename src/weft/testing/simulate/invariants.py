@@ -77,21 +77,20 @@ def at_end(simulation: Simulation) -> list[Broken]:
 
 
 def _bystanders(simulation: Simulation) -> list[tuple[str, str]]:
-    """Where a fault was one node's alone."""
-    if simulation.troubled is None or simulation.is_end_forced:
+    """Where a fault was that of some nodes alone."""
+    if not simulation.troubled or simulation.is_end_forced:
         return []
+    troubled = {node.index for node in simulation.troubled}
     found = [
         ("SIM-11", f"node {node.number}, to which nothing was done, has ended: {node.daemon.error or 'it was let go'}")
         for node in simulation.nodes
-        if not node.is_up and node.index != simulation.troubled.index
+        if not node.is_up and node.index not in troubled
     ]
-    troubled = simulation.troubled
-    is_back = any(node.has_joined and node.index == troubled.index for node in simulation.up())
-    if simulation.plan.left_behind_return and troubled.daemon.error and not is_back:
-        text = f"node {troubled.number} was left behind, and is not back: {troubled.daemon.error}"
-        found.append(("SIM-13", text))
-    epoch = simulation.epoch
-    most = 2 if simulation.trouble_was_heads else 1
+    back = {node.index for node in simulation.up() if node.has_joined}
+    for node in simulation.troubled if simulation.plan.left_behind_return else ():
+        if node.daemon.error and node.index not in back:
+            found.append(("SIM-13", f"node {node.number} was left behind, and is not back: {node.daemon.error}"))
+    epoch, most = simulation.epoch, simulation.most_epoch
     if epoch > most:
         found.append(("SIM-11", f"epoch {epoch} was reached, where {most} would do"))
     if not any(node.shell.heading.is_serving for node in simulation.up()):

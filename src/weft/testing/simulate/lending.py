@@ -16,7 +16,7 @@ import random
 from typing import TYPE_CHECKING
 
 from weft.engine.cluster.directory import Owned, decode_heir, owned_of
-from weft.engine.control.tables import HEIRS, OBJECTS
+from weft.store.tables import HEIRS, OBJECTS
 
 if TYPE_CHECKING:
     from weft.testing.simulate.node import SimNode
@@ -147,9 +147,7 @@ class Lending:
     def _rows_left(self, owned: set[Owned]) -> list[tuple[str, str]]:
         rows = self._simulation.store.rows
         objects = {owned_of(key) for table, key in rows if table == OBJECTS}
-        decided = {owned_of(key): row for (table, key), row in rows.items() if table == HEIRS}
-        homes = [owner for owner, identity in decided if not identity]
-        heirs = {one: decode_heir(row).heir for one, row in decided.items() if one[1]}
+        heirs = {owned_of(key): decode_heir(row).heir for (table, key), row in rows.items() if table == HEIRS}
         left = dict.fromkeys(objects - owned, "its row is left")
         for first in heirs:
             last = first
@@ -157,7 +155,7 @@ class Lending:
                 last = (heir, last[1])
             if last not in owned:
                 left[first] = f"that {last[0]} inherited it is left"
-        found = [("LEN-5", f"where the objects of {owner} are is left") for owner in homes]
+        found = []
         for (owner, identity), what in left.items():
             if identity not in self._under_way:
                 found.append(("LEN-5", f"{identity.hex()[:8]} of {owner}: {what}"))

@@ -15,7 +15,7 @@ from weft.engine.cluster.transport import LinkEvents
 from weft.engine.state.membership import REFUSED
 from weft.engine.wire.link import Records, Sending
 from weft.engine.wire.link_messages import AnyMessage
-from weft.engine.wire.pulse import DEAD_S
+from weft.net.pulse import DEAD_S
 from weft.testing.simulate.clock import Clock
 from weft.testing.simulate.costs import Wire
 
@@ -55,6 +55,8 @@ class Network:
         """Of a partition: hosts on different sides do not reach each other."""
         self._cut: set[frozenset[str]] = set()
         self._mute: set[str] = set()
+        self._lost: set[tuple[str, str]] = set()
+        """(source, target)."""
         self.broken_at = 0.0
         """When some were last cut off from others."""
         self._held: list[tuple[str, str, Callable[[], None]]] = []
@@ -78,12 +80,18 @@ class Network:
         self._mute.add(source)
         self.broken_at = self.clock.now
 
+    def lose(self, source: str, target: str) -> None:
+        """What the one sends to the other is lost."""
+        self._lost.add((source, target))
+        self.broken_at = self.clock.now
+
     def heal(self, slowest_s: float = 0.0) -> None:
         """All reach each other again; what was held back is sent again, on each link after so long at most: the two
         ends find out by themselves, and not at the same time."""
         self._sides = {}
         self._cut.clear()
         self._mute.clear()
+        self._lost.clear()
         held, self._held = self._held, []
         for source, target, send in held:
             self.clock.after(self.delay(source, target), send)
@@ -98,6 +106,8 @@ class Network:
         if self._sides and self._sides.get(source, 0) != self._sides.get(target, 0):
             return False
         if source in self._mute and source != target:
+            return False
+        if (source, target) in self._lost:
             return False
         return not self._cut or frozenset((source, target)) not in self._cut
 

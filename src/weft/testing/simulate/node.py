@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.engine.cluster.shell import ClusterShell
-from weft.engine.control.tables import MemoryTables, Write
-from weft.engine.node.chronicle import Chronicle
 from weft.engine.node.daemon import NodeDaemon
-from weft.engine.node.functions import FunctionTable
-from weft.engine.node.inheritance import InheritanceShell
-from weft.engine.node.operations import Operations
+from weft.engine.node.folders import Folders
+from weft.engine.node.people import People
+from weft.engine.node.worker_processes import WorkerProcesses
 from weft.engine.node.zygote import LEASE_S
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
-from weft.engine.state.jobs import JobNumbers
 from weft.engine.state.node import NodeState
 from weft.engine.wire.link_messages import GlobalProcess, Member
 from weft.engine.wire.messages import DriverHello
+from weft.observe.log_store import LogStore
+from weft.store.tables import MemoryTables, Write
 from weft.testing.simulate.base import ProcessBase
 from weft.testing.simulate.clock import NodeLoop
 from weft.testing.simulate.costs import Machine
@@ -119,41 +117,31 @@ class SimDaemon(NodeDaemon):
         self.loop = cast(Any, NodeLoop(node.cluster.clock, machine.clock_rate, machine.clock_offset_s))
         self.port = cast(Any, SimPort(node))
         self.state = NodeState(total, gpu_ids, max(1, machine.cpus), max(8, machine.cpus))
-        self.node_id = node.cluster.new_id().hex()
-        self.state.own.name(self.node_id, machine.labels)
-        self.address = f"@{self.node_id[:6]}"
         self.tables = CountedTables(node.cluster)
-        self.cluster = None
-        self.error = ""
-        self.ending = do.Ending.ASKED
-        self.chronicle = Chronicle(self.tables, self.node_id, self._tell_head, lambda: int(self.loop.now() * 1e9))
-        self.functions = FunctionTable(self.tables)
-        self._output = cast(Any, SimOutput())
+        node_id = node.cluster.new_id().hex()
+        self._make_tables(node_id, f"@{node_id[:6]}", machine.labels, lambda: int(self.loop.now() * 1e9))
+        self.operations.offer_more = None
+        self.folders = Folders(node_id, False, str)
+        self.people = People(self.state, node_id, self.chronicle, LogStore(None), self.send)
+        self.output = cast(Any, SimOutput())
         self.spilling = cast(Any, None)
-        self._zygote = cast(Any, SimZygote(node))
-        self.requests = self._deadlocks = self._memory = self._limits = cast(Any, NoRequests())
-        self.inheritance = InheritanceShell(self.port, self.functions, self._local_processes, self.state)
-        self.operations = Operations()
-        self.failures = deque(maxlen=1)
-        self.submitted = None
-        self._busy_s = 0.0
-        self.jobs = JobNumbers()
-        self._complained = set()
-        self._has_environments = False
-        self._dead = {}
-        self._is_ticking = False
-        self._events = deque()
-        self._is_feeding = False
+        self.requests = self._deadlocks = self._memory = cast(Any, NoRequests())
+        self.workers = WorkerProcesses(
+            self.loop, self.port, self.output, self.folders, self.state.workers, self.feed, self.died
+        )
+        self.workers.zygote = cast(Any, SimZygote(node))
+        self.workers.limits = cast(Any, NoRequests())
         self._carriers = self._make_carriers()
-        self.tables.put("nodes", self.node_id.encode(), b"row")
+        self.rings = self._make_rings({})
+        self.tables.put("nodes", node_id.encode(), b"row")
 
     def feed(self, event: ev.Event) -> None:
         super().feed(event)
         self.node.cluster.fed(self.node)
 
-    def _stop_node(self, one: Any) -> None:
-        if one.error and not self.error:
-            self.error, self.ending = one.error, one.ending
+    def stop(self, error: str = "", ending: do.Ending = do.Ending.FAILED) -> None:
+        if error and not self.error:
+            self.error, self.ending = error, ending
         self.node.cluster.clock.after(0.0, self.node.stop)
 
 
@@ -188,7 +176,7 @@ class SimNode:
         own = Member(0, self.daemon.node_id, self.address, self.daemon.address, _floats(self.daemon), machine.labels)
         store = SimStore(simulation, self) if simulation.crowd is None else None
         self.shell = ClusterShell(self.daemon, self.transport, head, own, store)
-        self.daemon.cluster = self.shell
+        self.daemon.join(self.shell)
         self.shell.on_joined = self._joined
 
     @property
@@ -268,7 +256,7 @@ class SimNode:
         def take() -> None:
             if self.is_up:
                 self.daemon.port.inbox.append((*process, kind, payload))  # type: ignore[attr-defined]
-                self.daemon.drain()
+                self.daemon.rings.drain()
 
         self.when_awake(take)
 

@@ -108,6 +108,9 @@ class SimPort:
         process = self._node.processes.get((slot, generation))
         return [] if process is None else process.holding.ledger()
 
+    def take_objects(self, slot: int, generation: int) -> list[tuple[int, int]]:
+        return []
+
     def is_alive(self, slot: int, generation: int) -> bool:
         name = self._far.get((slot, generation))
         if name is not None:
@@ -152,7 +155,7 @@ class SimPort:
     def _drain(self) -> None:
         self._is_draining = False
         if self._node.is_up:
-            self._node.daemon.drain()
+            self._node.daemon.rings.drain()
 
     def drain(self) -> list[tuple[int, int, int, bytes]]:
         records, self.inbox = list(self.inbox), deque()

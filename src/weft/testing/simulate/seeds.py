@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from weft.testing.simulate.at_once import AT_ONCE
 from weft.testing.simulate.bugs import MODELLED, planted
 from weft.testing.simulate.costs import Machine, Wire
 from weft.testing.simulate.faults import ALL_FAULTS, FAULTS, HEAD_FAULTS, STORE_UP_S, TROUBLES
@@ -27,6 +28,8 @@ LENDING_SEEDS = 3_000_000
 """From here on refs go from process to process, and owners and their nodes are killed."""
 LENDING_HEAD_SEEDS = 4_000_000
 """From here on the head's node is among those."""
+AT_ONCE_SEEDS = 5_000_000
+"""From here on something is done to several nodes, or to one while another takes over or joins."""
 HEAD_LIMIT_S = 400.0
 """Who is cut off with the head ends only when that has given up, and then it."""
 TAKE_OVER_S = 60.0
@@ -57,9 +60,12 @@ def choose(seed: int, bug: str = "") -> Choice:
     if seed >= HEAD_SEEDS:
         kinds = HEAD_FAULTS if seed < TROUBLE_SEEDS else TROUBLES
         workload, faults = rng.choice(HEAD_WORKLOADS), (rng.choice(sorted(kinds)),)
-    if seed >= LENDING_SEEDS:
+    if seed >= AT_ONCE_SEEDS:
+        faults = (rng.choice(sorted(AT_ONCE)),)
+    elif seed >= LENDING_SEEDS:
         workload, faults = "lending", ()
-    nodes = rng.randint(1, LARGEST) if seed < HEAD_SEEDS else rng.randint(3, LARGEST)
+    fewest = 1 if seed < HEAD_SEEDS else 3 if seed < AT_ONCE_SEEDS else 5
+    nodes = rng.randint(fewest, LARGEST)
     wire = Wire(
         latency_s=rng.choice((50e-6, 50e-6, 2e-3)),
         jitter_s=rng.choice((0.0, 20e-6, 5e-3)),
@@ -98,7 +104,7 @@ def run(choice: Choice) -> Simulation:
         else:
             made.clock.after(STORE_UP_S, WORKLOADS[choice.workload], made, choice.scale)
 
-    simulation.run(work, [ALL_FAULTS[name] for name in choice.faults])
+    simulation.run(work, [{**ALL_FAULTS, **AT_ONCE}[name] for name in choice.faults])
     return simulation
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from weft.engine.state.headship import HEADLESS_S
 from weft.engine.wire.link_messages import GlobalProcess
-from weft.engine.wire.pulse import DEAD_S
+from weft.net.pulse import DEAD_S
 from weft.testing.simulate import invariants
 from weft.testing.simulate.base import ProcessBase
 from weft.testing.simulate.clock import Clock
@@ -82,9 +82,10 @@ class Simulation:
         self.has_faults = False
         """Tasks may fail, and executions be lost."""
         self.faults_end = 0.0
-        self.troubled: SimNode | None = None
-        """The one node that something is done to, where it is one."""
-        self.trouble_was_heads = False
+        self.troubled: list[SimNode] = []
+        """The nodes that something is done to, where nothing is done to the others."""
+        self.most_epoch = 1
+        """That their trouble may lead to."""
         self.is_end_forced = False
         """The head vanished before another node had a server of the store, so nobody can follow it."""
         self.lending: Lending | None = None

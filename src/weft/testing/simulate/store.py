@@ -1,6 +1,6 @@
 """The control store as nodes of a simulated cluster reach it: linearizable, and there for who reaches a majority.
 
-The chains and the council behind it have a simulation of their own (`tests/engine/state/chain_network.py`). Here a call
+The chains and the council behind it have a simulation of their own (`tests/store/chain_network.py`). Here a call
 is done at one moment, if its caller then reaches a majority of the servers that live or are not known to be dead, and
 waits otherwise. What a head writes is refused once a later one has written.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.state.chain_rows import Key, Put, Write
+from weft.store.state.chain_rows import Key, Put, Write
 
 if TYPE_CHECKING:
-    from weft.engine.control.client import Done
+    from weft.store.store_client import Done
     from weft.testing.simulate.node import SimNode
     from weft.testing.simulate.simulation import Simulation
 

@@ -242,6 +242,35 @@ def test_an_async_actor_that_leaves_answers_what_is_under_way() -> None:
         weft.get(leaver.leave.remote())
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_calls_that_have_not_begun_fail_when_the_actor_leaves(is_async: bool, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+
+    class Plain:
+        def leave(self) -> None:
+            wait_until(go.exists)
+            weft.actor.exit_actor()
+
+        def work(self) -> int:
+            return 1
+
+    class Async:
+        async def leave(self) -> None:
+            while not go.exists():
+                await asyncio.sleep(0.001)
+            weft.actor.exit_actor()
+
+        async def work(self) -> int:
+            return 1
+
+    leaver = weft.remote(max_concurrency=2)(Async if is_async else Plain).remote()
+    refs = [leaver.leave.remote(), leaver.leave.remote(), *(leaver.work.remote() for _ in range(3))]
+    go.touch()
+    for ref in refs:
+        with pytest.raises(RayActorError):
+            weft.get(ref)
+
+
 def test_an_async_actor_may_leave_from_a_task_of_its_own() -> None:
     @weft.remote
     class Leaver:

@@ -175,6 +175,38 @@ def test_a_fixed_number_of_returns_may_be_yielded() -> None:
     assert weft.get(count.options(num_returns=3).remote(3)) == [0, 1, 2]
 
 
+def test_what_is_yielded_beyond_that_number_is_not_taken() -> None:
+    assert weft.get(count.options(num_returns=2).remote(3)) == [0, 1]
+    with pytest.raises(ValueError, match="num_returns=3 but returned 2"):
+        weft.get(count.options(num_returns=3).remote(2))
+
+
+def test_the_one_value_of_a_generator_is_the_tasks() -> None:
+    assert weft.get(count.options(num_returns=1).remote(1)) == 0
+
+
+def test_only_a_generator_function_is_dynamic() -> None:
+    with pytest.raises(ValueError, match="can only be used with generator functions"):
+
+        @weft.remote(num_returns="dynamic")
+        def plain() -> list[int]:
+            return [1]
+
+
+def test_a_dynamic_generator_is_sent_once_its_task_has_ended() -> None:
+    @weft.remote
+    def read(sent: Any) -> list[int]:
+        return [weft.get(ref) for ref in sent]
+
+    generator = count.options(num_returns="dynamic").remote(4)
+    assert isinstance(generator, weft.DynamicObjectRefGenerator)
+    assert weft.get(next(generator)) == 0
+    assert weft.get(read.remote(generator)) == [1, 2, 3]
+    assert len(generator) == 3 and not generator.is_finished()
+    assert values(generator) == [1, 2, 3]
+    assert generator.is_finished()
+
+
 def test_a_generator_can_not_be_sent() -> None:
     with pytest.raises(TypeError, match="ObjectRefGenerator cannot be sent"):
         weft.put(count.remote(1))
@@ -198,3 +230,9 @@ def test_an_item_that_comes_while_a_wait_begins_ends_it(monkeypatch: pytest.Monk
     assert ready == [stream]
     assert len(looks) == 2, "it waited until the timeout"
     assert weft.get(next(stream)) == 1
+
+
+def test_a_generator_may_be_ahead_by_more_items_than_its_record_has_room_for() -> None:
+    """The number wrapped: 2³² + 1 was taken for 1."""
+    assert generators.window(2**32 + 1) == generators.window(-1) == generators.NO_LIMIT
+    assert generators.window(7) == 7

@@ -258,7 +258,7 @@ def test_no_library_is_imported_for_values_of_others() -> None:
         "print(sorted({'torch', 'jax', 'polars', 'pyarrow', 'pandas'} & set(sys.modules)))\n"
         "weft.shutdown()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280)
     assert done.stdout == "[]\n", done.stderr
 
 

@@ -11,7 +11,6 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("suite", sorted(path.name for path in HERE.glob("*_suite.py")))
 def test_a_suite_passes_in_a_process_of_its_own(suite: str) -> None:
     done = subprocess.run(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft
-from waiting import comes_true
+from waiting import comes_true, wait_until
 from weft.engine.process.session import rpc
 
 LARGE = 200_000
@@ -26,6 +26,12 @@ def torch() -> Any:
 
 def used_bytes() -> int:
     return int(rpc.request("statistics")["used_bytes"])
+
+
+@pytest.fixture(autouse=True)
+def _at_rest() -> None:
+    """Workers let go of what the test before has made in their own time."""
+    wait_until(lambda: used_bytes() == 0)
 
 
 def mappings() -> int:

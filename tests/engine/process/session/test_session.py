@@ -190,6 +190,26 @@ def test_importing_weft_is_cheap() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_a_driver_imports_what_it_needs_while_its_node_comes_up() -> None:
+    later = [
+        "weft.engine.process.session.host",
+        "weft.values.serialize",
+        "weft.engine.process.calls.errors",
+        "cloudpickle",
+    ]
+    done = run(
+        "import subprocess, sys, weft\n"
+        "start = subprocess.Popen.__init__\n"
+        "def watch(*args, **kwargs):\n"
+        f"    print([name for name in {later} if name in sys.modules])\n"
+        "    start(*args, **kwargs)\n"
+        "subprocess.Popen.__init__ = watch\n"
+        "weft.init(num_cpus=1)\n"
+        f"print([name for name in {later} if name not in sys.modules])"
+    )
+    assert done.stdout.split("\n")[:2] == ["[]", "[]"], done.stderr
+
+
 def test_every_public_name_is_there() -> None:
     for name in weft.__all__:
         assert getattr(weft, name) is not None

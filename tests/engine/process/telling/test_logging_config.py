@@ -48,7 +48,7 @@ def said(given: str, code: str = CODE, **variables: str) -> str:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout + ended.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from weft.engine.process.telling import status_line
+from weft.terminal import status_line
 
 CODE = """
 import time, weft
@@ -44,7 +44,7 @@ def at_terminal(**variables: str) -> tuple[str, str]:
         text=True,
     )
     os.close(theirs)
-    out, _ = process.communicate(timeout=100)
+    out, _ = process.communicate(timeout=280)
     drawn = b""
     try:
         while data := os.read(ours, 1 << 16):

@@ -101,7 +101,7 @@ def spans_of(tmp_path: Path, code: str = CODE, **variables: str) -> tuple[str, s
         "WEFT_TRACING": "tracing_hook:set_up",
         **variables,
     }
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=280)
     return ended.stdout, ended.stderr, {span["name"]: span for span in map(json.loads, file.read_text().splitlines())}
 
 

@@ -83,8 +83,8 @@ class ActorClass(Generic[T]):
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
         raise ActorClassInheritanceException(
-            f"Inheriting from the actor class '{self.__name__}' is not possible. Inherit from the plain class and "
-            f"make only the last one an actor, or use '{self.__name__}.__wrapped__' as the base."
+            f"Inheriting from actor classes is not currently supported: '{self.__name__}' is one. Inherit from the "
+            f"plain class and make only the last one an actor, or use '{self.__name__}.__wrapped__' as the base."
         )
 
     def __repr__(self) -> str:

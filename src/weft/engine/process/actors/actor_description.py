@@ -181,6 +181,6 @@ def pickled_types(retry_exceptions: Any) -> bytes:
     """Of a list of exception types; nothing for True and False."""
     if not isinstance(retry_exceptions, list | tuple) or not retry_exceptions:
         return b""
-    from weft.engine.process.objects import serialize
+    from weft.values import serialize
 
     return serialize.dumps(tuple(retry_exceptions))

@@ -17,10 +17,9 @@ from weft.engine.process.actors.actor_description import (
     MethodDescription,
     pickled_types,
 )
-from weft.engine.process.calls import generator, introspection
+from weft.engine.process.calls import calls_made, generator, introspection
 from weft.engine.process.calls.parameters import check_for
 from weft.engine.process.options import call_options
-from weft.engine.process.replay import calls_made
 from weft.engine.process.session import context_state
 from weft.engine.process.telling import tracing
 from weft.exceptions import PendingCallsLimitExceeded
@@ -247,8 +246,8 @@ def make_call(
         call = tracing.TracedMethodCall(call, title, check)
     if description.max_pending_calls > 0:
         call = BoundedCall(call, _pending_of(token), description.max_pending_calls)
-    if streams:
-        call = generator.StreamCall(call)
+    if isinstance(method.num_returns, str):
+        call = generator.StreamCall(call, method.num_returns)
     if context_state.state.records_calls:
         call = calls_made.NotedCall(call, token.binary(), name, streams)
     return call

@@ -6,7 +6,6 @@ import contextlib
 from typing import Any
 
 from weft.engine.process.actors.actor_definition import ActorDefinition
-from weft.engine.process.replay import call_history
 from weft.engine.process.session import context_state
 from weft.engine.process.telling import tracing
 
@@ -26,6 +25,8 @@ def create(definition: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str,
 
         calls = ConcurrentCalls(definition)
     if state.records_calls:
+        from weft.replay import call_history
+
         state.history = call_history.start(definition, args, kwargs)
         if calls is not None:
             calls.history = state.history

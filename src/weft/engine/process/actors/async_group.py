@@ -6,23 +6,29 @@ Kept apart because asyncio takes as long to import as the rest of a worker does.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import os
 import threading
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from contextvars import copy_context
+from contextvars import Context, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft.engine.process.actors.call import ROOM_POLL_S, Call, run_here
 from weft.engine.process.calls import current
+from weft.engine.process.calls.errors import ActorExit
 from weft.engine.process.session import context_state
+from weft.engine.process.worker import lifecycle
 
 if TYPE_CHECKING:
     from weft.engine.process.actors.concurrency import ConcurrentCalls
+
+
+_MOST_AT_ONCE = 100
+"""So many calls begin before the loop looks after what else is due."""
 
 
 class AsyncGroup:
@@ -39,6 +45,12 @@ class AsyncGroup:
         self._is_async: dict[str, bool] = {}
         """By method name."""
         self._loop = asyncio.new_event_loop()
+        self._can_step = hasattr(self._loop, "__dict__")
+        """A loop of another make may be closed to `_start`."""
+        self._starting: Any = None
+        self._first_step: Callable[[], object] | None = None
+        """Of the coroutine whose task is being made."""
+        self._is_beginning = False
         self._bell = -1
         """Of a worker's group, an eventfd: rung by the main thread when that needs the GIL no longer."""
         if context_state.state.is_worker:
@@ -125,24 +137,70 @@ class AsyncGroup:
         self._begin()
 
     def _rung(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # a loop that was left in the middle says it twice
+        try:
             os.eventfd_read(self._bell)
+        except BlockingIOError:
+            self._signalled = False  # a loop that was left in the middle says it twice
         self._begin()
 
     def _begin(self) -> None:
         self._signalled = False
-        while self._incoming and len(self._running) < self._limit:
-            call = self._incoming.popleft()
-            if call.has_begun:
-                continue
-            if call.is_cancelled:
-                call.has_begun = True
-                self._calls.ended(call, None, None)
-            elif self._is_coroutine(call):
-                self._running[call] = self._loop.create_task(self._answer(call), name=call.task[2])
-            else:
-                call.has_begun = True
-                copy_context().run(_run_plain, call, self._calls)
+        self._is_beginning = True
+        try:
+            for _ in range(_MOST_AT_ONCE):
+                if not self._incoming or len(self._running) >= self._limit:
+                    return
+                self._begin_one(self._incoming.popleft())
+        finally:
+            self._is_beginning = False
+            self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        """If there is a call that may begin, and nobody is at it."""
+        if not self._incoming or self._signalled or self._is_beginning or len(self._running) >= self._limit:
+            return
+        self._signalled = True
+        self._loop.call_soon(self._begin)
+
+    def _begin_one(self, call: Call) -> None:
+        if call.has_begun:
+            return
+        if call.is_cancelled:
+            call.has_begun = True
+            self._calls.ended(call, None, None)
+        elif self._is_coroutine(call):
+            self._start(call)
+        else:
+            call.has_begun = True
+            copy_context().run(_run_plain, call, self._calls)
+
+    def _start(self, call: Call) -> None:
+        """Make the call's task and take its first step here. By itself it would take it at the loop's next turn, which
+        costs a system call and more time than most methods take that await nothing."""
+        loop: Any = self._loop
+        self._starting = coroutine = self._answer(call)
+        is_stepped = self._can_step and loop.get_task_factory() is None
+        if is_stepped:
+            loop.call_soon = self._keep_step
+        try:
+            task = loop.create_task(coroutine, name=call.task[2])
+        finally:
+            if is_stepped:
+                del loop.call_soon
+        if not task.done():
+            self._running[call] = task
+        step, self._first_step = self._first_step, None
+        if step is not None:
+            step()
+
+    def _keep_step(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        """In the place of the loop's `call_soon` while a task is made. What else calls it then, as a destructor may, is
+        passed on."""
+        task = getattr(callback, "__self__", None)
+        if context is not None and isinstance(task, asyncio.Task) and task.get_coro() is self._starting:
+            self._first_step = partial(context.run, callback)
+            return None
+        return type(self._loop).call_soon(self._loop, callback, *args, context=context)
 
     def _is_coroutine(self, call: Call) -> bool:
         known = self._is_async.get(call.name)
@@ -156,6 +214,8 @@ class AsyncGroup:
         current.on_loop.set(call.task)
         value: object = None
         try:
+            if self._calls.is_leaving:
+                raise ActorExit(lifecycle.EXIT_TEXT)
             if call.streams:
                 await _stream(call)
             else:
@@ -164,10 +224,8 @@ class AsyncGroup:
             self._calls.ended(call, None, error)
         else:
             self._calls.ended(call, value, None)
-        del self._running[call]
-        if self._incoming and not self._signalled:
-            self._signalled = True
-            self._loop.call_soon(self._begin)
+        self._running.pop(call, None)
+        self._begin_soon()
 
 
 async def _stream(call: Call) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft.engine.process.calls import current
+from weft.engine.process.calls.errors import ActorExit
+from weft.engine.process.worker import lifecycle
 
 if TYPE_CHECKING:
     from weft.engine.process.actors.concurrency import ConcurrentCalls
@@ -51,6 +53,8 @@ def run_here(call: Call, calls: ConcurrentCalls) -> None:
     """Run a plain method on this thread."""
     value: Any = None
     try:
+        if calls.is_leaving:
+            raise ActorExit(lifecycle.EXIT_TEXT)
         if not call.is_cancelled:
             value = call.method(*call.args, **call.kwargs)
             if call.streams:

@@ -48,7 +48,8 @@ class ConcurrentCalls:
         """Of the calls, where they are recorded (`call_history`)."""
         self._early_cancels: dict[bytes, bool] = {}
         self._idle_callback: Callable[[], Any] | None = None
-        self._leaving = False
+        self.is_leaving = False
+        """Its code has asked for the end: what has not begun fails, what runs is finished."""
         self._methods: dict[str, Any] = {}
         self._routes: dict[str, tuple[str, Any, Any]] = {}
         """By the method as it is asked for: its name, its group, what to call."""
@@ -79,7 +80,7 @@ class ConcurrentCalls:
     ) -> None:
         """`method` is the name, or `name:group` when the caller chose the group; `task` is None for the core's."""
         try:
-            if self._leaving:
+            if self.is_leaving:
                 raise ActorExit(lifecycle.EXIT_TEXT)
             name, group, function = self._routes.get(method) or self._route(method)
             call = Call(native, name, function, args, kwargs, task)
@@ -171,11 +172,11 @@ class ConcurrentCalls:
         return call is not None and call.is_cancelled
 
     def leave(self, error: SystemExit) -> None:
-        """Code of the actor wants the process to end: for an orderly end, after every call is answered."""
+        """Code of the actor wants the process to end: for an orderly end, after every call that has begun."""
         if _native.is_fork() or not lifecycle.is_orderly(error):
             lifecycle.leave(error)
             return
-        self._leaving = True
+        self.is_leaving = True
         self.when_idle(lifecycle.leave_for_good)
 
     def when_idle(self, callback: Callable[[], Any]) -> None:

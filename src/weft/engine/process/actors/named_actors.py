@@ -9,7 +9,7 @@ from typing import Any, cast
 from weft import _native
 from weft.engine.process.actors.actor_description import ActorDescription
 from weft.engine.process.actors.actor_handle import ActorHandle
-from weft.engine.process.replay import calls_made
+from weft.engine.process.calls import calls_made
 from weft.engine.process.session import attached, context_state, rpc
 from weft.exceptions import ActorAlreadyExistsError
 
@@ -52,7 +52,7 @@ def find(name: Any, namespace: str | None) -> ActorHandle[Any]:
 
 def _replayed(name: str, namespace: str | None) -> Any:
     """In `weft replay`: what stands for the actor that the task found when it ran."""
-    recorded = sys.modules.get("weft.engine.process.replay.recorded_actors")
+    recorded = sys.modules.get("weft.replay.recorded_actors")
     return None if recorded is None else recorded.named(name, namespace)
 
 

@@ -22,11 +22,12 @@ import msgspec
 from weft import _native
 from weft.engine.process.actors.call import Call
 from weft.engine.process.actors.checkpoints import CheckpointPolicy
-from weft.engine.process.objects import kept_refs, serialize
+from weft.engine.process.objects import kept_refs
 from weft.engine.process.session import context_state, rpc
 from weft.engine.process.worker import lifecycle
 from weft.engine.state.actor_log import Batch, CallLog, Checkpoint, RecordedCall
 from weft.exceptions import ObjectLostError
+from weft.values import serialize
 
 if TYPE_CHECKING:
     from weft.engine.process.actors.actor_definition import ActorDefinition

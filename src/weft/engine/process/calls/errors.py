@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 from weft import exceptions
 from weft.engine.process.session import context_state
 from weft.exceptions import ActorDiedError, TaskError, UnserializableException, WeftError
+from weft.machine.own_frames import is_own
 
 WORKER_CRASHED, ACTOR_DIED, OWNER_DIED, OBJECT_LOST, CANCELLED = 1, 2, 3, 4, 5
 NODE_LOST, ACTOR_UNAVAILABLE, OUT_OF_MEMORY, GET_TIMED_OUT, UNSCHEDULABLE = 6, 7, 8, 9, 10
@@ -38,7 +39,6 @@ STOPPED_FOR_MEMORY = 25
 NESTED_TOO_DEEPLY = 27
 """The worker of a task was stopped because its node ran out of memory."""
 
-_ENGINE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LONGEST_CHAIN = 16
 _NAME_LENGTH = 4
 """Bytes of the length of a task's name in an error value that begins with "D"."""
@@ -60,6 +60,8 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     if isinstance(error, SystemExit) and context_state.here().actor_id:
         text = str(error) if isinstance(error, ActorExit) else f"The actor ended itself by sys.exit({error.code!r})"
         return bytes((ord("S"), ACTOR_DIED)) + text.encode(), False
+    if isinstance(error, KeyboardInterrupt):  # of the task, not of who waits for it: there it would look like a Ctrl-C
+        return bytes((ord("S"), CANCELLED)) + f"{name} raised it itself:\n{format_remote(error)}".encode(), False
     died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
     if isinstance(error, SetupFailure):
         return bytes((ord("S"), ACTOR_ENV_FAILED if died else ENV_FAILED)) + error.error_message.encode(), False
@@ -103,7 +105,7 @@ def _drop_engine_frames(summary: traceback.TracebackException, seen: set[int]) -
     if id(summary) in seen:
         return
     seen.add(id(summary))
-    kept = [frame for frame in summary.stack if not frame.filename.startswith(_ENGINE_FOLDER)]
+    kept = [frame for frame in summary.stack if not is_own(frame.filename)]
     summary.stack = traceback.StackSummary.from_list(kept)
     chained = [summary.__cause__, summary.__context__, *(getattr(summary, "exceptions", None) or [])]
     for other in chained:
@@ -142,7 +144,7 @@ def _dump_chain(error: BaseException) -> list[tuple[bytes, str]]:
 
 
 def _dump_one(error: BaseException) -> bytes:
-    from weft.engine.process.objects import serialize
+    from weft.values import serialize
 
     try:
         return serialize.dumps(error)

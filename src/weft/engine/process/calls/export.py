@@ -18,13 +18,12 @@ from typing import Any
 import msgspec
 
 from weft import _native
-from weft.engine.process.objects import serialize
 from weft.engine.process.options.call_options import Placement
 from weft.engine.process.session import context_state, rpc
-from weft.engine.state.memory_pressure import more_memory
 from weft.engine.wire import kinds
 from weft.engine.wire.messages import DefineShape
 from weft.exceptions import WeftError
+from weft.values import serialize
 
 WARN_BYTES = 10 * 2**20
 MOST_BYTES = 95 * 2**20
@@ -46,7 +45,7 @@ def pickle_definition(value: object, subject: str) -> bytes:
     except Exception as error:
         # An actor's definition is a wrapper; the part that a person knows is the class in it.
         known = getattr(value, "cls", value)
-        from weft.engine.process.objects import culprit
+        from weft.values import culprit
 
         raise culprit.explain(known, getattr(known, "__name__", "f"), f" captured by {subject}", error) from error
     check_size(len(payload), subject)
@@ -143,6 +142,8 @@ def retry_with_more_memory(payload: bytes) -> None:
 
 
 def _larger(known: DefineShape, peak_bytes: int) -> int:
+    from weft.engine.state.memory_pressure import more_memory
+
     wanted = more_memory(known.resources.get("memory", 0.0), peak_bytes)
     resources = {**known.resources, "memory": float(wanted)}
     key = ("memory", known.shape, wanted)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -31,7 +32,7 @@ def window(backpressure: int | None) -> int:
     """How many items the producer may be ahead; -1 means without limit."""
     if backpressure is None:
         return DEFAULT_WINDOW
-    return NO_LIMIT if backpressure < 0 else backpressure
+    return NO_LIMIT if backpressure < 0 else min(backpressure, NO_LIMIT)
 
 
 class ObjectRefGenerator:
@@ -155,6 +156,47 @@ class ObjectRefGenerator:
         )
 
 
+class DynamicObjectRefGenerator(ObjectRefGenerator):
+    """Of a task with num_returns="dynamic". Unlike others it can be sent to another process: that waits until the task
+    has ended, and takes along the refs that are not taken yet."""
+
+    __slots__ = ("_gathered",)
+
+    def __init__(self, ref: ObjectRef[Any]) -> None:
+        super().__init__(ref)
+        self._gathered: deque[ObjectRef[Any]] | None = None
+
+    def _take(self, timeout_s: float) -> ObjectRef[Any] | None:
+        if self._gathered is None:
+            return super()._take(timeout_s)
+        return self._gathered.popleft() if self._gathered else None
+
+    def is_finished(self) -> bool:
+        """Whether every item was taken."""
+        return super().is_finished() and not self._gathered
+
+    def _gather(self) -> deque[ObjectRef[Any]]:
+        if self._gathered is None:
+            self._gathered = deque(iter(lambda: super(DynamicObjectRefGenerator, self)._take(-1.0), None))
+        return self._gathered
+
+    def __len__(self) -> int:
+        """How many items are left, once the task has ended."""
+        return len(self._gather())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __reduce__(self) -> Any:
+        return _sent, (self._ref, list(self._gather()))
+
+
+def _sent(ref: ObjectRef[Any], refs: list[ObjectRef[Any]]) -> DynamicObjectRefGenerator:
+    made = DynamicObjectRefGenerator(ref)
+    made._gathered, made._ended = deque(refs), True
+    return made
+
+
 def cancel_task(ref: ObjectRef[Any], force: bool, recursive: bool) -> None:
     """ValueError for a call of an actor that is to be forced."""
     if _native.cancel(ref, force, recursive) == _CANCEL_REFUSED:
@@ -164,14 +206,15 @@ def cancel_task(ref: ObjectRef[Any], force: bool, recursive: bool) -> None:
 class StreamCall:
     """A submitter whose tasks are generators."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_kind")
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, num_returns: str) -> None:
         self._call = call
+        self._kind = DynamicObjectRefGenerator if num_returns == "dynamic" else ObjectRefGenerator
 
     def __call__(self, *args: Any, **kwargs: Any) -> ObjectRefGenerator:
         made = self._call(*args, **kwargs)
-        return made if isinstance(made, ObjectRefGenerator) else ObjectRefGenerator(made)
+        return made if isinstance(made, ObjectRefGenerator) else self._kind(made)
 
 
 def wait_for_any(waitables: list[Any], num_returns: int, timeout_s: float) -> tuple[list[Any], list[Any]]:

@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary
 from weft import _native
 from weft.engine.process.calls import call_limit, export, generator, introspection
 from weft.engine.process.calls.parameters import Parameters, check_for
-from weft.engine.process.objects import serialize
 from weft.engine.process.options import call_options
 from weft.engine.process.options.call_options import TaskOptions
 from weft.engine.process.session import attached, context_state
 from weft.engine.process.telling import tracing
+from weft.values import serialize
 
 if TYPE_CHECKING:
     from weft.engine.process.calls.mapping import Results
@@ -29,6 +29,7 @@ R = TypeVar("R", covariant=True)
 _VARIANTS_KEPT = 256
 """Of one function: options that are made up anew for each call must not heap up."""
 _COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200
+introspection.install()  # editors ask before there is a session
 
 
 class Submitter:
@@ -52,9 +53,8 @@ class Submitter:
         """Bind the call; in local mode instead return what takes its place."""
         attached.ensure()
         if context_state.state.local is not None:
-            from weft.engine.process.local.tasks import LocalTask
-
-            return LocalTask(self._function, self._name, self._options)
+            made: Callable[..., Any] = context_state.state.local.task(self._function, self._name, self._options)
+            return made
         function = self._function
         if tracing.is_on():
             function = tracing.TracedFunction(function)
@@ -67,7 +67,6 @@ class Submitter:
     def make_call(self) -> Any:
         """The submitter: native, or one that wraps the ref of a generator task."""
         chosen = self._options
-        streams = isinstance(chosen.num_returns, str)
         check = check_for(getattr(self._function, "__name__", self._name), Parameters.of(self._function))
         is_traced = tracing.is_on()
         call: Any = _native.RemoteCall(
@@ -83,7 +82,7 @@ class Submitter:
         )
         if is_traced:
             call = tracing.TracedCall(call, self._name, check)
-        return generator.StreamCall(call) if streams else call
+        return generator.StreamCall(call, chosen.num_returns) if isinstance(chosen.num_returns, str) else call
 
 
 class RemoteFunction(Generic[P, R]):
@@ -266,9 +265,13 @@ def code_flags(function: Any) -> int:
 
 
 def _with_returns(function: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A generator function streams unless told otherwise."""
+    """A generator function streams unless told otherwise; only such a one is dynamic."""
     if given.get("num_returns") is None and is_generator(function):
         return {**given, "num_returns": "streaming"}
+    if given.get("num_returns") == "dynamic" and not is_generator(function):
+        raise ValueError(
+            f"num_returns='dynamic' can only be used with generator functions, but {function.__qualname__} has no yield"
+        )
     return given
 
 

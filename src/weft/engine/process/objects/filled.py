@@ -13,8 +13,8 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from weft import _native
-from weft.engine.process.objects.late_array import FEWEST_BYTES
 from weft.engine.process.session import attached
+from weft.values.late_array import FEWEST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process.objects import serialize
 from weft.engine.process.session import rpc
+from weft.values import serialize
 
 Refs = dict[bytes, ObjectRef[Any]]
 OWNER_DIED = 3

@@ -1,8 +1,9 @@
 """What people try with a ref that only its value can do: `ref + 1`, `len(ref)`, `for x in ref`, `float(ref)`.
 
 Each says to take the value first. Refs stay what they were: hashable, true, equal to refs of the same object, and not
-iterable for those who ask (there is no `__iter__`; a loop fails in `__getitem__`). Comparisons and attributes are left
-to the native class: a method in Python for them would make `ref in refs` and `ref.is_ready()` many times slower.
+iterable for those who ask (there is no `__iter__`; a loop fails in `__getitem__`). Comparisons and attributes are the
+native class's: a method in Python for them would make `ref in refs` and `ref.is_ready()` many times slower. It warns of
+`ref == 1` and refuses `ref < 1`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process.calls import introspection
 from weft.engine.process.objects import ref_mistakes
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ def install() -> None:
     cls.task_id = _task_id
     cls.job_id = _job_id
     ref_mistakes.install(cls)
-    introspection.install()
     cls.__repr__ = _repr
     cls.__str__ = _repr
     cls._repr_html_ = _html

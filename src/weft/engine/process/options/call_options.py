@@ -20,6 +20,7 @@ from weft._lazy import nearest
 from weft.engine.process.actors.checkpoints import CheckpointPolicy, policy_of
 from weft.engine.process.options import group_options as groups
 from weft.engine.process.options.option_checks import (
+    attempts,
     backpressure,
     checkpoint,
     concurrency_groups,
@@ -28,6 +29,7 @@ from weft.engine.process.options.option_checks import (
     label,
     label_selector,
     lifetime,
+    namespace,
     num_returns,
     priority,
     resource_amount,
@@ -75,20 +77,20 @@ OPTIONS: dict[str, Option] = {
     "_labels": Option((dict, NONE), methods=True),
     "_metadata": Option((dict, NONE), methods=True),
     "num_returns": Option((int, str, NONE), num_returns, actors=False, methods=True),
-    "max_retries": Option((int, NONE), count(True), actors=False),
+    "max_retries": Option((int, NONE), attempts, actors=False),
     "max_calls": Option((int, NONE), count(False), actors=False),
     "writable_args": Option((bool,), actors=False, methods=True),
     "retry_exceptions": Option((bool, list, tuple), retry_exceptions, actors=False, methods=True),
     "_generator_backpressure_num_objects": Option((int, NONE), backpressure, actors=False, methods=True),
     "_num_objects_per_yield": Option((int, NONE), count(False), actors=False, methods=True),
-    "max_restarts": Option((int, NONE), count(True), tasks=False),
-    "max_task_retries": Option((int, NONE), count(True), tasks=False, methods=True),
+    "max_restarts": Option((int, NONE), attempts, tasks=False),
+    "max_task_retries": Option((int, NONE), attempts, tasks=False, methods=True),
     "checkpoint": Option((int, CheckpointPolicy, NONE), checkpoint, tasks=False),
     "max_concurrency": Option((int, NONE), count(False), tasks=False),
     "concurrency_groups": Option((list, dict, NONE), concurrency_groups, tasks=False),
     "max_pending_calls": Option((int, NONE), count(True), tasks=False),
     "lifetime": Option((str, NONE), lifetime, tasks=False),
-    "namespace": Option((str, NONE), tasks=False),
+    "namespace": Option((str, NONE), namespace, tasks=False),
     "get_if_exists": Option((bool,), tasks=False),
     "allow_out_of_order_execution": Option((bool, NONE), tasks=False),
     "enable_tensor_transport": Option((bool, NONE), tasks=False),
@@ -249,7 +251,7 @@ def settled(given: Mapping[str, Any], of_job: bool = False) -> dict[str, Any]:
     """With the runtime environment in its normal form, which means the same in every process."""
     if not given.get("runtime_env"):
         return dict(given)
-    from weft.engine.process.runtime_env.validation import normalise
+    from weft.environments.validation import normalise
 
     return {**given, "runtime_env": normalise(given["runtime_env"], of_job)}
 
@@ -258,7 +260,7 @@ def canonical_env(env: Mapping[str, Any] | None) -> str:
     """A runtime environment in its normal form as JSON that is equal for equal ones; empty for none."""
     if not env:
         return ""
-    from weft.engine.process.runtime_env.merge import canonical
+    from weft.environments.merge import canonical
 
     return canonical(env)
 
@@ -307,7 +309,7 @@ def _resources(given: Mapping[str, Any], default_cpus: float) -> dict[str, float
 
 def _actor_name(name: str | None) -> str:
     if name is not None and not name.strip():
-        raise ValueError("An actor's name must not be empty. Leave it out for an actor without a name.")
+        raise ValueError("Actor name cannot be an empty string: leave it out for an actor without a name.")
     return name or ""
 
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.engine.process.options.call_options import canonical_env, near, settled
 from weft.engine.process.options.option_checks import resource_amount
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -35,7 +34,7 @@ OF_A_NODE = frozenset(("num_cpus", "num_gpus", "resources", "object_store_memory
 _MOST_OF_A_RESOURCE = 1e9
 ADDRESS_VARIABLES = ("WEFT_ADDRESS", "RAY_ADDRESS")
 JOB_ENVIRONMENT = "WEFT_JOB_RUNTIME_ENV"
-"""What a submitted job's runtime environment has for workers, in JSON (see engine/jobs)."""
+"""What a submitted job's runtime environment has for workers, in JSON (see `weft.jobs`)."""
 _WITHOUT_EFFECT = frozenset(
     "include_dashboard dashboard_host dashboard_port job_config enable_object_reconstruction "
     "enable_resource_isolation system_reserved_cpu system_reserved_memory proxy_server_url allow_multiple "
@@ -73,6 +72,8 @@ class InitOptions:
         known = {*_TYPES, *_WITHOUT_EFFECT, *_OF_LOGGING}
         unknown = [name for name in given if name not in known and name[0] != "_"]
         if unknown:
+            from weft.engine.process.options.call_options import near
+
             hint = near(unknown[0], [*_TYPES, "address"])
             raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}.{hint}")
         values = {name: given[name] for name in _TYPES if given.get(name) is not None}
@@ -101,7 +102,7 @@ class InitOptions:
             object_store_bytes=None if memory is None else int(memory),
             storage=values.get("storage", ""),
             namespace=values.get("namespace", ""),
-            runtime_env=canonical_env(settled(values, of_job=True).get("runtime_env")),
+            runtime_env=_runtime_env(values),
             log_to_driver=values.get("log_to_driver", True),
             local_mode=values.get("local_mode", False),
             ignore_reinit_error=values.get("ignore_reinit_error", False),
@@ -109,6 +110,14 @@ class InitOptions:
             own_logging=_own_logging(given),
             given=dict(given),
         )
+
+
+def _runtime_env(values: Mapping[str, Any]) -> str:
+    if not values.get("runtime_env"):
+        return ""
+    from weft.engine.process.options.call_options import canonical_env, settled
+
+    return canonical_env(settled(values, of_job=True).get("runtime_env"))
 
 
 def check_resources(values: Mapping[str, Any]) -> None:

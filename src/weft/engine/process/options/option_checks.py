@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from weft.engine.process.actors.checkpoints import policy_of
-
 _SMALLEST_AMOUNT = 0.0001
 _LONGEST_NAME_BYTES = 10_000
 _MOST_RETURNS = 1 << 24
 """Each is an object with a ref of its own in the caller: so many take gigabytes before the task has run."""
+_MOST_ATTEMPTS = (1 << 31) - 1
+"""What records have room for."""
 _LABEL_PART = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
 _LABEL_PREFIX = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")
 
@@ -37,7 +37,18 @@ def count(infinite: bool) -> Callable[[str, Any], None]:
     return check
 
 
+def attempts(name: str, value: int) -> None:
+    """How often something is tried again; -1 is without end."""
+    count(True)(name, value)
+    if value > _MOST_ATTEMPTS:
+        raise ValueError(
+            f"The keyword '{name}' must be at most {_MOST_ATTEMPTS}, or -1 for without end, but got {value}"
+        )
+
+
 def checkpoint(name: str, value: Any) -> None:
+    from weft.engine.process.actors.checkpoints import policy_of
+
     policy_of(value)
 
 
@@ -78,6 +89,12 @@ def label(name: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"The keyword '{name}' must be text that UTF-8 can hold, but got {value!r}: {error}") from None
+
+
+def namespace(name: str, value: str) -> None:
+    if not value:
+        raise ValueError(f'"" is not a valid {name}: leave it out for the session\'s own')
+    label(name, value)
 
 
 def priority(name: str, value: int) -> None:

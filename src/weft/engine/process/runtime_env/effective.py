@@ -9,9 +9,9 @@ import threading
 from typing import Any
 
 from weft import _native
-from weft.engine.process.runtime_env import folders, packages
-from weft.engine.process.runtime_env.merge import canonical, merge, parse
 from weft.engine.process.session import cluster, context_state
+from weft.environments import env_folders, packages
+from weft.environments.merge import canonical, merge, parse
 
 _lock = threading.Lock()
 _known: dict[tuple[int, str, str], str] = {}
@@ -38,7 +38,7 @@ def with_copies(env: dict[str, Any]) -> dict[str, Any]:
     made = dict(env)
     excludes = made.pop("excludes", [])
     state = context_state.state
-    folder = folders.job_folder(f"{cluster.own_node_id()[:16]}-{state.job}")
+    folder = env_folders.job_folder(f"{cluster.own_node_id()[:16]}-{state.job}")
     if "working_dir" in env:
         made["working_dir"] = packages.copy_working_dir(env["working_dir"], excludes, folder)
     if "py_modules" in env:

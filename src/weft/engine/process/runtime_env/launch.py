@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.process.runtime_env import apply, installed
-from weft.engine.process.runtime_env.installed import Installed
-from weft.engine.process.runtime_env.merge import parse
 from weft.engine.state.launches import AT_IMPORT, AT_START
 from weft.engine.wire.messages import BindJob
+from weft.environments import apply, installed
+from weft.environments.installed import Installed
+from weft.environments.merge import parse
 from weft.exceptions import RuntimeEnvSetupError
 
 PROBE_TIMEOUT_S = 120

@@ -24,8 +24,8 @@ def main() -> int:
     zygote.die_with_parent(os.getppid())  # a wrapper's death is ours
     import msgspec
 
-    from weft.engine.process.runtime_env.installed import Installed
     from weft.engine.wire.messages import BindJob
+    from weft.environments.installed import Installed
 
     packages = None if sys.argv[2] == "-" else Installed(sys.argv[2])
     binding_fd, segment_fd, event_fd, slot, generation = map(int, sys.argv[3:8])

@@ -5,8 +5,6 @@ Below all that needs a node; `session`, which attaches, is above it.
 
 from __future__ import annotations
 
-import pkgutil
-
 from weft import _native
 from weft.engine.process.session import context_state
 
@@ -36,6 +34,8 @@ def ensure() -> None:
             )
         if context_state.state.is_worker:
             raise RuntimeError("this worker is ending: nothing can be submitted any more")
+        import pkgutil
+
         pkgutil.resolve_name(_INIT)()
 
 

@@ -152,7 +152,7 @@ class RuntimeContext:
     @property
     def runtime_env(self) -> dict[str, Any]:
         """The environment that this process runs in, a `RuntimeEnv`: what was asked for, over what it inherits."""
-        from weft.engine.process.runtime_env.runtime_env import RuntimeEnv
+        from weft.environments.runtime_env import RuntimeEnv
 
         return RuntimeEnv.deserialize(self.get_runtime_env_string())
 

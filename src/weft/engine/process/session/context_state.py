@@ -44,7 +44,7 @@ class ProcessState:
     held: dict[str, float] | None = None
     """What its task or actor holds, where that is known without asking the node."""
     local: Any = None
-    """What runs tasks in this very process (`local.node.LocalNode`); None in an ordinary session."""
+    """What runs tasks in this very process (`weft.local.local_node.LocalNode`); None in an ordinary session."""
     calls: Any = None
     """What runs the actor's calls when it takes several at once (`concurrency.ConcurrentCalls`)."""
 

@@ -15,9 +15,7 @@ import msgspec
 
 from weft import _native
 from weft.engine.process.calls import errors
-from weft.engine.process.objects import serialize as values
 from weft.engine.process.session import context_state, rpc
-from weft.engine.process.telling.logs import LogPrinter
 from weft.engine.process.worker import lifecycle
 from weft.engine.wire.messages import (
     BindJob,
@@ -32,6 +30,8 @@ from weft.engine.wire.messages import (
     Warn,
 )
 from weft.exceptions import RuntimeEnvSetupError, WeftError, package_name
+from weft.terminal.logs import LogPrinter
+from weft.values import serialize as values
 
 CANCEL = 70
 """The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
@@ -58,7 +58,7 @@ class Host:
         except WeftError:
             raise
         except Exception as error:
-            from weft.engine.process.objects import culprit
+            from weft.values import culprit
 
             root, _, rest = what.partition(" ")
             raise culprit.explain(value, root or "value", f" {rest}" if rest else "", error) from error
@@ -103,9 +103,11 @@ class Host:
 
             placement.changed(message)
         elif isinstance(message, Tell):
-            from weft.engine.process.telling import listing
+            from weft.engine.process.telling import own_tasks
 
-            rpc.send(Request(0, "told", {"number": message.number, "rows": listing.rows(message.what, message.limit)}))
+            rpc.send(
+                Request(0, "told", {"number": message.number, "rows": own_tasks.rows(message.what, message.limit)})
+            )
         elif isinstance(message, TellWaits):
             from weft.engine.process.telling import waits
 
@@ -208,7 +210,7 @@ class WorkerHost(Host):
 
     def load_function(self, payload: bytes) -> Any:
         if self._unfit:
-            raise errors.SetupFailure(self._unfit)
+            raise errors.SetupFailure(f"[Node {context_state.state.node_ip or 'unknown'}] {self._unfit}")
         function = values.loads(payload)
         _native.title_prefix(f"{package_name()}::")
         context_state.state.modules[getattr(function, "__name__", "")] = getattr(function, "__module__", "")

@@ -14,16 +14,16 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft.engine.process.options.init_options import ADDRESS_VARIABLES, OF_A_NODE, InitOptions
-from weft.engine.process.session import attached, context_state, rpc
-from weft.engine.process.session.session_context import SessionContext
-from weft.engine.process.telling.status_line import in_notebook
-from weft.engine.wire.messages import DriverHello
-from weft.exceptions import package_name
+from weft.engine.process.session import attached, context_state
+
+if TYPE_CHECKING:
+    from weft.engine.process.session.session_context import SessionContext
+    from weft.engine.wire.messages import DriverHello
 
 _lock = threading.RLock()
 _current: Session | None = None
@@ -97,6 +97,8 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
         if _native.is_attached():
             if options.ignore_reinit_error:
                 return context()
+            from weft.terminal.status_line import in_notebook
+
             if in_notebook():  # a cell is run again and again
                 return _go_on(given)
             raise RuntimeError(
@@ -127,13 +129,13 @@ def _greet(made: SessionContext, options: InitOptions) -> None:
 
 def _slurm_cluster(given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """Under `srun` with several tasks: the cluster that they form, of nodes such as `given` describes."""
-    from weft.engine.cluster import slurm
+    from weft.slurm import slurm_cluster
 
-    step = slurm.step()
+    step = slurm_cluster.step()
     if step is None or _native.is_attached() or any(os.environ.get(name) for name in ADDRESS_VARIABLES):
         return None, given
     InitOptions.of("local", given)  # what is wrong is told before anything is started
-    return slurm.form(step, given), {name: value for name, value in given.items() if name not in OF_A_NODE}
+    return slurm_cluster.form(step, given), {name: value for name, value in given.items() if name not in OF_A_NODE}
 
 
 def _own_cluster(given: Mapping[str, Any]) -> str | None:
@@ -147,10 +149,13 @@ def _own_cluster(given: Mapping[str, Any]) -> str | None:
 
 def _attach(options: InitOptions) -> None:
     global _current
-    from weft.engine.process.session.host import DriverHost
-
     _forget()
     attachment = _find_or_start(options)
+    from weft.engine.process.objects import ref_callbacks
+    from weft.engine.process.options import lineage_limits
+    from weft.engine.process.session import rpc
+    from weft.engine.process.session.host import DriverHost
+
     local = attachment if options.local_mode else None
     host = DriverHost(attachment.daemon_log)
     try:
@@ -164,9 +169,6 @@ def _attach(options: InitOptions) -> None:
             False,
             -1 if local is not None else attachment.socket.fileno(),
         )
-        from weft.engine.process.objects import ref_callbacks
-        from weft.engine.process.options import lineage_limits
-
         lineage_limits.apply()
         ref_callbacks.install()
         context_state.reset(
@@ -208,7 +210,7 @@ def _attach(options: InitOptions) -> None:
 
 def _find_or_start(options: InitOptions) -> Any:
     if options.local_mode:
-        from weft.engine.process.local.node import LocalNode
+        from weft.local.local_node import LocalNode
 
         return LocalNode(options)
     from weft.engine.node import launch
@@ -239,12 +241,23 @@ def _find_or_start(options: InitOptions) -> Any:
             options.object_store_bytes,
             dict(options.labels),
             storage=options.storage,
-        )
+        ),
+        meanwhile=_import_the_rest,
     )
+
+
+def _import_the_rest() -> None:
+    """What an attached driver needs and `init` does not, while the node comes up."""
+    from weft.engine.process.objects import ref_callbacks  # noqa: F401
+    from weft.engine.process.options import lineage_limits  # noqa: F401
+    from weft.engine.process.session import host, session_context  # noqa: F401
 
 
 def _hello(options: InitOptions) -> DriverHello:
     """What this driver's workers need: they import what it can import, in the same folder and environment."""
+    from weft.engine.wire.messages import DriverHello
+    from weft.exceptions import package_name
+
     environment = dict(os.environ)
     if package_name() == "ray":
         environment["RAY_MEANS_WEFT"] = "1"
@@ -272,15 +285,18 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
     >>> weft.shutdown()  # a second time is no mistake
     """
     global _current
+    unanswered: list[Callable[[], object]] = []
     with _lock:
         session = _current
         if session is None or session.pid != os.getpid():
             return
+        from weft.engine.process.session import rpc
+
         _current = None
         try:
             if _native.is_attached():
                 _show_last_output(session)
-                _native.detach(keeps_arrays=session.node_goes_on and not _exiting_interpreter)
+                unanswered = _native.detach(keeps_arrays=session.node_goes_on and not _exiting_interpreter)
         finally:
             rpc.fail_all()
             session.attachment.close()
@@ -292,23 +308,37 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
 
             own_logging.withdraw()
         context_state.reset()
+    for call in unanswered:
+        _call(call)
+
+
+def _call(call: Callable[[], object]) -> None:
+    """Who awaits a value of the session learns that it is over. What a call raises is printed."""
+    try:
+        call()
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
 
 
 def _end_slurm_cluster() -> None:
-    slurm = sys.modules.get("weft.engine.cluster.slurm")
+    slurm = sys.modules.get("weft.slurm.slurm_cluster")
     if slurm is not None:
         slurm.end()
 
 
 def _drop_copies() -> None:
     """The folders that were copied for runtime environments go with the job."""
-    folders = sys.modules.get("weft.engine.process.runtime_env.folders")
+    folders = sys.modules.get("weft.environments.env_folders")
     if folders is not None:
         folders.release()
 
 
 def _show_last_output(session: Session) -> None:
     """What workers have written is printed before the session's end; a daemon that hangs is not waited for."""
+    from weft.engine.process.session import rpc
+
     if session.options.log_to_driver and _native.statistics()["tasks_submitted"]:
         with contextlib.suppress(Exception):
             rpc.request("flush_output", timeout_s=_LAST_OUTPUT_S)
@@ -324,6 +354,8 @@ def _forget() -> None:
 
 def context() -> SessionContext:
     """Of the session that runs now."""
+    from weft.engine.process.session.session_context import SessionContext
+
     state = context_state.state
     return SessionContext(state.address, state.node_id, state.node_ip, state.namespace, shutdown)
 

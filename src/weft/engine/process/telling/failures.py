@@ -12,12 +12,12 @@ import threading
 import time
 from typing import Any
 
-from weft.engine.process.calls import current, errors
-from weft.engine.process.replay import calls_made, recorded_inputs
-from weft.engine.process.replay.recorded_inputs import SMALL_BYTES, CannotRecord, Inputs
+from weft.engine.process.calls import calls_made, current, errors
 from weft.engine.process.session import context_state, rpc
 from weft.engine.process.telling import tracing
 from weft.engine.wire.messages import Request
+from weft.replay import recorded_inputs
+from weft.replay.recorded_inputs import SMALL_BYTES, CannotRecord, Inputs
 
 MOST_A_SECOND = 5
 LONGEST_TEXT = 16 << 10

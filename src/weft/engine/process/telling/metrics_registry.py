@@ -14,7 +14,7 @@ import time
 import msgspec
 
 from weft import _native
-from weft.engine.observe.user_metrics import HISTOGRAM, Series
+from weft.observe.user_metrics import HISTOGRAM, Series
 
 PUSH_S = 1.0
 _lock = threading.Lock()

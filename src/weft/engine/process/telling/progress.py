@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from weft import _native
 from weft._native import ObjectRef
 from weft.engine.process.session import context_state
-from weft.engine.process.telling.status_line import Line
 from weft.exceptions import GetTimeoutError
+from weft.terminal.status_line import Line
 
 T = TypeVar("T")
 AFTER_S = 2.0

@@ -9,8 +9,8 @@ import time
 from typing import TextIO
 
 from weft.engine.process.session import context_state
-from weft.engine.process.telling import status_line
-from weft.engine.process.telling.status_line import Line
+from weft.terminal import status_line
+from weft.terminal.status_line import Line
 
 WIDTH = 30
 REDRAW_S = 0.1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import traceback
 
+from weft.machine.own_frames import is_own
+
 MOST_BYTES = 64 << 10
-_ENGINE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def rows() -> list[dict[str, object]]:
@@ -20,7 +20,7 @@ def rows() -> list[dict[str, object]]:
         if ident == own:
             continue
         frames = traceback.extract_stack(frame)
-        kept = [one for one in frames if not one.filename.startswith(_ENGINE_FOLDER) and one.filename != "<string>"]
+        kept = [one for one in frames if not is_own(one.filename) and one.filename != "<string>"]
         text = "".join(traceback.format_list(kept)) or "  (in the engine: it waits for work)\n"
         if len(text) > MOST_BYTES:
             text = f"…\n{text[-MOST_BYTES:]}"

@@ -19,7 +19,7 @@ from weft.engine.process.worker import output
 from weft.engine.wire.messages import BindJob
 
 if TYPE_CHECKING:
-    from weft.engine.process.runtime_env.installed import Installed
+    from weft.environments.installed import Installed
 
 _THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OWN_PREFIX = "WEFT_"
@@ -44,7 +44,7 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
     if variables is None:
         variables = job.environment
         if job.runtime_env:
-            from weft.engine.process.runtime_env import apply
+            from weft.environments import apply
 
             variables = apply.variables(variables, job.runtime_env)
         set_environment(variables)
@@ -71,7 +71,7 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
         own_logging.apply_here()
         own_logging.LOGGER.debug("this process works for job %s", job.job)
     if job.runtime_env:
-        from weft.engine.process.runtime_env import apply
+        from weft.environments import apply
 
         apply.enter(job.runtime_env, packages)
 
@@ -93,7 +93,7 @@ def limit_threads(num_cpus: float, chosen: Mapping[str, str]) -> None:
         if name not in chosen:
             os.environ[name] = str(max(1, int(num_cpus)))
     if num_cpus >= 2 and "numpy" in sys.modules and not any(name in chosen for name in _THREAD_LIMITS):
-        from weft.engine.process.worker import blas
+        from weft.machine import blas
 
         blas.set_threads(int(num_cpus))
 

@@ -21,7 +21,7 @@ from weft.engine.process.worker import lifecycle, output
 from weft.engine.wire.messages import BindJob
 
 if TYPE_CHECKING:
-    from weft.engine.process.runtime_env.installed import Installed
+    from weft.environments.installed import Installed
 
 
 class Cancelled(KeyboardInterrupt):
@@ -57,7 +57,7 @@ def _break_here(*args: object, **kwargs: object) -> None:
     if os.environ.get("PYTHONBREAKPOINT"):
         sys.__breakpointhook__(*args, **kwargs)
         return
-    from weft.engine.process.replay import debugging
+    from weft.replay import debugging
 
     debugging.open_session(sys._getframe(1))
 

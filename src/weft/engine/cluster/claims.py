@@ -1,0 +1,158 @@
+"""Who owns what the dead have left: claims in the control store, and refs that come late.
+
+Runs in the daemon's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.cluster.directory import Owned
+from weft.engine.cluster.fences import Fences
+from weft.engine.cluster.left_rows import LeftRows
+from weft.engine.node.inheritance import NOBODY, needed_rows
+from weft.engine.node.operations import Outcome
+from weft.engine.state.events import Process
+from weft.engine.state.inheritance import Part
+from weft.engine.wire.link_messages import GlobalProcess
+
+if TYPE_CHECKING:
+    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.node.daemon import NodeDaemon
+
+LINGER_S = 10.0
+"""So long rows of the dead stay here after the estate is settled: their heirs' own rows are on their way."""
+
+
+class Claims:
+    """One daemon's."""
+
+    def __init__(
+        self,
+        daemon: NodeDaemon,
+        shell: ClusterShell,
+        left: LeftRows,
+        fences: Fences,
+        is_dead: Callable[[GlobalProcess], bool],
+        is_settled: Callable[[GlobalProcess], bool],
+        lends: Callable[[Process], None],
+    ) -> None:
+        """`lends`: a process of this node has something from now on that other nodes may ask for."""
+        self._daemon = daemon
+        self._port = daemon.port
+        self._here = daemon.inheritance
+        self._shell = shell
+        self._left = left
+        self._directory = left.directory
+        self._fences = fences
+        self._is_dead, self._is_settled, self._lends = is_dead, is_settled, lends
+        daemon.operations.offer("heir_of", self.heir_of)
+
+    def claim(self, part: Part, heir: Process, ids: Iterable[bytes]) -> None:
+        names = self._shell.names
+        owners = {identity: names.to_global(dead) for identity, dead in part.dead_owners.items()}
+        missing = {(owners[identity], identity) for identity in ids if identity not in self._left}
+        if missing:
+            self._left.read(missing, lambda: self._claim(part, heir, list(ids), owners))
+        else:
+            self._claim(part, heir, list(ids), owners)
+
+    def _claim(self, part: Part, heir: Process, ids: list[bytes], owners: dict[bytes, GlobalProcess]) -> None:
+        names = self._shell.names
+        far = {identity: one.row for identity, one in self._left.rows.items()}
+        wanted: dict[bytes, tuple[GlobalProcess, ...]] = {}
+        for identity in (*needed_rows(ids, far), *needed_rows(ids, self._here.rows)):
+            here = self._here.rows.get(identity)
+            owner = names.to_global(here.owner) if here is not None else far[identity].owner
+            before = self._directory.before((owner, identity)) if here is not None else far[identity].before
+            wanted[identity] = (*before, owner, owners.get(identity, owner))
+        missing = {need for identity in wanted for need in self._left.needs(identity)} - wanted.keys()
+        dead = {identity: chain for identity, chain in wanted.items() if self._is_dead(chain[-1])}
+        living = {identity: names.to_local(wanted[identity][-1]) for identity in wanted.keys() - dead.keys()}
+        self._claim_along(part, heir, dead, [], living, list(missing))
+
+    def _claim_along(
+        self,
+        part: Part,
+        heir: Process,
+        wanted: dict[bytes, tuple[GlobalProcess, ...]],
+        won: list[bytes],
+        owners: dict[bytes, Process],
+        lost: list[bytes],
+    ) -> None:
+        """An heir that is dead as well has heirs of its own. `wanted`: whose each was, last the one to claim from."""
+        names = self._shell.names
+        name = names.to_global(heir)
+
+        def claimed(granted: set[Owned], others: dict[Owned, GlobalProcess]) -> None:
+            for _, identity in granted:
+                won.append(identity)
+                self._directory.inherited((name, identity), tuple(dict.fromkeys(wanted[identity])))
+            if not self._port.is_alive(*heir):
+                self._daemon.loop.call_later(LINGER_S, lambda: self._directory.forget_owner(name))
+                self._here.claimed(part.number, heir, won, owners, lost)
+                return
+            if granted:
+                self._lends(heir)  # who comes late finds that it is the heir
+            further: dict[bytes, tuple[GlobalProcess, ...]] = {}
+            for (_, identity), owner in others.items():
+                if self._is_dead(owner):
+                    further[identity] = (*wanted[identity], owner)
+                else:
+                    owners[identity] = names.to_local(owner)
+            if further:
+                self._claim_along(part, heir, further, won, owners, lost)
+            else:
+                self._here.claimed(part.number, heir, won, owners, lost)
+
+        self._directory.claim([(chain[-1], identity) for identity, chain in wanted.items()], name, claimed)
+
+    # ---- refs that come late ----
+
+    def look_up(self, process: Process, dead: Process, identity: bytes) -> None:
+        """Of an owner that is settled: who has it now? Where nobody does, who asks is its heir, if there is a row."""
+        owner = self._shell.names.to_global(dead)
+        if dead == NOBODY:
+            if (known := self._left.rows.get(identity)) is None:
+                self._here.answer(process, identity, None)
+                return
+            owner = known.row.owner
+            dead = self._shell.names.to_local(owner)
+
+        def came(found: dict[Owned, GlobalProcess]) -> None:
+            heir = found.get((owner, identity))
+            if heir is None and owner[0] in self._shell.members.links and not self._is_settled(owner):
+                self._ask_home(process, owner, identity)
+            elif heir is None:
+                self._here.came_late(owner, process, dead, identity)
+            elif heir == self._shell.names.to_global(process) or self._is_dead(heir):
+                self._follow(process, heir, identity)
+            else:
+                local = self._shell.names.to_local(heir)
+                self._fences.when_ready({local}, lambda: self._here.answer(process, identity, local))
+
+        self._directory.heirs([(owner, identity)], came)
+
+    def _ask_home(self, process: Process, owner: GlobalProcess, identity: bytes) -> None:
+        """Its node lives, and knows whether a process there has it; or the owner itself lives, and only a link was lost
+        for too long."""
+
+        def came(outcome: Outcome) -> None:
+            heir = outcome.value
+            local = None if not heir else self._shell.names.to_local((heir[0], heir[1], heir[2]))
+            self._here.answer(process, identity, local)
+
+        self._daemon.nodes.ask_node(owner[0], "heir_of", {"id": identity}).then(came)
+
+    def heir_of(self, params: dict[str, Any]) -> list[int] | None:
+        heir = self._here.heir_of(bytes(params["id"]))
+        return None if heir is None else list(self._shell.names.to_global(heir))
+
+    def _follow(self, process: Process, heir: GlobalProcess, identity: bytes) -> None:
+        """An heir that is dead."""
+        local = heir[1:] if heir[0] == self._shell.names.number else self._shell.names.to_local(heir)
+        if local in self._here.unsettled:
+            self._here.answer(process, identity, local)  # it waits, and asks again when that is settled
+        else:
+            self.look_up(process, local, identity)

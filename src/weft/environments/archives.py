@@ -1,0 +1,72 @@
+"""Unpacks .zip and .whl files of users: all of it inside one folder, or nothing of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import struct
+import zipfile
+import zlib
+
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python without it refuses such entries by name
+    LZMAError = zipfile.BadZipFile  # type: ignore[assignment,misc]
+
+_MODE_SHIFT = 16
+"""Where a zip entry's external attributes have the file's mode."""
+_DAMAGED = (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, struct.error, zlib.error, LZMAError)
+"""What reading an archive raises that is none, is damaged or wants a password."""
+_UNWRITABLE = (OSError, MemoryError, UnicodeError)
+"""What comes of names that are too long, that are file and folder at once or no text, of damaged bzip2, and of LZMA
+that wants more memory than there is."""
+
+
+def unpack(archive: str, target: str, most_bytes: int) -> int:
+    """How many bytes it holds. ValueError, and nothing is left behind, where it is no archive, is damaged, holds more
+    than `most_bytes`, or has an entry that would lie outside the folder or is neither file nor folder."""
+    try:
+        return _unpack(archive, target, most_bytes)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _unpack(archive: str, target: str, most_bytes: int) -> int:
+    try:
+        with zipfile.ZipFile(archive) as file:
+            entries = file.infolist()
+            for entry in entries:
+                _check(archive, entry)
+            size = sum(entry.file_size for entry in entries)
+            if size > most_bytes:
+                raise ValueError(
+                    f"{os.path.basename(archive)} holds {size:,} bytes, and {most_bytes:,} are the most that a runtime "
+                    "environment may have. Leave files out of it, or set WEFT_RUNTIME_ENV_MOST_BYTES."
+                )
+            for entry in entries:
+                # What it was written to: the name in the archive may say something else.
+                path = file.extract(entry, target)
+                if (mode := entry.external_attr >> _MODE_SHIFT & 0o777) and not entry.is_dir():
+                    os.chmod(path, mode | 0o600, follow_symlinks=False)
+    except (*_DAMAGED, *_UNWRITABLE) as error:
+        raise ValueError(f"{os.path.basename(archive)} cannot be unpacked: {error or type(error).__name__}") from error
+    return size
+
+
+def _check(archive: str, entry: zipfile.ZipInfo) -> None:
+    # `orig_filename` is what stands in the archive; `filename` ends at a zero byte.
+    name = entry.orig_filename
+    kind = stat.S_IFMT(entry.external_attr >> _MODE_SHIFT)
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        why = "it is a link or a device"
+    elif not name or name.startswith(("/", "\\")) or (name[1:2] == ":" and name[0].isalpha()):
+        why = "its path is absolute"
+    elif ".." in name.replace("\\", "/").split("/"):
+        why = "its path leads out of the folder"
+    elif "\0" in name:
+        why = "its name has a zero byte"
+    else:
+        return
+    raise ValueError(f"{os.path.basename(archive)} is refused: of its entry {name[:100]!r}, {why}")

@@ -1,0 +1,1 @@
+"""A cluster inside a job of Slurm: one node of Weft per node of the job."""

@@ -1,0 +1,1 @@
+"""What a server of the control store and its clients decide. Pure: no I/O, no clock, no randomness."""
