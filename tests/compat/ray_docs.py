@@ -1,10 +1,11 @@
-"""Runs the programs of Ray's documentation of its core on Weft, unchanged, and compares with what is known of them.
+"""Runs the programs of Ray's documentation on Weft, unchanged, and compares with what is known of them.
 
     python tests/compat/ray_docs.py --repository PATH [--only WORD] [--write]
 
-The programs (`doc/source/ray-core/doc_code`) are read from a clone of Ray's repository, at whatever commit it has, and
-are not kept. `ray_docs.json` has for each name "runs", or why it does not; a program that is said to run and does not
-is an error. One that is "not tried" would harm the machine.
+The programs (`doc/source/*/doc_code`) are read from a clone of Ray's repository, at whatever commit it has, and are not
+kept. `ray_docs.json` has for each name "runs", or why it does not; a program that is said to run and does not is an
+error, unless it lacks a package that is none of Ray's: those of Serve want `requests`. One that is "not tried" would
+harm the machine. Those of the core have their plain names, others that of their library before it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import argparse
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = "doc/source/ray-core/doc_code"
+LIBRARIES = {"ray-core": "", "data": "data/", "serve": "serve/", "train": "train/", "tune": "tune/"}
+"""Folders of the documentation, and what goes before the names of their programs."""
 KNOWN = Path(__file__).with_name("ray_docs.json")
 LIMIT_S = 300.0
 """Two of them compute for minutes on two busy cores."""
 RUNS = "runs"
+NO_INSTALLS = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+"""Some of them call pip: this environment is to stay as it is."""
 BIN = Path(sys.executable).parent
 """Of this environment, with the `ray` command that some of them call."""
 
@@ -33,13 +38,20 @@ def git(repository: Path, *arguments: str) -> str:
 
 
 def programs(repository: Path) -> dict[str, str]:
-    """The text of each, by its name below the folder."""
-    names = git(repository, "ls-tree", "-r", "--name-only", "HEAD", FOLDER).split()
-    return {
-        name.removeprefix(f"{FOLDER}/"): git(repository, "show", f"HEAD:{name}")
-        for name in names
-        if name.endswith(".py")
-    }
+    """The text of each, by its name below its folder."""
+    found = {}
+    for library, prefix in LIBRARIES.items():
+        folder = f"doc/source/{library}/doc_code"
+        for name in git(repository, "ls-tree", "-r", "--name-only", "HEAD", folder).split():
+            if name.endswith(".py"):
+                found[prefix + name.removeprefix(f"{folder}/")] = git(repository, "show", f"HEAD:{name}")
+    return found
+
+
+def lacks_a_package(result: str) -> bool:
+    """Whether it ended because a package is not installed here that is none of Ray's."""
+    missing = re.search(r"ModuleNotFoundError: No module named '(\w+)", result)
+    return missing is not None and missing[1] != "ray"
 
 
 def run(name: str, text: str, limit_s: float) -> str:
@@ -50,7 +62,13 @@ def run(name: str, text: str, limit_s: float) -> str:
         process = subprocess.Popen(
             [sys.executable, "-m", "weft.compat", str(program)],
             cwd=folder,
-            env={**os.environ, "XDG_STATE_HOME": folder, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+            env={
+                **os.environ,
+                **NO_INSTALLS,
+                "HOME": folder,
+                "XDG_STATE_HOME": folder,
+                "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -94,7 +112,11 @@ def main() -> int:
     if options.write:
         merged = {**results, **known} | {name: RUNS for name, result in results.items() if result == RUNS}
         KNOWN.write_text(json.dumps(dict(sorted(merged.items())), indent=2) + "\n")
-    worse = [name for name, result in results.items() if result != RUNS and known.get(name, RUNS) == RUNS]
+    worse = [
+        name
+        for name, result in results.items()
+        if result != RUNS and not lacks_a_package(result) and known.get(name, RUNS) == RUNS
+    ]
     runs = sum(result == RUNS for result in results.values())
     print(f"{runs} of {len(results)} run")
     if worse and not options.write:

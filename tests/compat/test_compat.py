@@ -56,7 +56,7 @@ if __name__ == "__main__":
 
 def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, **options)  # type: ignore[call-overload, no-any-return]
 
 
 def real_ray(folder: Path) -> dict[str, str]:

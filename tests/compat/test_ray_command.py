@@ -48,7 +48,7 @@ class Shell:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=280,
         )
 
     def ray(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_the_words_of_ray_work_under_the_alias() -> None:
-    tests = Path(__file__).with_name("under_the_alias.py")
+
+@pytest.mark.parametrize("suite", ["under_the_alias.py", "libraries_under_the_alias.py", "rllib_under_the_alias.py"])
+def test_the_words_of_ray_work_under_the_alias(suite: str) -> None:
+    tests = Path(__file__).with_name(suite)
     command = [sys.executable, "-m", "weft.compat", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -20,5 +23,5 @@ import weft, weft.exceptions
 assert not hasattr(weft.remote_function.RemoteFunction, "_remote")
 assert not issubclass(weft.exceptions.TaskCancelledError, weft.exceptions.TaskError)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr

@@ -91,6 +91,23 @@ def test_a_cancelled_task_is_caught_as_a_failed_one() -> None:
     assert ray.get(gets.remote([ref])) == "caught True"
 
 
+def test_errors_are_told_in_the_words_of_ray() -> None:
+    @ray.remote
+    def fails() -> None:
+        raise ValueError("inner")
+
+    @ray.remote
+    def gets() -> None:
+        ray.get(fails.remote())
+
+    with pytest.raises(ValueError, match="inner") as caught:
+        ray.get(gets.remote())
+    assert "ray.exceptions.RayTaskError(ValueError): ray::fails()" in str(caught.value)
+    made = RayTaskError("f", "text", KeyError("k")).make_dual_exception_instance()
+    assert isinstance(pickle.loads(pickle.dumps(made)), KeyError)
+    assert "Failed to deserialize exception" in str(ray.exceptions.UnserializableException("text"))
+
+
 def test_other_labels_will_do_where_the_first_are_not_found() -> None:
     (node,) = ray.nodes()
     others = [{"label_selector": {"zone": "nowhere"}}, {"label_selector": {"ray.io/node-id": node["NodeID"]}}]

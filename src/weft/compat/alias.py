@@ -28,15 +28,17 @@ _WORKER_IMPORTS = ("WEFT_WORKER_IMPORTS", "weft.compat.in_worker")
 _OURS = ("weft", "weft.compat.ray")
 
 
-class RayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Resolves `ray.x` to `weft.compat.ray.x` where that is, else to `weft.x`: the very same module objects."""
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a module under another name: the very same module object."""
+
+    def home(self, name: str) -> str | None:
+        """The module that stands behind the name."""
+        raise NotImplementedError
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != "ray" and not fullname.startswith("ray."):
-            return None
-        found = _home(fullname)
+        found = self.home(fullname)
         return None if found is None else importlib.machinery.ModuleSpec(fullname, self, origin=found, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -50,13 +52,34 @@ class RayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = module.__spec__.loader_state  # the import system has put the alias's there
 
 
-def _home(name: str) -> str | None:
-    """The module that stands behind a name of Ray's."""
-    rest = name[len("ray") :]
-    for home in (f"weft.compat.ray{rest}", f"weft{rest}"):
+class RayFinder(_Finder):
+    """Resolves `ray.x` to `weft.compat.ray.x` where that is, else to `weft.x`."""
+
+    def home(self, name: str) -> str | None:
+        if name != "ray" and not name.startswith("ray."):
+            return None
+        return _first_of(f"weft.compat.ray{name[3:]}", f"weft{name[3:]}")
+
+
+class BehindFinder(_Finder):
+    """Resolves `weft.compat.ray.x`, which no other finder has found, to `weft.x`."""
+
+    def home(self, name: str) -> str | None:
+        package = "weft.compat.ray."
+        return _first_of(f"weft.{name[len(package) :]}") if name.startswith(package) else None
+
+
+def stand_before_weft() -> None:
+    """`weft.compat.ray` has every module of Weft's, also where the alias is not installed."""
+    if not any(isinstance(finder, BehindFinder) for finder in sys.meta_path):
+        sys.meta_path.append(BehindFinder())
+
+
+def _first_of(*homes: str) -> str | None:
+    for home in homes:
         try:
-            if importlib.util.find_spec(home) is not None:
-                return home
+            if (spec := importlib.util.find_spec(home)) is not None:
+                return spec.name
         except ModuleNotFoundError:  # there is not even the package that it would be in
             continue
     return None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import weft
 from weft.compat.addresses import cluster_address
+from weft.engine.node.zygote import variables
 
 if TYPE_CHECKING:
     from weft.engine.process.session.session_context import SessionContext
@@ -22,23 +20,8 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
     if isinstance(address, str):
         address = cluster_address(address)
     asked = {variable: str(given[name]) for name, variable in _OF_THE_DASHBOARD.items() if given.get(name) is not None}
-    with _variables(asked):
+    with variables(asked):  # for the node that is started
         context = weft.init(address, **given)
         if asked and given.get("include_dashboard") is not False:
             context.address_info["webui_url"] = context.dashboard_url  # asking for it makes it listen
     return context
-
-
-@contextlib.contextmanager
-def _variables(asked: dict[str, str]) -> Iterator[None]:
-    """The node that is started inherits them; nothing else is to."""
-    before = {name: os.environ.get(name) for name in asked}
-    os.environ.update(asked)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -13,7 +13,7 @@ from weft.actor import ActorClass, ActorMethod
 from weft.engine.process.actors.actor_class import ActorClassVariant
 from weft.engine.process.actors.actor_handle import ActorMethodVariant
 from weft.engine.process.calls.remote_function import RemoteFunctionVariant
-from weft.exceptions import TaskCancelledError, TaskError
+from weft.exceptions import TaskCancelledError, TaskError, UnserializableException
 from weft.remote_function import RemoteFunction
 
 
@@ -31,6 +31,8 @@ def teach() -> None:
         (ActorClassVariant, "bind", class_node.bind_class),
         (ActorMethod, "bind", class_node.bind_method),
         (ActorMethodVariant, "bind", class_node.bind_method),
+        (TaskError, "make_dual_exception_instance", TaskError.as_instanceof_cause),
+        (UnserializableException, "__str__", _text_of_unserializable),
     )
     for owner, name, value in words:
         setattr(owner, name, value)
@@ -41,6 +43,14 @@ def _remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> 
     """Submit with options, in one call."""
     given = {name: value for name, value in options.items() if value is not None}
     return (self.options(**given) if given else self).remote(*(args or ()), **(kwargs or {}))
+
+
+def _text_of_unserializable(self: UnserializableException) -> str:
+    return (
+        "Failed to deserialize exception. Refer to https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
+        "#custom-serializers-for-exceptions for more information.\n"
+        f"Original exception:\nray.exceptions.RayTaskError: {self.original_stack_trace}"
+    )
 
 
 class CancelledTaskError(TaskCancelledError, TaskError):

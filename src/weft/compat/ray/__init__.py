@@ -10,11 +10,12 @@ from typing import Any
 
 import weft
 from weft.compat import words
-from weft.compat.alias import API_LEVEL
+from weft.compat.alias import API_LEVEL, stand_before_weft
 
 __version__ = API_LEVEL
 __commit__ = ""
 logger = logging.getLogger("ray")
+stand_before_weft()
 words.teach()
 
 _HOMES = {
@@ -22,7 +23,7 @@ _HOMES = {
     "weft.compat.ray._private.worker": "LOCAL_MODE RESTORE_WORKER_MODE SCRIPT_MODE SPILL_WORKER_MODE WORKER_MODE",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBMODULES = frozenset("_private _raylet dag experimental job_submission".split())
+_SUBMODULES = frozenset("_private _raylet air dag experimental job_submission rllib serve train tune".split())
 
 __all__ = ["__version__", *_HOME_OF, *(name for name in weft.__all__ if name not in ("__version__", *_HOME_OF))]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.engine.process.session.context_state import state
 from weft.engine.process.telling.progress_bar import Bar
-from weft.engine.process.telling.status_line import is_wanted
+from weft.terminal.status_line import is_wanted
 
 __all__ = ["instance", "safe_print", "tqdm"]
 

@@ -1,0 +1,1 @@
+"""What RLlib calls the core: its modules."""

@@ -1,0 +1,1 @@
+"""Environments, as RLlib makes them."""

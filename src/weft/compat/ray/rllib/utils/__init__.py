@@ -1,0 +1,1 @@
+"""Names that programs for RLlib import."""

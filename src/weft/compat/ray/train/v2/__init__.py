@@ -1,0 +1,1 @@
+"""Ray 2.60 has its trainers under this name, too."""

@@ -1,0 +1,5 @@
+"""`ray.tune.experiment` of Ray 2.60."""
+
+from weft.tune.trial import Trial
+
+__all__ = ["Trial"]

@@ -1,0 +1,1 @@
+"""`ray.tune.integration` of Ray 2.60."""

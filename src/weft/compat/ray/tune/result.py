@@ -1,0 +1,13 @@
+"""`ray.tune.result` of Ray 2.60: the keys of a result."""
+
+DONE = "done"
+EXPERIMENT_TAG = "experiment_tag"
+HOSTNAME = "hostname"
+NODE_IP = "node_ip"
+PID = "pid"
+SHOULD_CHECKPOINT = "should_checkpoint"
+TIMESTEPS_TOTAL = "timesteps_total"
+TIME_THIS_ITER_S = "time_this_iter_s"
+TIME_TOTAL_S = "time_total_s"
+TRAINING_ITERATION = "training_iteration"
+TRIAL_ID = "trial_id"
