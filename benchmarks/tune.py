@@ -7,7 +7,8 @@
 Seconds include everything from starting the session to the result grid, except importing. `trivial_N` is N trials that
 report once, `busy_N` the same after 0.25 s of pure Python each; `sleep_1000` is 1,000 trials of 0.1 s on 2 slots, whose
 ideal is 50 s; `flat` is the cost of a trial at 100, 1,000 and 10,000 trials; `reports` is 2 trials that report 2,000
-results a second each, for 3 s.
+results a second each, for 3 s. `small` is 1,000 trials in a session that runs, beside Optuna in the same process, and
+`millisecond` 2,000 trials of 1 ms of CPU on 1 and on 2 CPUs; CPU times are right on a busy machine too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import time
 from typing import Any
 
-CASES = ("trivial_30", "trivial_100", "flat", "reports", "sleep_1000")
+CASES = ("trivial_30", "trivial_100", "flat", "small", "millisecond", "reports", "sleep_1000")
 RAY_CASES = ("trivial_30", "trivial_100")
 BUSY_S = 0.25
 REPORTS_A_SECOND = 2_000
@@ -66,6 +67,8 @@ def measure_weft(case: str) -> dict[str, float]:
             weft.shutdown()
         return elapsed, histories
 
+    if case in ("small", "millisecond"):
+        return measure_small() if case == "small" else measure_millisecond()
     if case == "flat":
         return {f"ms a trial at {number}": fit(trivial, number)[0] / number * 1e3 for number in (100, 1_000, 10_000)}
     if case == "sleep_1000":
@@ -83,6 +86,63 @@ def measure_weft(case: str) -> dict[str, float]:
         }
     kind, _, number = case.rpartition("_")
     return {"s": fit(busy if kind == "busy" else trivial, int(number))[0]}
+
+
+def measure_small() -> dict[str, float]:
+    """The second of two runs each: the first loads modules."""
+    import weft
+
+    weft.init(num_cpus=2)
+    for number in (100, 1_000):
+        began, began_cpu = time.perf_counter(), time.process_time()
+        search(lambda config: {"score": config["x"]}, number)
+        ours, ours_cpu = time.perf_counter() - began, time.process_time() - began_cpu
+        began_cpu = time.process_time()
+        theirs = measure_optuna(f"trivial_{number}", jobs=1)["s"]
+        theirs_cpu = time.process_time() - began_cpu
+    weft.shutdown()
+    return {
+        "ms a trial": ours,
+        "ms of the driver's CPU": ours_cpu,
+        "ms in Optuna": theirs,
+        "ms of its CPU": theirs_cpu,
+        "times Optuna": ours / theirs,
+    }
+
+
+def measure_millisecond() -> dict[str, float]:
+    import weft
+
+    figures = {}
+    for cpus in (1, 2):
+        weft.init(num_cpus=cpus)
+        search(one_millisecond, 100)
+        began, began_cpu = time.perf_counter(), time.process_time()
+        search(one_millisecond, 2_000)
+        figures[f"ms a trial on {cpus}"] = (time.perf_counter() - began) / 2
+        figures[f"ms of the driver's CPU on {cpus}"] = (time.process_time() - began_cpu) / 2
+        weft.shutdown()
+    return figures
+
+
+def one_millisecond(config: dict[str, Any]) -> dict[str, float]:
+    end = time.thread_time() + 0.001
+    while time.thread_time() < end:
+        pass
+    return {"score": config["x"]}
+
+
+def search(trainable: Any, number: int) -> None:
+    from weft import tune
+
+    with tempfile.TemporaryDirectory() as folder:
+        grid = tune.Tuner(
+            trainable,
+            param_space={"x": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(metric="score", mode="max", num_samples=number),
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        ).fit()
+        assert grid.num_terminated == number
 
 
 def measure_ray(case: str) -> dict[str, float]:
@@ -112,7 +172,7 @@ def measure_ray(case: str) -> dict[str, float]:
     return {"s": elapsed}
 
 
-def measure_optuna(case: str) -> dict[str, float]:
+def measure_optuna(case: str, jobs: int = 2) -> dict[str, float]:
     """As its users run trials side by side in one program: on threads."""
     import optuna
 
@@ -126,7 +186,7 @@ def measure_optuna(case: str) -> dict[str, float]:
 
     began = time.perf_counter()
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
-    study.optimize(objective, n_trials=int(number), n_jobs=2)
+    study.optimize(objective, n_trials=int(number), n_jobs=jobs)
     assert len(study.trials) == int(number)
     return {"s": time.perf_counter() - began}
 

@@ -99,7 +99,7 @@ def test_asha_promotion_never_runs_more_than_its_share() -> None:
     reached = [sum(length >= time for length in ended) for time in (1, 3, 9, 27)]
     assert reached[0] == 200
     for below, above in itertools.pairwise(reached):
-        # who was of the best third at some time may not be at the end, hence the slack
+        # who was of the best third at some time may not be at the end, so there is slack
         assert above <= below // 3 + 8
 
 

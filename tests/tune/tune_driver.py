@@ -44,8 +44,14 @@ def slow(config: dict[str, Any]) -> None:
         tune.report({"value": step * config["speed"]}, checkpoint={"step": step} if step % 3 == 0 else None)
 
 
+def short(config: dict[str, Any]) -> dict[str, Any]:
+    """So short that it runs in bundles."""
+    return {"value": config["speed"]}
+
+
 KINDS: dict[str, tuple[Any, Any]] = {
     "function": (slow, None),
+    "short": (short, None),
     "class": (Slow, None),
     "asha": (Slow, ASHAScheduler(max_t=STEPS, reduction_factor=3)),
     "hyperband": (Slow, HyperBandScheduler(max_t=9)),
@@ -59,6 +65,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 def main() -> None:
     path, kind = sys.argv[1:3]
     trainable, scheduler = KINDS[kind]
+    samples = 200 if kind == "short" else 3
     weft.init(num_cpus=2)
     print("began", os.getpid(), flush=True)
     experiment = os.path.join(path, kind)
@@ -68,7 +75,7 @@ def main() -> None:
         tuner = tune.Tuner(
             trainable,
             param_space={"speed": tune.grid_search([1.0, 3.0, 2.0])},
-            tune_config=tune.TuneConfig(metric="value", mode="max", num_samples=3, scheduler=scheduler, seed=0),
+            tune_config=tune.TuneConfig(metric="value", mode="max", num_samples=samples, scheduler=scheduler, seed=0),
             run_config=tune.RunConfig(
                 name=kind,
                 storage_path=path,

@@ -23,6 +23,9 @@ class Callback:
     0 7
     """
 
+    hears_of_bundles = True
+    """Whether it is told of trials so short that many ran at once (`weft.tune.bundles`)."""
+
     def set_up(self, experiment: str, folder: str) -> None:
         """Before the first trial. `folder` is local; trials' files go to `folder/<trial_dir>`."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.library.checks import above, at_least, one_of
+from weft.library.keywords import answers_keywords
 from weft.tune.callback import Callback
 from weft.tune.errors import TuneError
 from weft.tune.schedulers.scheduler import TrialScheduler
@@ -16,6 +17,11 @@ from weft.tune.trial import Trial
 __all__ = ["CheckpointConfig", "ExperimentSpec", "FailureConfig", "RunConfig", "TuneConfig"]
 
 
+@answers_keywords(
+    param_space="it is the Tuner's: Tuner(trainable, param_space={...})",
+    storage_path="write RunConfig(storage_path=...)",
+    stop="write RunConfig(stop=...)",
+)
 @dataclass
 class TuneConfig:
     """What is searched, and how.
@@ -48,6 +54,7 @@ class TuneConfig:
             above("max_concurrent_trials", self.max_concurrent_trials, error=TuneError)
 
 
+@answers_keywords()
 @dataclass(frozen=True)
 class FailureConfig:
     """What happens when a trial fails.
@@ -66,6 +73,7 @@ class FailureConfig:
     """A trial that reports nothing for so long is killed and counts as crashed."""
 
 
+@answers_keywords()
 @dataclass(frozen=True)
 class CheckpointConfig:
     """When class trainables save, and how many checkpoints of a trial are kept. Functions save when they report.
@@ -88,6 +96,11 @@ class CheckpointConfig:
         at_least("checkpoint_frequency", self.checkpoint_frequency, 0, error=TuneError)
 
 
+@answers_keywords(
+    max_failures="write failure_config=FailureConfig(max_failures=...)",
+    metric="write TuneConfig(metric=..., mode=...)",
+    num_samples="write TuneConfig(num_samples=...)",
+)
 @dataclass
 class RunConfig:
     """Where results go, when trials stop, what else happens.
@@ -106,8 +119,8 @@ class RunConfig:
     verbose: int | None = None
     """0: nothing; 1: one line; 2: the status table. Default: the table at a terminal, nothing in a pipe."""
     log_files: bool | None = None
-    """Whether each trial gets CSV, JSON and TensorBoard files; if not said, unless trials run in this process. The
-    ledger has every result in any case."""
+    """Whether each trial gets CSV, JSON and TensorBoard files; if not said, unless trials run in this process or, after
+    the first ones, take only some milliseconds. The ledger has every result in any case."""
 
 
 @dataclass

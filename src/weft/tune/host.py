@@ -8,11 +8,11 @@ never waits for the runner, except at its milestones.
 What a trial reports is written to a journal of this machine too, before anyone hears of it: a process that dies leaves
 there what was not pulled yet (`journal_of`).
 
-HOST-1  One trial at a time; a `Start` ends the one before it.
+HOST-1  One trial at a time; a `Start` or a `StartAll` ends the one before it.
 HOST-2  Items leave the outbox in the order in which the trial made them; a checkpoint lies in the storage before its
         item is in the outbox.
 HOST-3  A result is in the journal before `report` returns. The journal goes when the next trial starts, by when the
-        runner has pulled all of it.
+        runner has pulled all of it. Trials in a bundle have none (`weft.tune.bundles`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import weft
 from weft.library.storage import LocalStorage, Storage
 from weft.tune.trial import SavedCheckpoint
 
-__all__ = ["Batch", "End", "Go", "HostSettings", "Start", "TrialHost"]
+__all__ = ["Batch", "Bundle", "End", "Go", "HostSettings", "Start", "StartAll", "TrialHost"]
 
 Items = list[tuple[Any, ...]]
 RUNNING, WAITING, SAVED, ENDED, FAILED = "running", "waiting", "saved", "ended", "failed"
@@ -71,6 +71,13 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class StartAll:
+    """Run these trials one after another, as a bundle."""
+
+    starts: tuple[Start, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Go:
     """To a trial that waits: go on, perhaps after saving."""
 
@@ -91,6 +98,18 @@ class Batch:
     items: Items
     error: tuple[str, str] | None = None
     """(message, traceback)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The answer to `StartAll`."""
+
+    done: list[tuple[str, Batch]]
+    """By trial."""
+    unstarted: tuple[str, ...]
+    left: str | None
+    """The trial that still runs, alone from here on."""
+    elapsed_s: float
 
 
 class TrialHost:
@@ -119,21 +138,30 @@ class TrialHost:
         return True
 
     @weft.method(concurrency_group=CONTROL)
-    def pull(self, command: Start | Go | End | None = None) -> Batch:
-        """Obey the command, then return what the trial made."""
-        from weft.tune.trial_run import TrialRun
-
-        if isinstance(command, Start):
+    def pull(self, command: Start | StartAll | Go | End | None = None) -> Batch | Bundle:
+        """Obey the command, then return what the trial, or the bundle, made."""
+        if isinstance(command, Start | StartAll):
             if self._run is not None:
                 self._kept = self._run.end_and_wait()
                 self._run.delete_journal()
-            self._run = TrialRun(command, self._settings, self._storage, self._kept, self._journals)
+            self._run = self._new_run(command)
             self._kept = None
             self._waiting.put(self._run)
         elif command is not None:
             self._run.obey(command)
-        batch: Batch = self._run.take(self._settings.period_s, self._settings.heartbeat_s)
-        return batch
+        made: Batch | Bundle = self._run.take(self._settings.period_s, self._settings.heartbeat_s)
+        if isinstance(made, Bundle) and made.left is not None:
+            self._run = self._run.left
+        return made
+
+    def _new_run(self, command: Start | StartAll) -> Any:
+        if isinstance(command, StartAll):
+            from weft.tune.bundle_run import BundleRun
+
+            return BundleRun(command.starts, self._settings, self._storage, self._journals)
+        from weft.tune.trial_run import TrialRun
+
+        return TrialRun(command, self._settings, self._storage, self._kept, self._journals)
 
     @weft.method(concurrency_group=CONTROL)
     def close(self) -> None:

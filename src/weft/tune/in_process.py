@@ -15,7 +15,7 @@ from typing import Any
 from weft.library.storage import Storage
 from weft.tune import session
 from weft.tune.errors import TuneError
-from weft.tune.host import ENDED, FAILED, SAVED, HostSettings, Items, Start
+from weft.tune.host import FAILED, SAVED, HostSettings, Items, Start
 from weft.tune.runner import FLUSH_S, Runner
 from weft.tune.schedulers.scheduler import CONTINUE, SAVE, STOP, Decision, Exploit
 from weft.tune.trial import SavedCheckpoint, Trial
@@ -115,12 +115,11 @@ class InProcessRunner(Runner):
             self._close()
 
     def _play(self, trial: Trial) -> None:
-        self._ledger.add("started", trial.trial_id)
-        self._state.started(trial)
-        trial_dir = self._announced(trial)
+        self._note_started(trial)
+        self._audience.started(trial)
         decision: Decision = CONTINUE
         while True:
-            start = self._start_command(trial, trial_dir)
+            start = self._start_command(trial)
             hear = functools.partial(self._heard, trial)
             run = InProcessRun(start, self._settings, self._storage, self._kept, hear)
             self._kept = None
@@ -128,15 +127,7 @@ class InProcessRunner(Runner):
             self._kept, decision = run.kept(), run.decision
             if trial.is_finished or not isinstance(decision, Exploit):
                 break
-        if trial.is_finished:
-            pass
-        elif phase == FAILED:
-            message, details = error or ("it failed", "")
-            self._failed(trial, message, crashed=False, details=details)
-        elif phase == ENDED:
-            self._ended(trial)
-        else:
-            self._note_paused(trial)
+        self._conclude(trial, phase, error)
         self._finish_interrupted(besides=trial)
 
     def _heard(self, trial: Trial, items: Items) -> Decision:

@@ -152,6 +152,8 @@ def replay(state: Any, entries: Iterator[tuple[Any, ...]]) -> int:
             state.paused(trial)
         elif kind == "ended":
             state.ended(trial)
+        elif kind == "returned":
+            state.returned(trial, *rest)
         elif kind == "revived":
             state.revived(trial)
         elif kind == "failed":

@@ -105,6 +105,11 @@ class HostPool:
             self.discard(host)
 
     @property
+    def size(self) -> int:
+        """How many hosts there are."""
+        return len(self._hosts)
+
+    @property
     def used(self) -> dict[str, float]:
         return dict(self._used)
 

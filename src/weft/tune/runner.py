@@ -12,12 +12,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import weft
 from weft.library.storage import LocalStorage, Storage, new_folder, pack, unpack
+from weft.tune.audience import Audience
+from weft.tune.bundles import Bundles
 from weft.tune.callback import Callback
 from weft.tune.config import ExperimentSpec
 from weft.tune.host import (
@@ -26,20 +28,21 @@ from weft.tune.host import (
     SAVED,
     WAITING,
     Batch,
+    Bundle,
     End,
     Go,
     HostSettings,
     Start,
+    StartAll,
     journal_of,
     journals_of,
 )
 from weft.tune.host import RUNNING as RUNNING_PHASE
 from weft.tune.ledger import Ledger, read_entries
-from weft.tune.naming import trial_dir_of
 from weft.tune.pool import Host, HostPool
 from weft.tune.resources import PlacementGroupFactory
 from weft.tune.retention import CheckpointKeeper
-from weft.tune.schedulers.scheduler import ALWAYS, CONTINUE, SAVE, Decision, Exploit
+from weft.tune.schedulers.scheduler import CONTINUE, SAVE, Decision, Exploit
 from weft.tune.state import ExperimentState
 from weft.tune.status import StatusTable
 from weft.tune.trial import RUNNING, SavedCheckpoint, Trial
@@ -63,6 +66,8 @@ class Slot:
     heard_at: float
     ending_since: float | None = None
     """When it was told to end."""
+    bundle: list[Trial] = field(default_factory=list)
+    """Trials that were started as one; then `trial` is the first."""
 
 
 class Runner:
@@ -77,12 +82,12 @@ class Runner:
         status: StatusTable,
     ) -> None:
         self._spec, self._state, self._storage, self._ledger = spec, state, storage, ledger
-        self._callbacks = callbacks
+        self._audience = Audience(callbacks)
+        self._bundles = Bundles(spec, state)
         self._status = status
         self._keeper = CheckpointKeeper(spec.run.checkpoint_config)
         self._slots: dict[Any, Slot] = {}
         """ref of the outstanding pull -> slot"""
-        self._dirs: dict[str, str] = {}
         self._asked_to_save: set[str] = set()
         self._last_shape: PlacementGroupFactory | None = None
         self._doomed: list[str] = []
@@ -135,9 +140,28 @@ class Runner:
                     self._pool.check_possible(trial.resources)
                 return
             self._last_shape = trial.resources
-            self._ledger.add("started", trial.trial_id)
-            self._state.started(trial)
             self._start_in(host, trial)
+
+    def _start_in(self, host: Host, first: Trial) -> None:
+        """The trial, and those that its host is given with it."""
+        trials = [first]
+        size = 1 if first.incarnation else self._bundles.size(self._pool.size)
+        self._note_started(first)
+        while len(trials) < size:
+            trial, _ = self._next(may_ask=True)
+            if trial is None or trial.incarnation or trial.resources != first.resources:
+                break
+            self._note_started(trial)
+            trials.append(trial)
+        bundle = trials if len(trials) > 1 else []
+        for trial in trials:
+            self._audience.started(trial, in_bundle=bool(bundle))
+        starts = tuple(map(self._start_command, trials))
+        self._pull(Slot(host, first, time.monotonic(), bundle=bundle), StartAll(starts) if bundle else starts[0])
+
+    def _note_started(self, trial: Trial) -> None:
+        self._ledger.add("started", trial.trial_id)
+        self._state.started(trial)
 
     def _next(self, may_ask: bool) -> tuple[Trial | None, bool]:
         """The trial that should run now, and whether one was made for that."""
@@ -153,29 +177,16 @@ class Runner:
         self._ledger.add("stalled", "")
         self._state.stalled()
 
-    def _start_in(self, host: Host, trial: Trial) -> None:
-        command = self._start_command(trial, self._announced(trial))
-        self._pull(Slot(host, trial, time.monotonic()), command)
-
-    def _announced(self, trial: Trial) -> str:
-        """Tell callbacks that a trial starts; its folder."""
-        trial_dir = self._dirs.get(trial.trial_id)
-        if trial_dir is None:
-            trial_dir = self._dirs[trial.trial_id] = trial_dir_of(trial)
-        for callback in self._callbacks:
-            callback.on_trial_start(trial, trial_dir)
-        return trial_dir
-
-    def _start_command(self, trial: Trial, trial_dir: str) -> Start:
+    def _start_command(self, trial: Trial) -> Start:
         return Start(
             trial.trial_id,
             str(trial),
-            trial_dir,
+            self._audience.folder(trial),
             trial.config,
             trial.incarnation,
             trial.checkpoint,
             self._packed(trial.checkpoint),
-            self._milestone(trial),
+            self._state.milestone(trial),
             trial.resources,
         )
 
@@ -202,20 +213,23 @@ class Runner:
     def _finish_interrupted(self, besides: Trial | None = None) -> None:
         for trial in self._state.interrupts:
             if trial is not besides:
-                self._finished(trial)
+                self._audience.finished(trial)
         self._state.interrupts.clear()
 
     # ---- one batch ----
 
     def _handle(self, slot: Slot, ref: Any) -> None:
         try:
-            batch: Batch = weft.get(ref)
+            batch: Batch | Bundle = weft.get(ref)
         except weft.exceptions.WeftError as error:
-            self._take(slot.trial, self._left_behind(slot.trial))
+            self._take(slot.trial, _left_behind(self._journals, slot.trial))
             self._lost(slot, f"its process ended: {error}", crashed=True)
             return
         trial = slot.trial
         slot.host.answered = True
+        if isinstance(batch, Bundle):
+            self._handle_bundle(slot, batch)
+            return
         if batch.items:
             slot.heard_at = time.monotonic()
         decision = self._take(trial, batch.items)
@@ -226,11 +240,51 @@ class Runner:
             self._lost(slot, message, crashed=False, details=details)
         elif batch.phase == ENDED:
             self._ended(trial)
+            if trial.last_result:
+                self._bundles.took(trial.last_result["time_total_s"], 1)
             self._release(slot, batch.phase)
         elif batch.phase == SAVED:
             self._paused(slot)
         else:
             self._command(slot, decision, batch.phase)
+
+    def _handle_bundle(self, slot: Slot, bundle: Bundle) -> None:
+        trials = {trial.trial_id: trial for trial in slot.bundle}
+        slot.bundle = []
+        for trial_id, batch in bundle.done:
+            self._take(trials[trial_id], batch.items)
+            self._conclude(trials[trial_id], batch.phase, batch.error)
+        self._bundles.took(bundle.elapsed_s, len(bundle.done))
+        self._return([trials[trial_id] for trial_id in bundle.unstarted], ran=False)
+        if bundle.left is None:
+            self._release(slot, ENDED)
+            return
+        slot.trial, slot.heard_at = trials[bundle.left], time.monotonic()
+        if slot.trial.is_finished:
+            self._release(slot, RUNNING_PHASE)
+            return
+        self._audience.left_bundle(slot.trial)
+        self._pull(slot)
+
+    def _return(self, trials: list[Trial], ran: bool) -> None:
+        """To those that wait."""
+        for trial in reversed(trials):
+            if not trial.is_finished:
+                self._ledger.add("returned", trial.trial_id, ran)
+                self._state.returned(trial, ran)
+                self._audience.returned(trial)
+
+    def _conclude(self, trial: Trial, phase: str, error: tuple[str, str] | None) -> None:
+        """Its run is over, unless it was so before."""
+        if trial.is_finished:
+            return
+        if phase == FAILED:
+            message, details = error or ("it failed", "")
+            self._failed(trial, message, crashed=False, details=details)
+        elif phase == ENDED:
+            self._ended(trial)
+        else:
+            self._note_paused(trial)
 
     def _take(self, trial: Trial, items: Sequence[tuple[Any, ...]]) -> Decision:
         """Hear what a trial said; what was decided, after which it is heard no further."""
@@ -244,30 +298,16 @@ class Runner:
                 self._saved(trial, *item[1:])
         return decision
 
-    def _left_behind(self, trial: Trial) -> list[tuple[Any, ...]]:
-        """What a trial's process that died had said, and nobody had heard; see `weft.tune.host`."""
-        if trial.is_finished:
-            return []
-        name = journal_of(trial.trial_id, trial.incarnation)
-        saved = trial.checkpoint.iteration if trial.checkpoint is not None else -1
-        said = list(read_entries(self._journals, name))
-        self._journals.delete_log(name)
-        return [
-            item
-            for item in said
-            if (item[1]["training_iteration"] > trial.seen_iteration if item[0] == "reported" else item[2] > saved)
-        ]
-
     def _command(self, slot: Slot, decision: Decision, phase: str) -> None:
         trial = slot.trial
         if isinstance(decision, Exploit):
             slot.heard_at = time.monotonic()
-            self._pull(slot, self._start_command(trial, self._dirs[trial.trial_id]))
+            self._pull(slot, self._start_command(trial))
         elif decision in (CONTINUE, SAVE):
             waits = phase == WAITING
             if decision == SAVE:
                 self._note_wish_to_save(trial)
-            self._pull(slot, Go(self._milestone(trial), decision == SAVE) if waits else None)
+            self._pull(slot, Go(self._state.milestone(trial), decision == SAVE) if waits else None)
         elif phase == WAITING:
             self._pull(slot, End(save=True))
         else:  # a pause that was decided behind the trial's back: it goes on from its last checkpoint later
@@ -290,10 +330,9 @@ class Runner:
             trial.pid, trial.node = result["pid"], result["hostname"]
         decision = self._state.reported(trial, result)
         if is_new:
-            for callback in self._callbacks:
-                callback.on_trial_result(trial, result)
+            self._audience.reported(trial, result)
         if trial.is_finished:
-            self._finished(trial)
+            self._audience.finished(trial)
         return decision
 
     def _saved(
@@ -307,13 +346,12 @@ class Runner:
         self._ledger.add("saved", trial.trial_id, path, iteration, time_total_s, totals)
         self._state.saved(trial, checkpoint)
         self._doomed += self._keeper.saved(trial, checkpoint, trial.last_result, self._state.trials.live)
-        for callback in self._callbacks:
-            callback.on_checkpoint(trial, checkpoint)
+        self._audience.saved(trial, checkpoint)
 
     def _ended(self, trial: Trial) -> None:
         self._ledger.add("ended", trial.trial_id)
         self._state.ended(trial)
-        self._finished(trial)
+        self._audience.finished(trial)
 
     def _paused(self, slot: Slot) -> None:
         self._note_paused(slot.trial)
@@ -331,7 +369,10 @@ class Runner:
 
     def _lost(self, slot: Slot, message: str, crashed: bool, details: str = "") -> None:
         self._pool.discard(slot.host)
-        if not slot.trial.is_finished:
+        if slot.bundle:
+            self._bundles.lost()
+            self._return(slot.bundle, ran=True)
+        elif not slot.trial.is_finished:
             self._failed(slot.trial, message, crashed, details)
 
     def _failed(self, trial: Trial, message: str, crashed: bool, details: str = "") -> None:
@@ -339,9 +380,9 @@ class Runner:
         again = self._state.failed(trial, message, crashed)
         self._status.trial_failed(trial, message, details, again)
         if details:
-            self._storage.append(f"{self._dirs[trial.trial_id]}/error.txt", details.encode())
+            self._storage.append(f"{self._audience.folder(trial)}/error.txt", details.encode())
         if not again:
-            self._finished(trial)
+            self._audience.finished(trial)
             if self._spec.run.failure_config.fail_fast:
                 self._state.stop_everything()
 
@@ -361,14 +402,6 @@ class Runner:
         else:
             self._pool.discard(slot.host)
 
-    def _finished(self, trial: Trial) -> None:
-        for callback in self._callbacks:
-            if trial.status == "ERROR":
-                callback.on_trial_error(trial)
-            else:
-                callback.on_trial_complete(trial)
-        self._dirs.pop(trial.trial_id, None)
-
     def _end_hung_trials(self, limit_s: float) -> None:
         now = time.monotonic()
         for ref, slot in list(self._slots.items()):
@@ -379,14 +412,6 @@ class Runner:
                 self._lost(slot, f"it reported nothing for {limit_s:g} s (hang_timeout_s)", crashed=True)
 
     # ---- small things ----
-
-    def _milestone(self, trial: Trial) -> tuple[str, float] | None:
-        if self._state.stopper.needs_every_result:
-            return ALWAYS.attribute, ALWAYS.value
-        milestone = self._state.scheduler.milestone(trial)
-        if trial.owed is not None:  # decided before a restart: wait there, and do it then
-            return "training_iteration", trial.seen_iteration
-        return None if milestone is None else (milestone.attribute, milestone.value)
 
     def _packed(self, checkpoint: SavedCheckpoint | None) -> dict[str, bytes] | None:
         """On one machine every host sees the storage; in a cluster the files are sent along."""
@@ -404,8 +429,7 @@ class Runner:
             self._storage.write(name, text.encode())
         if now - self._flushed_at > FLUSH_S:
             self._flushed_at = now
-            for callback in self._callbacks:
-                callback.flush()
+            self._audience.flush()
         if now - self._synced_at > SYNC_S:
             self._synced_at = now
             self._ledger.sync()
@@ -425,14 +449,13 @@ class Runner:
     def _close(self) -> None:
         failing = sys.exc_info()[0] is not None
         for trial in self._state.interrupts:
-            self._finished(trial)
+            self._audience.finished(trial)
         self._pool.close()
         with (
             contextlib.suppress(Exception) if failing else contextlib.nullcontext()
         ):  # the first error is the one to see
             self._ledger.sync()
-            for callback in self._callbacks:
-                callback.on_experiment_end(list(self._state.trials))
+            self._audience.experiment_ended(list(self._state.trials))
             self._status.finish(self._state, self._pool)
         self._storage.delete_folder(".staging")
         if not isinstance(self._storage, LocalStorage):
@@ -441,6 +464,21 @@ class Runner:
 
 def default_storage_path() -> str:
     return os.environ.get("WEFT_TUNE_RESULTS", os.path.expanduser("~/weft_results"))
+
+
+def _left_behind(journals: LocalStorage, trial: Trial) -> list[tuple[Any, ...]]:
+    """What a trial's process that died had said, and nobody had heard; see `weft.tune.host`."""
+    if trial.is_finished:
+        return []
+    name = journal_of(trial.trial_id, trial.incarnation)
+    saved = trial.checkpoint.iteration if trial.checkpoint is not None else -1
+    said = list(read_entries(journals, name))
+    journals.delete_log(name)
+    return [
+        item
+        for item in said
+        if (item[1]["training_iteration"] > trial.seen_iteration if item[0] == "reported" else item[2] > saved)
+    ]
 
 
 def _counts(iteration: int, decision: Decision, decided_at: int) -> bool:

@@ -6,6 +6,7 @@ may report too. Outside of a trial `report` warns once and does nothing, so that
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -36,6 +37,7 @@ class TrialContext:
 
     def get_trial_dir(self) -> str:
         """A folder of this machine for the trial's own files."""
+        os.makedirs(self._trial_dir, exist_ok=True)
         return self._trial_dir
 
     def get_experiment_name(self) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from weft.library.lookup import value_at
 from weft.tune.errors import TuneError
 from weft.tune.schedulers.scheduler import (
+    ALWAYS,
     CONTINUE,
     PAUSE,
     SAVE,
@@ -170,6 +171,15 @@ class ExperimentState:
             self._end_search()
         return trial
 
+    def milestone(self, trial: Trial) -> tuple[str, float] | None:
+        """Where the trial waits for a decision: a result's attribute and its value."""
+        if self.stopper.needs_every_result:
+            return ALWAYS.attribute, ALWAYS.value
+        milestone = self.scheduler.milestone(trial)
+        if trial.owed is not None:  # decided before a restart: wait there, and do it then
+            return "training_iteration", trial.seen_iteration
+        return None if milestone is None else (milestone.attribute, milestone.value)
+
     # ---- events ----
 
     def started(self, trial: Trial) -> None:
@@ -257,6 +267,11 @@ class ExperimentState:
         self.scheduler.on_trial_error(trial)
         self._carry_out_stops()
         return False
+
+    def returned(self, trial: Trial, ran: bool) -> None:
+        """Its process gave it back, or died with it and others: it waits again. `ran`: perhaps it had begun."""
+        trial.incarnation -= not ran
+        self.trials.requeue_first(trial)
 
     def revived(self, trial: Trial) -> None:
         """A trial that failed for good gets another chance, in a restored experiment."""

@@ -57,6 +57,7 @@ class TrialRun:
         journals: LocalStorage | None = None,
     ) -> None:
         self._start, self._settings, self._storage = start, settings, storage
+        self.trial_id = start.trial_id
         self._journals = journals
         self._journal = journal_of(start.trial_id, start.incarnation)
         self._written = Ledger(journals, self._journal) if journals is not None else None
@@ -250,6 +251,13 @@ class TrialRun:
                 self._written.add(*item)
             self._written.flush()
         self._outbox += items
+
+    def begin_journal(self, journals: LocalStorage) -> None:
+        """Of a trial that had none: from its first report on."""
+        with self._change:
+            self._journals, self._written = journals, Ledger(journals, self._journal)
+            waiting, self._outbox = self._outbox, []
+            self._keep(waiting)
 
     def delete_journal(self) -> None:
         if self._journals is not None:

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import weft
+from weft.library.keywords import answers_keywords
 from weft.library.storage import LocalStorage, Storage, open_storage
 from weft.tune.board import BoardCallback
 from weft.tune.callback import Callback
@@ -51,6 +52,21 @@ logger = logging.getLogger("weft.tune")
 _FILLED_IN = ("training_iteration", "time_total_s", "done", "timestamp", "time_this_iter_s")
 
 
+_TUNE_CONFIG = "write tune_config=TuneConfig(...)"
+
+
+@answers_keywords(
+    config="write param_space={...}",
+    space="write param_space={...}",
+    num_samples=_TUNE_CONFIG,
+    metric=_TUNE_CONFIG,
+    mode=_TUNE_CONFIG,
+    scheduler=_TUNE_CONFIG,
+    search_alg=_TUNE_CONFIG,
+    stop="write run_config=RunConfig(stop=...)",
+    name="write run_config=RunConfig(name=...)",
+    storage_path="write run_config=RunConfig(storage_path=...)",
+)
 class Tuner:
     """An experiment: `fit` runs it. `trainable` is a function, a class, or a name.
 
@@ -317,7 +333,10 @@ def _default_callbacks(spec: ExperimentSpec) -> list[Callback]:
         return []
     from weft.tune.loggers import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 
-    return [JsonLoggerCallback(), CSVLoggerCallback(), TBXLoggerCallback()]
+    callbacks: list[Callback] = [JsonLoggerCallback(), CSVLoggerCallback(), TBXLoggerCallback()]
+    for callback in callbacks:
+        callback.hears_of_bundles = bool(spec.run.log_files)
+    return callbacks
 
 
 def _grid(spec: ExperimentSpec, state: ExperimentState, storage: Storage) -> ResultGrid:
