@@ -589,15 +589,14 @@ class HeldVault(Vault):
         self._loads = 0
         self._waiting = 0
 
-    def load(self) -> tuple[bytes | None, dict[str, bytes]]:
+    def load(self) -> tuple[int, bytes | None, dict[str, bytes]]:
         self._loads += 1
         return Vault.load(self)
 
-    def save(self, state: bytes) -> list[str]:
-        controller = self._loads
+    def save(self, writer: int, state: bytes) -> list[str] | None:
         self._waiting += 1
         self._may_write.wait()
-        return Vault.save(self, state) if controller == self._loads else []
+        return Vault.save(self, writer, state)
 
     def let_write(self) -> None:
         self._may_write.set()
@@ -605,6 +604,19 @@ class HeldVault(Vault):
     def seen(self) -> tuple[int, int]:
         """How many controllers have begun, and how many calls to write something down have come."""
         return self._loads, self._waiting
+
+
+def test_what_a_controller_before_sends_late_does_not_reach_the_vault() -> None:
+    vault = Vault()
+    old, *_ = vault.load()
+    assert vault.save(old, b"old") == []
+    vault.save_code(old, "app:Adder", b"code")
+    new, state, codes = vault.load()
+    assert (state, codes) == (b"old", {"app:Adder": b"code"})
+    assert vault.save(new, b"new") == ["app:Adder"]
+    assert vault.save(old, b"late") is None
+    vault.save_code(old, "app:Adder", None)
+    assert vault.load()[1:] == (b"new", {"app:Adder": b"code"})
 
 
 def _has_vault() -> bool:
@@ -640,7 +652,7 @@ def test_calls_of_a_controller_that_are_repeated_after_its_death_find_what_they_
 def test_what_was_under_way_for_a_deployment_that_is_gone_does_not_end_the_next_of_its_name() -> None:
     """A replica that was being made when its application was deleted fails after that was deployed again."""
     controller: Any = object.__new__(Controller)
-    controller._vault, controller._save = Mock(), Mock()
+    controller._vault, controller._save, controller._writer = Mock(), Mock(), 1
     gone, next_one = (Running(DeploymentState("app:Adder")) for _ in range(2))
     gone.state.deleted(0.0)
     assert gone.state.is_gone

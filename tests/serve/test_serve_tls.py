@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -54,7 +55,7 @@ def put(pems: Path, used: Path, name: str, kind: str) -> None:
     os.replace(used / f"new.{kind}", used / f"used.{kind}")
 
 
-def started(used: Path, **others: str) -> str:
+def started(used: Path, **others: str | float) -> str:
     certificate = {"ssl_certfile": str(used / "used.pem"), "ssl_keyfile": str(used / "used.key")}
     address = serve.start({"port": 0, "host": "127.0.0.1", **certificate, **others})
     serve.run(scheme.bind(), route_prefix="/scheme")
@@ -95,6 +96,27 @@ def test_clients_must_show_a_certificate_if_it_is_wanted(pems: Path, used: Path)
         httpx.get(f"{address}/scheme", verify=trusting, timeout=DEADLINE_S)
     trusting.load_cert_chain(pems / "second.pem", pems / "second.key")
     assert httpx.get(f"{address}/scheme", verify=trusting, timeout=DEADLINE_S).text == "https"
+
+
+def test_who_does_not_begin_to_encrypt_is_closed_and_gives_way_to_others(pems: Path, used: Path) -> None:
+    address = started(used, head_timeout_s=1.0, max_connections=20)
+    where = urlsplit(address)
+    strangers = [socket.create_connection((where.hostname, where.port), timeout=DEADLINE_S) for _ in range(50)]
+    try:
+        trusting = ssl.create_default_context(cafile=str(pems / "first.pem"))
+        assert httpx.get(f"{address}/scheme", verify=trusting, timeout=DEADLINE_S).text == "https"
+        for one in strangers:
+            assert is_cut(one)
+    finally:
+        for one in strangers:
+            one.close()
+
+
+def is_cut(wire: socket.socket) -> bool:
+    try:
+        return wire.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 def test_a_pair_that_does_not_fit_is_refused_at_once(pems: Path, used: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import weft
+from weft.library.keywords import answers_keywords
 from weft.serve.build import build
 from weft.serve.controller import NAME, NAMESPACE, Controller
 from weft.serve.deployments import Application, Deployment
@@ -51,6 +52,17 @@ class ApplicationInfo:
         return "UNHEALTHY" if "UNHEALTHY" in found else "RUNNING" if found == {"HEALTHY"} else "DEPLOYING"
 
 
+_ADDRESS = "HTTP is served by serve.start(serve.HTTPOptions(host=..., port=...)), which returns the address"
+
+
+@answers_keywords(
+    http=_ADDRESS,
+    http_options=_ADDRESS,
+    port=_ADDRESS,
+    host=_ADDRESS,
+    blocking="run() returns when the application is healthy; `weft serve run module:app` runs until Ctrl-C",
+    num_replicas="write @serve.deployment(num_replicas=2), or settings={deployment: {'num_replicas': 2}}",
+)
 def run(
     app: Application | Deployment | ActsInBatches,
     *,

@@ -19,6 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from weft.library.checks import at_least
+from weft.serve.lane import acceptable
 
 _ATTRIBUTE = "_weft_serve_batches"
 
@@ -143,7 +144,7 @@ class Batches:
             if inspect.iscoroutinefunction(getattr(self._call, "func", self._call)):
                 results = await self._call(values)
             else:
-                results = await asyncio.get_running_loop().run_in_executor(None, self._call, values)
+                results = await asyncio.get_running_loop().run_in_executor(None, _called, self._call, values)
             if len(results) != len(values):
                 raise TypeError(f"a batch of {len(values)} requests must have as many results, but got {len(results)}")
         except asyncio.CancelledError as error:  # by the function itself: nobody else has this task
@@ -154,9 +155,16 @@ class Batches:
             if answer.done():
                 continue
             if isinstance(result, Exception):
-                answer.set_exception(result)
+                answer.set_exception(acceptable(result))
             else:
                 answer.set_result(result)
+
+
+def _called(call: Callable[[Any], Any], values: Any) -> Any:
+    try:
+        return call(values)
+    except StopIteration as error:
+        raise acceptable(error) from error
 
 
 def _alike(taken: list[tuple[Any, asyncio.Future[Any]]]) -> list[tuple[Any, asyncio.Future[Any]]]:

@@ -71,7 +71,7 @@ class Controller:
         self._vault = open_vault(NAMESPACE)
         self._saving: asyncio.Task[None] | None = None
         self._is_dirty = False
-        saved, codes = weft.get(self._vault.load.remote())
+        self._writer, saved, codes = weft.get(self._vault.load.remote())
         if saved is not None:
             self._recover(cloudpickle.loads(saved), codes)
         self._spawn(self._tick())
@@ -99,7 +99,7 @@ class Controller:
         running = self._deployments.setdefault(key, Running(DeploymentState(key)))
         if running.code != built.code:
             running.code = built.code
-            self._vault.save_code.remote(key, built.code)
+            self._vault.save_code.remote(self._writer, key, built.code)
         self._follow(running, running.state.deployed(time.monotonic(), built.version, config))
 
     async def deploy_canary(
@@ -284,7 +284,7 @@ class Controller:
         # Another may have been deployed under its name since: what was under way for this one ends only now.
         if running.state.is_gone and self._deployments.get(running.state.key) is running:
             del self._deployments[running.state.key]
-            self._vault.save_code.remote(running.state.key, None)
+            self._vault.save_code.remote(self._writer, running.state.key, None)
             beside = self._deployments.get(running.state.key.removesuffix(CANARY))
             if beside is not None:
                 beside.drained_canaries.extend(running.drained)
@@ -419,10 +419,12 @@ class Controller:
             drained = {key: list(running.drained) for key, running in self._deployments.items()}
             known = (self._applications, self._canaries, self._routes_revision, self._fronts, self._ports)
             snapshot = Snapshot(self._epoch, states, drained, *known)
-            held = await self._vault.save.remote(cloudpickle.dumps(snapshot))
+            held = await self._vault.save.remote(self._writer, cloudpickle.dumps(snapshot))
+            if held is None:  # another process of this controller has taken over, and this one is about to end
+                return
             for key, running in list(self._deployments.items()):
                 if running.code and key not in held:  # the vault was restarted
-                    await self._vault.save_code.remote(key, running.code)
+                    await self._vault.save_code.remote(self._writer, key, running.code)
 
     def _recover(self, saved: Snapshot, codes: dict[str, bytes]) -> None:
         """Take over what another process of this controller left."""

@@ -6,11 +6,8 @@ never runs plain code of the user's, so a long call delays neither health checks
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -19,6 +16,7 @@ from weft.serve.grpc.input import TALK, talk
 from weft.serve.http.answering import HttpCalls
 from weft.serve.http.messages import HTTP_METHODS
 from weft.serve.inboxes import Inboxes
+from weft.serve.lane import Lane
 
 _END = object()
 
@@ -27,8 +25,8 @@ class UserCode:
     """The instance, or the function itself. Used on the replica's loop."""
 
     def __init__(self, name: str) -> None:
-        self._lane = ThreadPoolExecutor(1, f"weft-{name}")
-        self._side_lane = ThreadPoolExecutor(1, f"weft-{name}-health")
+        self._lane = Lane(f"weft-{name}")
+        self._side_lane = Lane(f"weft-{name}-health")
         self.instance: Any = None
         self.inboxes = Inboxes()
         self.hold: Callable[[], None] = _nothing
@@ -41,7 +39,7 @@ class UserCode:
 
     async def construct(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if isinstance(target, type):
-            self.instance = await self._on(self._lane, partial(target, *args, **kwargs))
+            self.instance = await self._lane.run(partial(target, *args, **kwargs))
         else:
             self.instance, self._is_function = target, True
 
@@ -90,10 +88,10 @@ class UserCode:
                 await items.aclose()
         elif inspect.isgenerator(items):
             try:
-                while (item := await self._on(self._lane, partial(next, items, _END))) is not _END:
+                while (item := await self._lane.run(partial(next, items, _END))) is not _END:
                     yield item
             finally:
-                await self._on(self._lane, items.close)
+                await self._lane.run(items.close)
         else:
             yield items
 
@@ -102,8 +100,8 @@ class UserCode:
         method = None if self._is_function else getattr(self.instance, "close", None)
         if callable(method):
             await self._run(self._lane, method, (), {})
-        self._lane.shutdown(wait=False)
-        self._side_lane.shutdown(wait=False)
+        self._lane.close()
+        self._side_lane.close()
 
     def _find(self, method: str) -> Callable[..., Any]:
         if method in HTTP_METHODS:
@@ -123,16 +121,11 @@ class UserCode:
             raise MethodMissingError(f"{type(self.instance).__name__} has no method {method!r}")
         return found
 
-    async def _run(
-        self, lane: ThreadPoolExecutor, found: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    async def _run(self, lane: Lane, found: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _is_async(found):
             return await found(*args, **kwargs)
-        value = await self._on(lane, partial(found, *args, **kwargs))
+        value = await lane.run(partial(found, *args, **kwargs))
         return await value if inspect.isawaitable(value) else value
-
-    async def _on(self, lane: ThreadPoolExecutor, call: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(lane, copy_context().run, call)
 
 
 def _nothing() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 import weft
+from weft.serve import descriptors
 from weft.serve.certificates import Certificates
 from weft.serve.grpc.calls import Calls
 from weft.serve.grpc.options import AddServicer, GRPCOptions
@@ -19,6 +20,10 @@ from weft.serve.grpc.services import Services
 
 STOP_S = 5.0
 START_S = 30.0
+HANDSHAKE_MS = 5_000
+"""That a client may take before it speaks gRPC."""
+IDLE_MS = 5_000
+"""That a connection may have no call; clients connect again by themselves at their next one."""
 
 
 class GrpcFront:
@@ -68,6 +73,7 @@ class GrpcFront:
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         options = self._options
+        descriptors.allowed()
         server = grpc.aio.server(
             handlers=(self._calls,),
             maximum_concurrent_rpcs=options.max_concurrent_rpcs,
@@ -75,6 +81,8 @@ class GrpcFront:
                 ("grpc.max_receive_message_length", options.max_message_bytes),
                 ("grpc.max_send_message_length", options.max_message_bytes),
                 ("grpc.so_reuseport", 0),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+                ("grpc.max_connection_idle_ms", IDLE_MS),
             ),
         )
         where = f"{options.host}:{self._port}"

@@ -183,7 +183,10 @@ class HttpCalls:
         try:
             inspect.signature(self._function).bind(*args, **kwargs)
         except TypeError as error:
-            raise bodies.BadRequest(422, f"the deployment cannot be called with this request: {error}") from None
+            hint = "arguments come from the query (?name=value) or from a JSON object in the body"
+            raise bodies.BadRequest(
+                422, f"the deployment cannot be called with this request: {error}; {hint}"
+            ) from None
         return args, kwargs
 
     def _does_fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -153,8 +153,8 @@ class HttpApp:
         """On the loop, before the first connection."""
         self._loop = asyncio.get_running_loop()
         self._tell_time(server_state)
-        self._spawn(self._listen())
-        self._spawn(self._sweep(server_state))
+        self.spawn(self._listen())
+        self.spawn(self._sweep(server_state))
 
     # ---- requests ------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class HttpApp:
         try:
             await items.taken()
             if exchange.upload is not None:
-                uploading = self._spawn(_carry_body(exchange.upload, items, inbox))
+                uploading = self.spawn(_carry_body(exchange.upload, items, inbox))
             async for item in items:
                 if isinstance(item, HttpHead):
                     exchange.start(item)
@@ -258,7 +258,7 @@ class HttpApp:
             if uploading is not None:
                 uploading.cancel()
             if not has_ended and inbox:
-                self._spawn(_tell_left(items, inbox))
+                self.spawn(_tell_left(items, inbox))
             else:
                 await items.aclose()
 
@@ -296,7 +296,7 @@ class HttpApp:
 
     def _work(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Run it for the exchange, which ends with it."""
-        task = self._spawn(work)
+        task = self.spawn(work)
         task.add_done_callback(partial(self._worked, exchange))
         exchange.work = task.cancel
 
@@ -368,9 +368,7 @@ class HttpApp:
             if self.look_at_certificates is not None:
                 self.look_at_certificates()
             for connection in list(server_state.connections):
-                sweep = getattr(connection, "sweep", None)  # a WebSocket's has none: it is uvicorn's
-                if sweep is not None:
-                    sweep(self.now_s)
+                connection.sweep(self.now_s)
 
     def _expire(self, exchange: Exchange) -> None:
         self._under_way.pop(exchange, None)
@@ -421,7 +419,7 @@ class HttpApp:
             while True:
                 self.take(*await self._controller.listen_routes.remote(self._revision))
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

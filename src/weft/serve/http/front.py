@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-import resource
 import socket
 import ssl
 import threading
@@ -14,8 +14,10 @@ from typing import Any
 import uvicorn
 
 import weft
+from weft.serve import descriptors
 from weft.serve.certificates import Certificates
 from weft.serve.http.app import HttpApp
+from weft.serve.http.bounds import accept_encrypted
 from weft.serve.http.messages import HTTPOptions
 from weft.serve.http.protocol import HttpProtocol
 from weft.util import get_node_ip_address
@@ -30,15 +32,25 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: HttpApp) -> None:
         super().__init__(config)
         self._serve_app = app
+        self._accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        options = self._serve_app.options
-        if self.config.ssl is not None:
-            self._serve_app.look_at_certificates = partial(
-                _take_over, self.config.ssl, options, Certificates(options.ssl_certfile, options.ssl_keyfile)
-            )
-        self._serve_app.start(self.server_state)
-        await super().startup(sockets)
+        app, options = self._serve_app, self._serve_app.options
+        app.start(self.server_state)
+        if (context := self.config.ssl) is None:
+            await super().startup(sockets)
+            return
+        certificates = Certificates(options.ssl_certfile, options.ssl_keyfile)
+        app.look_at_certificates = partial(_take_over, context, options, certificates)
+        await super().startup([])
+        made = partial(HttpProtocol, app, self.config, self.server_state, self.lifespan.state)
+        connections = self.server_state.connections
+        self._accepting = [app.spawn(accept_encrypted(app, one, context, made, connections)) for one in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for one in self._accepting:
+            one.cancel()
+        await super().shutdown(sockets)
 
 
 def _take_over(context: ssl.SSLContext, options: HTTPOptions, certificates: Certificates) -> None:
@@ -48,21 +60,13 @@ def _take_over(context: ssl.SSLContext, options: HTTPOptions, certificates: Cert
             context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile)
 
 
-def _descriptors() -> int:
-    """That this process may have: as many as it is allowed to allow itself."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard if hard > 0 else 1 << 20
-
-
 class HttpFront:
     """The actor's class. Its methods run on the actor's thread, the server on its own."""
 
     def __init__(self, controller: Any, options: HTTPOptions) -> None:
         self._controller = controller
         self._app = HttpApp(controller, options)
-        self._app.most_connections = min(options.max_connections, _descriptors() * 3 // 4)
+        self._app.most_connections = min(options.max_connections, descriptors.allowed() * 3 // 4)
         self.learn()
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)

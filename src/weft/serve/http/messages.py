@@ -8,6 +8,7 @@ from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from weft.library.checks import one_of
+from weft.library.keywords import answers_keywords
 from weft.serve.front_options import check_port, check_positive, check_tls
 
 CALL = "__http_call__"
@@ -75,6 +76,7 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
+@answers_keywords()
 @dataclass(frozen=True)
 class HTTPOptions:
     """Where the front listens and what it lets through.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import urllib.parse
 from collections import deque
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import httptools
 
 from weft.serve.http import written
 from weft.serve.http.bodies import refusal
+from weft.serve.http.bounds import Waiting, bounded, send_away
 from weft.serve.http.exchange import ClientLeft, Exchange
 from weft.serve.http.heads import Head
 from weft.serve.http.messages import header_of
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST_HEADERS = 256
 LINGER_S = 2.0
+FRAMING_BYTES = 8
+"""At most, of each byte of a body: a chunk of one byte has five."""
 
 
 class Phase(IntEnum):
@@ -38,6 +40,9 @@ class Phase(IntEnum):
     ANSWER = 3
     LINGER = 4
     """Refused; what the client still sends is thrown away, so that it can read why."""
+
+
+_WAITING = {Phase.HEAD: Waiting.HEAD, Phase.IDLE: Waiting.IDLE, Phase.BODY: Waiting.BODY}
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -58,6 +63,7 @@ class HttpProtocol(asyncio.Protocol):
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
+        """That have come and belong to no body: also between the chunks of one and behind it."""
         self._first_piece = b""
         """What is parsed now, if a request begins with it."""
         self._is_at_boundary = True
@@ -107,8 +113,7 @@ class HttpProtocol(asyncio.Protocol):
                 return
             self._enter(Phase.HEAD)
             self._first_piece = data
-        if self._phase is not Phase.BODY:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
             self._first_piece = b""
@@ -120,7 +125,7 @@ class HttpProtocol(asyncio.Protocol):
             status, reason = self._refused or (400, "this is not HTTP")
             self._refuse(status, reason)
             return
-        if self._phase is not Phase.BODY and self._head_bytes > self._options.max_head_bytes:
+        if self._head_bytes > self._options.max_head_bytes:
             self._refuse(431, f"the head of a request must have at most {self._options.max_head_bytes} bytes")
 
     def eof_received(self) -> bool:
@@ -188,6 +193,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def _check_for_two_meanings(self, head: Head) -> None:
         """What a proxy in front of this one might read in another way."""
+        if head.http_version not in ("1.0", "1.1"):
+            self._stop(505, "the versions that are understood are HTTP/1.0 and HTTP/1.1")
         codings = [value.lower() for name, value in head.headers if name == b"transfer-encoding"]
         if codings and (codings != [b"chunked"] or head.http_version != "1.1"):
             self._stop(501, "the only transfer-encoding that is understood is chunked, in HTTP/1.1")
@@ -197,6 +204,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
+        self._head_bytes = max(0, self._head_bytes - (1 + FRAMING_BYTES) * len(body))
         if self._body_bytes > self._options.max_body_bytes:
             self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
         if self._arriving is not None and self._arriving.upload is not None:
@@ -265,7 +273,7 @@ class HttpProtocol(asyncio.Protocol):
             raise ClientLeft
 
     def close(self) -> None:
-        self._is_closing = True
+        self._is_closing, self._stuck_since_s = True, self.app.now_s
         self.transport.close()
 
     def abort(self) -> None:
@@ -281,7 +289,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def sweep(self, now_s: float) -> None:
         """End what has taken too long (CON-3)."""
-        if self._writable is not None and now_s - self._stuck_since_s > self._options.send_timeout_s:
+        is_unread = self._writable is not None or self._is_closing
+        if is_unread and now_s - self._stuck_since_s > self._options.send_timeout_s:
             self.abort()
         elif self._phase is Phase.LINGER and now_s - self._since_s > LINGER_S:
             self.transport.close()
@@ -344,7 +353,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Close once the client has read the answer: at once would cut it off while it sends."""
-        self._is_closing = True
+        self._is_closing, self._stuck_since_s = True, self.app.now_s
         self._enter(Phase.LINGER)
         self.transport.resume_reading()
         if self.transport.can_write_eof():  # TLS cannot: its client knows by the answer's length
@@ -364,9 +373,10 @@ class HttpProtocol(asyncio.Protocol):
         self._server_state.connections.discard(self)
         lines = [b"%b %b HTTP/1.1" % (self._parser.get_method(), self._url)]
         lines += [b"%b: %b" % one for one in self._headers]
-        protocol = self._config.ws_protocol_class(
+        protocol = bounded(self._config.ws_protocol_class)(
             config=self._config, server_state=self._server_state, app_state=self._app_state
         )
+        protocol.guard(self.app)
         protocol.connection_made(self.transport)
         protocol.data_received(b"\r\n".join(lines) + b"\r\n\r\n")
         self.transport.set_protocol(protocol)
@@ -385,23 +395,12 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.close()
 
     @property
-    def waited_since(self) -> tuple[bool, float] | None:
-        """Of a client that has not asked, or not to the end: what to sort by; None where one is being answered."""
-        if self._phase not in (Phase.IDLE, Phase.HEAD) or self._current is not None or self._is_closing:
+    def waited_since(self) -> tuple[Waiting, float] | None:
+        """Of a client that has not asked, or not to the end; None where one is being answered."""
+        kind = _WAITING.get(self._phase)
+        if kind is None or self._is_closing or self._current not in (None, self._arriving):
             return None
-        return self._phase is Phase.IDLE, self._since_s
-
-
-def send_away(connections: Iterable[Any]) -> int:
-    """A part of those that keep others from their place, half heads before idle ones, the oldest first; how many."""
-    waiting: list[tuple[bool, float, int, HttpProtocol]] = []
-    for one in connections:
-        if isinstance(one, HttpProtocol) and (since := one.waited_since) is not None:
-            waiting.append((*since, id(one), one))
-    waiting.sort()
-    for *_, one in waiting[: 1 + len(waiting) // 16]:
-        one.send_away()
-    return len(waiting)
+        return kind, self._since_s
 
 
 def _address(found: Any) -> tuple[str, int] | None:

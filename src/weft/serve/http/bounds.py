@@ -1,0 +1,160 @@
+"""What bounds a front's connections that are not `HttpProtocol`'s: WebSockets, and those that are about to speak TLS.
+
+They are swept like the others, and give way when others want their place. Runs on the front's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.serve.http.app import HttpApp
+
+REST_S = 0.05
+
+
+class Waiting(IntEnum):
+    """What a connection is about that gives its place to others; the first go first."""
+
+    HEAD = 0
+    IDLE = 1
+    BODY = 2
+    WEBSOCKET = 3
+
+
+class WebSocketBounds(asyncio.Protocol):
+    """Stands before uvicorn's protocol, which waits without end for a client that does not read."""
+
+    transport: Any
+    client: tuple[str, int] | None
+    front: HttpApp
+    made_s = 0.0
+    _is_stuck = False
+    """The client does not read what is written."""
+    _fine_s = 0.0
+    """When it last was not."""
+
+    def guard(self, front: HttpApp) -> None:
+        """To be called first."""
+        self.front = front
+        self.made_s = self._fine_s = front.now_s
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_stuck and hasattr(self, "read_paused"):
+            self.transport.pause_reading()  # it could send pings without end, and read none of the answers
+
+    def pause_writing(self) -> None:
+        self._is_stuck = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_stuck = False
+        super().resume_writing()
+        if getattr(self, "read_paused", None) is False:
+            self.transport.resume_reading()
+
+    def sweep(self, now_s: float) -> None:
+        """Cut off a client that leaves unread what is written, or that the connection ends."""
+        if not self._is_stuck and not self.transport.is_closing():
+            self._fine_s = now_s
+        elif now_s - self._fine_s > self.front.options.send_timeout_s:
+            self.transport.abort()
+
+    def send_away(self) -> None:
+        """Others want its place."""
+        self.shutdown()  # type: ignore[attr-defined]
+        if self._is_stuck:
+            self.transport.abort()
+
+    @property
+    def waited_since(self) -> tuple[Waiting, float] | None:
+        return None if self.transport.is_closing() else (Waiting.WEBSOCKET, self.made_s)
+
+
+@functools.cache
+def bounded(websocket: type[asyncio.Protocol]) -> type[Any]:
+    """uvicorn's class for WebSockets, with bounds."""
+    return type("BoundedWebSocket", (WebSocketBounds, websocket), {})
+
+
+class Handshake:
+    """A connection before it speaks TLS. The loop's own server would wait a minute, and tell of it only then."""
+
+    def __init__(self, app: HttpApp, taken: socket.socket, client: Any, context: ssl.SSLContext, made: Any) -> None:
+        self.client = client
+        self._app = app
+        self._made_s = app.now_s
+        self._is_over = False
+        self._taken = taken
+        self._work = app.spawn(self._shake_hands(context, made))
+
+    async def _shake_hands(self, context: ssl.SSLContext, made: Any) -> None:
+        with contextlib.suppress(OSError):  # it sent something else, or left
+            await asyncio.get_running_loop().connect_accepted_socket(made, self._taken, ssl=context)
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        self._work.add_done_callback(lambda _: call())
+
+    def sweep(self, now_s: float) -> None:
+        if now_s - self._made_s > self._app.options.head_timeout_s:
+            self.send_away()
+
+    def send_away(self) -> None:
+        """Others want its place."""
+        self._is_over = True
+        self._work.cancel()
+        self._taken.close()
+
+    shutdown = send_away
+
+    @property
+    def waited_since(self) -> tuple[Waiting, float] | None:
+        return None if self._is_over else (Waiting.HEAD, self._made_s)
+
+
+async def accept_encrypted(
+    app: HttpApp, listener: socket.socket, context: ssl.SSLContext, made: Callable[[], Any], connections: set[Any]
+) -> None:
+    """Take connections and have each shake hands, until this is cancelled."""
+    listener.setblocking(False)
+    while True:
+        try:
+            taken, client = await asyncio.get_running_loop().sock_accept(listener)
+        except OSError:  # that one left, or no descriptor is left
+            await asyncio.sleep(REST_S)
+            continue
+        if len(connections) >= app.most_connections and not send_away(connections):
+            taken.close()
+            continue
+        arrived = Handshake(app, taken, client, context, made)
+        connections.add(arrived)
+        arrived.when_over(partial(connections.discard, arrived))
+
+
+def send_away(connections: Iterable[Any]) -> int:
+    """A part of those that keep others from their place: half heads before idle ones before half bodies before
+    WebSockets, from the address that has most of them, the oldest first; how many there were."""
+    waiting = [(*since, one) for one in connections if (since := one.waited_since) is not None]
+    if not waiting:
+        return 0
+    kind = min(waiting, key=lambda one: one[0])[0]
+    alike = [(since_s, one) for its, since_s, one in waiting if its == kind]
+    crowd = Counter(_host(one) for _, one in alike)
+    alike.sort(key=lambda pair: (-crowd[_host(pair[1])], pair[0]))
+    for _, one in alike[: 1 + len(alike) // 16]:
+        one.send_away()
+    return len(alike)
+
+
+def _host(connection: Any) -> str:
+    return connection.client[0] if connection.client else ""

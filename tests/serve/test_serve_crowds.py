@@ -1,0 +1,128 @@
+"""Clients that take all places of a front, or have it hold what they do not read, for as long as they are let."""
+
+from __future__ import annotations
+
+import base64
+import os
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import ModuleType
+
+import httpx
+import psutil
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
+
+from waiting import wait_until
+from weft import serve
+
+MOST = 40
+DEADLINE_S = 30
+HEAD = b"POST /echo HTTP/1.1\r\nhost: x\r\n"
+
+
+async def push(socket: WebSocket) -> None:
+    await socket.accept()
+    while True:
+        await socket.send_bytes(bytes(1 << 16))
+
+
+async def listen(socket: WebSocket) -> None:
+    await socket.accept()
+    async for _ in socket.iter_bytes():
+        pass
+
+
+app = Starlette(routes=[WebSocketRoute("/push", push), WebSocketRoute("/listen", listen)])
+
+
+@serve.deployment(max_ongoing_requests=1000)
+@serve.ingress(app)
+class Sockets:
+    pass
+
+
+@serve.deployment
+async def echo(value: str = "") -> str:
+    return value
+
+
+@pytest.fixture(scope="module")
+def port(shared_weft_session: ModuleType) -> Iterator[int]:
+    address = serve.start(http_options=serve.HTTPOptions(port=0, max_connections=MOST, send_timeout_s=0.5))
+    serve.run(Sockets.bind(), name="sockets", route_prefix="/sockets")
+    serve.run(echo.bind(), name="echo", route_prefix="/echo")
+    yield httpx.URL(address).port or 0
+    serve.shutdown()
+
+
+def connected(port: int, sent: bytes) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+    made.sendall(sent)
+    return made
+
+
+def websocket(port: int, path: str) -> socket.socket:
+    key = base64.b64encode(os.urandom(16))
+    upgrade = b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: " + key
+    return connected(port, b"GET /sockets%b HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n" % (path.encode(), upgrade))
+
+
+def held(port: int) -> int:
+    """Connections that the front has."""
+    return sum(one.laddr.port == port and one.status == "ESTABLISHED" for one in psutil.net_connections("tcp"))
+
+
+def status(port: int) -> int:
+    with connected(port, b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n") as made:
+        return int(made.recv(4096).split()[1])
+
+
+@pytest.mark.parametrize("what", ["half bodies", "websockets"])
+def test_who_holds_all_places_gives_way_to_others(port: int, what: str) -> None:
+    with ExitStack() as strangers:
+        for _ in range(MOST + 1):
+            made = (
+                websocket(port, "/listen")
+                if what == "websockets"
+                else connected(port, HEAD + b"content-length: 9\r\n\r\na")
+            )
+            strangers.enter_context(made)
+        wait_until(lambda: held(port) >= MOST - MOST // 4)
+        assert [status(port) for _ in range(5)] == [200] * 5
+    wait_until(lambda: held(port) == 0)
+
+
+def test_a_websocket_whose_client_does_not_read_is_cut_off(port: int) -> None:
+    with websocket(port, "/push") as made:
+        assert made.recv(12) == b"HTTP/1.1 101"
+        wait_until(lambda: held(port) == 0)
+
+
+def test_pings_whose_answers_are_not_read_are_not_taken_without_end(port: int) -> None:
+    pings = (b"\x89\xfd" + bytes(4 + 125)) * 500
+    with websocket(port, "/listen") as made:
+        assert made.recv(12) == b"HTTP/1.1 101"
+        made.setblocking(False)
+        taken = 0
+        while taken < 100_000_000 and select.select([], [made], [], 0.4)[1]:
+            try:
+                taken += made.send(pings)
+            except ConnectionError:
+                break
+    assert taken < 100_000_000, "all of it was answered, into the front's memory"
+
+
+@pytest.mark.parametrize("sent", [b"1\r\na\r\n0\r\nx: ", b"1;"])
+def test_what_comes_between_and_behind_the_chunks_of_a_body_is_bounded_like_a_head(port: int, sent: bytes) -> None:
+    with connected(port, HEAD + b"transfer-encoding: chunked\r\n\r\n" + sent + b"a" * 200_000) as made:
+        assert made.recv(4096).startswith(b"HTTP/1.1 431")
+
+
+def test_a_body_may_have_chunks_of_one_byte(port: int) -> None:
+    with connected(port, HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 100_000 + b"0\r\n\r\n") as made:
+        assert made.recv(4096).startswith(b"HTTP/1.1 200")
