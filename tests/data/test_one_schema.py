@@ -229,3 +229,76 @@ def test_sides_of_a_union_may_differ_in_what_nobody_wants() -> None:
     ds = data.from_items([{"a": 1, "b": 2}]).map(lambda row: row).with_column("b", col("b").cast(pl.String))
     both = ds.union(ds.filter(col("b") > "1"))
     assert both.aggregate(data.Aggregate("n_unique", "a", "n")) == {"n": 1}
+
+
+TIMES = {
+    "date": pl.Date,
+    "micro": pl.Datetime("us"),
+    "nano": pl.Datetime("ns"),
+    "zoned": pl.Datetime("us", "Europe/Zurich"),
+    "took": pl.Duration("ms"),
+    "at": pl.Time,
+}
+
+
+def times(rows: int) -> pl.DataFrame:
+    """Values whose mean is exact, and nulls."""
+    numbers = pl.int_range(rows, eager=True)
+    seconds = (numbers * 40).set(numbers % 7 == 3, None)
+    scale = {"date": 1, "micro": 10**6, "nano": 10**9, "zoned": 10**6, "took": 10**3, "at": 10**9}
+    made = {name: (seconds * scale[name]).cast(pl.Int64).cast(kind) for name, kind in TIMES.items()}
+    return pl.DataFrame({"k": numbers % 3, **made})
+
+
+@pytest.mark.parametrize("kind", TIMES)
+def test_a_mean_of_times_is_a_time(kind: str) -> None:
+    frame = times(60)
+    nulls = pa.table({"k": [0, 5], kind: pa.nulls(2)})
+    parts = [frame.select("k", kind).slice(at, 20).to_arrow() for at in (0, 20, 40)]
+    dataset = data.range(4, blocks=4).map_batches(lambda ids: [*parts, nulls][int(ids["id"][0])])
+    expected = pl.concat([frame.select("k", kind), pl.DataFrame(pl.from_arrow(nulls)).cast({kind: TIMES[kind]})])
+    found = dataset.groupby("k").mean(kind).to_polars().sort("k")
+    assert found.equals(expected.group_by("k").agg(pl.col(kind).mean().alias(f"{kind}_mean")).sort("k"))
+    over_all = dataset.groupby().agg(data.Aggregate("mean", kind, kind)).to_polars()
+    assert over_all.equals(expected.select(pl.col(kind).mean()))
+
+
+@pytest.mark.parametrize("kind", ["mean", "std", "var"])
+@pytest.mark.parametrize(
+    "values", [["1", "2"], [b"1"], [[1, 2]], [{"a": 1}]], ids=["texts", "bytes", "lists", "structs"]
+)
+def test_what_is_no_number_has_no_mean(kind: str, values: list[Any]) -> None:
+    dataset = data.from_items([{"k": 1, "v": value} for value in values])
+    for asked in (
+        lambda: dataset.groupby("k").agg(v=kind).take_all(),
+        lambda: dataset.aggregate(data.Aggregate(kind, "v", "a")),
+    ):
+        with pytest.raises(data.RowError, match=rf"{kind}\(v\) failed at column 'v'.*only .*numbers.*cast it"):
+            asked()
+
+
+def test_times_have_no_spread() -> None:
+    with pytest.raises(data.RowError, match=r"column 'date'.*only numbers have a std"):
+        data.from_polars(times(9)).std("date")
+
+
+def test_what_kernels_refuse_is_told_by_step_and_block_without_a_traceback() -> None:
+    texts = data.from_items([{"k": 1, "v": "a"}])
+    with pytest.raises(data.RowError, match=r"^groups failed at block \d: InvalidOperationError: `median`"):
+        texts.groupby("k").agg(v="median").take_all()
+    wide = data.from_polars(pl.DataFrame({"u": pl.Series([2**63], dtype=pl.UInt64), "i": [1]}))
+    with pytest.raises(data.RowError, match=r"column 'd'.*128 bits.*cast it"):
+        wide.with_column("d", col("u") - col("i")).take_all()
+
+
+def test_tables_that_have_no_type_in_common_are_told_by_column() -> None:
+    with pytest.raises(data.RowError, match=r"column 'k'.*Int64 in one and String in another; cast it"):
+        data.from_arrow([pa.table({"k": [1]}), pa.table({"k": ["a"]})])
+
+
+def test_categories_of_several_blocks_are_written_to_one_arrow_file(tmp_path: Path) -> None:
+    names = [
+        pl.DataFrame({"c": values}, schema={"c": pl.Categorical}).to_arrow() for values in (["x", "y"], ["z"], ["y"])
+    ]
+    data.from_arrow(names).repartition(1).write_arrow(str(tmp_path / "out"))
+    assert [row["c"] for row in data.read_arrow(str(tmp_path / "out")).take_all()] == ["x", "y", "z", "y"]

@@ -34,7 +34,7 @@ _PRIORITIES = ["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"]
 _MODES = ["REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB"]
 _INSTRUCTIONS = ["DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN"]
 _WORDS = (
-    "carefully quickly furiously special pending requests accounts deposits final ironic Customer Complaints".split()
+    "carefully quickly furiously special pending requests accounts deposits final ironic Customer FailureLog".split()
 )
 _FIRST_DAY = dt.date(1992, 1, 1)
 
@@ -318,7 +318,7 @@ QUERIES: dict[int, str] = {
         select p_brand, p_type, p_size, count(distinct ps_suppkey) as supplier_cnt from partsupp, part
         where p_partkey = ps_partkey and p_brand <> 'Brand#45' and p_type not like 'MEDIUM POLISHED%'
             and p_size in (49, 14, 23, 45, 19, 3, 36, 9)
-            and ps_suppkey not in (select s_suppkey from supplier where s_comment like '%Customer%Complaints%')
+            and ps_suppkey not in (select s_suppkey from supplier where s_comment like '%Customer%FailureLog%')
         group by p_brand, p_type, p_size order by supplier_cnt desc, p_brand, p_type, p_size""",
     17: """
         select sum(l_extendedprice) / 7.0 as avg_yearly from lineitem, part

@@ -21,8 +21,10 @@ import pytest
 from gymnasium import spaces
 from worlds import Matching
 
+from weft.net.tls import Certificate, connecting_context
 from weft.rl import DQN, PPO, EnvironmentFailed, frames, get_algorithm
 from weft.rl.external import ExternalClient, ExternalSimulator, write_token
+from weft.util.peer_sockets import Admission, PeerEndpoint
 
 HERE = Path(__file__).parent
 PROGRAM = """
@@ -98,13 +100,14 @@ def test_who_does_not_know_the_token_gets_no_action(settings: dict[str, Any]) ->
     waiting = threading.Thread(target=env.reset)
     waiting.start()
     try:
-        with pytest.raises(PermissionError, match="refused the token"):
+        with pytest.raises(PermissionError, match="the token is wrong"):
             ExternalClient(settings["address"], "x" * 64).start_episode()
-        host, port = settings["address"].split(":")
-        with socket.create_connection((host, int(port)), timeout=5) as stranger:
-            frames.receive(stranger)
-            stranger.sendall(struct.pack(">I", 1 << 30))
-            assert stranger.recv(100) == b""
+        with contextlib.ExitStack() as crowd:
+            host, port = settings["address"].split(":")
+            for _ in range(40):  # who says nothing holds nobody up
+                crowd.enter_context(socket.create_connection((host, int(port)), timeout=5))
+            client = crowd.enter_context(ExternalClient(settings["address"], token_file=settings["token_file"]))
+            client.start_episode()
         with ExternalClient(settings["address"], token_file=settings["token_file"]) as client:
             client.start_episode()
             answer: list[Any] = []
@@ -200,12 +203,84 @@ def test_an_action_that_cannot_be_learnt_from_is_refused(
 
 
 def test_a_server_that_does_not_know_the_token_is_not_believed(settings: dict[str, Any]) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        frames.send(theirs, "hello", version=frames.VERSION, nonce="00")
-        frames.send(theirs, "welcome", proof="0" * 64)
-        with pytest.raises(frames.BadFrame, match="server does not know the token"):
-            frames.greet_server(ours, "a" * 32)
+    host, port = settings["address"].split(":")
+    with PeerEndpoint(host, port=int(port)) as endpoint, Admission(endpoint, b"another") as admission:
+        client = ExternalClient(settings["address"], token_file=settings["token_file"])
+        refused: list[Exception] = []
+
+        def start() -> None:
+            try:
+                client.start_episode()
+            except PermissionError as error:
+                refused.append(error)
+
+        starting = threading.Thread(target=start)
+        starting.start()
+        while starting.is_alive():
+            assert admission.wait(1) is None
+    assert refused
+
+
+def test_another_user_of_the_machine_sees_and_changes_nothing(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One who relays: what passes over the port is encrypted, and with his own certificate he is refused."""
+    monkeypatch.setenv("WEFT_LOCAL_LINKS", "0")  # as if the two were not of one user
+    env = ExternalSimulator(**settings)
+    waiting = threading.Thread(target=env.reset)
+    waiting.start()
+    try:
+        with relay(settings["address"]) as (address, heard):
+            client = ExternalClient(address, token_file=settings["token_file"])
+            with client:
+                client.start_episode()
+                client.log_action(np.zeros(4, np.float32), np.int64(1))
+                waiting.join()
+            env.close()
+        assert len(heard) > 100 and b"kind" not in heard and b"observation" not in heard
+        waiting = threading.Thread(target=env.reset)
+        waiting.start()
+        with relay(settings["address"], terminates=True) as (address, _), pytest.raises(PermissionError):
+            ExternalClient(address, token_file=settings["token_file"]).start_episode()
+        with ExternalClient(settings["address"], token_file=settings["token_file"]) as client:
+            client.start_episode()
+            client.log_action(np.zeros(4, np.float32), np.int64(1))
+            waiting.join()
+    finally:
+        env.close()
+
+
+@contextlib.contextmanager
+def relay(to: str, terminates: bool = False) -> Iterator[tuple[str, bytearray]]:
+    """Between one client and a server; `terminates`: with an encryption of its own towards each."""
+    heard = bytearray()
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                heard.extend(data)
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        host, port = to.split(":")
+        server = socket.create_connection((host, int(port)))
+        if terminates:
+            client = Certificate().context.wrap_socket(client, server_side=True)
+            server = connecting_context().wrap_socket(server)
+        with client, server:
+            back = threading.Thread(target=carry, args=(server, client))
+            back.start()
+            carry(client, server)
+            back.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield "{}:{}".format(*listener.getsockname()), heard
+        serving.join()
 
 
 def test_what_is_sent_is_what_arrives() -> None:

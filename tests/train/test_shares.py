@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft.train.session import TrainContext
 from weft.train.shares import Part, share_of, split_dataset
 
 
@@ -57,3 +58,12 @@ def test_what_splits_itself_must_give_as_many_parts() -> None:
 def test_what_can_not_be_split_is_refused() -> None:
     with pytest.raises(TypeError, match="a dataset must have streaming_split"):
         split_dataset(object(), 2)
+
+
+def test_a_worker_knows_its_place_among_those_of_its_node() -> None:
+    nodes = ("b", "a", "b", "b")
+    contexts = [TrainContext(rank, nodes, 0, "", None) for rank in range(4)]
+    assert [one.size for one in contexts] == [4] * 4
+    assert [one.get_local_rank() for one in contexts] == [0, 0, 1, 2]
+    assert [one.get_local_world_size() for one in contexts] == [3, 1, 3, 3]
+    assert [one.get_node_rank() for one in contexts] == [0, 1, 0, 0]

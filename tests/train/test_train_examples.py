@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 )
 def test_an_example_learns_the_weights(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], check=True, stdout=subprocess.PIPE, text=True, timeout=100
+        [sys.executable, str(EXAMPLES / name)], check=True, stdout=subprocess.PIPE, text=True, timeout=280
     )
     words = done.stdout.replace("[", " ").replace("]", " ").split()
     assert words[0] == "learned:"

@@ -486,6 +486,6 @@ print(pd.concat([frame, frame]), end="")
 
 def test_an_extension_of_the_module_comes_before_pandas() -> None:
     printed = subprocess.run(
-        [sys.executable, "-c", _REGISTERED_LATER], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", _REGISTERED_LATER], capture_output=True, text=True, timeout=280, check=False
     )
     assert printed.stdout == "2; mine", printed.stderr

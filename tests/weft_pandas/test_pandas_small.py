@@ -272,7 +272,7 @@ print(frame.nunique(), frame.isna(), frame.size, frame.a.size, frame.empty, fram
 
 def test_an_extension_comes_before_what_goes_to_pandas_directly() -> None:
     printed = subprocess.run(
-        [sys.executable, "-c", _REGISTERED_LATER], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", _REGISTERED_LATER], capture_output=True, text=True, timeout=280, check=False
     )
     expected = "for small frames; for all; for frames and series; for frames and series; False; (2, 1)"
     assert printed.stdout.strip() == expected, printed.stderr

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from weft.data.errors import RowError
+
 COMBINING = ("sum", "min", "max", "count", "len", "mean", "std", "var", "any", "all")
 GATHERING = ("median", "n_unique", "list")
+MOMENTS = ("mean", "std", "var")
 
 
 @dataclass(frozen=True)
@@ -53,30 +56,48 @@ class Aggregate:
         expr: pl.Expr = getattr(column, self.kind)()
         return expr.alias(self.name)
 
-    def partial(self) -> list[pl.Expr]:
-        """What each block contributes."""
-        if self.kind not in ("mean", "std", "var"):
+    @property
+    def has_moments(self) -> bool:
+        """Whether blocks contribute sums that are put together, not their own result."""
+        return self.kind in MOMENTS
+
+    def partial(self, kind: pl.DataType) -> list[pl.Expr]:
+        """What each block contributes, of a column of that type. A mean of times is a time: its type goes along."""
+        if not self.has_moments:
             return [self.whole()]
-        column = pl.col(self.column or "").cast(pl.Float64)
+        column, of_times = pl.col(self.column or ""), pl.lit(None)
+        if kind.is_temporal() and self.kind == "mean":
+            made = pl.Datetime("us") if kind == pl.Date else kind
+            column, of_times = column.cast(made).to_physical(), pl.lit(None, made)
+        elif not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
+            raise self._of_no_numbers(kind)
+        column = column.cast(pl.Float64)
         parts = [column.sum().alias(f"{self.name}:sum"), column.count().alias(f"{self.name}:count")]
+        parts.append(of_times.first().alias(f"{self.name}:type"))
         if self.kind != "mean":  # the sum of squared deviations from the block's own mean: no cancellation
             parts.append((column - column.mean()).pow(2).sum().alias(f"{self.name}:deviation"))
         return parts
 
-    def combined(self) -> list[pl.Expr]:
-        """Over the partial rows of a group."""
-        if self.kind in ("mean", "std", "var"):
-            return self._combined_moments()
+    def _of_no_numbers(self, kind: pl.DataType) -> RowError:
+        have = "numbers and times have" if self.kind == "mean" else "numbers have"
+        reason = f"it is {kind}, and only {have} a {self.kind}; cast it before, such as to Float64, if it holds numbers"
+        return RowError(str(self), "the dataset", None, self.column, reason)
+
+    def combined(self, made: pl.DataType) -> list[pl.Expr]:
+        """Over the partial rows of a group; `made` is the type of a mean that is a time, or Null."""
+        if self.has_moments:
+            return self._combined_moments(made)
         column = pl.col(self.name)
         kind = "sum" if self.kind in ("count", "len") else self.kind
         expr: pl.Expr = getattr(column, kind)()
         return [expr.alias(self.name)]
 
-    def _combined_moments(self) -> list[pl.Expr]:
+    def _combined_moments(self, made: pl.DataType) -> list[pl.Expr]:
         total, count = pl.col(f"{self.name}:sum"), pl.col(f"{self.name}:count").cast(pl.Int64)
         mean = total.sum() / count.sum()
         if self.kind == "mean":
-            return [pl.when(count.sum() > 0).then(mean).alias(self.name)]
+            found = pl.when(count.sum() > 0).then(mean)
+            return [(found if made == pl.Null else found.cast(pl.Int64).cast(made)).alias(self.name)]
         between = pl.when(count > 0).then(count * (total / count - mean).pow(2)).otherwise(0.0)
         deviation = (pl.col(f"{self.name}:deviation") + between).sum()
         left = count.sum() - self.ddof
@@ -101,9 +122,16 @@ def parse(given: dict[str, str | Sequence[str]]) -> list[Aggregate]:
     return found
 
 
+def _kinds(frame: pl.LazyFrame, names: Sequence[str | None]) -> dict[str | None, pl.DataType]:
+    """The types of these columns."""
+    schema = frame.collect_schema() if names else pl.Schema()
+    return {name: schema[name] for name in names if name is not None and name in schema}
+
+
 def partial_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
     """What one block contributes to each group."""
-    parts = [expr for aggregate in aggregates for expr in aggregate.partial()]
+    kinds = _kinds(frame, [aggregate.column for aggregate in aggregates if aggregate.has_moments])
+    parts = [expr for one in aggregates for expr in one.partial(kinds.get(one.column, pl.Null()))]
     if not keys:
         return frame.select(parts)
     return frame.group_by(*keys).agg(parts) if parts else frame.select(*keys).unique()
@@ -111,7 +139,8 @@ def partial_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence
 
 def combined_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
     """The groups of what blocks contributed."""
-    parts = [expr for aggregate in aggregates for expr in aggregate.combined()]
+    kinds = _kinds(frame, [f"{aggregate.name}:type" for aggregate in aggregates if aggregate.has_moments])
+    parts = [expr for one in aggregates for expr in one.combined(kinds.get(f"{one.name}:type", pl.Null()))]
     if not keys:
         return frame.select(parts)
     return frame.group_by(*keys).agg(parts) if parts else frame.select(*keys).unique()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from weft.data.errors import RowError
 from weft.data.schemas import common_schema, fitting, schema_of
 from weft.data.sizing import BlockSizes
 from weft.library.checks import one_of
@@ -38,6 +39,12 @@ def frame_of(block: pa.Table) -> pl.DataFrame:
 
 def block_of(frame: pl.DataFrame) -> pa.Table:
     """A Polars frame as a block. Strings become `large_string`: a view could drag along the text of other rows."""
+    import polars as pl
+
+    wide = [name for name, kind in frame.schema.items() if kind in (pl.Int128, pl.UInt128)]
+    if wide:  # such as of an unsigned and a signed number of 64 bits
+        reason = "it has come to integers of 128 bits, which blocks cannot hold; cast it, or what it is made of, before"
+        raise RowError("putting rows into a block", "what was computed", None, wide[0], reason)
     return frame.to_arrow()
 
 

@@ -15,6 +15,8 @@ from weft.data.errors import DataError, RowError
 from weft.data.running import Running
 from weft.data.schemas import missing_name, no_such_column
 
+KERNEL_FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException)
+"""What the kernels raise; a panic of Polars is no Exception."""
 Failures = (pl.exceptions.PolarsError, OSError)
 
 
@@ -65,12 +67,12 @@ class Query:
         except DataError:
             raise
         except pl.exceptions.ColumnNotFoundError as error:
-            raise no_such_column(str(self), _where(running), missing_name(error), _names_of(self.value)) from None
+            raise no_such_column(str(self), where(running), missing_name(error), _names_of(self.value)) from None
         except Failures as error:
             raise self._explained(error, running) from None
 
     def _explained(self, error: Exception, running: Running) -> Exception:
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10) * 2 + 'Resolved plan')[0]}"
+        reason = told(error)
         source = running.extra.pop("source", None)
         try:
             rows = self.value.collect(engine="streaming") if isinstance(self.value, pl.LazyFrame) else self.value
@@ -78,12 +80,12 @@ class Query:
             if hasattr(source, "explain_failure") and running.path is not None:
                 explained: Exception = source.explain_failure(running.path, error)
                 return explained
-            return RowError(str(self), _where(running), None, None, reason)
+            return RowError(str(self), where(running), None, None, reason)
         row = self._first_failing_row(rows if isinstance(rows, pl.DataFrame) else frame_of(rows))
         named = re.search(r"in column '([^']+)'", str(error))
         column = named.group(1) if named else None
         if row is None:
-            return RowError(str(self), _where(running), None, column, reason)
+            return RowError(str(self), where(running), None, column, reason)
         running.rows_moved = self.rows_moved
         return running.row_error(_names(self.steps), row, column, reason)
 
@@ -114,5 +116,10 @@ def _names(steps: Sequence[Any]) -> str:
     return " → ".join(step.name for step in steps)
 
 
-def _where(running: Running) -> str:
+def told(error: BaseException) -> str:
+    """What a kernel says, without the plan that it was at."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10) * 2 + 'Resolved plan')[0]}"
+
+
+def where(running: Running) -> str:
     return running.path if running.path is not None else f"block {running.index}"

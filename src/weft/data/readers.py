@@ -175,9 +175,16 @@ def from_arrow(tables: pa.Table | list[pa.Table], *, parallelism: int | None = N
     >>> from_arrow(pa.table({"x": [1, 2, 3]})).max("x")
     3
     """
-    table = tables if isinstance(tables, pa.Table) else pa.concat_tables(tables, promote_options="permissive")
+    table = tables if isinstance(tables, pa.Table) else _one_table(tables)
     sizing = cluster_sizing()
     return _of(put_table(table, parallelism or 2 * sizing.cpus, sizing.block_bytes))
+
+
+def _one_table(tables: list[pa.Table]) -> pa.Table:
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:  # by our rules of what types have in common, which name the column
+        return blocks.concatenate(tables)
 
 
 def from_pandas(frame: Any) -> Dataset:

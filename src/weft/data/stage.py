@@ -21,7 +21,8 @@ import pyarrow as pa
 
 import weft
 from weft.data.block import block_of, coalesced, concatenate, frame_of, piece_of
-from weft.data.collecting import FrameStep, Query
+from weft.data.collecting import KERNEL_FAILURES, FrameStep, Query, told, where
+from weft.data.errors import RowError
 from weft.data.functions import Placement
 from weft.data.running import Report, Running
 from weft.data.sizing import BlockSizes
@@ -86,6 +87,12 @@ class Stage:
     def run(self, index: int, inputs: Sequence[Any], instances: dict[int, Any]) -> tuple[list[Any], Report]:
         """The values of the task, and what it tells of them."""
         running = Running(index, instances)
+        try:
+            return self._run(inputs, running)
+        except KERNEL_FAILURES as error:  # which nothing nearer to it has explained
+            raise RowError(self.name, where(running), None, None, told(error)) from None
+
+    def _run(self, inputs: Sequence[Any], running: Running) -> tuple[list[Any], Report]:
         clock = Clock()
         sizes = self.sizes or BlockSizes()
         values = self._values(inputs, running, clock)

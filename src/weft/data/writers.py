@@ -183,8 +183,9 @@ def _has_binary(kind: pa.DataType) -> bool:
 
 
 def save_arrow(block: pa.Table, file: Any) -> None:
-    with pa.ipc.new_file(file, block.schema) as writer:
-        writer.write_table(block)
+    whole = block.unify_dictionaries()  # a file has one of each column
+    with pa.ipc.new_file(file, whole.schema) as writer:
+        writer.write_table(whole)
 
 
 @dataclass(frozen=True)

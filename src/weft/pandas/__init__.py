@@ -40,7 +40,7 @@ _OF_PANDAS = frozenset(("compat", "core", "offsets", "tseries", "util"))
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _MODULES = frozenset(
     "autoload axis_partition calls column_means dense_groups direct direct_columns direct_extensions "
-    "direct_functions direct_general direct_groups direct_values direct_views direct_writes exchange files "
+    "direct_functions direct_general direct_groups direct_values direct_views direct_writes exact exchange files "
     "frame frame_source group_sums grouping joining journal json_lines late_blocks modin_costs modin_repairs "
     "near packing parquet_parts partition partitions query_compiler registration sent_series sheets small "
     "text_dates text_stretches wrapper".split()

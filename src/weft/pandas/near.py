@@ -82,7 +82,7 @@ def _by_pandas(name: str, modin_way: Callable[..., Any]) -> Callable[..., Any]:
 def _item(modin_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     @functools.wraps(modin_way)
     def __getitem__(self: Any, key: Any) -> Any:
-        if not _is_on_weft(self._query_compiler):
+        if not is_on_weft(self._query_compiler):
             return modin_way(self, key)
         if type(key) is str:
             column = _column(self, key)
@@ -101,7 +101,7 @@ def _remembered(data: Any, label: str, column: Any) -> Any:
     """A column on Weft of a frame that has no two of this name knows where it came from."""
     compiler = data._query_compiler
     is_column = isinstance(column, modin.pandas.Series) and compiler.columns.is_unique
-    if is_column and _is_on_weft(column._query_compiler):
+    if is_column and is_on_weft(column._query_compiler):
         column._query_compiler.taken_from = (compiler, compiler.columns.get_loc(label))
     return column
 
@@ -139,7 +139,7 @@ def _indexed(name: str, modin_way: property) -> property:
     def get(self: Any) -> Any:
         found = modin_way.__get__(self)
         compiler = self._query_compiler
-        is_there = _is_on_weft(compiler) and compiler.near is not None
+        is_there = is_on_weft(compiler) and compiler.near is not None
         return _Indexer(self, name, found) if is_there else found
 
     return property(get, doc=modin_way.__doc__)
@@ -148,7 +148,7 @@ def _indexed(name: str, modin_way: property) -> property:
 def _attribute(modin_way: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     @functools.wraps(modin_way)
     def __getattr__(self: Any, key: str) -> Any:
-        has_columns = not key.startswith("_") and _is_on_weft(self.__dict__.get("_query_compiler"))
+        has_columns = not key.startswith("_") and is_on_weft(self.__dict__.get("_query_compiler"))
         column = _column(self, key) if has_columns else None
         return modin_way(self, key) if column is None else column
 
@@ -183,7 +183,7 @@ def _mapped(modin_way: Callable[..., Any]) -> Callable[..., Any]:
 def _near(data: Any, must_be_there: bool = False) -> Any:
     """A small frame or series with the same data; None where its data is to stay on Weft."""
     compiler = data._query_compiler
-    if not _is_on_weft(compiler) or not _is_asked_for(data):
+    if not is_on_weft(compiler) or not _is_asked_for(data):
         return None
     if compiler.near is None and (must_be_there or not _is_near(compiler)):
         return None
@@ -226,15 +226,18 @@ def _is_plain(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "biufmMO"
 
 
-def _is_on_weft(compiler: Any) -> bool:
+def is_on_weft(compiler: Any) -> bool:
     """By its name: a worker that is sent a frame registers this module while it loads the compiler's."""
     return type(compiler).__name__ == "WeftQueryCompiler"
 
 
 def _is_asked_for(data: Any) -> bool:
     """By the program, of a frame that may be brought here."""
-    if not Limit.near_cells or journal.strict or data._pinned:
-        return False
+    return bool(Limit.near_cells) and not journal.strict and not data._pinned and is_of_program()
+
+
+def is_of_program() -> bool:
+    """Whether the program called, and not Modin's own code."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("weft.pandas."):
         frame = frame.f_back
@@ -337,7 +340,7 @@ def _grouped(modin_way: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(modin_way)
     def groupby(self: Any, *args: Any, **kwargs: Any) -> Any:
         compiler = self._query_compiler
-        is_weft = _is_on_weft(compiler) and _is_asked_for(self)
+        is_weft = is_on_weft(compiler) and _is_asked_for(self)
         is_there = is_weft and compiler.near is not None
         if not is_there and not (is_weft and _is_near(compiler)):
             return modin_way(self, *args, **kwargs)

@@ -49,9 +49,10 @@ def use() -> None:
             ShowBackendSwitchProgress.disable()
         set_default_limit()
         journal.warns_once = True
-        from weft.pandas import direct, modin_repairs, near
+        from weft.pandas import direct, exact, modin_repairs, near
 
-        near.register()  # first: small frames go a way around it
+        exact.register()
+        near.register()  # what is put in front later is asked first: small frames go a way around both
         direct.register()
         modin_repairs.mend_readers()
         modin_costs.keep_classes()

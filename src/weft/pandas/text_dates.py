@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pandas
 from pandas.api.types import is_datetime64_any_dtype
 from pandas.tseries.api import guess_datetime_format
@@ -57,3 +58,25 @@ def have_one_type(types_of_parts: Sequence[pandas.Series[Any]]) -> bool:
         if any(map(is_datetime64_any_dtype, types)) and len(set(types)) > 1:
             return False
     return True
+
+
+def mark_holes(frame: pandas.DataFrame) -> pandas.Series[Any]:
+    """The types of a part's columns, with a note of those that have no value at all: they could be of any type."""
+    types = frame.dtypes
+    floats = [place for place, dtype in enumerate(types) if dtype == "float64"]
+    types.attrs["holes"] = [place for place in floats if not frame.iloc[:, place].notna().any()]
+    return types
+
+
+def mixed_column(types_of_parts: Sequence[pandas.Series[Any]]) -> Any:
+    """The name of a column whose parts, put together, are not what pandas reads from the whole: such as numbers in one
+    part and text in another, which is all text. None where there is none."""
+    if not types_of_parts:
+        return None
+    for place, name in enumerate(types_of_parts[0].index):
+        filled = [types for types in types_of_parts if len(types) and place not in types.attrs.get("holes", ())]
+        kinds = {types.iloc[place] for types in filled}
+        are_categories = all(isinstance(kind, pandas.CategoricalDtype) for kind in kinds)
+        if len(kinds) > 1 and not are_categories and not kinds <= {np.dtype("int64"), np.dtype("float64")}:
+            return name
+    return None

@@ -21,10 +21,11 @@ from modin.core import io as readers
 from modin.core.io.file_dispatcher import OpenFile
 from modin.core.storage_formats.pandas import parsers
 from modin.utils import ModinAssumptionError
+from pandas._libs.lib import no_default
 from pandas.api.types import is_list_like
 from pandas.io.common import infer_compression
 
-from weft.pandas.text_dates import guessed_formats, have_one_type
+from weft.pandas.text_dates import guessed_formats, have_one_type, mark_holes, mixed_column
 
 _PIECE_BYTES = 1 << 20
 
@@ -70,7 +71,7 @@ class StretchParser(parsers.PandasCSVParser):
                 header = b"".join(again.readline() for _ in range(header_lines))
             frame = pandas.read_csv(io.BufferedReader(Stretch(file, header, start, end), _PIECE_BYTES), **together)
         index = len(frame) if isinstance(frame.index, pandas.RangeIndex) else frame.index
-        return [*parsers._split_result_for_readers(1, splits, frame), index, frame.dtypes]
+        return [*parsers._split_result_for_readers(1, splits, frame), index, mark_holes(frame)]
 
 
 class StretchDispatcher(readers.CSVDispatcher):
@@ -83,8 +84,12 @@ class StretchDispatcher(readers.CSVDispatcher):
 
     @classmethod
     def _get_new_qc(cls, *, dtypes_ids: list[Any], **kwargs: Any) -> Any:
-        if kwargs.get("parse_dates") and not have_one_type(cls.materialize(dtypes_ids)):
+        types = cls.materialize(dtypes_ids)
+        if kwargs.get("parse_dates") and not have_one_type(types):
             raise ModinAssumptionError("not all dates of a column have the format of the first")
+        mixed = mixed_column(types)
+        if mixed is not None:
+            raise ModinAssumptionError(f"the column {mixed!r} has values of other types in some parts of the file")
         return super()._get_new_qc(dtypes_ids=dtypes_ids, **kwargs)
 
     @classmethod
@@ -144,6 +149,8 @@ class StretchDispatcher(readers.CSVDispatcher):
 
 def _why_not_cut(keywords: dict[str, Any], header_lines: int, skips_with_gaps: bool) -> str | None:
     """What of the keywords is not for parts of a file; None where all are."""
+    if keywords.get("date_parser") not in (None, no_default):
+        return "dates are read by a function (date_parser)"
     if keywords.get("nrows") == 0:
         return "no rows are asked for (nrows=0)"
     if keywords.get("nrows") is not None and keywords.get("comment") is not None:

@@ -7,7 +7,7 @@ In the training program the environment is an `ExternalSimulator`, of which ever
     PPO(env=ExternalSimulator, envs_per_worker=1, env_config={"address": "127.0.0.1:9900", "token_file": "token",
         "observation_space": Box(-1, 1, (4,)), "action_space": Discrete(2)})
 
-In the simulator, which needs nothing but this file's client (or any program that speaks `weft.rl.frames`):
+In the simulator, which needs nothing but this file's client:
 
     client = ExternalClient("127.0.0.1:9900", token_file="token")
     while True:
@@ -24,7 +24,8 @@ from their own actions alone.
 
 All copies of all workers on a machine share the port: only those that wait for a client listen, so that the kernel
 hands each client to a free one. A client that dies or misbehaves costs the rest of its episode, which counts as
-truncated.
+truncated. What flows between machines, or users of one, is encrypted, and both ends prove the token over the
+certificate, as links of nodes do (`weft.util.peer_sockets`).
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ from weft.rl import frames
 from weft.rl.frames import read_token, write_token
 from weft.rl.spaces import SpaceMismatch
 from weft.rl.stepping import ACTION_TAKEN
+from weft.util import peer_sockets
+from weft.util.peer_sockets import Admission, PeerEndpoint
 
 __all__ = ["ExternalClient", "ExternalSimulator", "write_token"]
 
 GREETING_S = 5.0
 RETRY_S = 0.05
+_TAKEN = b"\1"
+"""Said to the client that an environment has chosen, of those that have proved the token."""
 
 
 class ExternalSimulator(gymnasium.Env[Any, Any]):
@@ -123,19 +128,16 @@ class ExternalSimulator(gymnasium.Env[Any, Any]):
         return kind, fields
 
     def _wait_for_client(self) -> socket.socket:
-        """The next client that knows the token; others are sent away."""
-        with socket.create_server(self._address, reuse_port=True, backlog=1) as listener:
+        """The next client that knows the token; others are sent away, and hold nobody up."""
+        host, port = self._address
+        with PeerEndpoint(host, port=port) as endpoint, Admission(endpoint, self._token.encode()) as admission:
             while True:
-                client, _ = listener.accept()
-                client.settimeout(GREETING_S)
-                try:
-                    frames.greet_client(client, self._token)
-                except (OSError, EOFError):
+                client = admission.wait(GREETING_S)
+                if client is not None:
+                    with contextlib.suppress(OSError):
+                        client.sendall(_TAKEN)
+                        return _made_ready(client)
                     client.close()
-                    continue
-                client.settimeout(None)
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return client
 
     def _drop_client(self) -> None:
         if self._client is not None:
@@ -220,22 +222,22 @@ class ExternalClient:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                server = socket.create_connection(self._address, timeout=GREETING_S)
-            except OSError as error:
+                return self._meet()
+            except PermissionError as error:
+                raise PermissionError(f"{error}: it is not the one that the training program has") from None
+            except OSError as error:  # nobody listens, or it found another client meanwhile
                 self._wait(deadline, error)
-                continue
-            try:
-                frames.greet_server(server, self._token)
-            except (PermissionError, frames.BadFrame):
-                server.close()
-                raise
-            except (OSError, EOFError) as error:  # it found another client meanwhile
-                server.close()
-                self._wait(deadline, error)
-                continue
-            server.settimeout(None)
-            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return server
+
+    def _meet(self) -> socket.socket:
+        """An environment that has taken this client. OSError."""
+        server = peer_sockets.connect(*self._address, self._token.encode(), GREETING_S)
+        try:
+            if server.recv(1) != _TAKEN:
+                raise ConnectionError("it has taken another client")
+            return _made_ready(server)
+        except BaseException:
+            server.close()
+            raise
 
     def _wait(self, deadline: float, error: Exception) -> None:
         if time.monotonic() > deadline:
@@ -248,6 +250,13 @@ class ExternalClient:
     def _lost(self) -> ConnectionError:
         self.close()
         return ConnectionError("the training program has ended or restarted its worker; start_episode() finds it again")
+
+
+def _made_ready(connection: socket.socket) -> socket.socket:
+    connection.settimeout(None)
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -3,18 +3,13 @@
     frame   u32 length of the header | header | bytes of the arrays one after the other    (big-endian lengths)
     header  JSON {"kind": ..., "fields": {...}, "arrays": [{"dtype": "<f4", "shape": [4]}, ...]}
 
-In the fields {"$array": i} stands for the i-th array and {"$tuple": [...]} for a tuple. Arrays hold plain numbers.
-Before both sides have proved that they know the token, a frame may have no arrays and 4 KiB at most.
-
-    server -> hello   nonce
-    client -> proof   nonce, proof = HMAC-SHA256(token, "client" + server's nonce + client's nonce)
-    server -> welcome proof = HMAC-SHA256(token, "server" + client's nonce + server's nonce)
+In the fields {"$array": i} stands for the i-th array and {"$tuple": [...]} for a tuple. Arrays hold plain numbers. Both
+sides have proved that they know the token before a frame is sent, and what flows is encrypted where it could leave the
+processes of one user on one machine (`weft.util.peer_sockets`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import math
 import os
@@ -27,16 +22,14 @@ from typing import Any
 
 import numpy as np
 
-VERSION = 1
 LARGEST_HEADER = 1 << 20
 LARGEST_ARRAYS = 64 << 20
-LARGEST_GREETING = 4096
 _LENGTH = struct.Struct(">I")
 _DTYPE = re.compile(r"[<>|][biuf][1248]")
 
 
 class BadFrame(ConnectionError):
-    """The peer sent what is no frame, or did not prove that it knows the token. The connection is of no more use."""
+    """The peer sent what is no frame. The connection is of no more use."""
 
 
 def send(peer: socket.socket, kind: str, **fields: Any) -> None:
@@ -47,10 +40,10 @@ def send(peer: socket.socket, kind: str, **fields: Any) -> None:
     peer.sendall(b"".join([_LENGTH.pack(len(header)), header, *(array.tobytes() for array in arrays)]))
 
 
-def receive(peer: socket.socket, greeting: bool = False) -> tuple[str, dict[str, Any]]:
+def receive(peer: socket.socket) -> tuple[str, dict[str, Any]]:
     """(kind, fields) of the next frame. EOFError when the peer has closed, BadFrame for what is none."""
     (length,) = _LENGTH.unpack(_exactly(peer, _LENGTH.size))
-    if length > (LARGEST_GREETING if greeting else LARGEST_HEADER):
+    if length > LARGEST_HEADER:
         raise BadFrame(f"a header of {length} bytes is too long")
     try:
         header = json.loads(_exactly(peer, length))
@@ -58,7 +51,7 @@ def receive(peer: socket.socket, greeting: bool = False) -> tuple[str, dict[str,
         layouts = [_layout(array) for array in described]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadFrame(f"the header is malformed: {error!r}") from None
-    if not isinstance(kind, str) or not isinstance(fields, dict) or (greeting and layouts):
+    if not isinstance(kind, str) or not isinstance(fields, dict):
         raise BadFrame("the header is malformed")
     if sum(size for _, _, size in layouts) > LARGEST_ARRAYS:
         raise BadFrame(f"arrays of more than {LARGEST_ARRAYS} bytes")
@@ -83,36 +76,6 @@ def read_token(path: str | os.PathLike[str]) -> str:
     if len(token) < 16:
         raise ValueError(f"the token in {path} must have at least 16 characters, but has {len(token)}")
     return token
-
-
-def greet_client(peer: socket.socket, token: str) -> None:
-    """The server's part of the handshake; BadFrame if the client does not know the token."""
-    mine = secrets.token_hex(16)
-    send(peer, "hello", version=VERSION, nonce=mine)
-    kind, fields = receive(peer, greeting=True)
-    theirs = str(fields.get("nonce"))
-    if kind != "proof" or not hmac.compare_digest(_proof(token, "client", mine, theirs), str(fields.get("proof"))):
-        raise BadFrame("the client does not know the token")
-    send(peer, "welcome", proof=_proof(token, "server", theirs, mine))
-
-
-def greet_server(peer: socket.socket, token: str) -> None:
-    """The client's part of the handshake."""
-    kind, fields = receive(peer, greeting=True)
-    if kind != "hello" or fields.get("version") != VERSION:
-        raise BadFrame(f"the server is not of version {VERSION}: {kind} {fields.get('version')}")
-    mine, theirs = secrets.token_hex(16), str(fields.get("nonce"))
-    send(peer, "proof", nonce=mine, proof=_proof(token, "client", theirs, mine))
-    try:
-        kind, fields = receive(peer, greeting=True)
-    except (EOFError, ConnectionResetError):
-        raise PermissionError("the server refused the token") from None
-    if kind != "welcome" or not hmac.compare_digest(_proof(token, "server", mine, theirs), str(fields.get("proof"))):
-        raise BadFrame("the server does not know the token")
-
-
-def _proof(token: str, who: str, first: str, second: str) -> str:
-    return hmac.new(token.encode(), f"{who}:{first}:{second}".encode(), hashlib.sha256).hexdigest()
 
 
 def _exactly(peer: socket.socket, size: int) -> bytes:

@@ -101,13 +101,24 @@ class Policy:
 
     def act_batch(self, observations: Any, explore: bool = False) -> Any:
         """Actions for several observations at once, a list of ints or an array."""
-        encoded = np.stack([self._encoder.encode(observation) for observation in observations])
-        if self._encoder.dtype != encoded.dtype:
-            encoded = encoded.astype(self._encoder.dtype)
+        encoded = self._encoded(observations)
         if not explore:
             return self._decoder.decode(self._behaviour.best(self._params, encoded))
         self._behaviour.begin(self._rng, 1, len(encoded), 0.0)
         return self._decoder.decode(self._behaviour.act(self._params, encoded, 0))
+
+    def action_inputs(self, observations: Any) -> NDArray[np.float32] | None:
+        """The numbers that the action distribution takes, for several observations: logits, or means and then
+        logarithms of standard deviations. None for a policy that has a memory, or values of actions instead."""
+        model: Any = getattr(self._behaviour, "model", None)
+        if self._behaviour.remembers or not hasattr(model, "action_inputs"):
+            return None
+        inputs: NDArray[np.float32] = model.action_inputs(np, self._params, self._encoded(observations))
+        return inputs
+
+    def _encoded(self, observations: Any) -> NDArray[Any]:
+        encoded = np.stack([self._encoder.encode(observation) for observation in observations])
+        return encoded if self._encoder.dtype == encoded.dtype else encoded.astype(self._encoder.dtype)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False

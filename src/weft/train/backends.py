@@ -69,6 +69,8 @@ def _torch(backend: str, context: TrainContext, address: str, timeout_s: float) 
         RANK=str(context.rank),
         WORLD_SIZE=str(context.size),
         LOCAL_RANK=str(context.local_rank),
+        LOCAL_WORLD_SIZE=str(context.local_size),
+        GROUP_RANK=str(context.node_rank),
     )
     if host.startswith("127."):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

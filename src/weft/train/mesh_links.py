@@ -11,11 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import queue
 import socket
 import ssl
 import struct
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +21,7 @@ from typing import Any
 import weft
 from weft.train.encrypted_exchange import exchange_encrypted
 from weft.util import peer_sockets
-from weft.util.peer_sockets import PeerEndpoint
+from weft.util.peer_sockets import Admission, PeerEndpoint
 from weft.util.shared_block import GONE, exchange_bytes
 
 __all__ = ["Buffers", "Lost", "Rendezvous", "connect", "exchange", "listen"]
@@ -31,14 +29,7 @@ __all__ = ["Buffers", "Lost", "Rendezvous", "connect", "exchange", "listen"]
 Buffers = Sequence[Any]
 Place = tuple[str, str, int]
 """(node id, host, port)"""
-_Proved = tuple[int, socket.socket, socket.socket]
-"""Its rank, the connection, and the second descriptor of it."""
 _RANK = struct.Struct("<I")
-_PROOF_S = 10.0
-"""So long one who has connected may take to prove who it is."""
-_MOST_UNPROVED = 512
-_LOOK_S = 0.01
-"""So soon one who has proved who it is on another thread is noticed."""
 
 
 class Lost(Exception):
@@ -120,66 +111,32 @@ def _accept_others(
     deadline: float,
     sockets: dict[int, socket.socket],
 ) -> None:
-    """Those of higher rank. Each who connects proves who it is on a thread of its own: a stranger may be silent."""
-    proved: queue.SimpleQueue[_Proved] = queue.SimpleQueue()
-    unproved: dict[socket.socket, None] = {}
-    """Second descriptors of connections, the oldest first: to hang up on whoever reads from the first."""
-    try:
+    """Those of higher rank."""
+    with Admission(endpoint, secret) as admission:
         while len(sockets) < len(places) - 1:
             missing = next(other for other in places if other != rank and other not in sockets)
             if time.monotonic() > deadline:
                 raise Lost(missing, GONE.index("timed out"))
             try:
-                connection = endpoint.accept(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+                link = admission.wait(max(0.0, deadline - time.monotonic()))
             except OSError as error:
                 raise Lost(missing, GONE.index("timed out")) from error
-            if connection is not None:
-                if len(unproved) >= _MOST_UNPROVED:
-                    hang_up(oldest := next(iter(unproved)))
-                    del unproved[oldest]
-                handle = connection.dup()
-                unproved[handle] = None
-                given = (connection, handle, endpoint, secret, proved)
-                threading.Thread(target=_receive, args=given, daemon=True).start()
-            while not proved.empty():
-                caller, link, handle = proved.get()
-                unproved.pop(handle, None)
-                handle.close()
-                if caller not in sockets and rank < caller < len(places):
-                    sockets[caller] = link
-                else:
-                    link.close()
-    finally:
-        for handle in unproved:
-            hang_up(handle)
+            if link is None:
+                continue
+            caller = _said_rank(link)
+            if caller not in sockets and rank < caller < len(places):
+                sockets[caller] = link
+            else:
+                link.close()
 
 
-def _receive(
-    connection: socket.socket,
-    handle: socket.socket,
-    endpoint: PeerEndpoint,
-    secret: bytes,
-    proved: queue.SimpleQueue[_Proved],
-) -> None:
+def _said_rank(link: socket.socket) -> int:
+    """0, which is nobody's who connects, of one who left before he had said it."""
+    data = b""
     with contextlib.suppress(OSError):
-        link = endpoint.prove(connection, secret, _PROOF_S)
-        try:
-            data = b""
-            while len(data) < _RANK.size:
-                if not (more := link.recv(_RANK.size - len(data))):
-                    raise ConnectionError("it left before it had said its rank")
-                data += more
-        except BaseException:
-            link.close()
-            raise
-        proved.put((_RANK.unpack(data)[0], link, handle))
-
-
-def hang_up(connection: socket.socket) -> None:
-    """Also on who waits in it on another thread."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    connection.close()
+        while len(data) < _RANK.size and (more := link.recv(_RANK.size - len(data))):
+            data += more
+    return int(_RANK.unpack(data)[0]) if len(data) == _RANK.size else 0
 
 
 def exchange(

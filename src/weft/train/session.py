@@ -6,7 +6,7 @@ the only worker: `report` does nothing, there is no checkpoint, and collective o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.train.shares import share_of
@@ -21,8 +21,12 @@ __all__ = ["TrainContext", "get_checkpoint", "get_context", "get_dataset_shard",
 class TrainContext:
     """Who this worker is. All of it stays as it is while a loop runs; with other workers the loop starts anew."""
 
-    def __init__(self, rank: int, size: int, local_rank: int, generation: int, trainer: str, meeting: Any) -> None:
-        self.rank, self.size, self.local_rank = rank, size, local_rank
+    def __init__(self, rank: int, nodes: Sequence[str], generation: int, trainer: str, meeting: Any) -> None:
+        """`nodes`: on which each worker is."""
+        own = nodes[rank]
+        self.rank, self.size = rank, len(nodes)
+        self.local_rank, self.local_size = nodes[:rank].count(own), nodes.count(own)
+        self.node_rank = list(dict.fromkeys(nodes)).index(own)
         self.generation = generation
         """How often the workers have changed since `fit` began."""
         self.trainer = trainer
@@ -57,6 +61,14 @@ class TrainContext:
     def get_local_rank(self) -> int:
         """Which of the workers on this node it is."""
         return self.local_rank
+
+    def get_local_world_size(self) -> int:
+        """How many workers are on this node."""
+        return self.local_size
+
+    def get_node_rank(self) -> int:
+        """Which of the nodes that have workers this one is, in the order of the workers."""
+        return self.node_rank
 
     def close(self) -> None:
         """Leaves the workers' group, if it was joined."""
@@ -100,7 +112,7 @@ def get_checkpoint() -> Checkpoint | None:
 
 def get_context() -> TrainContext:
     """Who this worker is among the others. Outside of a training: the only worker."""
-    return _current.context if _current is not None else TrainContext(0, 1, 0, 0, "", None)
+    return _current.context if _current is not None else TrainContext(0, ("",), 0, "", None)
 
 
 def get_dataset_shard(name: str) -> Any:

@@ -21,7 +21,6 @@ import os
 import sys
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +28,7 @@ from typing import Any
 import weft
 from weft.library.checkpoint import Checkpoint
 from weft.library.checks import above, at_least, between, one_of
+from weft.library.keywords import answers_keywords
 from weft.library.progress import ProgressLine
 from weft.library.storage import Storage, new_folder, open_storage
 from weft.train.assembly import Whole
@@ -66,6 +66,18 @@ class Result:
         return html_table(["", "value"], rows, f"a training of {len(self.history)} reports", self.path)
 
 
+@answers_keywords(
+    num_workers="write workers=2",
+    scaling_config='write workers=2, resources={"CPU": 1, "GPU": 1}',
+    resources_per_worker='write resources={"CPU": 1}, which each worker has',
+    use_gpu='write resources={"CPU": 1, "GPU": 1}',
+    run_config="write name=..., storage_path=..., failures=..., keep_checkpoints=...",
+    train_loop_per_worker="the loop is the first argument: Trainer(loop, workers=2)",
+    train_loop_config="write config={...}",
+    torch_config='write backend="torch"',
+    dataset='write datasets={"train": dataset}',
+    resume_from_checkpoint="give it the name= of the run to go on with, or read a checkpoint in the loop",
+)
 @dataclass(frozen=True)
 class Trainer:
     """`fit()` trains here; `tune.Tuner(trainer, param_space=…)` trains one for each configuration.
@@ -300,32 +312,27 @@ class _Fit:
         checkpoint = self._history.checkpoint
         may_be_unseen = any(place.node_id != own for place in places) or "://" in self._storage.root
         packed = read_packed(self._storage, checkpoint) if checkpoint is not None and may_be_unseen else None
-        seen: Counter[str] = Counter()
-        made = []
-        for rank, place in enumerate(places):
-            made.append(
-                Assignment(
-                    loop=trainer.loop,
-                    config=dict(trainer.config),
-                    backend=trainer.backend,
-                    addresses=tuple(addresses),
-                    timeout_s=trainer.timeout_s,
-                    rank=rank,
-                    size=size,
-                    local_rank=seen[place.node_id],
-                    generation=generation,
-                    trainer=self._name,
-                    run_id=self._run_id,
-                    meeting=meeting,
-                    shards={name: parts[rank] for name, parts in shards.items()},
-                    storage=self._storage,
-                    checkpoint=checkpoint,
-                    packed=packed,
-                    first_checkpoint=self._history.checkpoints_made,
-                )
+        return [
+            Assignment(
+                loop=trainer.loop,
+                config=dict(trainer.config),
+                backend=trainer.backend,
+                addresses=tuple(addresses),
+                timeout_s=trainer.timeout_s,
+                rank=rank,
+                nodes=tuple(place.node_id for place in places),
+                generation=generation,
+                trainer=self._name,
+                run_id=self._run_id,
+                meeting=meeting,
+                shards={name: parts[rank] for name, parts in shards.items()},
+                storage=self._storage,
+                checkpoint=checkpoint,
+                packed=packed,
+                first_checkpoint=self._history.checkpoints_made,
             )
-            seen[place.node_id] += 1
-        return made
+            for rank in range(size)
+        ]
 
 
 def _take_over(history: History, storage: Storage, resume: bool | None, config: dict[str, Any]) -> None:

@@ -49,8 +49,8 @@ class Assignment:
     """One for each rank, where it can listen; none for Weft's own groups."""
     timeout_s: float
     rank: int
-    size: int
-    local_rank: int
+    nodes: tuple[str, ...]
+    """On which each worker is."""
     generation: int
     trainer: str
     run_id: str
@@ -164,8 +164,7 @@ class _WorkerSession:
         self._failure: Exception | None = None
         self.context = TrainContext(
             assignment.rank,
-            assignment.size,
-            assignment.local_rank,
+            assignment.nodes,
             assignment.generation,
             assignment.trainer,
             assignment.meeting,
