@@ -17,13 +17,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from weft.engine.control.client import BlockingClient
-from weft.engine.control.embedded import EmbeddedStorage
-from weft.engine.control.launch import RunningServer, new_name
-from weft.engine.control.server import ServerConfig
-from weft.engine.state.chain_layout import Chain
-from weft.engine.state.chain_messages import Entry
-from weft.engine.state.chain_rows import Put
+from weft.store.embedded import EmbeddedStorage
+from weft.store.server_process import RunningServer, new_name
+from weft.store.server_shell import ServerConfig
+from weft.store.state.chain_layout import Chain
+from weft.store.state.chain_messages import Entry
+from weft.store.state.chain_rows import Put
+from weft.store.store_client import BlockingClient
 
 TOKEN = b"benchmark"
 VALUE = b"x" * 100

@@ -117,7 +117,7 @@ def million() -> None:
     import psutil
 
     import weft
-    from weft.engine.process.telling.timeline import record
+    from weft.inspection.timeline import record
 
     weft.init(num_cpus=1)
 

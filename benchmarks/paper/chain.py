@@ -17,7 +17,7 @@ Points = list[tuple[float, float]]
 
 def watch(store: Any, seconds: float, kill_at_s: float) -> tuple[Points, Points]:
     """(when, seconds) of each write and each read; on the way a replica is killed and a new one added."""
-    from weft.engine.state.chain_rows import Put
+    from weft.store.state.chain_rows import Put
 
     tail, joining = store.wait_whole(2).tail.server, None
     writes, reads, index = [], [], 0
