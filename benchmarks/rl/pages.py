@@ -3,15 +3,18 @@
     python benchmarks/rl/pages.py
 
 A page is written by hand but for what stands between `<!-- measured -->` and `<!-- end -->`: there go the curves of the
-algorithm's cases, the steps that each seed took, and a table of its settings. `plot.py` draws the curves first.
+algorithm's cases, the steps that each seed took, and a table of its settings. Those that most algorithms have with the
+same default stand once, in docs/rl/settings.md. `plot.py` draws the curves first.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import math
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from weft.rl import get_algorithm
 HERE = Path(__file__).parent
 DOCS = HERE.parent.parent / "docs" / "rl"
 BEGIN, END = "<!-- measured -->", "<!-- end -->"
+TABLE = ["| setting | default | what it is |", "|---|---|---|"]
 PAGES = {
     "pg": ("PG", ["pg-cartpole"]),
     "a2c": ("A2C", ["a2c-cartpole"]),
@@ -74,35 +78,54 @@ def measured(case: str, data: dict[str, Any]) -> list[str]:
     ]
 
 
-def settings_table(algorithm: str) -> list[str]:
-    """Every setting of the algorithm with its default, those first that are its own."""
+def setting_rows(algorithm: str) -> dict[str, str]:
+    """Every setting of the algorithm as a row of a table, those first that are its own."""
     config = get_algorithm(algorithm).config_class
     own = set(config.__annotations__)
-    rows = []
+    rows = {}
     for field in sorted(dataclasses.fields(config), key=lambda field: field.name not in own):
         default = {} if field.default is dataclasses.MISSING else field.default
-        rows.append(f"| `{field.name}` | `{default!r}` | {field.metadata.get('doc', '')} |".replace("\n", " "))
-    return ["| setting | default | what it is |", "|---|---|---|", *rows]
+        rows[field.name] = f"| `{field.name}` | `{default!r}` | {field.metadata.get('doc', '')} |".replace("\n", " ")
+    return rows
 
 
-def fill(path: Path, lines: list[str]) -> None:
-    """Put the lines between the page's two marks."""
-    before, _, rest = path.read_text().partition(BEGIN)
+def common_rows(rows: Iterable[dict[str, str]]) -> list[str]:
+    """The rows that more than half of the algorithms have word for word, in the order of the first that has them."""
+    counts = collections.Counter(row for each in rows for row in each.values())
+    return [row for row, count in counts.items() if count > len(PAGES) / 2]
+
+
+def settings_section(algorithm: str, common: list[str]) -> list[str]:
+    """What an algorithm's page says of settings: those without a common row, and which of the common ones it lacks."""
+    rows = setting_rows(algorithm)
+    names = {row.split("`")[1] for row in common}
+    lacking = ", ".join(f"`{name}`" for name in sorted(names - rows.keys()))
+    others = f"; of those {lacking} do not apply here" if lacking else ""
+    intro = f"Those that most algorithms share are in [settings.md](settings.md){others}."
+    return ["## Settings", "", intro, "", *TABLE, *(row for row in rows.values() if row not in common)]
+
+
+def filled(page: str, lines: list[str]) -> str:
+    """The page with the lines between its two marks."""
+    before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     if not rest:
-        raise ValueError(f"{path} has no line {BEGIN}")
-    path.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + after)
+        raise ValueError(f"a page has no line {BEGIN}: {page[:80]}")
+    return "\n".join([before + BEGIN, "", *lines, "", END]) + after
 
 
-def main() -> None:
+def generated() -> dict[Path, list[str]]:
+    """What stands between the marks of each page."""
     rows = [
         "| algorithm | environment | bar | within | median of seeds | slowest | seeds |",
         "|---|---|---|---|---|---|---|",
     ]
+    common = common_rows(setting_rows(algorithm) for algorithm, _ in PAGES.values())
+    pages = {DOCS / "settings.md": [*TABLE, *common], HERE / "README.md": rows}
     for page, (algorithm, cases) in PAGES.items():
         known = [(case, data) for case in cases if (data := load(case))]
         lines = [line for case, data in known for line in measured(case, data)]
-        fill(DOCS / f"{page}.md", [*lines, "## Settings", "", *settings_table(algorithm)])
+        pages[DOCS / f"{page}.md"] = [*lines, *settings_section(algorithm, common)]
         for _, data in known:
             bar, steps = data["bar"], [run["reached_at"] or math.inf for run in data["runs"]]
             within = thousands(bar["timesteps"]) if bar.get("timesteps") else "–"
@@ -110,7 +133,12 @@ def main() -> None:
                 f"| [{algorithm}](../../docs/rl/{page}.md) | {bar['env']} | {bar['reward']:g} | {within} | "
                 f"{thousands(median_steps(data))} | {thousands(max(steps))} | {len(steps)} |"
             )
-    fill(HERE / "README.md", rows)
+    return pages
+
+
+def main() -> None:
+    for path, lines in generated().items():
+        path.write_text(filled(path.read_text(), lines))
 
 
 if __name__ == "__main__":
