@@ -1,7 +1,8 @@
 """Writes what was measured, and the settings, into the pages docs/rl/<algorithm>.md and benchmarks/rl/README.md.
 
-    python benchmarks/rl/pages.py
+    python benchmarks/rl/pages.py [--check]
 
+`--check` writes nothing and fails, with their names, where pages are old.
 A page is written by hand but for what stands between `<!-- measured -->` and `<!-- end -->`: there go the curves of the
 algorithm's cases, the steps that each seed took, and a table of its settings. Those that most algorithms have with the
 same default stand once, in docs/rl/settings.md. `plot.py` draws the curves first.
@@ -9,6 +10,7 @@ same default stand once, in docs/rl/settings.md. `plot.py` draws the curves firs
 
 from __future__ import annotations
 
+import argparse
 import collections
 import dataclasses
 import json
@@ -137,8 +139,15 @@ def generated() -> dict[Path, list[str]]:
 
 
 def main() -> None:
-    for path, lines in generated().items():
-        path.write_text(filled(path.read_text(), lines))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true", help="write nothing, fail where a page is old")
+    check = parser.parse_args().check
+    pages = {path: filled(path.read_text(), lines) for path, lines in generated().items()}
+    old = [path for path, page in pages.items() if path.read_text() != page]
+    if check and old:
+        raise SystemExit(f"run benchmarks/rl/pages.py, these are old: {', '.join(path.name for path in old)}")
+    for path in old:
+        path.write_text(pages[path])
 
 
 if __name__ == "__main__":
