@@ -120,3 +120,16 @@ def test_nobody_is_remembered_who_has_waited_in_vain(jobs: Operations, store: Sl
     waiting = [weakref.ref(jobs.perform("job_wait", {"id": "job", "wait_s": 0})) for _ in range(3)]
     loop.run_once(0)
     assert [one() for one in waiting] == [None] * 3
+
+
+def test_who_looks_at_a_job_does_not_see_the_values_of_its_variables(jobs: Operations, store: SlowStore) -> None:
+    env = '{"env_vars": {"API_KEY": "hunter2"}, "working_dir": "code"}'
+    order = {"id": "job", "entrypoint": "run", "number": 2, "node_id": "far", "shown_env": env}
+    jobs.perform("job_submit", order)
+    seen: list[Outcome] = []
+    for method, params in (("job_list", {}), ("job_info", {"id": "job"})):
+        jobs.perform(method, params).then(seen.append)
+    assert len(seen) == 2
+    for outcome in seen:
+        assert "hunter2" not in str(outcome.value)
+        assert "API_KEY" in str(outcome.value)

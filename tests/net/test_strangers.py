@@ -46,3 +46,16 @@ def test_who_has_proved_the_token_or_has_left_takes_no_place() -> None:
     last = [Link("10.0.0.1"), Link("10.0.0.1")]
     add(strangers, *last, Link("10.0.0.1", is_strange=False))
     assert not proved.is_closed and not any(link.is_closed for link in last)
+
+
+def test_who_has_an_address_for_each_knock_keeps_nobody_from_encrypting() -> None:
+    strangers, honest = Strangers(4), Link("10.0.0.1", is_encrypted=True)
+    add(strangers, honest, *[Link(f"10.0.1.{n}") for n in range(20)])
+    assert not honest.is_closed
+
+
+def test_all_addresses_of_loopback_are_one() -> None:
+    strangers, honest = Strangers(4), Link("10.0.0.1")
+    crowd = [Link(f"127.0.1.{n}") for n in range(20)]
+    add(strangers, honest, *crowd)
+    assert not honest.is_closed

@@ -154,7 +154,7 @@ class JobService:
         entrypoint = params["entrypoint"]
         if not isinstance(entrypoint, str) or not entrypoint.strip():
             raise ValueError(f"the entrypoint must be a command, but got {entrypoint!r}")
-        shown = params.get("shown_env") or ""
+        shown = without_values(params.get("shown_env") or "")
         made = Submission(job, entrypoint, params.get("metadata") or {}, shown, node, node_id, time.time())
         self.table.submit(made)
         self._changed(made)
@@ -270,6 +270,18 @@ class JobService:
     def _tell_waiting(self, found: Submission) -> None:
         for pending in self._waiting.pop(found.id, []):
             pending.resolve(row(found))
+
+
+def without_values(shown_env: str) -> str:
+    """A runtime environment, as JSON, for all who may look: its variables have names, and may be passwords.
+
+    >>> without_values('{"env_vars": {"KEY": "secret"}, "pip": ["polars"]}')
+    '{"env_vars":{"KEY":"***"},"pip":["polars"]}'
+    """
+    env = msgspec.json.decode(shown_env) if shown_env else {}
+    if not isinstance(env, dict) or not isinstance(env.get("env_vars"), dict):
+        return shown_env
+    return msgspec.json.encode({**env, "env_vars": dict.fromkeys(env["env_vars"], "***")}).decode()
 
 
 def row(found: Submission) -> dict[str, Any]:

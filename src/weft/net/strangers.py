@@ -4,7 +4,9 @@ Pure, but for asking a socket for its address. Runs in the loop's thread.
 
 Invariants:
     STR-1  a stranger takes the place of no one who has proved the token, nor of an address from which fewer came.
-    STR-2  of one address, those that have not even begun to encrypt give way first: most strangers only knock.
+    STR-2  of the addresses from which most came, those that have not even begun to encrypt give way first: most
+           strangers only knock, and who has many addresses knocks once from each.
+    STR-3  all of loopback is one address: any user of the machine has them all.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import contextlib
 from typing import Protocol
 
 from weft.net.connection import Connection
+
+LOOPBACK = "127."
 
 
 class Arrived(Protocol):
@@ -42,11 +46,12 @@ class Strangers:
         host = ""
         with contextlib.suppress(OSError):  # it has left already
             host = link.connection.socket.getpeername()[0]
-        self._whence[link] = host
+        self._whence[link] = LOOPBACK if host.startswith(LOOPBACK) else host
 
     def _send_away(self) -> None:
-        crowd = collections.Counter(self._whence.values()).most_common(1)[0][0]
-        those = [one for one, host in self._whence.items() if host == crowd]
+        crowds = collections.Counter(self._whence.values())
+        most = max(crowds.values())
+        those = [one for one, host in self._whence.items() if crowds[host] == most]
         one = next((one for one in those if not one.connection.is_encrypted), those[0])
         del self._whence[one]
         one.close(f"refused: {self._most} others came after it")

@@ -25,7 +25,8 @@ def remember(folder: str, cluster: str, members: Iterable[Member]) -> None:
     path = path_of(folder, cluster)
     temporary = path.with_suffix(".part")
     with contextlib.suppress(OSError):  # no descriptor, no room: an older list will do
-        temporary.write_text(json.dumps([member.address for member in members]))
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+            json.dump([member.address for member in members], file)
         os.replace(temporary, path)
 
 
