@@ -27,7 +27,7 @@ WINDOW_S = 10.0
 
 
 def words(count: int) -> Callable[[], Iterator[tuple[float, str]]]:
-    """(time, word), 10,000 a second of event time."""
+    """(time, word), 10,000 per second of event time."""
     return lambda: ((number / 10_000, f"word{number * 7919 % WORDS}") for number in range(count))
 
 

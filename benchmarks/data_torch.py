@@ -45,7 +45,7 @@ class ParquetBatches(IterableDataset):  # type: ignore[type-arg, misc]
 
 
 def consume(batches: Iterable[Any]) -> tuple[int, float]:
-    """(rows, rows a second)."""
+    """(rows, rows per second)."""
     begun, rows, total = time.perf_counter(), 0, 0.0
     for batch in batches:
         rows += len(batch["temperature"])

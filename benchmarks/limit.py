@@ -1,4 +1,4 @@
-"""How many remote calls a second this machine allows at the very most.
+"""How many remote calls per second this machine allows at the very most.
 
 Two processes, one ring each way in shared memory, pickled arguments and results, nothing else: no ids, no
 references, no scheduling, no failures. `limit.c` is built with the C compiler when this runs.

@@ -71,7 +71,7 @@ def plot(found: list[dict[str, Any]], path: Path) -> None:
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" text-anchor="middle">virtual nodes</text>')
     parts.append(
         f'<text x="16" y="{HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 16 {HEIGHT / 2})">'
-        "empty tasks a second</text></svg>"
+        "empty tasks per second</text></svg>"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(parts) + "\n")

@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--rllib-python", metavar="PATH")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="only so many steps a run, to compare steps a second")
+    parser.add_argument("--steps", type=int, help="only so many steps a run, to compare steps per second")
     parser.add_argument("--most-seconds", type=float, default=math.inf, help="end a run that takes longer")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where runs are kept (%(default)s)")
     parser.add_argument("--report", action="store_true", help="run nothing")

@@ -18,7 +18,7 @@ from weft.remote_function import RemoteFunction
 
 
 def teach() -> None:
-    """Once a process."""
+    """Once per process."""
     from weft.compat.ray.dag import class_node, function_node
 
     words: tuple[tuple[type, str, Any], ...] = (

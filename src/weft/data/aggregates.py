@@ -1,6 +1,6 @@
 """Aggregates: what each makes of a block (partial), and how partial results are combined.
 
-A sum of sums is a sum, so most aggregates move a row a group instead of all rows. Those that need every value of a
+A sum of sums is a sum, so most aggregates move a row per group instead of all rows. Those that need every value of a
 group in one place (median, quantile, number of distinct values, lists) are computed after the rows were moved.
 """
 

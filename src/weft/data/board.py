@@ -1,4 +1,4 @@
-"""What a dataset does while it runs, on the dashboard's page: its operators, rows a second, memory.
+"""What a dataset does while it runs, on the dashboard's page: its operators, rows per second, memory.
 
 Only of executions that take longer than `AFTER_S`; the page keeps the last `MOST_SHOWN` of a process.
 """

@@ -106,7 +106,7 @@ class Dataset(Consumable):
 
         - `batch_size`: rows, or None (the default) for whole blocks; `batch_format`: what the function gets, "numpy"
           (a dict of arrays), "pandas", "arrow", "polars", "torch" or "jax". It may return any of these.
-        - `fn_args`, `fn_kwargs`: further arguments. A class is constructed once an actor, with `fn_constructor_args`
+        - `fn_args`, `fn_kwargs`: further arguments. A class is constructed once per actor, with `fn_constructor_args`
           and `fn_constructor_kwargs`; `concurrency` is how many actors there are (2 unless said).
         - `num_cpus`, `num_gpus`, `resources`: what each task or actor needs.
         - `on_error`: "raise" a RowError that names file and row, or "skip" and count.
@@ -369,14 +369,14 @@ class Dataset(Consumable):
     # ---- writing ------------------------------------------------------------------------------------
 
     def write_parquet(self, path: str, *, mode: str = "append", compression: str = "zstd") -> list[str]:
-        """A file a block. They appear when all are written; none does if anything fails. Gives their paths.
+        """A file per block. They appear when all are written; none does if anything fails. Gives their paths.
         `mode`: "append", "overwrite", or "error" if the folder is not empty."""
         from weft.data.writers import SaveParquet, Writer
 
         return self._write(Writer(path, "parquet", SaveParquet(compression), mode))
 
     def write_csv(self, path: str, *, mode: str = "append") -> list[str]:
-        """CSV files in a folder, one a block; the paths."""
+        """CSV files in a folder, one per block; the paths."""
         from weft.data.writers import Writer, save_csv
 
         return self._write(Writer(path, "csv", save_csv, mode))
@@ -388,13 +388,13 @@ class Dataset(Consumable):
         return self._write(Writer(path, "json", save_json, mode))
 
     def write_arrow(self, path: str, *, mode: str = "append") -> list[str]:
-        """Arrow IPC files in a folder, one a block; the paths."""
+        """Arrow IPC files in a folder, one per block; the paths."""
         from weft.data.writers import Writer, save_arrow
 
         return self._write(Writer(path, "arrow", save_arrow, mode))
 
     def write_text(self, path: str, column: str = "text", *, mode: str = "append") -> list[str]:
-        """Text files in a folder, a line a row; the paths."""
+        """Text files in a folder, a line per row; the paths."""
         from weft.data.writers import SaveText, Writer
 
         return self._write(Writer(path, "txt", SaveText(column), mode))
@@ -406,7 +406,7 @@ class Dataset(Consumable):
         return self._write(Writer(path, "npy", SaveNumpy(column), mode))
 
     def write_images(self, path: str, column: str = "image", *, format: str = "png", mode: str = "append") -> list[str]:
-        """A file a row."""
+        """A file per row."""
         from weft.data.writers import SaveImage, Writer
 
         return self._write(Writer(path, format, SaveImage(column, format), mode, file_a_row=True))

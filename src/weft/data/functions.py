@@ -77,7 +77,7 @@ class Function:
 
 @dataclass
 class FunctionOp:
-    """A function as a step of a stage; makes its instance once a process."""
+    """A function as a step of a stage; makes its instance once per process."""
 
     function: Function
 

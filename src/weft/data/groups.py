@@ -1,4 +1,4 @@
-"""A user's function called once a group. Runs in workers."""
+"""A user's function called once per group. Runs in workers."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def batches(
 
 
 def tensors(table: pa.Table, dtypes: Any, device: Any) -> dict[str, Any]:
-    """A batch as torch tensors of their own memory; `dtypes` is one for all or one a column."""
+    """A batch as torch tensors of their own memory; `dtypes` is one for all or one per column."""
     import torch
 
     made = {}
@@ -152,7 +152,7 @@ class Consumable:
         local_shuffle_buffer_size: int | None = None,
         local_shuffle_seed: int | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Batches as dicts of torch tensors, of `dtypes` (one, or one a column) on `device`."""
+        """Batches as dicts of torch tensors, of `dtypes` (one, or one per column) on `device`."""
         for table in self.iter_batches(
             batch_size=batch_size,
             batch_format="arrow",

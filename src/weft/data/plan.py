@@ -143,7 +143,7 @@ class Sort(_SameRows):
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
     nulls_last: tuple[bool, ...] = ()
-    """One a key; none of them unless said."""
+    """One per key; none of them unless said."""
 
     def wanted_below(self, wanted: Wanted, which: int) -> Wanted:
         return None if wanted is None else wanted | frozenset(self.keys)

@@ -1,4 +1,4 @@
-"""Lines on stderr while a dataset runs: of each stage its tasks, rows, rows a second and bytes, and what waits."""
+"""Lines on stderr while a dataset runs: of each stage its tasks, rows, rows per second and bytes, and what waits."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def read_json(paths: Any, *, on_error: str = "raise", schema_drift: str = "raise
 
 
 def read_text(paths: Any, *, on_error: str = "raise") -> Dataset:
-    """A row a line, in the column `text`.
+    """A row per line, in the column `text`.
 
     >>> paths = from_items([{"text": "one line"}]).write_text("read_text")
     >>> read_text("read_text").take_all()
@@ -127,7 +127,7 @@ def read_images(
 
 
 def read_binary_files(paths: Any) -> Dataset:
-    """A row a file: `bytes` and `path`."""
+    """A row per file: `bytes` and `path`."""
     return _files(paths, Binary(), "raise", "raise")
 
 
@@ -218,7 +218,7 @@ def from_numpy(arrays: Any, column: str = "data") -> Dataset:
 
 
 def from_torch(dataset: Any) -> Dataset:
-    """A torch dataset with a length: a row an item, in the column `item` unless items are dicts."""
+    """A torch dataset with a length: a row per item, in the column `item` unless items are dicts."""
     return from_items([dataset[number] for number in builtins.range(len(dataset))])
 
 

@@ -1,6 +1,6 @@
 """What a stage knows while it runs in a worker: where its rows come from, what was skipped, how long steps took.
 
-It is also where instances of users' classes live, one a process and class.
+It is also where instances of users' classes live, one per process and class.
 """
 
 from __future__ import annotations

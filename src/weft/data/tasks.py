@@ -1,4 +1,4 @@
-"""The tasks and actors that run stages, and how a stage gets to them: pickled once, unpickled once a process.
+"""The tasks and actors that run stages, and how a stage gets to them: pickled once, unpickled once per process.
 
 What a task is given as bytes is not unpickled before `_stage` has seen to it that Polars, when it is first imported
 here, takes one thread: the engine already runs a task a CPU.

@@ -2,7 +2,7 @@
 
     python -P -c "..." PACKAGE_FOLDER CONTROL_FD ORDER_FD
 
-One a job, a child of the node daemon. It reads an Order, and says over the control socket what happens (Started, then
+One per job, a child of the node daemon. It reads an Order, and says over the control socket what happens (Started, then
 Ended). It adopts the orphans of the command (PR_SET_CHILD_SUBREAPER), so whatever the command leaves behind is found
 and killed. When the daemon dies, the socket's end says so and the job is killed; when this process is killed, the
 kernel kills the command.

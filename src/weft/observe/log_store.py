@@ -1,7 +1,7 @@
 """What workers have written lately, kept by their node for people: bounded, and readable after a worker's death.
 
 Runs in the daemon's thread. The newest lines of a node are in memory (`MOST_BYTES` of text). A node that lives on its
-own (`weft start`) also appends them to one file a worker in its session's folder, as a line of JSON each, so that they
+own (`weft start`) also appends them to one file per worker in its session's folder, as lines of JSON, so that they
 can be read after the node's death; a file that has grown beyond `FILE_BYTES` gives way to a second one, and the one
 before that goes.
 """

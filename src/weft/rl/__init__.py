@@ -1,4 +1,4 @@
-"""weft.rl: reinforcement learning on Weft. One readable file an algorithm, light workers, learners compiled whole.
+"""weft.rl: reinforcement learning on Weft. One readable file per algorithm, light workers, learners compiled whole.
 
 >>> from weft.rl import PPO
 >>> with PPO(env="CartPole-v1", envs_per_worker=2, fragment_steps=32, seed=1) as algo:

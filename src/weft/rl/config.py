@@ -95,7 +95,7 @@ class AlgorithmConfig:
         one_of=("raise", "restart"),
     )
     check_bounds: bool = setting(True, "observations far outside their space's bounds are an error")
-    tensorboard: str | None = setting(None, "folder for event files of TensorBoard, one scalar a metric")
+    tensorboard: str | None = setting(None, "folder for event files of TensorBoard, one scalar per metric")
     metrics_window: int = setting(100, "episodes over which the reward mean is taken", at_least=1)
     evaluation_interval: int = setting(0, "evaluate every so many iterations; 0 never", at_least=0)
     evaluation_workers: int = setting(

@@ -142,7 +142,7 @@ class EnvironmentList:
         self._steps = [step for step, _ in steps_and_limits]
         self._limits = [limit for _, limit in steps_and_limits]
         self._next_cut = 0.0  # no episode reaches its limit before the history has so many rows
-        self._history: list[Any] = []  # the actions of all environments, one row a step
+        self._history: list[Any] = []  # the actions of all environments, one row per step
         self._seeds = [0] * self.count
         self._seeded_at = [0] * self.count  # rows of the history
         self._began_at = [0] * self.count

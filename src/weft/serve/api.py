@@ -135,7 +135,7 @@ def _until_ready(controller: Any, name: str, ready: Any, timeout_s: float | None
 
 
 def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
-    """Serve HTTP, once a cluster, and return the address: applications answer under their `route_prefix`. Where there
+    """Serve HTTP, once per cluster, and return the address: applications answer under their `route_prefix`. Where there
     are fronts on several nodes it is the first one's, and `http_addresses()` has all.
 
     Needs `pip install 'weft[serve]'`. If HTTP is served already, the options are ignored.
@@ -178,7 +178,7 @@ def _own_node() -> str:
 
 
 def start_grpc(grpc_options: GRPCOptions | dict[str, Any]) -> str:
-    """Serve gRPC, once a cluster, and return HOST:PORT. A call goes to the application that its metadata names as
+    """Serve gRPC, once per cluster, and return HOST:PORT. A call goes to the application that its metadata names as
     `application`, or to the only one there is, and there to the method of the RPC's name.
 
     Needs `pip install 'weft[serve-grpc]'`. If gRPC is served already, the options are ignored."""

@@ -1,4 +1,4 @@
-"""Sends one process's requests for one deployment to its replicas. There is one a process and deployment.
+"""Sends one process's requests for one deployment to its replicas. There is one per process and deployment.
 
 No thread of its own: it runs in whoever submits, in who waits for an answer, and in the callbacks of what has ended. A
 callback costs several times what the call does, since it comes on another thread, so that the answers to a few requests

@@ -185,7 +185,7 @@ class ResultGrid:
         return sum(scores) / len(scores) if scope == "avg" else max(scores)
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: Mode | None = None) -> pd.DataFrame:
-        """One row a trial: its last result, or its best by a metric, and `config/<key>`. Needs pandas."""
+        """One row per trial: its last result, or its best by a metric, and `config/<key>`. Needs pandas."""
         import pandas as pd
 
         rows = []
@@ -253,7 +253,7 @@ class ResultGrid:
         return f"ResultGrid({len(self)} trials, {self.num_errors} failed, {self.experiment_path})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: one row a trial."""
+        """For notebooks: one row per trial."""
         shown = self._results[:_MOST_ROWS]
         settings = dict.fromkeys(key for result in shown for key in flatten(result.config))
         measured = dict.fromkeys(

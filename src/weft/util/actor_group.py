@@ -116,5 +116,5 @@ class _GroupMethod:
         raise TypeError(f"A group's methods are called through .remote(): group.{self._name}.remote()")
 
     def remote(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The refs, one an actor."""
+        """The refs, one per actor."""
         return [getattr(actor, self._name).remote(*args, **kwargs) for actor in self._group.actors]

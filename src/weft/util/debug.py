@@ -41,7 +41,7 @@ def disable_log_once_globally() -> None:
 
 
 def enable_periodic_logging() -> None:
-    """From now on `log_once` is True again once a minute for each key."""
+    """From now on `log_once` is True again once per minute for each key."""
     global _is_periodic
     _is_periodic = True
 

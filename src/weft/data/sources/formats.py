@@ -291,7 +291,7 @@ def _misfit(value: Any, kind: Any) -> bool:
 
 
 class Text(Format):
-    """A row a line, in the column `text`."""
+    """A row per line, in the column `text`."""
 
     name = "text"
     can_stream = True
@@ -330,7 +330,7 @@ class Numpy(Format):
 
 @dataclass
 class Images(Format):
-    """A row a file, in the column `image`: height, width and, for colour, channels."""
+    """A row per file, in the column `image`: height, width and, for colour, channels."""
 
     size: tuple[int, int] | None = None
     mode: str | None = None
@@ -356,7 +356,7 @@ class Images(Format):
 
 
 class Binary(Format):
-    """A row a file: its `bytes` and its `path`."""
+    """A row per file: its `bytes` and its `path`."""
 
     name = "binary files"
     allows_empty = True

@@ -25,7 +25,7 @@ PLAN_S = 0.003
 """Work that is done sooner is not worth another node."""
 REPORT_S = 0.005
 REPORT_EACH_S = 100e-6
-"""Reports of changes come so much later for each node that hears them: no node sends more than 10,000 a second."""
+"""Reports of changes come so much later for each node that hears them: no node sends more than 10,000 per second."""
 HEARTBEAT_S = 1.0
 HEARTBEAT_EACH_S = 250e-6
 """The same for heartbeats: 2.5 s among 10,000 nodes, well below what silence is borne."""

@@ -1,6 +1,6 @@
 """How many workers may wait for tasks of their own, and what happens when no more may and none goes on.
 
-Pure. A task that waits for tasks that it has submitted keeps its process, so a recursion takes a process a level
+Pure. A task that waits for tasks that it has submitted keeps its process, so a recursion takes a process per level
 (docs/design/0020-nested-tasks.md). At the limit nested demands wait: whoever runs may end and let a blocked one go on.
 When nobody runs any more, the most deeply nested demand is refused: its tasks fail, and who waits for them is told.
 """

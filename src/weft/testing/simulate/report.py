@@ -55,9 +55,9 @@ def text(found: dict[str, Any], replay: str) -> str:
     lines = [
         f"{found['nodes']:,} nodes, seed {found['seed']}, workload {found['workload']}",
         f"tasks        {found['tasks']:,} in {_seconds(found['virtual_s'])}, {found['failed']:,} failed",
-        f"throughput   {found['tasks_per_s']:,.0f} tasks a second",
+        f"throughput   {found['tasks_per_s']:,.0f} tasks per second",
         "latency      " + ", ".join(f"{name} {_seconds(value)}" for name, value in latency.items()),
-        f"balance      {balance['least']:,} to {balance['most']:,} tasks a node, mean {balance['mean']:,.0f}, "
+        f"balance      {balance['least']:,} to {balance['most']:,} tasks per node, mean {balance['mean']:,.0f}, "
         f"deviation {balance['deviation']:.1%}",
         f"messages     {found['messages']:,}, {found['messages_per_node_per_s']:,.0f} a second from each node; "
         f"{found['object_bytes_moved'] / 2**20:,.0f} MiB of objects moved",

@@ -1,4 +1,4 @@
-"""One file a trial: `result.json` (a line a result), `progress.csv`, and `params.json`.
+"""One file per trial: `result.json` (a line a result), `progress.csv`, and `params.json`.
 
 Results gather in memory and are written when the runner says so, or when their trial ends: one open a batch, whatever
 the number of results.

@@ -14,7 +14,7 @@ _WITHOUT_EFFECT = frozenset(
 
 
 def teach() -> None:
-    """Once a process."""
+    """Once per process."""
     DeploymentHandle.options = _ray_options  # type: ignore[method-assign]
     DeploymentResponse._to_object_ref = _to_object_ref  # type: ignore[attr-defined]
     DeploymentResponse._to_object_ref_sync = _to_object_ref_sync  # type: ignore[attr-defined]

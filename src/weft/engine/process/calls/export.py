@@ -1,4 +1,4 @@
-"""Makes functions, classes and shapes known to the engine, once a session each.
+"""Makes functions, classes and shapes known to the engine, once per session each.
 
 A function or class is named by a 64-bit hash of its pickle, so equal ones have one name everywhere and a redefined
 one has a new name. A shape (resources, environment, strategy) is numbered by this process. Both are forgotten

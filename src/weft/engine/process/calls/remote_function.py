@@ -1,4 +1,4 @@
-"""`@weft.remote` on a function. `f.remote` is the native submitter itself; Python only prepares it, once a session.
+"""`@weft.remote` on a function. `f.remote` is the native submitter itself; Python only prepares it, once per session.
 
 A call's arguments are checked where it is made: the native submitter lets pass what surely fits and asks
 `parameters.Check` about the rest.

@@ -1,6 +1,6 @@
 """The environment that something submitted here will run in: its own, over what this process runs in.
 
-Runs on the thread that submits, once a session for each environment. Local folders are copied here.
+Runs on the thread that submits, once per session for each environment. Local folders are copied here.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from weft.engine.process.session.context_state import here, state
 
 
 def nodes() -> list[dict[str, Any]]:
-    """One entry a node, living or dead: NodeID, Alive, NodeManagerAddress, Resources, Labels...
+    """One entry per node, living or dead: NodeID, Alive, NodeManagerAddress, Resources, Labels...
 
     >>> weft.nodes()[0]["Alive"]
     True

@@ -87,7 +87,7 @@ def apply(config: LoggingConfig) -> None:
 
 
 def apply_here(variables: Mapping[str, str] = os.environ) -> None:
-    """In a worker: what its job asks for. A value that makes no sense is told, once a worker, and changes nothing."""
+    """In a worker: what its job asks for. A value that makes no sense is told, once per worker, and changes nothing."""
     if not variables.get(VARIABLE):
         return
     try:
