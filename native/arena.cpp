@@ -80,8 +80,14 @@ void Arena::release(Run run) {
     for (uint32_t i = 0; i < run.count; ++i)
         segment_.granule(run.first + i).store(0, std::memory_order_release);  // partner: claim_at
     // The next claim begins here: these pages are in memory, and likely in the cache. Not where a large run
-    // was: a small one at its beginning would keep the next large one from it.
-    if (run.count < kLargeRun) segment_.header().granule_hint.store(run.first, std::memory_order_relaxed);
+    // was: a small one at its beginning would keep the next large one from it. And not where what is before
+    // it is free, too: who gives back many in the order in which they were made would go on behind the last
+    // one, and walk through pages that nobody has touched yet.
+    if (run.count >= kLargeRun) return;
+    Shared<uint32_t>& hint = segment_.header().granule_hint;
+    const bool follows = hint.load(std::memory_order_relaxed) < run.first &&
+                         segment_.granule(run.first - 1).load(std::memory_order_relaxed) == 0;
+    if (!follows) hint.store(run.first, std::memory_order_relaxed);
 }
 
 bool Arena::take_entry(uint32_t& index, uint32_t& generation) {

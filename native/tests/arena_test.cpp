@@ -2,6 +2,7 @@
 #include "arena.hpp"
 
 #include <array>
+#include <set>
 #include <thread>
 
 #include "arena_parts.hpp"
@@ -156,6 +157,20 @@ TEST("the memory that was freed last is used first") {
     CHECK_EQ(place(*segment, make(other, 1, kSecond)), at_a + 3);
     check_readable(other, c);
     CHECK_EQ(check_books(*segment), 4u);
+}
+
+TEST("what is freed in the order in which it was made is used again, and no other memory") {
+    auto segment = inhabited(64 * kGranuleBytes);
+    Arena arena(*segment, kFirst);
+    std::set<uint32_t> places;
+    for (int round = 0; round < 10; ++round) {
+        std::array<ArenaRef, 3> refs;
+        for (ArenaRef& ref : refs)
+            places.insert(place(*segment, ref = make(arena, 1, kFirst)));
+        for (const ArenaRef& ref : refs)
+            arena.remove(ref);
+    }
+    CHECK_EQ(places.size(), 3u);
 }
 
 TEST("a full arena refuses, and takes more once something went") {

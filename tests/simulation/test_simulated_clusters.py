@@ -37,6 +37,7 @@ FOUND = {
     2_000_853: "a head that had stood still, and had no lease, told the others that the winner was dead",
     2_001_006: "the same, and nodes to which nobody said that they were taken for dead claimed one epoch after another",
     2_701_356: "a ping to a dead worker made the head forget the one it had chosen since: an actor was made twice",
+    5_060_061: "a node whose cable was out while it joined for the first time was taken for one that is to come back",
     20711: "the head let one of two nodes go that had lost each other, and forgot what the other had told of it",
 }
 """Seeds that once broke an invariant, and what was wrong."""

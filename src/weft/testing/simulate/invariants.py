@@ -13,7 +13,8 @@ SIM-10 no task waits long in a worker, behind another that is long or blocked.
 SIM-11 one node's trouble is that node's: no other node ends, and no head that is well is taken over from. Unless a head
        is lost for good whose control store does not outlive it, because its cluster is a second old.
 SIM-12 at the end each slot and each ring is of processes that live.
-SIM-13 a node in trouble that the cluster went on without is back at the end, as a new one.
+SIM-13 a node in trouble that the cluster went on without is back at the end, as a new one. One that was never in, since
+       its cable was out while it joined, has told its launcher so and ended.
 SIM-14 once faults are over, the head stays the head.
 """
 
@@ -88,7 +89,8 @@ def _bystanders(simulation: Simulation) -> list[tuple[str, str]]:
     ]
     back = {node.index for node in simulation.up() if node.has_joined}
     for node in simulation.troubled if simulation.plan.left_behind_return else ():
-        if node.daemon.error and node.index not in back:
+        was_in = node.has_joined or node.comes_back
+        if node.daemon.error and was_in and node.index not in back:
             found.append(("SIM-13", f"node {node.number} was left behind, and is not back: {node.daemon.error}"))
     epoch, most = simulation.epoch, simulation.most_epoch
     if epoch > most:
