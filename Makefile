@@ -157,6 +157,10 @@ test-ray-docs: build  ## the programs of Ray's documentation on Weft, from a clo
 	@test -n "$(RAY_REPOSITORY)" || { echo "name a clone of Ray's repository: make test-ray-docs RAY_REPOSITORY=path"; exit 2; }
 	@$(python) tests/compat/ray_docs.py --repository $(RAY_REPOSITORY)
 
+.PHONY: test-ray-packages
+test-ray-packages: build  ## packages built on Ray, each in an environment of its own, an hour; PACKAGE=dask: one of them
+	@$(python) tests/compat/ray_packages.py --only '$(PACKAGE)' $(if $(PACKAGE),,--write)
+
 .PHONY: plans
 plans: build  ## random plans of weft.data against Polars, and queries against DuckDB; PLAN_MINUTES=60 (of each) FIRST_SEED=0
 	@$(python) tests/data/random_plans.py --minutes $(PLAN_MINUTES) --seeds $(FIRST_SEED):0

@@ -253,6 +253,13 @@ def test_a_killed_actor_fails_its_calls() -> None:
         weft.get(counter.add.remote())
 
 
+def test_a_namespace_is_never_empty() -> None:
+    with pytest.raises(ValueError, match="not a valid namespace"):
+        weft.get_actor("counter", namespace="")
+    with pytest.raises(ValueError, match="not a valid namespace"):
+        weft.init(namespace="", ignore_reinit_error=True)
+
+
 def test_kill_wants_a_handle() -> None:
     with pytest.raises(ValueError, match="only supported for actors"):
         weft.kill("counter")  # type: ignore[arg-type]
@@ -269,8 +276,9 @@ def test_an_actor_can_end_itself() -> None:
 
     quitter = Quitter.remote()
     pid = weft.get(quitter.pid.remote())
-    with pytest.raises(ActorDiedError, match=r"exit_actor\(\)"):
+    with pytest.raises(ActorDiedError, match=r"exit_actor\(\)") as caught:
         weft.get(quitter.quit.remote())
+    assert caught.value.actor_id == quitter._actor_id.hex() and "\0" not in str(caught.value)
     assert ended(pid)
     with pytest.raises(ActorDiedError):
         weft.get(quitter.pid.remote())
@@ -293,7 +301,7 @@ def test_an_actor_that_calls_sys_exit_ends() -> None:
 
 
 def test_exit_actor_outside_an_actor_is_an_error() -> None:
-    with pytest.raises(TypeError, match="exit_actor called on a non-actor"):
+    with pytest.raises(TypeError, match="exit_actor API is called on a non-actor"):
         weft.actor.exit_actor()
 
 

@@ -242,3 +242,38 @@ def test_a_compiled_graph_gives_what_the_graph_gives_until_it_is_torn_down() -> 
     with pytest.raises(RuntimeError, match="torn down"):
         compiled.execute(1)
     assert comes_true(lambda: is_dead(counter))
+
+
+def test_what_no_node_can_hold_waits() -> None:
+    ready, waiting = ray.wait(
+        [add.options(num_gpus=3).remote(1), Counter.options(num_cpus=50).remote().get.remote()], timeout=0.1
+    )
+    assert not ready and len(waiting) == 2
+
+
+def reciprocal(number: int) -> float:
+    return 1 / number
+
+
+def test_a_pools_imap_gives_exceptions_in_their_places() -> None:
+    from ray.util.multiprocessing import Pool
+
+    with Pool(2) as pool:
+        results = list(pool.imap(reciprocal, [1, 0, 2], chunksize=2))
+        assert [results[0], results[2]] == [1.0, 0.5] and isinstance(results[1], ZeroDivisionError)
+        assert sum(isinstance(result, Exception) for result in pool.imap_unordered(reciprocal, [0, 1, 0])) == 2
+
+
+def test_a_temporary_folder_is_an_absolute_path() -> None:
+    with pytest.raises(ValueError, match="absolute"):
+        ray.init(_temp_dir="here", ignore_reinit_error=True)
+
+
+def test_the_client_is_a_driver_like_others() -> None:
+    import ray.util.client
+
+    assert not ray.util.client.ray.is_connected()
+    assert ray.util.client.ray.get is ray.get
+    assert ray.client("127.0.0.1:10001").namespace("here").address == "127.0.0.1:10001"
+    with pytest.raises(RuntimeError, match="twice"):
+        ray.util.connect("127.0.0.1:10001")

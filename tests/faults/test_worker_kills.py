@@ -260,8 +260,9 @@ def test_a_killed_actor_stays_dead(weft_session: ModuleType) -> None:
     os.kill(weft_session.get(counter.pid.remote(), timeout=60), signal.SIGKILL)
     with pytest.raises(ActorDiedError):
         weft_session.get([counter.add.remote() for _ in range(10)], timeout=60)
-    with pytest.raises(ActorDiedError, match="SIGKILL"):
+    with pytest.raises(ActorDiedError, match="SIGKILL") as caught:
         weft_session.get(counter.add.remote(), timeout=60)
+    assert caught.value.actor_id == counter._actor_id.hex()
 
 
 def test_an_actor_with_restarts_starts_anew_until_they_are_used_up(weft_session: ModuleType) -> None:

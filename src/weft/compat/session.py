@@ -1,11 +1,13 @@
-"""`ray.init`: Ray's addresses, and where the dashboard is to listen."""
+"""`ray.init`: Ray's addresses, where the dashboard is to listen, and that what no node can hold waits."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import weft
 from weft.compat.addresses import cluster_address
+from weft.engine.node.config import WAITS_VARIABLE
 from weft.engine.node.zygote import variables
 
 if TYPE_CHECKING:
@@ -19,8 +21,10 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
     `dashboard_port` say where the dashboard of the node that is started listens, from the beginning."""
     if isinstance(address, str):
         address = cluster_address(address)
+    if (folder := given.get("_temp_dir")) is not None and not os.path.isabs(folder):
+        raise ValueError(f"_temp_dir must be an absolute path, but got {folder!r}")
     asked = {variable: str(given[name]) for name, variable in _OF_THE_DASHBOARD.items() if given.get(name) is not None}
-    with variables(asked):  # for the node that is started
+    with variables({**asked, WAITS_VARIABLE: os.environ.get(WAITS_VARIABLE, "1")}):  # for the node that is started
         context = weft.init(address, **given)
         if asked and given.get("include_dashboard") is not False:
             context.address_info["webui_url"] = context.dashboard_url  # asking for it makes it listen

@@ -12,6 +12,7 @@ import weft.exceptions
 from weft.actor import ActorClass, ActorMethod
 from weft.engine.process.actors.actor_class import ActorClassVariant
 from weft.engine.process.actors.actor_handle import ActorMethodVariant
+from weft.engine.process.calls.generator import ObjectRefGenerator
 from weft.engine.process.calls.remote_function import RemoteFunctionVariant
 from weft.exceptions import TaskCancelledError, TaskError, UnserializableException
 from weft.remote_function import RemoteFunction
@@ -31,6 +32,7 @@ def teach() -> None:
         (ActorClassVariant, "bind", class_node.bind_class),
         (ActorMethod, "bind", class_node.bind_method),
         (ActorMethodVariant, "bind", class_node.bind_method),
+        (ObjectRefGenerator, "_generator_ref", property(ObjectRefGenerator.completed)),
         (TaskError, "make_dual_exception_instance", TaskError.as_instanceof_cause),
         (UnserializableException, "__str__", _text_of_unserializable),
     )

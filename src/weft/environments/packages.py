@@ -17,6 +17,8 @@ from weft.environments import archives, ignore
 MOST_BYTES = 512 << 20
 """More is hardly code; WEFT_RUNTIME_ENV_MOST_BYTES changes it."""
 DEFAULT_EXCLUDES = ".git,.venv,venv,__pycache__"
+_DEFAULTS_BY = ("WEFT_RUNTIME_ENV_DEFAULT_EXCLUDES", "RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES")
+"""Variables that hold others; the first that is set counts."""
 _CHUNK = 1 << 20
 
 
@@ -123,7 +125,7 @@ def _settle(made: tuple[Copy, str], job_folder: str) -> str:
 
 
 def _copy_folder(source: str, prefix: str, excludes: list[str], copy: Copy) -> None:
-    defaults = os.environ.get("WEFT_RUNTIME_ENV_DEFAULT_EXCLUDES", DEFAULT_EXCLUDES)
+    defaults = next((os.environ[name] for name in _DEFAULTS_BY if name in os.environ), DEFAULT_EXCLUDES)
     first = ignore.parse([*(f"{name.strip()}/" for name in defaults.split(",") if name.strip()), *excludes])
     for path, inner in sorted(_walk(source, "", [("", first)], frozenset()), key=lambda pair: pair[1]):
         if os.path.isdir(path):

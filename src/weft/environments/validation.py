@@ -59,6 +59,8 @@ def _env_vars(name: str, value: Any, of_job: bool) -> dict[str, str] | None:
 
 
 def _working_dir(name: str, value: Any, of_job: bool) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if not isinstance(value, str):
         raise TypeError(f"runtime_env['working_dir'] must be a path, but got {value!r}")
     path = local_path("working_dir", value, of_job)
@@ -78,6 +80,8 @@ def _py_module(entry: Any, of_job: bool) -> str:
         entry = next(iter(entry.__path__), "")
     elif getattr(entry, "__file__", None):
         entry = entry.__file__
+    elif isinstance(entry, os.PathLike):
+        entry = os.fspath(entry)
     if not isinstance(entry, str):
         raise TypeError(f"runtime_env['py_modules'] must be a list of paths or modules, but it has {entry!r}")
     path = local_path("py_modules", entry, of_job)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import sys
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,12 @@ def placement_group(
     )
     if not isinstance(name, str):
         raise ValueError(f"name must be a string, but got {name!r}")
+    if any("object_store_memory" in bundle for bundle in bundles):
+        warnings.warn(
+            "Setting 'object_store_memory' for bundles is deprecated: no task or actor can ask for it",
+            DeprecationWarning,
+            stacklevel=2,
+        )
     attached.ensure()
     wanted = [{resource: float(amount) for resource, amount in bundle.items() if amount} for bundle in bundles]
     group = placement.new_id()

@@ -7,6 +7,7 @@ from node_rig import DRIVER, Rig, grants, killed, sent, two_cpus
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.demands import PATIENCE_TICKS
+from weft.engine.state.stuck import why_stuck
 from weft.engine.state.workers import Place
 from weft.engine.wire.messages import ExitProcess
 
@@ -141,6 +142,16 @@ def test_a_shape_that_no_node_holds_is_refused_with_the_reason() -> None:
     rig.define(4, GPU=1.5)
     (refusal,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 4, 1)), do.RefuseShape)
     assert "whole number" in refusal.fault.text
+
+
+def test_a_node_alone_may_be_told_to_keep_what_it_can_never_hold() -> None:
+    rig = two_cpus()
+    rig.state.standing.waits_alone = True
+    rig.define(7, GPU=2)
+    assert not sent(rig.feed(ev.LeaseRequested(DRIVER, 7, 1)), do.RefuseShape)
+    (demand,) = [one for one in rig.state.demands.by_key.values() if one.key == (DRIVER, 7)]
+    why = why_stuck(demand, rig.state.resources, rig.state.workers)
+    assert "can never hold: 2 GPU is asked for, but the node has 0" in why
 
 
 def test_a_blocked_worker_lends_its_cpu_to_its_children_first() -> None:

@@ -20,10 +20,11 @@ words.teach()
 
 _HOMES = {
     "weft.compat.session": "init",
+    "weft.compat.ray.util.client": "ClientBuilder client",
     "weft.compat.ray._private.worker": "LOCAL_MODE RESTORE_WORKER_MODE SCRIPT_MODE SPILL_WORKER_MODE WORKER_MODE",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBMODULES = frozenset("_private _raylet air dag experimental job_submission rllib serve train tune".split())
+_SUBMODULES = frozenset("_private _raylet air dag experimental job_submission rllib serve train tune util".split())
 
 __all__ = ["__version__", *_HOME_OF, *(name for name in weft.__all__ if name not in ("__version__", *_HOME_OF))]
 

@@ -25,6 +25,8 @@ FEWEST_BLOCKED, MOST_BLOCKED = 64, 300
 """Bounds of what is derived from that: no recursion that a machine bears is refused, none takes all slots."""
 PROCESSES_VARIABLE = "WEFT_MAX_PROCESSES"
 """How many processes the node has room for: drivers, workers, actors. It costs no memory before they are there."""
+WAITS_VARIABLE = "WEFT_WAIT_FOR_RESOURCES"
+"""Set to 1: on a node alone, too, what it can never hold waits, instead of failing at once."""
 PROCESS_BYTES = 8 << 20
 """What an idle actor takes, about: more of them than fit into the memory need no room."""
 FEWEST_PROCESSES, MOST_PROCESSES = 1024, 1 << 14

@@ -22,7 +22,7 @@ import msgspec
 from weft import _native
 from weft.engine.node import handshake, outgoing
 from weft.engine.node.chronicle import DRIVER, Chronicle
-from weft.engine.node.config import NodeConfig, NodeOffer
+from weft.engine.node.config import WAITS_VARIABLE, NodeConfig, NodeOffer
 from weft.engine.node.deadlocks import Deadlocks
 from weft.engine.node.doors import Doors
 from weft.engine.node.folders import Folders
@@ -90,6 +90,7 @@ class NodeDaemon:
             node_id, f"@weft-{os.getuid()}-{started_ms:011x}{node_id[:6]}{address_suffix}", config.labels, time.time_ns
         )
         self.state.standing.home = Home(node_id, ip)
+        self.state.standing.waits_alone = os.environ.get(WAITS_VARIABLE) == "1"
         self.folders = Folders(
             node_id,
             config.cluster is not None and not config.cluster.is_leashed,

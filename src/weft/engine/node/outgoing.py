@@ -30,6 +30,11 @@ def _error(cause: do.Fault | bytes) -> bytes:
     return cause if isinstance(cause, bytes) else _native.error_value(cause.code, cause.text)
 
 
+def _error_of_actor(one: do.TellActorDown) -> bytes:
+    """With the actor's id behind the text, for the exception's `actor_id`."""
+    return _error(one.cause) + (b"" if isinstance(one.cause, bytes) else b"\0" + one.actor.hex().encode())
+
+
 _ENCODERS: dict[type[do.Tell], tuple[int, Callable[[Any], bytes]]] = {
     do.GrantLease: (
         kinds.LEASE_GRANT,
@@ -49,7 +54,7 @@ _ENCODERS: dict[type[do.Tell], tuple[int, Callable[[Any], bytes]]] = {
     ),
     do.TellActorDown: (
         kinds.ACTOR_DOWN,
-        lambda one: kinds.ACTOR_STATE_BODY.pack(one.actor, one.is_dead, 0) + _error(one.cause),
+        lambda one: kinds.ACTOR_STATE_BODY.pack(one.actor, one.is_dead, 0) + _error_of_actor(one),
     ),
     do.KeepPromise: (kinds.PROMISE_KEPT, lambda one: one.promise),
     do.BindWorker: (kinds.BIND_JOB, lambda one: _message(one.binding)),

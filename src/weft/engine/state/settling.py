@@ -36,7 +36,8 @@ class Settling:
 
     def misfit(self, amounts: Amounts) -> str:
         """Why it can never be placed; a cluster may grow, so there it can."""
-        return self._resources.misfit(amounts) if self._standing.cluster is None else ""
+        is_final = self._standing.cluster is None and not self._standing.waits_alone
+        return self._resources.misfit(amounts) if is_final else ""
 
     def with_memory_there_is(self, amounts: Amounts) -> Amounts:
         """What a soft need of memory comes to."""

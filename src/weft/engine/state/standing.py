@@ -21,6 +21,8 @@ class Standing:
         """The other nodes; None where there can be none."""
         self.is_head = True
         """Whether this node keeps the groups and actors of its cluster; alone it does."""
+        self.waits_alone = False
+        """Whether what it can never hold waits here though it is alone, as it would in a cluster, which may grow."""
         self.home = Home()
         """This node, for its workers."""
 

@@ -27,11 +27,13 @@ def why_stuck(demand: Demand, pool: ResourcePool, workers: WorkerPool) -> str:
     short = [(name, amount) for name, amount in demand.need if left.get(name, 0) < amount]
     if not short:
         return ""
+    what = "an actor" if demand.is_actor else "a placement group" if demand.parts else "a task"
+    if why := pool.misfit(demand.need):
+        return f"{what} has waited for {WARN_AFTER_TICKS} s for what this node can never hold: {why}. Ask for less."
     wanted = " and ".join(
         f"{amount / UNIT:g} {name} (of {pool.total.get(name, 0) / UNIT:g}, {left.get(name, 0) / UNIT:g} are not held)"
         for name, amount in short
     )
-    what = "an actor" if demand.is_actor else "a placement group" if demand.parts else "a task"
     return (
         f"{what} has waited for {WARN_AFTER_TICKS} s for {wanted}: {actors} living actors hold the rest and keep it "
         "while they live. End some of them, let them ask for less, or start the node with more."

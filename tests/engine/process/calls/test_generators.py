@@ -68,7 +68,8 @@ def test_a_generator_tasks_values_come_one_by_one() -> None:
     assert values(generator) == [1, 2]
     with pytest.raises(StopIteration):
         next(generator)
-    assert generator.is_finished()
+    assert generator.is_finished() and not generator.next_ready()
+    assert weft.wait([generator], timeout=0)[0] == [generator]
 
 
 def test_many_and_large_items_stream() -> None:

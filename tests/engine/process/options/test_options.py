@@ -52,6 +52,11 @@ def test_a_wrong_actor_option_is_refused_by_name(given: dict[str, Any], message:
         call_options.validate(given, "actors")
 
 
+def test_memory_of_the_store_for_an_actor_has_no_effect_and_says_so() -> None:
+    with pytest.warns(DeprecationWarning, match="'object_store_memory' for actors is deprecated"):
+        call_options.validate({"object_store_memory": 1}, "actors")
+
+
 def test_what_only_the_decorator_takes_is_refused_in_options() -> None:
     with pytest.raises(ValueError, match=r"'max_calls' is not supported in '\.options"):
         call_options.validate({"max_calls": 1}, "tasks", in_options=True)

@@ -10,6 +10,7 @@ from weft import _native
 from weft.engine.process.actors.actor_description import ActorDescription
 from weft.engine.process.actors.actor_handle import ActorHandle
 from weft.engine.process.calls import calls_made
+from weft.engine.process.options import option_checks
 from weft.engine.process.session import attached, context_state, rpc
 from weft.exceptions import ActorAlreadyExistsError
 
@@ -35,6 +36,8 @@ def find(name: Any, namespace: str | None) -> ActorHandle[Any]:
         raise ValueError(f"Please supply a non-empty name to get_actor, but got {name!r}")
     if namespace is not None and not isinstance(namespace, str):
         raise TypeError(f"namespace must be a string, but got {namespace!r}")
+    if namespace is not None:
+        option_checks.namespace("namespace", namespace)
     attached.ensure()
     chosen = context_state.here().namespace if namespace is None else namespace
     entry = lookup(name, chosen)

@@ -2,7 +2,7 @@
 
 An error value begins with a letter:
 
-    S  the engine's own: one byte of code and a UTF-8 text (see `_native.error_value`)
+    S  the engine's own: one byte of code and a UTF-8 text (see `_native.error_value`), an actor's id behind a NUL
     P  what a task raised: a pickle of a story of plain fields
     D  a task that did not run: two bytes of length, its name, and the error value of its argument
     E  an exception as it is, pickled (in local mode, where an argument's error is known as an exception only)
@@ -57,9 +57,9 @@ class SetupFailure(exceptions.RuntimeEnvSetupError):
 
 def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tuple[bytes, bool]:
     """(error value, may be retried) of what the task or method `name` raised."""
-    if isinstance(error, SystemExit) and context_state.here().actor_id:
+    if isinstance(error, SystemExit) and (actor := context_state.here().actor_id):
         text = str(error) if isinstance(error, ActorExit) else f"The actor ended itself by sys.exit({error.code!r})"
-        return bytes((ord("S"), ACTOR_DIED)) + text.encode(), False
+        return bytes((ord("S"), ACTOR_DIED)) + text.encode() + b"\0" + actor.hex().encode(), False
     if isinstance(error, KeyboardInterrupt):  # of the task, not of who waits for it: there it would look like a Ctrl-C
         return bytes((ord("S"), CANCELLED)) + f"{name} raised it itself:\n{format_remote(error)}".encode(), False
     died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
@@ -242,19 +242,21 @@ def _load_one(data: bytes) -> BaseException:
 
 
 def system_error(code: int, text: str) -> BaseException:
-    """The engine's own errors, by their code."""
+    """The engine's own errors, by their code. That of an actor has a NUL and the actor's id behind its text."""
+    text, _, actor = text.partition("\0")
+    actor_id = actor or None
     if code == WORKER_CRASHED:
         return exceptions.WorkerCrashedError(text)
     if code == ACTOR_DIED:
-        return ActorDiedError(text)
+        return ActorDiedError(text, actor_id)
     if code == ENV_FAILED:
         return exceptions.RuntimeEnvSetupError(text)
     if code == ACTOR_ENV_FAILED:
-        return exceptions.ActorRuntimeEnvSetupError(text)
+        return exceptions.ActorRuntimeEnvSetupError(text, actor_id)
     if code == GROUP_REMOVED:
         return exceptions.TaskPlacementGroupRemoved(text)
     if code == ACTOR_GROUP_REMOVED:
-        return exceptions.ActorPlacementGroupRemoved(text)
+        return exceptions.ActorPlacementGroupRemoved(text, actor_id)
     if code == OWNER_DIED:
         return exceptions.OwnerDiedError(call_site=text)
     if code == OBJECT_LOST:
@@ -266,7 +268,7 @@ def system_error(code: int, text: str) -> BaseException:
     if code == NODE_LOST:
         return exceptions.NodeDiedError(text)
     if code == ACTOR_UNAVAILABLE:
-        return exceptions.ActorUnavailableError(text)
+        return exceptions.ActorUnavailableError(text, actor_id)
     if code == OUT_OF_MEMORY:
         return exceptions.ObjectStoreFullError(text)
     if code == STOPPED_FOR_MEMORY:

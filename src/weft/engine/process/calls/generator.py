@@ -106,7 +106,11 @@ class ObjectRefGenerator:
         _native.on_item(self._ref, callback)
 
     def next_ready(self) -> bool:
-        """Whether `next` would not wait."""
+        """Whether `next` would give an item at once; at the end it would not."""
+        return self.answers_at_once() and not self.is_finished()
+
+    def answers_at_once(self) -> bool:
+        """Whether `next` would not wait: there is an item, or the end."""
         if self._peeked is None and not self._ended:
             try:
                 self._peeked = self._take(0.0)
@@ -242,4 +246,4 @@ def wait_for_any(waitables: list[Any], num_returns: int, timeout_s: float) -> tu
 
 
 def _is_ready(entry: Any) -> bool:
-    return entry.next_ready() if isinstance(entry, ObjectRefGenerator) else bool(entry.is_ready())
+    return entry.answers_at_once() if isinstance(entry, ObjectRefGenerator) else bool(entry.is_ready())

@@ -36,6 +36,7 @@ from weft.engine.process.options.option_checks import (
     resources,
     retry_exceptions,
     type_name_of,
+    unused_store_memory,
 )
 
 DEFAULT_MAX_RETRIES = 3
@@ -61,7 +62,7 @@ OPTIONS: dict[str, Option] = {
     "num_cpus": Option((float, int, NONE), resource_amount),
     "num_gpus": Option((float, int, NONE), resource_amount),
     "memory": Option((float, int, NONE), resource_amount),
-    "object_store_memory": Option((int, NONE), count(False), tasks=False),
+    "object_store_memory": Option((int, NONE), unused_store_memory, tasks=False),
     "resources": Option((dict, NONE), resources),
     "accelerator_type": Option((str, NONE)),
     "label_selector": Option((dict, NONE), label_selector),

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.engine.process.options.option_checks import namespace as check_namespace
 from weft.engine.process.options.option_checks import resource_amount
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -84,6 +85,8 @@ class InitOptions:
                 wanted = " or ".join(kind.__name__ for kind in _TYPES[name])
                 raise TypeError(f"{name} must be {wanted}, but got {value!r}")
         check_resources(values)
+        if "namespace" in values:
+            check_namespace("namespace", values["namespace"])
         chosen = _address(address)
         if chosen and set(values) & OF_A_NODE:
             raise ValueError(

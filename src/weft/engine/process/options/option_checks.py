@@ -6,6 +6,7 @@ Each is called with the option's name and a value of the right type, and raises 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,16 @@ def count(infinite: bool) -> Callable[[str, Any], None]:
             )
 
     return check
+
+
+def unused_store_memory(name: str, value: int) -> None:
+    """Of actors, where Ray has it, too, without effect."""
+    count(False)(name, value)
+    warnings.warn(
+        f"Setting '{name}' for actors is deprecated: it has no effect, an actor's objects are in its node's store",
+        DeprecationWarning,
+        stacklevel=2,
+    )
 
 
 def attempts(name: str, value: int) -> None:

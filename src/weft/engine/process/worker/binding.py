@@ -98,8 +98,14 @@ def limit_threads(num_cpus: float, chosen: Mapping[str, str]) -> None:
         blas.set_threads(int(num_cpus))
 
 
+_ALL_DEVICES = ("WEFT_NOSET_CUDA_VISIBLE_DEVICES", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
+"""Either is set: every worker sees the devices that the driver sees, and chooses by itself."""
+
+
 def show_gpus(gpu_ids: list[int]) -> None:
     """Only the devices that this worker was given, as Ray does; none when it asked for none."""
+    if any(os.environ.get(name, "0") not in ("", "0") for name in _ALL_DEVICES):
+        return
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
 
 

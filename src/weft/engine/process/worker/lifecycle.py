@@ -44,7 +44,7 @@ def exit_actor() -> None:
     """
     if not context_state.here().actor_id:
         raise TypeError(
-            "exit_actor called on a non-actor worker: only a method of an actor can end its actor. "
+            "exit_actor API is called on a non-actor worker: only a method of an actor can end its actor. "
             "Use weft.kill(handle) elsewhere."
         )
     raise ActorExit(EXIT_TEXT)
