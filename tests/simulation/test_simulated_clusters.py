@@ -38,6 +38,7 @@ FOUND = {
     2_001_006: "the same, and nodes to which nobody said that they were taken for dead claimed one epoch after another",
     2_701_356: "a ping to a dead worker made the head forget the one it had chosen since: an actor was made twice",
     5_060_061: "a node whose cable was out while it joined for the first time was taken for one that is to come back",
+    60435: "two slow CPUs that were left had not done all tasks when the time was over",
     20711: "the head let one of two nodes go that had lost each other, and forgot what the other had told of it",
 }
 """Seeds that once broke an invariant, and what was wrong."""

@@ -7,10 +7,13 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, cast
+from unittest import mock
 
 import pytest
 
 from weft.engine.cluster.transport import NodeLink, SocketTransport, listen
+from weft.engine.state import membership
 from weft.engine.wire import link as link_module
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire import reconnect
@@ -185,6 +188,33 @@ def test_a_peer_that_is_dead_ends_the_link_at_once(pair: Pair, dying: str) -> No
     pair.run_until(lambda: bool(left.ends))
     assert left.ends == ["the other node closed the connection"]
     assert pair.loop.now() - began < reconnect.RESUME_S
+
+
+class SlowLoop:
+    """Time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.due: list[Callable[[], object]] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> None:
+        self.due.append(call)
+
+
+def test_a_link_that_was_cut_is_tried_again_for_as_long_as_silence_is_borne() -> None:
+    """A machine with a hundred busy processes takes seconds to answer, and no node is to end for that."""
+    loop, link, attempts = SlowLoop(), mock.Mock(is_severed=True), mock.Mock(side_effect=OSError)
+    reconnect.NextConnection(cast(Any, loop), link, attempts).find("it was reset", is_silent=False)
+    while loop.time < membership.SILENCE_S + 2:
+        loop.due.pop()()
+        loop.time += reconnect.ATTEMPT_S
+    assert attempts.call_count == 4 and not link.close.called
+    loop.time += reconnect.RESUME_S
+    loop.due.pop()()
+    link.close.assert_called_once_with("it was reset")
 
 
 def test_a_link_that_was_closed_on_purpose_is_not_resumed(pair: Pair) -> None:

@@ -17,10 +17,10 @@ from weft.net.loop import Loop
 if TYPE_CHECKING:
     from weft.engine.wire.link import Again, Link
 
-RESUME_S = 3.0
-"""So long after the other machine has ended its connection a link is given up."""
-SILENT_RESUME_S = 15.0
-"""The same where nothing was said: how long silence is borne is for who uses the link, and he closes it before."""
+RESUME_S = 15.0
+"""A link that has no other connection by then is over. How long silence is borne is for who uses the link, and he
+closes it before. It is no shorter where the other machine has ended the connection: if its process is dead the machine
+says so at the next attempt, and if not it may only be slow to answer."""
 ATTEMPT_S = 3.0
 """A connection that is not made by then is tried anew: the kernel would ask again only after twice as long."""
 AGAIN_S = 0.1
@@ -47,7 +47,7 @@ class NextConnection:
     def _try(self) -> None:
         if not self._link.is_severed:
             return
-        if self._loop.now() - self._severed_at > (SILENT_RESUME_S if self._is_silent else RESUME_S):
+        if self._loop.now() - self._severed_at > RESUME_S:
             self._link.close(self._reason)
         elif self._again is None:
             Knock(self._loop, self._link.address, self.failed)
