@@ -91,11 +91,21 @@ def _where_a_prompt_ends_it_early(code: str) -> int | None:
 
 def test_what_a_block_must_print_is_compared(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("```python\nprint('one', 1.5)\n```\n\n```text\none …\n```\n")
+    page.write_text("```python\nprint('one', 1.5)\n```\n\n<!-- like:\none …\n-->\n\n```text\none 2.5\n```\n")
     PAGES.run_page(page)
     page.write_text("```python\nprint('one')\n```\n\n```text\ntwo\n```\n")
     with pytest.raises(AssertionError, match="the page says"):
         PAGES.run_page(page)
+
+
+def test_pages_show_what_a_run_has_printed_and_no_ellipsis_for_it() -> None:
+    unlike = [
+        f"{page.relative_to(ROOT)}:{block.line}"
+        for page in PAGES.pages()
+        for block in PAGES.blocks_of(page.read_text())
+        if block.output is not None and ("…" in block.output or not block.may_print(block.output))
+    ]
+    assert unlike == []
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:

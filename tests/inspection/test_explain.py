@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.waiting import wait_until
 
 import weft
 
@@ -45,10 +46,44 @@ def test_a_running_task_names_its_worker_and_those_behind_it_what_they_wait_for(
     assert "is ready" in weft.explain(sums)
 
 
-def test_a_failed_task_is_told_with_its_error() -> None:
-    ref = add.remote(1, "x")  # type: ignore[arg-type]
+def test_what_a_task_waits_for_is_followed_down_to_what_runs_and_where(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    last = add.remote(add.remote(wait_for.remote(str(gate)), 1), 1)
+    story = ""
+
+    def is_told() -> bool:
+        nonlocal story
+        story = weft.explain(last)
+        return "in wait_for" in story
+
+    wait_until(is_told)
+    first, second, third, fourth = story.splitlines()
+    assert first == "Task add waits for 1 of its arguments:"
+    assert second.startswith("  ") and second.endswith(", of task add, which waits for:")
+    assert third.startswith("    ") and ", of task wait_for, which runs in pid=" in third and f"at {__file__}:" in third
+    assert fourth == "This process owns it; nobody borrows it."
+    gate.touch()
+    assert weft.get(last) == 3
+
+
+def test_who_has_the_resources_that_a_task_waits_for_is_named(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    running = [wait_for.remote(str(gate)) for _ in range(2)]
+    queued = add.remote(1, 2)
+    wait_until(lambda: "Held by task wait_for × 2 (pid " in weft.explain(queued))
+    gate.touch()
+    assert weft.get([*running, queued]) == [1, 1, 3]
+
+
+def test_a_failed_task_is_told_with_its_whole_error() -> None:
+    @weft.remote
+    def fails() -> None:
+        raise ValueError("one line\nand another")
+
+    ref = fails.remote()
     weft.wait([ref])
-    assert "TypeError" in weft.explain(ref)
+    story = weft.explain(ref)
+    assert "ValueError: one line\nand another" in story and "_error_of" not in story
 
 
 def test_a_call_that_waits_for_an_earlier_one_says_so(tmp_path: Path) -> None:

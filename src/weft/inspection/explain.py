@@ -1,11 +1,15 @@
 """`weft.explain(ref)`: why an object is pending, lost or big, for a person.
 
-What this process knows (the native core), completed with what the node daemon knows: which worker, which resources.
-Runs on the user's thread; nothing is waited for but the daemon's answer.
+What this process knows (the native core), completed with what the node daemon knows: which worker, which resources, who
+has them. What a task waits for is followed from task to task, whoever of this node has submitted them, down to what
+runs. Runs on the user's thread; nothing is waited for but the daemon's answers.
 """
 
 from __future__ import annotations
 
+import collections
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from weft import _native
@@ -14,10 +18,16 @@ from weft.engine.process.calls import errors
 from weft.engine.process.session import attached, cluster, rpc
 
 _MEBI = 1 << 20
+_TASK_DIGITS = 24
+"""Of an object's id, those of the task that makes it."""
+_MOST_ARGUMENTS = 3
+_MOST_LEVELS = 20
+_MOST_HOLDERS = 5
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 
 
 def explain(ref: ObjectRef[Any]) -> str:
-    """One paragraph on the ref's state: what it waits for, where its task runs, how large its value is.
+    """The ref's state: what it waits for, down to what runs, and where; who has the resources; how large its value is.
 
     >>> print(weft.explain(weft.put("hello")))
     The object is ready: 10 bytes, kept inline in this process. This process owns it; nobody borrows it.
@@ -26,7 +36,8 @@ def explain(ref: ObjectRef[Any]) -> str:
         raise TypeError(f"explain() wants an ObjectRef, but got {ref!r}")
     attached.ensure()
     known = _native.explain(ref)
-    return f"{_what(ref, known)} {_whose(known)}"
+    what = _what(ref, known)
+    return what + ("\n" if "\n" in what else " ") + _whose(known)
 
 
 def _what(ref: ObjectRef[Any], known: dict[str, Any]) -> str:
@@ -38,9 +49,9 @@ def _what(ref: ObjectRef[Any], known: dict[str, Any]) -> str:
     if state == "failed":
         return f"The object ended in an error: {_error_of(ref)}"
     if state == "waits for arguments":
-        missing = known["waits_for"]
-        ids = ", ".join(one.hex()[:8] for one in missing[:3]) + ("…" if len(missing) > 3 else "")
-        return f"Task {task} waits for {len(missing)} of its arguments: {ids}. Explain those."
+        missing = [one.hex() for one in known["waits_for"]]
+        chain = "\n".join(_Chain().lines(missing, 1))
+        return f"Task {task} waits for {len(missing)} of its arguments:\n{chain}"
     if state == "waits for a worker":
         return f"Task {task} waits for a worker: {_why_no_worker(known)}"
     if state in ("runs, or is about to", "queued at a worker"):
@@ -70,7 +81,27 @@ def _why_no_worker(known: dict[str, Any]) -> str:
     before = f" {ahead} tasks of this process that need the same are ahead of it." if ahead else ""
     busy = f"the {leases} that it has for such tasks are busy; " if leases else ""
     why, _ = rpc.request("why_pending", shape=known["shape"])
-    return f"{busy}{why}. Free in the cluster: {shown}.{before}"
+    return f"{busy}{why}. Free in the cluster: {shown}.{_holders()}{before}"
+
+
+def _holders() -> str:
+    """Who has resources of this node, those with the most processes first."""
+    tasks = [row for row in rpc.request("list_tasks") if row["state"] == "RUNNING" and row["type"] == "NORMAL_TASK"]
+    actors = [row for row in rpc.request("list_actors") if row["state"] == "ALIVE"]
+    holding: dict[str, set[int]] = collections.defaultdict(set)
+    for row, name, pid in (
+        *((row, f"task {row['name']}", row["worker_pid"]) for row in tasks),
+        *((row, f"actor {row['class_name']}", row["pid"]) for row in actors),
+    ):
+        if pid and any(_is_shown(one) and amount for one, amount in (row["required_resources"] or {}).items()):
+            holding[name].add(pid)
+    if not holding:
+        return ""
+    told = [
+        f"{name} × {len(pids)} (pid {', '.join(map(str, sorted(pids)[:_MOST_HOLDERS]))})"
+        for name, pids in sorted(holding.items(), key=lambda one: -len(one[1]))[:_MOST_HOLDERS]
+    ]
+    return f" Held by {', '.join(told)}{' and others' if len(holding) > _MOST_HOLDERS else ''}."
 
 
 def _is_shown(name: str) -> bool:
@@ -81,7 +112,8 @@ def _at_worker(known: dict[str, Any]) -> str:
     worker = f"the worker {_process(known['worker'])}"
     if known["ahead"]:
         return f"is queued at {worker}, behind {known['ahead']} others; it is handed back if those take long."
-    return f"runs, or is about to, in {worker}; {known['retries_left']} retries are left."
+    place = rpc.request("place_of", slot=known["worker"][0], generation=known["worker"][1])
+    return f"runs, or is about to, in {worker}{_Chain().at(place['pid'])}; {known['retries_left']} retries are left."
 
 
 def _at_actor(task: str, known: dict[str, Any]) -> str:
@@ -91,6 +123,49 @@ def _at_actor(task: str, known: dict[str, Any]) -> str:
     stage = f" The actor is {info['state']}{where}." if info.get("state") else ""
     ahead = f"; {known['ahead']} earlier calls are unanswered" if known["ahead"] else ""
     return f"Call {task} of {who}: {known['state']}{ahead}.{stage}"
+
+
+class _Chain:
+    """What tasks wait for, as the processes of this node know it at one moment."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, dict[str, Any]] | None = None
+        self._stacks: dict[int, str] | None = None
+
+    def lines(self, objects: list[str], level: int) -> Iterator[str]:
+        """One line per object that is waited for, each followed by those that its task waits for."""
+        if self._tasks is None:
+            self._tasks = {row["task_id"][:_TASK_DIGITS]: row for row in rpc.request("list_tasks")}
+        for one in objects[:_MOST_ARGUMENTS]:
+            row = self._tasks.get(one[:_TASK_DIGITS])
+            yield f"{'  ' * level}{one[:8]}, {self._told(row)}"
+            if row is not None and row["waits_for"] and level < _MOST_LEVELS:
+                yield from self.lines(row["waits_for"], level + 1)
+        if len(objects) > _MOST_ARGUMENTS:
+            yield f"{'  ' * level}and {len(objects) - _MOST_ARGUMENTS} others"
+
+    def _told(self, row: dict[str, Any] | None) -> str:
+        if row is None:
+            return "of a process on another node, or already there and on its way"
+        who = f"of {'call' if row['actor_id'] else 'task'} {row['name']}"
+        if row["waits_for"]:
+            return f"{who}, which waits for:"
+        if not row["worker_pid"]:
+            wanted = ", ".join(f"{amount:g} {name}" for name, amount in (row["required_resources"] or {}).items())
+            return f"{who}, which waits for {'its actor' if row['actor_id'] else f'a worker ({wanted})'}"
+        place = f"pid={row['worker_pid']}" + (
+            "" if row["node_id"] == cluster.own_node_id() else f" of node {row['node_id'][:8]}"
+        )
+        if row["state"] != "RUNNING":
+            return f"{who}, which is queued in {place}"
+        return f"{who}, which runs in {place}{self.at(row['worker_pid'])}"
+
+    def at(self, pid: int | None) -> str:
+        """Where that process of this node is, by its innermost frame that is not the engine's; empty if unknown."""
+        if self._stacks is None:
+            self._stacks = {row["pid"]: row["stack"] for row in rpc.request("list_stacks") if row["is_main"]}
+        frames = _FRAME.findall(self._stacks.get(pid or 0, ""))
+        return f", at {frames[-1][0]}:{frames[-1][1]} in {frames[-1][2]}" if frames else ""
 
 
 def _process(process: tuple[int, int]) -> str:
@@ -105,7 +180,7 @@ def _error_of(ref: ObjectRef[Any]) -> str:
     try:
         _native.get(ref)
     except BaseException as error:
-        return errors.format_remote(error).strip().splitlines()[-1]
+        return errors.format_remote(error.with_traceback(None)).strip()
     return "unknown"
 
 

@@ -99,6 +99,7 @@ class Requests:
             "told": self.told.told,
             "list_tasks": self._list_tasks,
             "list_objects": self._list_objects,
+            "list_stacks": self._list_stacks,
             "list_cluster_events": self._list_cluster_events,
             "why_pending": self._why_pending,
             "statistics": self._statistics,
@@ -136,6 +137,9 @@ class Requests:
 
     def _list_objects(self, asker: Asker, limit: int = MOST_ROWS) -> Pending:
         return self.survey("objects", limit)
+
+    def _list_stacks(self, asker: Asker, limit: int = MOST_ROWS) -> Pending:
+        return self.survey("stacks", limit)
 
     def survey(self, what: str, limit: int) -> Pending:
         """What the processes of this node know: of "tasks", "objects" or "stacks"."""
