@@ -30,7 +30,8 @@ import pyarrow.parquet as pq
 
 import weft
 from weft import data
-from weft.data import exchanges, execute, plan
+from weft.data import exchanges, execute, plan, small
+from weft.data.optimize import optimize
 from weft.data.schemas import schema_of
 from weft.data.sizing import Sizing
 from weft.data.sources.memory import BlockSource
@@ -612,17 +613,40 @@ def totals_differ(pair: Pair) -> str | None:
     return None if unique == wanted else f"unique({one.name}) is {unique} instead of {wanted}"
 
 
+def both_ways(check: Callable[[int], None]) -> Callable[[int], None]:
+    """By tasks, and, what is small enough, in this process."""
+
+    def checked(seed: int) -> None:
+        for most_bytes in (0, small.MOST_BYTES):
+            with mock.patch.object(small, "MOST_BYTES", most_bytes):
+                check(seed)
+
+    return checked
+
+
+def is_small(dataset: data.Dataset) -> bool:
+    return small.Small(execute.cluster_sizing()).query(optimize(dataset._plan)) is not None
+
+
 def check(seed: int) -> None:
     """AssertionError tells the plan that differs."""
     rng = random.Random(seed)
     with settings_of(rng) as settings:
-        pair = plan_of(rng)
-        try:
-            wrong = difference(pair)
-        except Exception as error:
-            wrong = f"{type(error).__name__}: {error}"
+        with mock.patch.object(small, "MOST_BYTES", 0):
+            pair = plan_of(rng)
+            wrong = told_difference(pair)
+        if wrong is None and is_small(pair.dataset):
+            wrong = told_difference(pair)
+            settings = f"{settings}, in this process"
     if wrong is not None:
         raise AssertionError("\n  ".join([f"seed {seed} ({settings}): {wrong}", *pair.story]))
+
+
+def told_difference(pair: Pair) -> str | None:
+    try:
+        return difference(pair)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def main(check: Callable[[int], None] = check, what: str = "plans") -> int:

@@ -134,6 +134,7 @@ def rows_of(columns: list[str], rows: list[tuple[Any, ...]], names: list[str]) -
     return Counter(tuple(random_plans.told(row[number]) for number in at) for row in rows)
 
 
+@random_plans.both_ways
 def check(seed: int) -> None:
     """AssertionError tells the query that differs."""
     rng = random.Random(seed)

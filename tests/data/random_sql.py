@@ -296,6 +296,7 @@ def shown(cell: Any) -> Any:
     return round(cell, 9) if isinstance(cell, float) else cell
 
 
+@random_plans.both_ways
 def check(seed: int) -> None:
     """AssertionError tells the query that differs."""
     rng = random.Random(seed)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from weft import data
-from weft.data import plan
+from weft.data import plan, small
 from weft.data.execute import Execution
 from weft.data.functions import Function, Placement
 from weft.data.optimize import optimize
@@ -75,7 +75,10 @@ def test_row_groups_of_one_large_file_are_read_by_several_tasks(folder: Path, mo
     assert [row["id"] for row in made.take_all()] == list(range(0, 1000, 2))
 
 
-def test_many_small_files_are_read_by_fewer_tasks_which_still_name_them(tmp_path: Path) -> None:
+def test_many_small_files_are_read_by_fewer_tasks_which_still_name_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(small.VARIABLE, "0")
     for number in range(300):
         (tmp_path / f"{number:03d}.csv").write_text(f"x,y\n{number},1\n{number},2\n")
     ds = data.read_csv(str(tmp_path))
@@ -364,7 +367,8 @@ def test_counts_of_plain_files_read_no_rows(folder: Path) -> None:
     assert ds.count() == 5000 and ds.statistics is None
 
 
-def test_figures_say_what_ran(folder: Path) -> None:
+def test_figures_say_what_ran(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(small.VARIABLE, "0")
     ds = data.read_parquet(str(folder)).filter(data.col("key") == 1)
     assert ds.stats() == "it has not run yet"
     rows = len(ds.take_all())
@@ -375,6 +379,7 @@ def test_figures_say_what_ran(folder: Path) -> None:
 
 def test_progress_is_told_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.data.progress.TOLD_EVERY_S", 0.0)
+    monkeypatch.setenv(small.VARIABLE, "0")
     told = io.StringIO()
     data.show_progress(file=told)
     try:

@@ -15,6 +15,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 import duckdb
 import polars as pl
+import pyarrow as pa
 import random_sql
 import tpch
 
@@ -100,6 +101,37 @@ def test_a_sum_that_does_not_fit_64_bits_is_an_error() -> None:
     large = data.from_items([{"x": 2**62}, {"x": 2**62}, {"x": 2**62}])
     with pytest.raises(data.RowError, match="i64"):
         data.sql("select sum(x) as s from large", large=large).take_all()
+
+
+@pytest.mark.usefixtures("shared_weft_session")
+@pytest.mark.parametrize(
+    "wanted",
+    ["x + 1", "x * 2", "-2 - x", "-y", "abs(y)", "y // -1", "sum(x) over ()", "sum(x) over (order by x, y)"],
+)
+def test_what_does_not_fit_into_64_bits_is_an_error_and_does_not_wrap(wanted: str) -> None:
+    most = 2**63 - 1
+    rows = [{"x": most, "y": -most - 1}, {"x": 1, "y": 1}]
+    smaller = [{"x": most, "y": most}, {"x": -1, "y": 1}] if "sum" in wanted else [{"x": most // 2, "y": 1}]
+    with pytest.raises(data.RowError, match="i64"):
+        data.sql(f"select {wanted} as z from t", t=data.from_items([*rows, {"x": 2, "y": 2}])).take_all()
+    answers = data.sql(f"select {wanted} as z from t", t=data.from_items(smaller)).take_all()
+    same = pa.Table.from_pylist(smaller)  # noqa: F841  DuckDB finds it by its name
+    assert sorted(row["z"] for row in answers) == sorted(
+        int(row[0]) for row in duckdb.sql(f"select {wanted} as z from same").fetchall()
+    )
+
+
+@pytest.mark.usefixtures("shared_weft_session")
+def test_a_sum_near_the_largest_integer_is_exact() -> None:
+    near = data.from_items([{"x": 2**63 - 3}, {"x": 2**62}, {"x": -(2**62)}, {"x": 1}])
+    assert data.sql("select sum(x) as s from near", near=near).take_all() == [{"s": 2**63 - 2}]
+
+
+@pytest.mark.usefixtures("shared_weft_session")
+def test_what_would_not_fit_in_a_branch_that_is_not_taken_is_no_error() -> None:
+    rows = data.from_items([{"x": 2**62}, {"x": 3}, {"x": None}])
+    asked_for = "select case when x < 10 then x * x when x is null then -1 else x end as y from rows order by y"
+    assert [row["y"] for row in data.sql(asked_for, rows=rows).take_all()] == [-1, 9, 2**62]
 
 
 @pytest.mark.usefixtures("shared_weft_session")

@@ -65,12 +65,11 @@ class Aggregate:
         """What each block contributes, of a column of that type. A mean of times is a time: its type goes along."""
         if not self.has_moments:
             return [self.whole()]
+        self.check(kind)
         column, of_times = pl.col(self.column or ""), pl.lit(None)
         if kind.is_temporal() and self.kind == "mean":
             made = pl.Datetime("us") if kind == pl.Date else kind
             column, of_times = column.cast(made).to_physical(), pl.lit(None, made)
-        elif not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
-            raise self._of_no_numbers(kind)
         column = column.cast(pl.Float64)
         parts = [column.sum().alias(f"{self.name}:sum"), column.count().alias(f"{self.name}:count")]
         parts.append(of_times.first().alias(f"{self.name}:type"))
@@ -78,10 +77,13 @@ class Aggregate:
             parts.append((column - column.mean()).pow(2).sum().alias(f"{self.name}:deviation"))
         return parts
 
-    def _of_no_numbers(self, kind: pl.DataType) -> RowError:
+    def check(self, kind: pl.DataType) -> None:
+        """RowError where a column of that type has no such aggregate: Polars would say null."""
+        if kind.is_numeric() or kind in (pl.Boolean, pl.Null) or (kind.is_temporal() and self.kind == "mean"):
+            return
         have = "numbers and times have" if self.kind == "mean" else "numbers have"
         reason = f"it is {kind}, and only {have} a {self.kind}; cast it before, such as to Float64, if it holds numbers"
-        return RowError(str(self), "the dataset", None, self.column, reason)
+        raise RowError(str(self), "the dataset", None, self.column, reason)
 
     def combined(self, made: pl.DataType) -> list[pl.Expr]:
         """Over the partial rows of a group; `made` is the type of a mean that is a time, or Null."""
@@ -148,5 +150,9 @@ def combined_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequenc
 
 def whole_frame(frame: pl.LazyFrame, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.LazyFrame:
     """The groups of rows that are all here."""
+    for name, kind in _kinds(frame, [aggregate.column for aggregate in aggregates if aggregate.has_moments]).items():
+        for aggregate in aggregates:
+            if aggregate.has_moments and aggregate.column == name:
+                aggregate.check(kind)
     parts = [aggregate.whole() for aggregate in aggregates]
     return frame.group_by(*keys).agg(parts) if keys else frame.select(parts)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from weft.data import plan
 from weft.data.aggregates import Aggregate
 from weft.data.block import concatenate, copied
-from weft.data.execute import Bundle, Execution, cluster_sizing, get
+from weft.data.execute import Bundle, Execution, cluster_sizing, get, put_bundle
 from weft.data.expressions import Expr, expression, named
 from weft.data.functions import Function, Placement
 from weft.data.iteration import Consumable
@@ -22,9 +22,12 @@ from weft.data.others_words import no_such_method
 from weft.data.physical import Planner
 from weft.data.projecting import extended, filtered, selected
 from weft.data.schemas import common_schema, no_such_column, schema_of
+from weft.data.small import NAME as SMALL
+from weft.data.small import Small
 from weft.data.sources.memory import BlockSource
 from weft.data.sources.parquet import ParquetSource
 from weft.data.statistics import Statistics
+from weft.data.writing import Writable
 from weft.library.checks import at_least, one_of
 from weft.util.html_table import html_table
 
@@ -37,7 +40,7 @@ _FEW_ROWS = 5
 JOINS = ("inner", "left", "right", "full", "semi", "anti")
 
 
-class Dataset(Consumable):
+class Dataset(Writable, Consumable):
     """Rows in columns, read and transformed by tasks, block by block.
 
     >>> from weft import data
@@ -347,10 +350,13 @@ class Dataset(Consumable):
     def explain(self) -> str:
         """The plan as it was asked for, as it was optimised, and the stages that would run."""
         best = optimize(self._plan)
-        stages = [
-            f"  {' | '.join(stage.name for stage in branch.stages)}"
-            for branch in Planner(Execution(runs=False)).branches(best)
-        ]
+        if Small(cluster_sizing()).query(best) is not None:
+            stages = [f"  {SMALL}"]
+        else:
+            stages = [
+                f"  {' | '.join(stage.name for stage in branch.stages)}"
+                for branch in Planner(Execution(runs=False)).branches(best)
+            ]
         return "\n".join(
             [
                 "asked for:",
@@ -366,67 +372,23 @@ class Dataset(Consumable):
         """How many blocks it executes to."""
         return sum(1 for _ in self._bundles())
 
-    # ---- writing ------------------------------------------------------------------------------------
+    # ---- running ------------------------------------------------------------------------------------
 
-    def write_parquet(self, path: str, *, mode: str = "append", compression: str = "zstd") -> list[str]:
-        """A file per block. They appear when all are written; none does if anything fails. Gives their paths.
-        `mode`: "append", "overwrite", or "error" if the folder is not empty."""
-        from weft.data.writers import SaveParquet, Writer
+    def _then(self, node: plan.Node) -> Dataset:
+        node.schema  # noqa: B018  tells at once of a column that is not there
+        return Dataset(node)
 
-        return self._write(Writer(path, "parquet", SaveParquet(compression), mode))
-
-    def write_csv(self, path: str, *, mode: str = "append") -> list[str]:
-        """CSV files in a folder, one per block; the paths."""
-        from weft.data.writers import Writer, save_csv
-
-        return self._write(Writer(path, "csv", save_csv, mode))
-
-    def write_json(self, path: str, *, mode: str = "append") -> list[str]:
-        """An object a line."""
-        from weft.data.writers import Writer, save_json
-
-        return self._write(Writer(path, "json", save_json, mode))
-
-    def write_arrow(self, path: str, *, mode: str = "append") -> list[str]:
-        """Arrow IPC files in a folder, one per block; the paths."""
-        from weft.data.writers import Writer, save_arrow
-
-        return self._write(Writer(path, "arrow", save_arrow, mode))
-
-    def write_text(self, path: str, column: str = "text", *, mode: str = "append") -> list[str]:
-        """Text files in a folder, a line per row; the paths."""
-        from weft.data.writers import SaveText, Writer
-
-        return self._write(Writer(path, "txt", SaveText(column), mode))
-
-    def write_numpy(self, path: str, column: str, *, mode: str = "append") -> list[str]:
-        """`.npy` files of one column in a folder; the paths."""
-        from weft.data.writers import SaveNumpy, Writer
-
-        return self._write(Writer(path, "npy", SaveNumpy(column), mode))
-
-    def write_images(self, path: str, column: str = "image", *, format: str = "png", mode: str = "append") -> list[str]:
-        """A file per row."""
-        from weft.data.writers import SaveImage, Writer
-
-        return self._write(Writer(path, format, SaveImage(column, format), mode, file_a_row=True))
-
-    def write_sql(self, statement: str, connect: Callable[[], Any]) -> int:
-        """Each row through an INSERT statement of a DB-API driver, all in one transaction of this process."""
-        connection = connect()
-        try:
-            cursor = connection.cursor()
-            rows = 0
-            for block in self._blocks():
-                cursor.executemany(statement, [tuple(row.values()) for row in block.to_pylist()])
-                rows += block.num_rows
-            connection.commit()
-            return rows
-        except BaseException:
-            connection.rollback()
-            raise
-        finally:
-            connection.close()
+    def _executed(self, for_tasks: bool) -> Iterator[Bundle | pa.Table]:
+        """What tasks made, or, of little data, this process. What is for tasks is in as many blocks as they need."""
+        execution, best = Execution(), optimize(self._plan)
+        self._statistics = execution.statistics
+        small = Small(execution.sizing).run(best, for_tasks)
+        if small is None:
+            yield from execution.run(Planner(execution).branches(best))
+        else:
+            execution.statistics.add(SMALL, small[1])
+            yield from small[0]
+        execution.statistics.finish()
 
     def _write(self, writer: Writer) -> list[str]:
         writer.begin()
@@ -438,21 +400,13 @@ class Dataset(Consumable):
         finally:
             writer.clean_up()
 
-    # ---- running ------------------------------------------------------------------------------------
-
-    def _then(self, node: plan.Node) -> Dataset:
-        node.schema  # noqa: B018  tells at once of a column that is not there
-        return Dataset(node)
-
     def _bundles(self) -> Iterator[Bundle]:
-        execution = Execution()
-        self._statistics = execution.statistics
-        yield from execution.run(Planner(execution).branches(optimize(self._plan)))
-        execution.statistics.finish()
+        for made in self._executed(for_tasks=True):
+            yield put_bundle(made) if isinstance(made, pa.Table) else made
 
     def _blocks(self) -> Iterator[pa.Table]:
-        for bundle in self._bundles():
-            yield get(bundle.ref)
+        for made in self._executed(for_tasks=False):
+            yield made if isinstance(made, pa.Table) else get(made.ref)
 
     def aggregate(self, *aggregates: Aggregate) -> dict[str, Any]:
         """Aggregates over all rows."""

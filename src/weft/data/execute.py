@@ -8,10 +8,13 @@ how many inputs are under way. Nothing runs ahead of its consumer by more than t
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pyarrow as pa
 
 import weft
 from weft.data.board import DataBoard
@@ -38,6 +41,13 @@ class Bundle:
     @property
     def ref(self) -> Any:
         return self.refs[0]
+
+
+def put_bundle(block: pa.Table) -> Bundle:
+    """Of a block that this process made."""
+    rows, size = block.num_rows, block.nbytes
+    schema = block.schema.remove_metadata()
+    return Bundle((weft.put(block),), Report(rows, size, schema, 0.0, (), {}, (rows,), (size,), {}))
 
 
 @dataclass
@@ -85,12 +95,22 @@ class _Run:
     done: tuple[Report, ...] = ()
 
 
+SIZING_KEPT_S = 1.0
+_sizing: tuple[str, float, Sizing] = ("", 0.0, Sizing(1, 2**30))
+"""Of which node's cluster, until when, and what it is: to ask the head costs as much as a query of little data."""
+
+
 def cluster_sizing() -> Sizing:
     """Starts an engine if there is none."""
+    global _sizing
     if not weft.is_initialized():
         weft.init()
-    there = weft.cluster_resources()
-    return Sizing(max(1, int(there.get("CPU", 1))), int(there.get("object_store_memory", 2**30)))
+    node, now = weft.get_runtime_context().get_node_id(), time.monotonic()
+    if _sizing[0] != node or now >= _sizing[1]:
+        there = weft.cluster_resources()
+        found = Sizing(max(1, int(there.get("CPU", 1))), int(there.get("object_store_memory", 2**30)))
+        _sizing = (node, now + SIZING_KEPT_S, found)
+    return _sizing[2]
 
 
 @dataclass

@@ -22,7 +22,7 @@ from weft.data.errors import DataError
 from weft.data.expressions import Expr, all_roots, is_plain, output, outputs, roots
 from weft.data.joining import Joined
 from weft.data.reach import Reach, reach
-from weft.data.schemas import common_schema, missing_name, no_such_column
+from weft.data.schemas import common_schema, empty_frame, missing_name, no_such_column
 
 if TYPE_CHECKING:
     from weft.data.functions import Function
@@ -53,7 +53,7 @@ class Node:
         known = [schema for schema in below if schema is not None]
         if len(known) < len(below):
             return None
-        frames = [pl.LazyFrame(schema=schema) for schema in known]
+        frames = [empty_frame(schema) for schema in known]
         try:
             made = self.of(*frames)
             return None if made is None else made.collect_schema()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 import polars as pl
 import pyarrow as pa
@@ -21,9 +22,24 @@ _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 def schema_of(schema: pa.Schema) -> pl.Schema:
     """What Polars sees of a block."""
+    return _frame_of(schema).schema
+
+
+@lru_cache(maxsize=256)
+def _frame_of(schema: pa.Schema) -> pl.DataFrame:
     frame = pl.from_arrow(schema.empty_table())
     assert isinstance(frame, pl.DataFrame)
-    return frame.schema
+    return frame
+
+
+def empty_frame(schema: pl.Schema) -> pl.LazyFrame:
+    """No rows of these columns, for what is only asked for its types."""
+    return _empty_frame(tuple(schema.items()))
+
+
+@lru_cache(maxsize=256)
+def _empty_frame(columns: tuple[tuple[str, pl.DataType], ...]) -> pl.LazyFrame:
+    return pl.LazyFrame(schema=dict(columns))
 
 
 def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:

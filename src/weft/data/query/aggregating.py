@@ -12,13 +12,10 @@ from sqlglot import exp
 from weft.data import plan
 from weft.data.aggregates import Aggregate
 from weft.data.query.relation import Relation, fresh, only_args, refused
-from weft.data.query.values import Value, common_number, condition, constant, number, value
+from weft.data.query.values import Value, common_number, condition, constant, exact_sum, number, value
 
 if TYPE_CHECKING:
     from weft.data.query.selecting import Level
-
-_MOST = 9.2e18
-"""Below the largest integer of 64 bits, by more than a sum of floats is off."""
 
 
 def aggregates(parts: Sequence[exp.Expr]) -> list[Any]:
@@ -155,9 +152,8 @@ def _total(gathering: _Gathering, given: Value) -> tuple[pl.Expr, pl.Expr, pl.Da
     kind = common_number([given.kind])
     column = gathering.column(number(given, kind))
     count, total = gathering("count", column), gathering("sum", column)
-    if given.kind in (pl.Int64, pl.UInt64):  # a sum in 64 bits may have gone around: then the cast fails, and says so
-        rough = gathering("sum", gathering.column(number(given, pl.Float64())))
-        total = pl.when(rough.abs() < _MOST).then(total).otherwise(rough.cast(pl.Int64))
+    if given.kind in (pl.Int64, pl.UInt64):
+        total = exact_sum(total, gathering("sum", gathering.column(number(given, pl.Float64()))))
     return pl.when(count > 0).then(total), count, kind
 
 

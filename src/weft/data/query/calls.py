@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from weft.data.query.dates import extracted, interval, truncated
 from weft.data.query.relation import refused
-from weft.data.query.values import Place, Value, as_time, comparison, constant, number, scale_of, together, value
+from weft.data.query.values import Place, Value, as_time, comparison, constant, fits, number, scale_of, together, value
 
 _TYPES: dict[str, pl.DataType] = {
     "BIGINT": pl.Int64(),
@@ -210,6 +210,8 @@ def _absolute(place: Place, node: Any) -> Value:
     inside = value(place, node.this)
     if not inside.kind.is_numeric():
         raise refused(f"{node.sql('duckdb')} of {inside.kind}", "cast it to a number")
+    if inside.kind.is_integer():
+        return Value(fits(place, inside.expr.cast(pl.Int128).abs()), pl.Int64())
     return Value(inside.expr.abs(), inside.kind)
 
 

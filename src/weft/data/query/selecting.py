@@ -68,6 +68,7 @@ class Level:
         self.names: dict[str, Value] = {}
         """What is computed already: keys, aggregates and windows, by their text."""
         self.grouped = False
+        self.guards: list[pl.Expr] = []
         self.counts: list[str] = []
         """Columns of a grouping that are zero where it has no row."""
 

@@ -1,7 +1,8 @@
 """Expressions of one row: from sqlglot's tree to Polars' expressions, with SQL's meaning. Pure.
 
-Nulls follow three-valued logic, which is Polars' own for comparisons, `&`, `|` and `~`. Integers are computed in 64
-bits. A number with a point is a decimal, exact beside integers and decimals, and a float beside floats.
+Nulls follow three-valued logic, which is Polars' own for comparisons, `&`, `|` and `~`. Integers have 64 bits: what
+does not fit is an error, by a cast that fails in the rows in question and in no other. A number with a point is a
+decimal, exact beside integers and decimals, and a float beside floats.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import polars as pl
 from sqlglot import exp
@@ -18,6 +20,7 @@ from sqlglot import exp
 from weft.data.query.relation import Relation, only_args, refused
 
 _NOT_CONSTANT: Any = object()
+Made = TypeVar("Made")
 MOST_SCALE = 30
 """Digits behind the point of a decimal; of 38, so that there is room before it."""
 
@@ -74,6 +77,9 @@ def constant(value: Any) -> Value:
 
 class Place(Protocol):
     """Where an expression stands: a SELECT that is being made (`selecting.Level`)."""
+
+    guards: list[pl.Expr]
+    """The branches of CASE that it stands in: what fails in other rows is no error."""
 
     @property
     def relation(self) -> Relation: ...
@@ -239,7 +245,28 @@ def arithmetic(place: Place, word: str, left: Value, right: Value, node: exp.Exp
     a, b = number(left, kind), number(right, kind)
     if word in ("//", "%"):
         return Value(_whole(word, a, b, kind, node), kind)
+    if kind == pl.Int64:
+        a, b = a.cast(pl.Int128), b.cast(pl.Int128)
+        return Value(fits(place, {"+": a + b, "-": a - b, "*": a * b}[word]), kind)
     return Value({"+": a + b, "-": a - b, "*": a * b, "/": a / b}[word], kind)
+
+
+def fits(place: Place, wide: pl.Expr) -> pl.Expr:
+    """An integer of 128 bits in 64; an error where it does not fit, in rows that are asked for."""
+    for guard in place.guards:
+        wide = pl.when(guard).then(wide)
+    return wide.cast(pl.Int64)
+
+
+def exact_sum(total: pl.Expr, rough: pl.Expr) -> pl.Expr:
+    """A sum in 64 bits, which may have gone around, beside the same of floats: then they are far apart."""
+    around = (rough - total.cast(pl.Float64)).abs() > 2.0**63
+    return pl.when(around).then(_error_where(around, rough)).otherwise(total)
+
+
+def _error_where(bad: pl.Expr, too_large: pl.Expr) -> pl.Expr:
+    """A cast of rows that do not fit, and of nulls. Of a constant Polars would make the largest integer."""
+    return pl.when(bad).then(too_large * 4.0).cast(pl.Int64)
 
 
 def _whole(word: str, a: pl.Expr, b: pl.Expr, kind: pl.DataType, node: exp.Expr) -> pl.Expr:
@@ -249,7 +276,10 @@ def _whole(word: str, a: pl.Expr, b: pl.Expr, kind: pl.DataType, node: exp.Expr)
         raise refused(f"{node.sql('duckdb')} of {kind}", "cast both to BIGINT, or write floor(a / b)")
     down = a // b
     towards = down + ((a - down * b != 0) & ((a < 0) != (b < 0))).cast(pl.Int64)
-    return towards if word == "//" else a - towards * b
+    if word == "%":
+        return a - towards * b
+    around = (a == -(2**63)) & (b == -1)
+    return pl.when(around).then(_error_where(around, a.cast(pl.Float64))).otherwise(towards)
 
 
 def _negated(place: Place, node: Any) -> Value:
@@ -259,23 +289,37 @@ def _negated(place: Place, node: Any) -> Value:
     if not inside.kind.is_numeric():
         raise refused(f"{node.sql('duckdb')} of {inside.kind}", "cast it to a number")
     kind = common_number([inside.kind])
+    if kind == pl.Int64:
+        return Value(fits(place, pl.lit(0, pl.Int128) - number(inside, pl.Int128())), kind)
     return Value(-number(inside, kind), kind)
 
 
 def _case(place: Place, node: Any) -> Value:
     subject = node.args.get("this")
-    conditions, results = [], []
+    conditions: list[pl.Expr] = []
+    results: list[Value] = []
+    before = pl.lit(False)
     for branch in node.args["ifs"]:
         tested = exp.EQ(this=subject.copy(), expression=branch.this.copy()) if subject else branch.this
-        conditions.append(condition(place, tested))
-        results.append(value(place, branch.args["true"]))
+        conditions.append(_guarded(place, ~before, partial(condition, place, tested)))
+        holds = conditions[-1].fill_null(False)
+        results.append(_guarded(place, ~before & holds, partial(value, place, branch.args["true"])))
+        before = before | holds
     default = node.args.get("default")
-    results.append(constant(None) if default is None else value(place, default))
+    results.append(constant(None) if default is None else _guarded(place, ~before, partial(value, place, default)))
     exprs, kind = together(results, f"the branches {node.sql('duckdb')}")
     chain: Any = pl.when(conditions[0]).then(exprs[0])
     for tested, expr in zip(conditions[1:], exprs[1:-1], strict=True):
         chain = chain.when(tested).then(expr)
     return Value(chain.otherwise(exprs[-1]), kind)
+
+
+def _guarded(place: Place, guard: pl.Expr, make: Callable[[], Made]) -> Made:
+    place.guards.append(guard)
+    try:
+        return make()
+    finally:
+        place.guards.pop()
 
 
 def _if(place: Place, node: Any) -> Value:

@@ -14,7 +14,7 @@ import polars as pl
 from sqlglot import exp
 
 from weft.data.query.relation import fresh, only_args, refused
-from weft.data.query.values import Value, common_number, condition, number, value
+from weft.data.query.values import Value, common_number, condition, exact_sum, number, value
 
 if TYPE_CHECKING:
     from weft.data.query.selecting import Level
@@ -197,7 +197,8 @@ def _of_all(window: _Window, name: str, column: pl.Expr, kind: pl.DataType) -> V
     if name == "count":
         return Value(window.step(window.over(count)), pl.Int64())
     if name in ("sum", "avg"):
-        total = pl.when(count > 0).then(column.sum())
+        total = exact_sum(column.sum(), column.cast(pl.Float64).sum()) if kind == pl.Int64 else column.sum()
+        total = pl.when(count > 0).then(total)
         made = total if name == "sum" else total.cast(pl.Float64) / count
         return Value(window.step(window.over(made)), kind if name == "sum" else pl.Float64())
     found = column.min() if name == "min" else column.max()
@@ -237,10 +238,12 @@ def _cumulated(
     if frame == "last" and kind.is_decimal() and name != "count":
         raise refused(f"{name} of {kind} over some rows before", "cast it to BIGINT, or write ROWS UNBOUNDED PRECEDING")
     zeroed = pl.when(column.is_null()).then(pl.lit(0).cast(kind)).otherwise(column) if kind.is_numeric() else column
-    if frame == "last":
-        count = counted.rolling_sum(rows, min_samples=1)
-        total = zeroed.rolling_sum(rows, min_samples=1)
-    else:
-        count, total = counted.cum_sum(), zeroed.cum_sum()
+
+    def summed(of: pl.Expr) -> pl.Expr:
+        return of.rolling_sum(rows, min_samples=1) if frame == "last" else of.cum_sum()
+
+    count, total = summed(counted), summed(zeroed)
+    if kind == pl.Int64:
+        total = exact_sum(total, summed(zeroed.cast(pl.Float64)))
     made = [window.step(window.over(count, ordered=True))]
     return made if name == "count" else [*made, window.step(window.over(total, ordered=True))]

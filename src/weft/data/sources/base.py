@@ -24,6 +24,8 @@ from weft.library.checks import one_of
 class Source:
     """The base of all sources. Instances are pickled into stages, so they are small."""
 
+    _most_of_keys: dict[tuple[str, ...], int] | None = None
+
     def columns(self) -> list[str] | None:
         """The names of the columns, where that is known without reading."""
         return None
@@ -35,6 +37,25 @@ class Source:
     def row_count(self) -> int | None:
         """Where it is known without reading."""
         return None
+
+    def size_bytes(self) -> int | None:
+        """What its rows take in memory, where `whole` gives them."""
+        return None
+
+    def whole(self, wanted: frozenset[str] | None) -> pl.LazyFrame | None:
+        """All rows as one query of this process, in order; None where tasks have to read them."""
+        return None
+
+    def most_of_a_key(self, keys: tuple[str, ...]) -> int | None:
+        """How many rows have the same key at most, but for nulls; asked for once."""
+        known = self._most_of_keys or {}
+        if keys not in known:
+            found = self.whole(frozenset(keys))
+            if found is None:
+                return None
+            counts = found.select(keys).drop_nulls().group_by(keys).len().select(pl.col("len").max().fill_null(0))
+            self._most_of_keys = known = {**known, keys: int(counts.collect(engine="streaming").item())}
+        return known[keys]
 
     def splits(self, parallelism: int, block_bytes: int) -> Sequence[Split]:
         """For so many tasks at a time; none should make more than `block_bytes` where that can be helped."""

@@ -17,7 +17,7 @@ from weft.data.schemas import fitted
 from weft.data.sizing import TARGET_BLOCK_BYTES
 from weft.data.sources.base import Source, keep_wanted, union_of
 from weft.data.sources.formats import Format
-from weft.data.sources.paths import scannable
+from weft.data.sources.paths import is_remote, scannable
 from weft.data.sources.split import Split
 
 FILES_A_TASK = 16
@@ -90,6 +90,19 @@ class FileSource(Source):
 
     def types(self) -> pl.Schema | None:
         return self.schema() or None
+
+    def size_bytes(self) -> int | None:
+        plain = self.format.is_scanned and self.on_error == "raise"
+        if not plain or any(is_remote(path) or path.endswith(".gz") for path, _ in self.files):
+            return None
+        return sum(size for _, size in self.files)
+
+    def whole(self, wanted: frozenset[str] | None) -> pl.LazyFrame | None:
+        filled = [path for path, size in self.files if size or self.format.allows_empty]
+        names = list(self.schema())
+        if not filled or not self.format.is_scanned:
+            return None
+        return pl.concat([keep_wanted(self._scan(path).select(names), names, wanted) for path in filled])
 
     def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
         most = min(block_bytes, TARGET_BLOCK_BYTES)

@@ -48,6 +48,8 @@ class Format:
     can_stream = False
     """Whether a large file is read as a sequence of blocks."""
     allows_empty = False
+    is_scanned = False
+    """Whether Polars reads it by itself, as far as it is wanted."""
 
     def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
         raise NotImplementedError
@@ -79,6 +81,7 @@ class Csv(Format):
     options: dict[str, Any] = field(default_factory=dict)
     name = "csv"
     extensions = (".csv", ".csv.gz", ".tsv")
+    is_scanned = True
     can_stream = True
 
     def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
@@ -167,6 +170,7 @@ class Json(Format):
     lines: bool = True
     name = "json"
     extensions = (".json", ".jsonl", ".ndjson")
+    is_scanned = True
 
     @property
     def can_stream(self) -> bool:  # type: ignore[override]
@@ -308,6 +312,7 @@ class Arrow(Format):
 
     name = "arrow"
     extensions = (".arrow", ".feather", ".ipc")
+    is_scanned = True
 
     def scan(self, source: Scannable, path: str, schema: pl.Schema | None) -> pl.LazyFrame:
         return pl.scan_ipc(source)

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 import weft
-from weft.data.block import MixedTypesError, coalesced, compact, from_batch, from_rows, refitted
+from weft.data.block import MixedTypesError, coalesced, compact, concatenate, frame_of, from_batch, from_rows, refitted
 from weft.data.errors import ReadError
 from weft.data.running import Running
 from weft.data.schemas import schema_of
@@ -49,6 +49,16 @@ class BlockSource(Source):
 
     def row_count(self) -> int:
         return sum(self.rows)
+
+    def size_bytes(self) -> int:
+        return sum(self.sizes)
+
+    def whole(self, wanted: frozenset[str] | None) -> pl.LazyFrame | None:
+        head = RefHead(wanted, self.what, self.kinds if self.differ else None)
+        opened = [head.open((block,), Running(0, {})) for block in weft.get(self.refs) if block.num_columns]
+        return (
+            frame_of(concatenate([block for block in opened if isinstance(block, pa.Table)])).lazy() if opened else None
+        )
 
     def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
         return [Split(f"block {number}", size_bytes=size) for number, size in enumerate(self.sizes)]
@@ -107,6 +117,12 @@ class RangeSource(Source):
 
     def row_count(self) -> int:
         return self.count
+
+    def size_bytes(self) -> int:
+        return 8 * self.count
+
+    def whole(self, wanted: frozenset[str] | None) -> pl.LazyFrame:
+        return pl.LazyFrame().select(id=pl.int_range(self.count, dtype=pl.Int64))
 
     def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
         pieces = self.blocks_wanted or max(2 * parallelism, -(-8 * self.count // block_bytes))

@@ -16,7 +16,7 @@ from weft.data.errors import ReadError, SchemaError
 from weft.data.running import Running
 from weft.data.schemas import fitted, schema_of
 from weft.data.sources.base import Source, keep_wanted, union_of
-from weft.data.sources.paths import opened, scannable
+from weft.data.sources.paths import is_remote, opened, scannable
 from weft.data.sources.split import Split
 
 FOOTERS_IN_DRIVER = 16
@@ -64,41 +64,37 @@ class ParquetSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Workers need of all the footers only the schema that files have to fit."""
-        footers = self._footers and [self._first()]
+        footers = self._footers and [_first(self._footers)]
         return {**self.__dict__, "_footers": footers, "files": self.files[:1]}
 
     def footers(self) -> list[Footer]:
         if self._footers is None:
-            paths = [path for path, _ in self.files]
-            if len(paths) <= FOOTERS_IN_DRIVER:
-                self._footers = read_footers(paths)
-            else:
-                task = weft.remote(read_footers)
-                chunks = [paths[at : at + FOOTERS_IN_DRIVER] for at in range(0, len(paths), FOOTERS_IN_DRIVER)]
-                self._footers = [
-                    footer for part in weft.get([task.remote(chunk) for chunk in chunks]) for footer in part
-                ]
-            for footer in self._footers:
+            found = self._read_footers()
+            for footer in found:
                 if footer.problem is not None and self.on_error == "raise":
                     raise ReadError(footer.path, footer.problem)
-                if footer.problem is None and self.schema_drift == "raise":
-                    check_fits(footer.path, self.schema(), footer.schema)
+            if self.schema_drift == "raise":
+                expected = _first(found).schema
+                for footer in found:
+                    if footer.schema is not None and expected is not None:
+                        check_fits(footer.path, expected, footer.schema)
             if self.schema_drift == "union":
-                schemas = ((footer.path, schema_of(footer.schema)) for footer in self._footers if footer.schema)
+                schemas = ((footer.path, schema_of(footer.schema)) for footer in found if footer.schema)
                 self._union = pl.DataFrame(schema=union_of(schemas)).to_arrow().schema
+            self._footers = found
         return self._footers
 
-    def _first(self) -> Footer:
-        assert self._footers is not None
-        readable = [footer for footer in self._footers if footer.schema is not None]
-        if not readable:
-            raise ReadError(self._footers[0].path, f"none of the files can be read: {self._footers[0].problem}")
-        return readable[0]
+    def _read_footers(self) -> list[Footer]:
+        paths = [path for path, _ in self.files]
+        if len(paths) <= FOOTERS_IN_DRIVER:
+            return read_footers(paths)
+        task = weft.remote(read_footers)
+        chunks = [paths[at : at + FOOTERS_IN_DRIVER] for at in range(0, len(paths), FOOTERS_IN_DRIVER)]
+        return [footer for part in weft.get([task.remote(chunk) for chunk in chunks]) for footer in part]
 
     def schema(self) -> pa.Schema:
-        if self._footers is None:
-            self.footers()
-        found = self._union or self._first().schema
+        footers = self.footers()
+        found = self._union or _first(footers).schema
         assert found is not None
         return found
 
@@ -114,6 +110,20 @@ class ParquetSource(Source):
 
     def row_count(self) -> int | None:
         return sum(rows for footer in self.footers() for rows, _ in footer.groups)
+
+    def size_bytes(self) -> int | None:
+        if self.on_error != "raise" or any(is_remote(path) for path, _ in self.files):
+            return None
+        return sum(size for footer in self.footers() for _, size in footer.groups)
+
+    def whole(self, wanted: frozenset[str] | None) -> pl.LazyFrame:
+        paths, names = [path for path, _ in self.files], self.columns()
+        if all(footer.schema is not None and footer.schema.names == names for footer in self.footers()):
+            frame = pl.scan_parquet(paths, glob=False)
+        else:
+            kinds = schema_of(self.schema())
+            frame = pl.concat([fitted(pl.scan_parquet(path, glob=False), kinds) for path in paths])
+        return keep_wanted(frame, names, wanted)
 
     def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
         """A file a split where that gives enough of them; else runs of row groups, cut at the size of a block."""
@@ -188,9 +198,16 @@ def _runs(footer: Footer, target_bytes: int) -> Iterator[Split]:
         yield Split(footer.path, first, rows, size)
 
 
-def check_fits(path: str, expected: pa.Schema, found: pa.Schema | None) -> None:
+def _first(footers: Sequence[Footer]) -> Footer:
+    """Of the first file that can be read."""
+    readable = [footer for footer in footers if footer.schema is not None]
+    if not readable:
+        raise ReadError(footers[0].path, f"none of the files can be read: {footers[0].problem}")
+    return readable[0]
+
+
+def check_fits(path: str, expected: pa.Schema, found: pa.Schema) -> None:
     """SchemaError names the first column that is missing, new, or of another type."""
-    assert found is not None
     for column in expected:
         if column.name not in found.names:
             raise SchemaError(path, column.name, "the column is missing")
