@@ -94,7 +94,7 @@ def test_a_misspelt_word_is_answered_with_what_was_meant(
 def test_a_word_like_no_other_is_answered_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["serve", "breakfast"]) == 2
     told = capsys.readouterr().err
-    assert "invalid choice: 'breakfast'. There are: run, deploy, shutdown, status." in told
+    assert "invalid choice: 'breakfast'. There are: run, deploy, rollback, shutdown, status." in told
 
 
 WITHOUT_SAFETENSORS = """

@@ -95,7 +95,7 @@ def test_what_weft_cannot_do_is_refused_by_name() -> None:
     def policy(context: AutoscalingContext) -> int:
         return 1
 
-    with pytest.raises(NotImplementedError, match="no autoscaling policy"):
+    with pytest.raises(NotImplementedError, match="no autoscaling policy of Ray's"):
         serve.deployment(autoscaling_config={"max_replicas": 2, "policy": policy})(policy)
     with pytest.raises(NotImplementedError, match="placement_group_bundles"):
         serve.deployment(placement_group_bundles=[{"CPU": 1}])(policy)

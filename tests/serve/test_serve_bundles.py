@@ -109,7 +109,7 @@ def test_a_request_that_is_given_up_before_its_first_step_is_answered() -> None:
 
     async def scenario() -> None:
         bundles = Bundles(answer, lambda: 0)
-        parcels = [(number, "", "", math.inf, "method", ()) for number in (1, 2)]
+        parcels = [(number, "", "", math.inf, "", "method", ()) for number in (1, 2)]
         loop = asyncio.get_running_loop()
         exchange = loop.create_task(bundles.exchange(pack(parcels)))
         loop.call_soon(bundles.give_up, 1)  # in the same round as the exchange, before the tasks that this makes

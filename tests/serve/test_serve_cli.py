@@ -99,6 +99,13 @@ def test_a_file_says_what_a_cluster_serves(tmp_path: Path) -> None:
             deployed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
             url = deployed.stdout.splitlines()[0].split()[-1]
             assert httpx.get(url, timeout=30).json() == 10 + step
+        dry = subprocess.run([*command, "--dry-run"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert dry.stdout == "", "nothing has changed since"
+        back = [*weft, "rollback", "--address", address]
+        rolled = subprocess.run(back, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert "~ applications.counting.deployments.Counter.user_config: 7 -> 5" in rolled.stderr
+        assert httpx.get(url, timeout=30).json() == 15
+        assert subprocess.run(back, cwd=tmp_path, capture_output=True).returncode == 2, "there is none before"
         shown = subprocess.run([*weft, "status", "--address", address], capture_output=True, text=True, check=True)
         found = json.loads(shown.stdout)
         assert list(found) == ["counting"], "what the file does not name is ended"

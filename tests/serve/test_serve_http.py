@@ -23,6 +23,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 import weft
+from waiting import wait_until
 from weft import serve
 from weft.serve.controller import NAME, NAMESPACE
 from weft.serve.http.bodies import ARROW, BadRequest, decoded, encoded
@@ -259,6 +260,39 @@ def test_the_front_tells_prometheus_what_it_served(client: httpx.Client) -> None
     assert 'weft_serve_waiting{deployment="echo:echo"} 0' in text
     assert client.get("/-/healthz").text == "ok" and client.get("/-/routes").json()["/echo"] == "echo"
     assert client.get("/-/other").status_code == 404
+
+
+@serve.deployment(num_replicas=3)
+class Session:
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self) -> list[str]:
+        self.seen.append(serve.get_session_id())
+        return sorted(set(self.seen))
+
+
+def test_requests_of_a_session_go_to_one_replica(client: httpx.Client) -> None:
+    serve.run(Session.bind(), name="session", route_prefix="/session")
+    names = [f"s{number}" for number in range(12)]
+    told = [client.get("/session", headers={"serve-session-id": one}).json() for one in names * 3][-len(names) :]
+    groups = {tuple(one) for one in told}
+    assert 1 < len(groups) <= 3 and sorted(name for group in groups for name in group) == sorted(names)
+
+
+def test_a_front_that_is_about_to_end_says_so_and_answers_what_it_has(client: httpx.Client) -> None:
+    serve.shutdown()
+    address = serve.start(http_options=serve.HTTPOptions(port=0, drain_delay_s=1.0))
+    serve.run(echo.bind(), name="echo", route_prefix="/echo")
+    (front,) = weft.get(weft.get_actor(NAME, namespace=NAMESPACE).fronts.remote("http"))
+    with httpx.Client(base_url=address, timeout=30) as fresh:
+        assert fresh.get("/-/readyz").text == "ready"
+        stopped = front.stop.remote()
+        wait_until(lambda: fresh.get("/-/readyz").status_code == 503)
+        assert fresh.post("/echo", json=7).json() == 7
+    weft.get(stopped)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{address}/-/readyz")
 
 
 def test_fronts_share_a_port_and_one_that_is_killed_comes_back(client: httpx.Client) -> None:

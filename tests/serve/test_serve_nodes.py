@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 import weft
+from waiting import wait_until
 from weft import serve
 from weft.serve.controller import NAME, NAMESPACE
 from weft.serve.vault import NAME as VAULT
 from weft.testing import Cluster
+from weft.util.placement_group import get_current_placement_group
+from weft.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from weft.util.state import list_workers
 
 DEADLINE_S = 60
@@ -108,4 +111,59 @@ def test_fronts_are_where_they_were_asked_for_and_all_addresses_are_told(cluster
         places = {one["pid"]: one["node_id"] for one in list_workers()}
         assert sorted(places[pid] for pid in weft.get([front.pid.remote() for front in fronts])) == expected
         assert serve.http_addresses()[0] == address, "on one machine both nodes have the same"
+        if location == "every_node":
+            later = cluster.add_node(num_cpus=1)
+            wait_until(lambda node=later.node_id: node in nodes_of_fronts())  # type: ignore[misc]
+            cluster.remove_node(later, allow_graceful=False)
+            assert serve.http_addresses() == [address]
+            wait_until(lambda wanted=expected: sorted(nodes_of_fronts()) == wanted)  # type: ignore[misc]
         serve.shutdown()
+
+
+def nodes_of_fronts() -> list[str]:
+    fronts = weft.get(weft.get_actor(NAME, namespace=NAMESPACE).fronts.remote("http"))
+    places = {one["pid"]: one["node_id"] for one in list_workers()}
+    try:
+        return [places.get(pid, "") for pid in weft.get([front.pid.remote() for front in fronts], timeout=1)]
+    except (weft.exceptions.ActorError, weft.exceptions.ActorUnschedulableError, weft.exceptions.GetTimeoutError):
+        return []  # of a node that is gone, which is not known yet
+
+
+def test_no_node_has_more_replicas_than_it_may(cluster: Cluster) -> None:
+    cluster.add_node(num_cpus=1)
+    limited = Where.options(num_replicas=3, actor_options={}, max_replicas_per_node=1)
+    with pytest.raises(TimeoutError, match="every node has 1 of its replicas"):
+        serve.run(limited.bind(), timeout_s=6)
+    assert serve.status()["default"].deployments["Where"].replicas == {"RUNNING": 2, "STARTING": 1}
+    cluster.add_node(num_cpus=1)
+    handle = serve.run(limited.bind(), timeout_s=DEADLINE_S)
+    ids = [handle.options(session_id=str(number)).remote(0).result(DEADLINE_S)[1] for number in range(30)]
+    assert len(set(ids)) == 3
+    serve.run(limited.options(max_ongoing_requests=7).bind(), timeout_s=DEADLINE_S)  # new ones get the places of old
+
+
+@serve.deployment(placement_group_bundles=[{"CPU": 1}, {"CPU": 1}], placement_group_strategy="STRICT_SPREAD")
+class Spanning:
+    """Has a part on another node, as a model over several GPUs has."""
+
+    def __call__(self) -> set[str]:
+        def node() -> str:
+            return weft.get_runtime_context().get_node_id()
+
+        part = weft.remote(node).options(
+            num_cpus=1,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                get_current_placement_group(), placement_group_bundle_index=1
+            ),
+        )
+        return {node(), weft.get(part.remote())}
+
+
+def test_a_replica_can_span_a_placement_group_which_ends_with_it(cluster: Cluster) -> None:
+    cluster.add_node(num_cpus=1)
+    handle = serve.run(Spanning.bind(), timeout_s=DEADLINE_S)
+    assert len(handle.remote().result(DEADLINE_S)) == 2
+    assert weft.available_resources().get("CPU", 0) == 0
+    serve.run(Spanning.options(max_ongoing_requests=5).bind(), timeout_s=DEADLINE_S)  # which needs the same CPUs
+    serve.delete()
+    wait_until(lambda: weft.available_resources().get("CPU") == 2)

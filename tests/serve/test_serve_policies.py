@@ -13,6 +13,7 @@ import pytest
 
 from weft import serve
 from weft.rl import PG, Policy
+from weft.rl.registry import get_algorithm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -62,3 +63,46 @@ def test_episodes_of_the_served_policy_train_it(serving: None) -> None:
     example = runpy.run_path(str(EXAMPLES / "serve_closed_loop.py"))
     rewards = example["main"](rounds=6)
     assert max(rewards[-2:]) > 1.5 * rewards[0], rewards
+
+
+class Remembering:
+    """Answers with what it has seen in an episode."""
+
+    remembers = True
+
+    def act_batch(self, observations: Any, explore: bool = False) -> list[Any]:
+        raise AssertionError("it is asked with memories")
+
+    def act_remembering(self, observations: Any, memories: list[Any], explore: bool) -> tuple[list[Any], list[Any]]:
+        seen = [(memory or 0) + one for memory, one in zip(memories, observations, strict=True)]
+        return seen, seen
+
+
+def test_a_policy_that_remembers_has_a_memory_for_each_session(serving: None) -> None:
+    handle = serve.run(serve.policy_app(Remembering(), num_replicas=2), route_prefix=None)
+    sessions = [handle.options(session_id=f"player {number}") for number in range(6)]
+    for step in range(1, 4):
+        answers = [one.remote(number) for number, one in enumerate(sessions)]
+        assert [one.result(60) for one in answers] == [number * step for number in range(6)]
+    at_once = [sessions[0].remote(1) for _ in range(20)]
+    assert [one.result(60) for one in at_once] == list(range(1, 21))
+    sessions[0].reset.remote().result(60)
+    assert sessions[0].explore.remote(5).result(60) == 5
+    with pytest.raises(ValueError, match="session_id"):
+        handle.remote(1).result(60)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_memories_that_are_given_back_are_those_of_the_episode(memory: str) -> None:
+    settings = {"env": "CartPole-v1", "envs_per_worker": 2, "fragment_steps": 16, "memory": memory, "units": 4}
+    with get_algorithm("RecurrentPPO")(**settings) as algorithm:
+        policy, alone = algorithm.policy, algorithm.policy
+    episodes = np.random.default_rng(0).normal(size=(5, 3, 4)).astype(np.float32)
+    memories: list[Any] = [None] * 3
+    together = []
+    for step in episodes:
+        actions, memories = policy.act_remembering(step, memories)
+        together.append(list(actions))
+    for index in range(3):
+        alone.reset()
+        assert [alone.act(step[index]) for step in episodes] == [step[index] for step in together]

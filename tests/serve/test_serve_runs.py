@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import runpy
 import signal
@@ -473,8 +474,8 @@ def test_responses_that_pile_up_make_room_for_others_without_being_waited_for(se
 
 def test_the_boards_first_look_has_no_rate_and_the_second_a_true_one() -> None:
     past = _Past()
-    assert past.rate_of({"a": Figures(1000, None, None, None)}, 5.0) is None
-    assert past.rate_of({"a": Figures(1010, None, None, None), "b": Figures(10, None, None, None)}, 7.0) == 10.0
+    assert past.rate_of({"a": Figures(1000, 0, None, None, None)}, 5.0) is None
+    assert past.rate_of({"a": Figures(1010, 0, None, None, None), "b": Figures(10, 0, None, None, None)}, 7.0) == 10.0
 
 
 def test_models_are_loaded_once_and_the_oldest_is_dropped(serving: None) -> None:
@@ -652,13 +653,13 @@ def test_calls_of_a_controller_that_are_repeated_after_its_death_find_what_they_
 def test_what_was_under_way_for_a_deployment_that_is_gone_does_not_end_the_next_of_its_name() -> None:
     """A replica that was being made when its application was deleted fails after that was deployed again."""
     controller: Any = object.__new__(Controller)
-    controller._vault, controller._save, controller._writer = Mock(), Mock(), 1
+    controller._keeping = Mock()
     gone, next_one = (Running(DeploymentState("app:Adder")) for _ in range(2))
     gone.state.deleted(0.0)
     assert gone.state.is_gone
     controller._deployments = {"app:Adder": next_one}
     controller._follow(gone, gone.state.replica_start_failed(1.0, "app:Adder#1", "it was killed"))
-    assert controller._deployments == {"app:Adder": next_one} and not controller._vault.save_code.remote.called
+    assert controller._deployments == {"app:Adder": next_one} and not controller._keeping.save_code.called
     controller._deployments = {"app:Adder": gone}
     controller._follow(gone, [])
     assert not controller._deployments
@@ -695,6 +696,35 @@ def test_a_canary_gets_its_share_and_is_promoted_or_taken_back(serving: None) ->
     serve.promote()
     assert share_of(handle, 100) == 1
     assert serve.status()["default"].deployments["Adder"].replicas == {"RUNNING": 2}
+
+
+@serve.deployment
+class Fails:
+    def __init__(self, is_broken: bool) -> None:
+        self.is_broken = is_broken
+
+    async def __call__(self) -> int:
+        if self.is_broken:
+            raise ValueError("broken")
+        return 7
+
+
+@pytest.mark.parametrize("is_broken", [True, False], ids=["rolled back", "promoted"])
+def test_a_canary_with_a_rule_is_judged_by_how_its_requests_end(serving: None, is_broken: bool) -> None:
+    handle = serve.run(Fails.bind(False))
+    rule = serve.CanaryRule(min_requests=40, latency_ratio=1000)
+    serve.run(Fails.options(max_ongoing_requests=50).bind(is_broken), canary_share=0.5, canary_rule=rule)
+
+    def has_verdict() -> bool:
+        for _ in range(20):
+            with contextlib.suppress(ValueError):
+                assert handle.remote().result(DEADLINE_S) == 7
+        return bool(serve.status()["default"].verdict)
+
+    wait_until(has_verdict)
+    wait_until(lambda: list(serve.status()["default"].deployments) == ["Fails"])
+    assert ("rolled back" if is_broken else "promoted") in serve.status()["default"].verdict
+    assert [handle.remote().result(DEADLINE_S) for _ in range(20)] == [7] * 20
 
 
 def test_an_update_ends_the_canary(serving: None) -> None:

@@ -107,6 +107,21 @@ class Policy:
         self._behaviour.begin(self._rng, 1, len(encoded), 0.0)
         return self._decoder.decode(self._behaviour.act(self._params, encoded, 0))
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it has a memory of its episode."""
+        return self._behaviour.remembers
+
+    def act_remembering(self, observations: Any, memories: list[Any], explore: bool = False) -> tuple[Any, list[Any]]:
+        """Actions for the next observations of several episodes, and what is remembered of each then. `memories`: what
+        was remembered of them before, None where one begins."""
+        recall = getattr(self._behaviour, "recall", None)
+        if recall is None:
+            raise TypeError(f"the policy of {self.algorithm} has no memory that could be kept for it: use act_batch")
+        recall(memories)
+        actions = self.act_batch(observations, explore)
+        return actions, [self._behaviour.memory_of(index) for index in range(len(memories))]
+
     def action_inputs(self, observations: Any) -> NDArray[np.float32] | None:
         """The numbers that the action distribution takes, for several observations: logits, or means and then
         logarithms of standard deviations. None for a policy that has a memory, or values of actions instead."""

@@ -175,6 +175,14 @@ class RecurrentStochastic:
     def memory_of(self, index: int) -> Any:
         return self.state[index].copy()
 
+    def recall(self, memories: list[Any]) -> None:
+        """Go on with as many episodes as there are memories, each None where its episode begins."""
+        self._fit(0)
+        self._fit(len(memories))
+        for index, memory in enumerate(memories):
+            if memory is not None:
+                self.state[index] = memory
+
     def begin_anew(self, started: dict[str, NDArray[Any]], indices: list[int]) -> None:
         started["initial_state"][:, indices] = 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Mapping
@@ -11,19 +10,18 @@ from typing import Any
 
 import weft
 from weft.library.keywords import answers_keywords
+from weft.serve.attaching import controller_of_cluster
 from weft.serve.build import build
-from weft.serve.controller import NAME, NAMESPACE, Controller
+from weft.serve.canaries import CanaryRule
+from weft.serve.controller import NAMESPACE
 from weft.serve.deployments import Application, Deployment
-from weft.serve.grpc.options import GRPCOptions
+from weft.serve.fronts import of_living
 from weft.serve.handle import DeploymentHandle
-from weft.serve.http.messages import HTTPOptions
 from weft.serve.policies import ActsInBatches, policy_app
 from weft.serve.vault import open_vault
-from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 DEFAULT_APP = "default"
-MOST_CONTROLLER_CALLS = 10_000
-"""Each router has one under way all the time."""
+MOST_DOCUMENTS = 20
 TELL_S = 5.0
 """How long `run` waits in silence."""
 
@@ -44,6 +42,8 @@ class DeploymentInfo:
 class ApplicationInfo:
     route_prefix: str | None
     deployments: dict[str, DeploymentInfo]
+    verdict: str = ""
+    """What became of its last canary that had a rule, and why."""
 
     @property
     def status(self) -> str:
@@ -70,6 +70,7 @@ def run(
     route_prefix: str | None = "/",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     canary_share: float = 0.0,
+    canary_rule: CanaryRule | None = None,
     timeout_s: float | None = None,
 ) -> DeploymentHandle:
     """Start an application, or update the one of this name, and wait until it is healthy. Its handle. A policy, of
@@ -79,7 +80,8 @@ def run(
     fails again and again. `settings` are options by the deployment's name that go before those in the code.
 
     With a `canary_share` between 0 and 1 the running application stays, and what is new in `app` runs beside it and
-    gets that share of the requests, until `promote` or `rollback`.
+    gets that share of the requests, until `promote` or `rollback`; with a `canary_rule`, the one of them that it says
+    follows by itself, and `status()[name].verdict` tells why.
 
     When it takes long, what it waits for is told at the terminal; TimeoutError, with that, after `timeout_s`. What was
     begun goes on all the same: `delete` ends it.
@@ -101,16 +103,15 @@ def run(
         raise ValueError(f"route_prefix must start with '/', but got {route_prefix!r}")
     if not 0 <= canary_share < 1:
         raise ValueError(f"canary_share must be at least 0 and less than 1, but got {canary_share}")
-    controller = _controller(start=True)
+    controller = controller_of_cluster(start=True)
     built = build(app, lambda deployment: DeploymentHandle(controller, name, deployment), settings)
     if canary_share:
-        _until_ready(
-            controller, name, controller.deploy_canary.remote(name, route_prefix, built, canary_share), timeout_s
-        )
+        ready = controller.deploy_canary.remote(name, route_prefix, built, canary_share, canary_rule)
+        _until_ready(controller, name, ready, timeout_s)
         return DeploymentHandle(controller, name, built[-1].name)
     weft.get(controller.deploy.remote(name, route_prefix, built))
     _until_ready(controller, name, controller.wait_ready.remote(name), timeout_s)
-    weft.get([front.learn.remote() for front in weft.get(controller.all_fronts.remote())])
+    of_living([front.learn.remote() for front in weft.get(controller.fronts.remote())])
     return DeploymentHandle(controller, name, built[-1].name)
 
 
@@ -134,90 +135,17 @@ def _until_ready(controller: Any, name: str, ready: Any, timeout_s: float | None
             print(f"weft.serve: application {name!r} waits: {pending}", file=sys.stderr, flush=True)
 
 
-def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
-    """Serve HTTP, once per cluster, and return the address: applications answer under their `route_prefix`. Where there
-    are fronts on several nodes it is the first one's, and `http_addresses()` has all.
-
-    Needs `pip install 'weft[serve]'`. If HTTP is served already, the options are ignored.
-
-    >>> import urllib.request
-    >>> from weft import serve
-    >>> made = serve.run(serve.deployment(lambda name: f"hello {name}").bind(), name="hello", route_prefix="/hello")
-    >>> address = start(serve.HTTPOptions(port=0))
-    >>> urllib.request.urlopen(f"{address}/hello?name=you", timeout=10).read()
-    b'hello you'
-    >>> serve.shutdown()
-    """
-    options = HTTPOptions(**http_options) if isinstance(http_options, dict) else http_options or HTTPOptions()
-    if importlib.util.find_spec("uvicorn") is None:
-        raise ImportError("serving HTTP needs uvicorn: pip install 'weft[serve]'")
-    controller = _controller(start=True)
-    from weft.serve.http.front import HttpFront
-
-    nodes = [_own_node()]
-    if options.location == "every_node":
-        nodes += [one["NodeID"] for one in weft.nodes() if one["Alive"] and one["NodeID"] != nodes[0]]
-    return _front_address(controller, "http", HttpFront, options, nodes * options.workers)
-
-
-def http_addresses() -> list[str]:
-    """Where HTTP is served: an address for each node that has fronts, the one that `start` returned first.
-
-    >>> from weft import serve
-    >>> address = serve.start(serve.HTTPOptions(port=0, workers=2))
-    >>> http_addresses() == [address]
-    True
-    >>> serve.shutdown()
-    """
-    fronts = weft.get(_controller().fronts.remote("http"))
-    return list(dict.fromkeys(weft.get([front.address.remote() for front in fronts])))
-
-
-def _own_node() -> str:
-    return weft.get_runtime_context().get_node_id()
-
-
-def start_grpc(grpc_options: GRPCOptions | dict[str, Any]) -> str:
-    """Serve gRPC, once per cluster, and return HOST:PORT. A call goes to the application that its metadata names as
-    `application`, or to the only one there is, and there to the method of the RPC's name.
-
-    Needs `pip install 'weft[serve-grpc]'`. If gRPC is served already, the options are ignored."""
-    options = GRPCOptions(**grpc_options) if isinstance(grpc_options, dict) else grpc_options
-    if importlib.util.find_spec("grpc") is None:
-        raise ImportError("serving gRPC needs grpcio: pip install 'weft[serve-grpc]'")
-    controller = _controller(start=True)
-    from weft.serve.grpc.front import GrpcFront
-
-    return _front_address(controller, "grpc", GrpcFront, options, [_own_node()])
-
-
-def _front_address(controller: Any, kind: str, front: type, options: Any, nodes: list[str]) -> str:
-    """Of the first front of this kind. If there are none, one is started on each of the nodes, as often as it is named;
-    when the first node is gone, its fronts go to another: somebody must answer."""
-    fronts = weft.get(controller.fronts.remote(kind))
-    if not fronts:
-        lasting = {"num_cpus": 0, "lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
-        for node in nodes:
-            there = NodeAffinitySchedulingStrategy(node, soft=node == nodes[0])
-            placed: Any = weft.remote(front).options(**lasting, scheduling_strategy=there)
-            fronts.append(placed.remote(controller, options))
-            weft.get(fronts[-1].address.remote())  # the first decides about the port
-        weft.get(controller.fronts.remote(kind, fronts))
-    address: str = weft.get(fronts[0].address.remote())
-    return address
-
-
 def promote(name: str = DEFAULT_APP) -> None:
     """Replace an application by its canary; no request fails by it. LookupError if it has none."""
-    controller = _controller()
-    weft.get(controller.check_canary.remote(name))
+    controller = controller_of_cluster()
+    weft.get(controller.check_known.remote(name, is_canary=True))
     weft.get(controller.promote.remote(name))
 
 
 def rollback(name: str = DEFAULT_APP) -> None:
     """End an application's canary; no request fails by it. LookupError if it has none."""
-    controller = _controller()
-    weft.get(controller.check_canary.remote(name))
+    controller = controller_of_cluster()
+    weft.get(controller.check_known.remote(name, is_canary=True))
     weft.get(controller.end_canary.remote(name))
 
 
@@ -230,7 +158,7 @@ def delete(name: str = DEFAULT_APP) -> None:
     >>> "brief" in serve.status()
     False
     """
-    controller = _controller()
+    controller = controller_of_cluster()
     weft.get(controller.check_known.remote(name))
     weft.get(controller.delete.remote(name))
 
@@ -238,12 +166,12 @@ def delete(name: str = DEFAULT_APP) -> None:
 def shutdown() -> None:
     """End all applications and the controller; harmless when nothing runs."""
     try:
-        controller = _controller()
+        controller = controller_of_cluster()
     except LookupError:
         return
     weft.get(controller.shut_down.remote())
-    fronts = weft.get(controller.all_fronts.remote())
-    weft.get([front.stop.remote() for front in fronts])
+    fronts = weft.get(controller.fronts.remote())
+    of_living([front.stop.remote() for front in fronts])
     for front in fronts:
         weft.kill(front)
     weft.kill(controller)
@@ -260,12 +188,14 @@ def status() -> dict[str, ApplicationInfo]:
     >>> serve.delete("same")
     """
     try:
-        controller = _controller()
+        controller = controller_of_cluster()
     except LookupError:
         return {}
     return {
         name: ApplicationInfo(
-            one["route_prefix"], {each: DeploymentInfo(**fields) for each, fields in one["deployments"].items()}
+            one["route_prefix"],
+            {each: DeploymentInfo(**fields) for each, fields in one["deployments"].items()},
+            one["verdict"],
         )
         for name, one in weft.get(controller.status.remote()).items()
     }
@@ -280,25 +210,24 @@ def get_app_handle(name: str = DEFAULT_APP) -> DeploymentHandle:
     2
     >>> serve.delete("next")
     """
-    controller = _controller()
+    controller = controller_of_cluster()
     return DeploymentHandle(controller, name, weft.get(controller.ingress_of.remote(name)))
 
 
 def get_deployment_handle(deployment_name: str, app_name: str = DEFAULT_APP) -> DeploymentHandle:
     """A handle to any deployment of an application."""
-    return DeploymentHandle(_controller(), app_name, deployment_name)
+    return DeploymentHandle(controller_of_cluster(), app_name, deployment_name)
 
 
-def _controller(start: bool = False) -> Any:
-    if start:
-        if not weft.is_initialized():
-            weft.init()
-        lasting = {"lifetime": "detached", "num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-        options = {"name": NAME, "namespace": NAMESPACE, "max_concurrency": MOST_CONTROLLER_CALLS, **lasting}
-        return weft.remote(Controller).options(get_if_exists=True, **options).remote()
-    if not weft.is_initialized():
-        raise LookupError("nothing is served here: Weft is not initialised")
+def deployed_documents() -> list[Any]:
+    """What files have said that is to be served, the last one last; none when nothing runs."""
     try:
-        return weft.get_actor(NAME, namespace=NAMESPACE)
-    except ValueError:
-        raise LookupError("nothing is served here: serve.run() starts it") from None
+        documents: list[Any] = weft.get(controller_of_cluster().wanted.remote())
+    except LookupError:
+        return []
+    return documents
+
+
+def remember_documents(documents: list[Any]) -> None:
+    """For a rollback; the last ones of them."""
+    weft.get(controller_of_cluster().wanted.remote(documents[-MOST_DOCUMENTS:]))

@@ -19,6 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from weft.library.checks import at_least
+from weft.serve.context import NO_CONTEXT, calls_of_request, request_context
 from weft.serve.lane import acceptable
 
 _ATTRIBUTE = "_weft_serve_batches"
@@ -111,6 +112,9 @@ class Batches:
         return await answer
 
     async def _run(self) -> None:
+        # Made by the first request, whose deadline and end are no matter of the others, whom it may outlast.
+        request_context.set(NO_CONTEXT)
+        calls_of_request.set(None)
         try:
             while self._waiting:
                 await self._fill()

@@ -70,7 +70,7 @@ class ServeBoard:
         return {"name": name, "route_prefix": route, "deployments": rows}
 
     async def _deployment(self, key: str, name: str, running: Running) -> dict[str, Any]:
-        figures = await _ask(running)
+        figures = await ask(running)
         past = self._past.setdefault(key, _Past())
         rate = past.rate_of(figures, time.monotonic())
         worst = [one.p95_s for one in figures.values() if one.p95_s is not None]
@@ -99,7 +99,7 @@ class ServeBoard:
         }
 
 
-async def _ask(running: Running) -> dict[str, Figures]:
+async def ask(running: Running) -> dict[str, Figures]:
     """Of the replicas that answer soon."""
     asked = {name: running.actors[name] for name in running.state.routed if name in running.actors}
     answers = await asyncio.gather(

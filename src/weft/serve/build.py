@@ -82,6 +82,10 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 def _version(code: bytes, config: DeploymentConfig) -> str:
     neutral = replace(
-        DeploymentConfig(), actor_options=dict(config.actor_options), max_ongoing_requests=config.max_ongoing_requests
+        DeploymentConfig(),
+        actor_options=dict(config.actor_options),
+        max_ongoing_requests=config.max_ongoing_requests,
+        placement_group_bundles=config.placement_group_bundles,
+        placement_group_strategy=config.placement_group_strategy,
     )
     return hashlib.sha256(code + repr(neutral).encode()).hexdigest()[:16]

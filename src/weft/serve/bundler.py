@@ -68,8 +68,9 @@ class Bundler:
             self._numbers += 1
             request.number, request.bundler = self._numbers, self
             self._open[request.number] = request
-            request_id, model, deadline_s = request.context
-            parcels.append((request.number, request_id, model, deadline_s - now_s, request.method, request.args))
+            request_id, model, deadline_s, session = request.context
+            left_s = deadline_s - now_s
+            parcels.append((request.number, request_id, model, left_s, session, request.method, request.args))
             if request.is_given_up:
                 given_up.append(request)
         if parcels:

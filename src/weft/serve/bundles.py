@@ -15,8 +15,8 @@ from typing import Any
 
 from weft.serve.context import RequestContext
 
-Parcel = tuple[int, str, str, float, str, tuple[Any, ...]]
-"""(number at its caller, request id, model, time left, method, arguments)"""
+Parcel = tuple[int, str, str, float, str, str, tuple[Any, ...]]
+"""(number at its caller, request id, model, time left, session, method, arguments)"""
 Outcome = tuple[int, int, int, Any]
 """(number, TAKEN or REFUSED or FAILED, requests under way, value)"""
 TAKEN = 0
@@ -55,8 +55,8 @@ class Bundles:
     async def exchange(self, packed: bytes) -> bytes:
         """Begins what is given; returns what has ended since, at least one."""
         now_s = time.monotonic()
-        for number, request_id, model, left_s, method, args in unpacked(packed):
-            work = self._run(number, RequestContext(request_id, model, now_s + left_s), method, args)
+        for number, request_id, model, left_s, session, method, args in unpacked(packed):
+            work = self._run(number, RequestContext(request_id, model, now_s + left_s, session), method, args)
             self._running[number] = self._loop.create_task(work)
         call: asyncio.Future[list[Outcome]] = self._loop.create_future()
         self._calls.append(call)

@@ -1,4 +1,4 @@
-"""`weft serve run`, `deploy`, `status` and `shutdown`."""
+"""`weft serve run`, `deploy`, `rollback`, `status` and `shutdown`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 import weft
 from weft import serve
 from weft.job_submission import JobSubmissionClient
-from weft.serve.config_file import BadConfig, WantedApplication, WantedServing, parse
+from weft.serve.api import deployed_documents, remember_documents
+from weft.serve.config_file import BadConfig, WantedApplication, WantedServing, differences, parse
 
 _OF_THE_ONLY_ONE = "of the cluster (default: the variable WEFT_ADDRESS, else the only one with a node on this machine)"
 
@@ -55,7 +56,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     deploy.add_argument("file", metavar="FILE.yaml", help="see docs/serve")
     deploy.add_argument("--address", metavar="HOST:PORT", help=_OF_THE_ONLY_ONE)
+    deploy.add_argument("--dry-run", action="store_true", help="only say what would change since the last file")
     deploy.set_defaults(command=_deploy)
+    rollback = commands.add_parser(
+        "rollback",
+        help="have a cluster serve what the file before the last one said",
+        description="Takes back the last `weft serve deploy`: the file before it is applied again, with the code that "
+        "its import paths lead to now.",
+    )
+    rollback.add_argument("--address", metavar="HOST:PORT", help=_OF_THE_ONLY_ONE)
+    rollback.set_defaults(command=_rollback)
     shutdown = commands.add_parser(
         "shutdown",
         help="end all applications of a cluster",
@@ -120,26 +130,65 @@ def _end(options: argparse.Namespace) -> None:
 
 def _deploy(options: argparse.Namespace) -> int:
     try:
-        wanted = read(options.file)
-        apps = [(one, build(one)) for one in wanted.applications]
+        document = read(options.file)
+        prepared = _prepared(document)
     except (OSError, BadConfig, LookupError) as error:
         print(f"weft serve deploy: {options.file}: {error}", file=sys.stderr)
         return 2
     weft.init(_meant_cluster(options))
     try:
-        names = {one.name for one in wanted.applications}
-        for name in serve.status().keys() - names:
-            serve.delete(name)
-        for one, app in apps:
-            serve.run(app, name=one.name, route_prefix=one.route_prefix, settings=one.deployments)
-        url = serve.start(http_options=wanted.http)
-        if wanted.grpc is not None:
-            print(f"serving gRPC at {serve.start_grpc(wanted.grpc)}", flush=True)
-        for one in wanted.applications:
-            print(f"serving {one.name}" + (f" at {url}{one.route_prefix}" if one.route_prefix else ""), flush=True)
+        before = deployed_documents()
+        for line in differences(before[-1] if before else {}, document):
+            print(line, file=sys.stdout if options.dry_run else sys.stderr, flush=True)
+        if options.dry_run:
+            return 0
+        _apply(prepared)
+        remember_documents([*before, document])
     finally:
         weft.shutdown()
     return 0
+
+
+def _rollback(options: argparse.Namespace) -> int:
+    weft.init(_meant_cluster(options))
+    try:
+        before = deployed_documents()
+        if len(before) < 2:
+            print("weft serve rollback: there is no file that was deployed before the last one", file=sys.stderr)
+            return 2
+        for line in differences(before[-1], before[-2]):
+            print(line, file=sys.stderr, flush=True)
+        try:
+            prepared = _prepared(before[-2])
+        except (BadConfig, LookupError) as error:
+            print(f"weft serve rollback: the file before the last one: {error}", file=sys.stderr)
+            return 2
+        _apply(prepared)
+        remember_documents(before[:-1])
+    finally:
+        weft.shutdown()
+    return 0
+
+
+def _prepared(document: Any) -> tuple[WantedServing, list[tuple[WantedApplication, Any]]]:
+    """What it says, and its applications as they can be run: BadConfig, LookupError."""
+    wanted = parse(document)
+    return wanted, [(one, build(one)) for one in wanted.applications]
+
+
+def _apply(prepared: tuple[WantedServing, list[tuple[WantedApplication, Any]]]) -> None:
+    """Have the cluster serve this, and nothing else."""
+    wanted, apps = prepared
+    names = {one.name for one in wanted.applications}
+    for name in serve.status().keys() - names:
+        serve.delete(name)
+    for one, app in apps:
+        serve.run(app, name=one.name, route_prefix=one.route_prefix, settings=one.deployments)
+    url = serve.start(http_options=wanted.http)
+    if wanted.grpc is not None:
+        print(f"serving gRPC at {serve.start_grpc(wanted.grpc)}", flush=True)
+    for one in wanted.applications:
+        print(f"serving {one.name}" + (f" at {url}{one.route_prefix}" if one.route_prefix else ""), flush=True)
 
 
 def _meant_cluster(options: argparse.Namespace) -> str:
@@ -151,16 +200,15 @@ def _meant_cluster(options: argparse.Namespace) -> str:
     return found
 
 
-def read(path: str) -> WantedServing:
-    """The file, checked: OSError, BadConfig."""
+def read(path: str) -> Any:
+    """The file, which may say anything: OSError, BadConfig."""
     import yaml  # type: ignore[import-untyped]
 
     with open(path) as file:
         try:
-            document = yaml.safe_load(file)
+            return yaml.safe_load(file)
         except yaml.YAMLError as error:
             raise BadConfig(f"it is not YAML: {error}") from None
-    return parse(document)
 
 
 def build(wanted: WantedApplication) -> Any:

@@ -2,47 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from weft.library.checks import above, at_least, did_you_mean, is_number
+from weft.library.checks import above, at_least, did_you_mean, is_number, one_of
+from weft.serve.scaling import AutoscalingConfig as AutoscalingConfig
 
-
-@dataclass(frozen=True)
-class AutoscalingConfig:
-    """How many replicas there are, from how many requests are under way or waiting.
-
-    >>> AutoscalingConfig(max_replicas=4, target_ongoing_requests=2).replicas_for(5)
-    3
-    """
-
-    min_replicas: int = 1
-    max_replicas: int = 1
-    initial_replicas: int | None = None
-    target_ongoing_requests: float = 2.0
-    upscale_delay_s: float = 1.0
-    downscale_delay_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        _at_least("min_replicas", self.min_replicas, 0)
-        _at_least("max_replicas", self.max_replicas, max(1, self.min_replicas))
-        if self.initial_replicas is not None:
-            _at_least("initial_replicas", self.initial_replicas, self.min_replicas)
-        above("target_ongoing_requests", self.target_ongoing_requests)
-        _at_least("upscale_delay_s", self.upscale_delay_s, 0)
-        _at_least("downscale_delay_s", self.downscale_delay_s, 0)
-
-    def replicas_for(self, requests: int) -> int:
-        """How many there should be while so many requests are under way."""
-        wanted = math.ceil(requests / self.target_ongoing_requests)
-        return min(max(wanted, self.min_replicas), self.max_replicas)
-
-    @property
-    def first(self) -> int:
-        """How many there are to begin with."""
-        return self.min_replicas if self.initial_replicas is None else self.initial_replicas
+STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 @dataclass(frozen=True)
@@ -65,6 +32,11 @@ class DeploymentConfig:
     """Whether a request may run again when its replica died with it."""
     actor_options: Mapping[str, Any] = field(default_factory=dict)
     """Of the replicas' actors: num_cpus, num_gpus, resources, runtime_env..."""
+    max_replicas_per_node: int | None = None
+    """More of them wait until another node comes or one ends."""
+    placement_group_bundles: tuple[Mapping[str, float], ...] = ()
+    """Each replica gets a placement group of these: its actor is in the first, what it starts goes to any of them."""
+    placement_group_strategy: str = "PACK"
 
     def __post_init__(self) -> None:
         _at_least("num_replicas", self.num_replicas, 0)
@@ -73,6 +45,14 @@ class DeploymentConfig:
         above("health_check_period_s", self.health_check_period_s)
         above("health_check_timeout_s", self.health_check_timeout_s)
         _at_least("graceful_shutdown_timeout_s", self.graceful_shutdown_timeout_s, 0)
+        if self.max_replicas_per_node is not None:
+            _at_least("max_replicas_per_node", self.max_replicas_per_node, 1)
+        one_of("placement_group_strategy", self.placement_group_strategy, STRATEGIES)
+        if self.max_replicas_per_node is not None and self.placement_group_bundles:
+            raise ValueError(
+                "max_replicas_per_node and placement_group_bundles cannot be given together: a group's strategy says "
+                "which nodes it takes"
+            )
 
     @property
     def first_count(self) -> int:
@@ -87,6 +67,10 @@ class DeploymentConfig:
             changes["actor_options"] = changes.pop("ray_actor_options") or {}
         if isinstance(changes.get("autoscaling"), Mapping):
             changes["autoscaling"] = AutoscalingConfig(**changes["autoscaling"])
+        if changes.get("placement_group_bundles") is not None:
+            changes["placement_group_bundles"] = tuple(dict(one) for one in changes["placement_group_bundles"])
+        elif "placement_group_bundles" in changes:
+            changes["placement_group_bundles"] = ()
         if changes.get("num_replicas") == "auto":
             changes["num_replicas"] = 1
             changes.setdefault("autoscaling", AutoscalingConfig(max_replicas=100))

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,35 @@ def parse(document: Any) -> WantedServing:
             raise BadConfig(f"two applications have the {what} {twice!r}: give each its own")
     http = _mapping(found.get("http") or {}, "http", tuple(HTTPOptions.__dataclass_fields__))
     return WantedServing(applications, _checked("http", HTTPOptions, http), _grpc(found.get("grpc")))
+
+
+def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
+    """What a second file says otherwise, a line each. Applications and deployments are compared by name.
+
+    >>> old = {"applications": [{"name": "shop", "args": {"size": 3}}, {"name": "blog"}]}
+    >>> list(differences(old, {"applications": [{"name": "shop", "args": {"size": 4}}], "http": {"port": 1}}))
+    ["- applications.blog: {'name': 'blog'}", '~ applications.shop.args.size: 3 -> 4', "+ http: {'port': 1}"]
+    """
+    old, new = _by_name(old), _by_name(new)
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        if old != new:
+            yield f"~ {where}: {old!r} -> {new!r}"
+        return
+    for key in sorted({*old, *new}, key=str):
+        path = f"{where}.{key}" if where else str(key)
+        if key not in new:
+            yield f"- {path}: {old[key]!r}"
+        elif key not in old:
+            yield f"+ {path}: {new[key]!r}"
+        else:
+            yield from differences(old[key], new[key], path)
+
+
+def _by_name(value: Any) -> Any:
+    """A list of mappings that have names, as a mapping; anything else as it is."""
+    if not isinstance(value, list) or not value or not all(isinstance(one, Mapping) for one in value):
+        return value
+    return {one.get("name", "default"): one for one in value}
 
 
 def _grpc(document: Any) -> GRPCOptions | None:

@@ -19,6 +19,8 @@ class RequestContext(NamedTuple):
     multiplexed_model_id: str = ""
     deadline_s: float = math.inf
     """By this process's monotonic clock; on its way, the time that is left: nodes have clocks of their own."""
+    session_id: str = ""
+    """All requests of a session go to one replica, for as long as that runs."""
 
     def departing(self, now_s: float) -> RequestContext:
         return self if self.deadline_s == math.inf else self._replace(deadline_s=self.deadline_s - now_s)
@@ -65,6 +67,12 @@ def get_request_id() -> str:
 def get_multiplexed_model_id() -> str:
     """The model that the caller wants: `handle.options(multiplexed_model_id=...)` or the header `serve-model-id`."""
     return request_context.get().multiplexed_model_id
+
+
+def get_session_id() -> str:
+    """The session of the request that is answered now: `handle.options(session_id=...)` or the header
+    `serve-session-id`; empty if it has none."""
+    return request_context.get().session_id
 
 
 def get_time_left_s() -> float | None:

@@ -19,15 +19,19 @@ from dataclasses import replace
 from typing import Any
 
 import weft
-from weft import cloudpickle
 from weft.exceptions import ActorError
+from weft.serve import places
 from weft.serve import replica as replicas
 from weft.serve.board import ServeBoard
 from weft.serve.build import BuiltDeployment
+from weft.serve.canaries import CanaryRule
 from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext
 from weft.serve.errors import DeploymentFailedError, DeploymentGoneError
+from weft.serve.front_spread import FrontSpread
 from weft.serve.http.messages import Kind
+from weft.serve.judging import judged
+from weft.serve.keeping import Keeping
 from weft.serve.overview import CANARY, described, status_of, table_of
 from weft.serve.pending import lacking, why_not_healthy
 from weft.serve.running import CanaryApplication, Running, RunningApplication, Snapshot
@@ -40,7 +44,6 @@ from weft.serve.state import (
     StartReplica,
 )
 from weft.serve.table import Table
-from weft.serve.vault import open_vault
 
 TICK_S = 0.2
 ROOM_S = 2.0
@@ -65,15 +68,18 @@ class Controller:
         self._fronts: dict[str, list[Any]] = {}
         self._ports: dict[str, int] = {}
         """Both by "http" or "grpc"."""
+        self._spread: FrontSpread | None = None
+        """If all nodes have HTTP fronts."""
+        self._wanted: list[Any] = []
+        """What files have said that is to be served, the last one last."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Placement groups that are given up."""
         self._epoch = uuid.uuid4().hex[:8]
         """Part of the actors' names: another controller's replicas of the same names may still be leaving."""
-        self._vault = open_vault(NAMESPACE)
-        self._saving: asyncio.Task[None] | None = None
-        self._is_dirty = False
-        self._writer, saved, codes = weft.get(self._vault.load.remote())
-        if saved is not None:
-            self._recover(cloudpickle.loads(saved), codes)
+        self._keeping = Keeping(NAMESPACE, self._snapshot, self._deployments, self._spawn)
+        if self._keeping.found is not None:
+            self._recover(self._keeping.found, self._keeping.codes)
         self._spawn(self._tick())
         self._spawn(ServeBoard(lambda: described(self._applications, self._deployments)).run())
 
@@ -84,34 +90,37 @@ class Controller:
         self._check_route(app, route_prefix)
         old = self._applications.get(app)
         names = [one.name for one in built]
-        self._applications[app] = RunningApplication(app, route_prefix, names[-1], names, built[-1].kind)
+        verdict = old.verdict if old is not None else ""
+        self._applications[app] = RunningApplication(app, route_prefix, names[-1], names, built[-1].kind, verdict)
         for one in built:
             self._deploy(f"{app}:{one.name}", one, one.config)
         for name in old.deployments if old is not None else []:
             if name not in names:
-                self._delete(f"{app}:{name}")
+                gone = self._deployments[f"{app}:{name}"]
+                self._follow(gone, gone.state.deleted(time.monotonic()))
         self._routes_have_changed()
         if app in self._canaries:
             self._spawn(self._end_canary_after_update(app))
-        await self._saved()
+        await self._keeping.saved()
 
     def _deploy(self, key: str, built: BuiltDeployment, config: DeploymentConfig) -> None:
         running = self._deployments.setdefault(key, Running(DeploymentState(key)))
         if running.code != built.code:
             running.code = built.code
-            self._vault.save_code.remote(self._writer, key, built.code)
+            self._keeping.save_code(key, built.code)
         self._follow(running, running.state.deployed(time.monotonic(), built.version, config))
 
     async def deploy_canary(
-        self, app: str, route_prefix: str | None, built: list[BuiltDeployment], share: float
+        self, app: str, route_prefix: str | None, built: list[BuiltDeployment], share: float, rule: CanaryRule | None
     ) -> None:
-        """Start what is new in it beside what runs, and give it a share of the requests. Returns when it is healthy."""
+        """Start what is new in it beside what runs, and give it a share of the requests. Returns when it is healthy.
+        With a rule, it is promoted or ended by that some time later."""
         self._known(app)
         mine = {one.name: self._deployments.get(f"{app}:{one.name}") for one in built}
         strange = sorted(name for name, running in mine.items() if running is None)
         if strange:
             raise ValueError(f"application {app!r} has no deployment {strange[0]!r} that a canary could stand beside")
-        self._canaries[app] = CanaryApplication(share, route_prefix, built)
+        canary = self._canaries[app] = CanaryApplication(share, route_prefix, built, rule)
         keys = []
         for one in built:
             running = mine[one.name]
@@ -122,6 +131,17 @@ class Controller:
                 self._deploy(keys[-1], one, replace(one.config, num_replicas=count, autoscaling=None))
         for key in keys:
             await self._healthy(key)
+        if rule is not None:
+            self._known(app).verdict = ""
+            self._spawn(self._judge(app, canary))
+
+    async def _judge(self, app: str, canary: CanaryApplication) -> None:
+        """Promote it or end it, as its rule says, unless another has taken its place by then."""
+        verdict = await judged(self._deployments, app, canary, lambda: self._canaries.get(app) is canary)
+        if verdict is not None:
+            self._known(app).verdict = verdict.said
+            print(f"weft.serve: the canary of {app!r} {verdict.said}")
+            await (self.promote(app) if verdict.is_good else self.end_canary(app))
 
     async def promote(self, app: str) -> None:
         """Make the canary's version the application's. Returns when it is, and the canary has ended."""
@@ -146,16 +166,13 @@ class Controller:
             raise LookupError(f"there is no application {app!r}; there are {sorted(self._applications)}")
         return application
 
-    async def check_known(self, app: str) -> None:
-        """LookupError if there is nothing of that name that could be deleted. Asked before, for `delete` may run twice
-        and finds nothing the second time."""
+    async def check_known(self, app: str, is_canary: bool = False) -> None:
+        """LookupError if there is nothing of that name that could be deleted, or no canary of it. Asked before, for
+        `delete` may run twice and finds nothing the second time."""
+        if is_canary and app not in self._canaries:
+            raise LookupError(f"application {app!r} has no canary; serve.run(..., canary_share=0.1) starts one")
         if not any(key.partition(":")[0] == app for key in self._deployments):
             self._known(app)
-
-    async def check_canary(self, app: str) -> None:
-        """The same before a canary is ended."""
-        if app not in self._canaries:
-            raise LookupError(f"application {app!r} has no canary; serve.run(..., canary_share=0.1) starts one")
 
     async def wait_ready(self, app: str) -> None:
         """Returns when all deployments are healthy; DeploymentFailedError when one cannot be."""
@@ -170,12 +187,11 @@ class Controller:
             if running.state.is_deleted:
                 raise DeploymentGoneError(key)
             await running.changed.wait()
-        await self._saved()
+        await self._keeping.saved()
 
     async def pending(self, app: str) -> str:
         """What keeps an application from being ready, in words; empty if nothing does."""
-        keys = [key for key in self._deployments if key.partition(":")[0] == app]
-        waiting = [self._deployments[key] for key in keys]
+        waiting = [running for key, running in self._deployments.items() if key.partition(":")[0] == app]
         found = [await why_not_healthy(one) for one in waiting if one.state.status is not DeploymentStatus.HEALTHY]
         return "; ".join(found)
 
@@ -187,12 +203,14 @@ class Controller:
         await self._delete_all([key for key in self._deployments if key.partition(":")[0] == app])
 
     async def _delete_all(self, keys: list[str]) -> None:
-        for key in keys:
-            self._delete(key)
+        for leaving in [self._deployments[key] for key in keys]:
+            self._follow(leaving, leaving.state.deleted(time.monotonic()))
         for key in keys:
             while (running := self._deployments.get(key)) is not None and running.state.is_deleted:
                 await running.changed.wait()
-        await self._saved()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+        await self._keeping.saved()
 
     async def shut_down(self) -> None:
         for app in list(self._applications):
@@ -203,6 +221,13 @@ class Controller:
 
     async def pid(self) -> int:
         return os.getpid()
+
+    async def wanted(self, documents: list[Any] | None = None) -> list[Any]:
+        """What files have said that is to be served, the last one last; with an argument, from now on."""
+        if documents is not None:
+            self._wanted = documents
+            await self._keeping.saved()
+        return self._wanted
 
     async def status(self) -> dict[str, Any]:
         return {name: status_of(one, self._deployments) for name, one in self._applications.items()}
@@ -253,22 +278,27 @@ class Controller:
         if running is not None:
             self._follow(running, running.state.waiting_reported(time.monotonic(), caller, waiting))
 
-    async def fronts(self, kind: str, fronts: list[Any] | None = None) -> list[Any]:
-        """Those that serve HTTP or gRPC; with an argument, from now on."""
+    async def fronts(self, kind: str = "", fronts: list[Any] | None = None) -> list[Any]:
+        """Those that serve HTTP or gRPC, or all; with an argument, from now on."""
         if fronts is not None:
             self._fronts[kind] = fronts
-            await self._saved()
-        return self._fronts.get(kind, [])
+            await self._keeping.saved()
+        return [front for its, listed in self._fronts.items() if kind in ("", its) for front in listed]
 
-    async def all_fronts(self) -> list[Any]:
-        return [front for fronts in self._fronts.values() for front in fronts]
+    async def spread_fronts(self, options: Any, node: str) -> None:
+        """Have HTTP fronts on all other nodes, too, from now on. Returns when those that there are have theirs."""
+        if self._spread is None:
+            self._spread = FrontSpread(options, node)
+            await self._spread.look(self._fronts["http"])
+            self._spawn(self._spread.keep(self._fronts["http"], self._keeping.save))
+            await self._keeping.saved()
 
     async def port(self, kind: str, port: int = 0) -> int:
         """Where the fronts listen, 0 if that is not decided; with an argument, from now on. A front that is restarted
         must find the port of the first."""
         if port:
             self._ports[kind] = port
-            await self._saved()
+            await self._keeping.saved()
         return self._ports.get(kind, 0)
 
     # ---- doing -----------------------------------------------------------------------------------------
@@ -284,13 +314,13 @@ class Controller:
         # Another may have been deployed under its name since: what was under way for this one ends only now.
         if running.state.is_gone and self._deployments.get(running.state.key) is running:
             del self._deployments[running.state.key]
-            self._vault.save_code.remote(self._writer, running.state.key, None)
+            self._keeping.save_code(running.state.key, None)
             beside = self._deployments.get(running.state.key.removesuffix(CANARY))
             if beside is not None:
                 beside.drained_canaries.extend(running.drained)
         if running.state.revision != running.seen_revision or running.state.is_gone:
             running.seen_revision = running.state.revision
-            self._save()
+            self._keeping.save()
             running.changed.set()
             running.changed = asyncio.Event()
             if running.state.key.endswith(CANARY):
@@ -306,12 +336,18 @@ class Controller:
     async def _start(self, running: Running, replica: str) -> None:
         state = running.state
         app, _, name = state.key.removesuffix(CANARY).partition(":")
-        await self._saved()  # CTL-1
+        await self._keeping.saved()  # CTL-1
         if replica not in state.replicas:  # deleted meanwhile
             return
         running.starting_s[replica] = time.monotonic()
         try:
-            actor = replicas.make(ReplicaContext(app, name, replica), state.config, self._name_of(replica), NAMESPACE)
+            place = await places.find(running, replica, self._name_of(replica))
+            if replica not in state.replicas:  # deleted meanwhile
+                if state.config.placement_group_bundles:
+                    await asyncio.to_thread(places.give_up, self._name_of(replica))
+                return
+            identity = ReplicaContext(app, name, replica)
+            actor = replicas.make(identity, state.config, self._name_of(replica), NAMESPACE, place)
             running.actors[replica] = actor
             node = await actor.construct.remote(running.code, state.config)
         except Exception as error:
@@ -325,7 +361,7 @@ class Controller:
 
     async def _make_room(self, running: Running) -> None:
         """For replicas that wait for resources, if that is what they wait for."""
-        if await lacking(running):
+        if running.unplaced or await lacking(running):
             self._follow(running, running.state.room_lacked(time.monotonic()))
 
     async def _drain(self, running: Running, replica: str) -> None:
@@ -356,12 +392,12 @@ class Controller:
         if actor is None:
             return
         try:
-            load = await asyncio.wait_for(actor.check_health.remote(), running.state.config.health_check_timeout_s)
+            report = await asyncio.wait_for(actor.check_health.remote(), running.state.config.health_check_timeout_s)
         except Exception as error:
             if replica in running.state.routed:
                 self._end(running, replica, f"it is not healthy: {error!r}")
             return
-        self._follow(running, running.state.load_reported(time.monotonic(), replica, load))
+        self._follow(running, running.state.load_reported(time.monotonic(), replica, *report))
 
     def _end(self, running: Running, replica: str, reason: str) -> None:
         self._kill(running, replica)
@@ -372,10 +408,12 @@ class Controller:
         running.checked_s.pop(replica, None)
         if actor is not None:
             weft.kill(actor)
-
-    def _delete(self, key: str) -> None:
-        running = self._deployments[key]
-        self._follow(running, running.state.deleted(time.monotonic()))
+        record = running.state.replicas.get(replica)
+        if record is not None and record.has_group:
+            record.has_group = False
+            leaving = self._spawn(asyncio.to_thread(places.give_up, self._name_of(replica)))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     async def _tick(self) -> None:
         while True:
@@ -391,7 +429,7 @@ class Controller:
                 if any(now - since >= ROOM_S for since in running.starting_s.values()):
                     running.starting_s = dict.fromkeys(running.starting_s, now)
                     self._spawn(self._make_room(running))
-                self._follow(running, running.state.ticked(now))
+                self._follow(running, running.state.ticked(now, time.time()))
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
@@ -401,36 +439,22 @@ class Controller:
 
     # ---- being restarted --------------------------------------------------------------------------------
 
-    def _save(self) -> asyncio.Task[None]:
-        """Have the vault know what is so now; what changes until it is asked goes with it."""
-        self._is_dirty = True
-        if self._saving is None or self._saving.done():
-            self._saving = self._spawn(self._write())
-        return self._saving
-
-    async def _saved(self) -> None:
-        """Returns when the vault knows at least what is so now."""
-        await self._save()
-
-    async def _write(self) -> None:
-        while self._is_dirty:
-            self._is_dirty = False
-            states = {key: running.state for key, running in self._deployments.items()}
-            drained = {key: list(running.drained) for key, running in self._deployments.items()}
-            known = (self._applications, self._canaries, self._routes_revision, self._fronts, self._ports)
-            snapshot = Snapshot(self._epoch, states, drained, *known)
-            held = await self._vault.save.remote(self._writer, cloudpickle.dumps(snapshot))
-            if held is None:  # another process of this controller has taken over, and this one is about to end
-                return
-            for key, running in list(self._deployments.items()):
-                if running.code and key not in held:  # the vault was restarted
-                    await self._vault.save_code.remote(self._writer, key, running.code)
+    def _snapshot(self) -> Snapshot:
+        states = {key: running.state for key, running in self._deployments.items()}
+        drained = {key: list(running.drained) for key, running in self._deployments.items()}
+        known = (self._applications, self._canaries, self._routes_revision, self._fronts, self._ports)
+        return Snapshot(self._epoch, states, drained, *known, self._spread, self._wanted)
 
     def _recover(self, saved: Snapshot, codes: dict[str, bytes]) -> None:
         """Take over what another process of this controller left."""
         self._epoch, self._applications = saved.epoch, saved.applications
-        self._fronts, self._ports = saved.fronts, saved.ports
+        self._fronts, self._ports, self._spread, self._wanted = saved.fronts, saved.ports, saved.spread, saved.wanted
         self._canaries = saved.canaries
+        if self._spread is not None:
+            self._spawn(self._spread.keep(self._fronts["http"], self._keeping.save))
+        for app, canary in self._canaries.items():
+            if canary.rule is not None:
+                self._spawn(self._judge(app, canary))
         self._routes_revision = saved.routes_revision + 1
         for key, state in saved.states.items():
             running = self._deployments[key] = Running(state, codes.get(key, b""))
@@ -470,6 +494,6 @@ class Controller:
 
     def _routes_have_changed(self) -> None:
         self._routes_revision += 1
-        self._save()
+        self._keeping.save()
         self._routes_changed.set()
         self._routes_changed = asyncio.Event()

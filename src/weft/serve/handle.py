@@ -251,6 +251,7 @@ class DeploymentHandle:
     _stream: bool = False
     _model: str = ""
     _timeout_s: float | None = None
+    _session: str = ""
 
     def options(
         self,
@@ -259,8 +260,10 @@ class DeploymentHandle:
         stream: bool | None = None,
         multiplexed_model_id: str | None = None,
         timeout_s: float | None = None,
+        session_id: str | None = None,
     ) -> DeploymentHandle:
-        """The same with other options. With `stream=True`, `remote` gives the items of a generator.
+        """The same with other options. With `stream=True`, `remote` gives the items of a generator. All requests with
+        one `session_id` go to one replica, for as long as that runs; those that are made for a request have its.
 
         A request that has no answer after `timeout_s` is cancelled, with all that works for it in other deployments,
         and ends in a DeadlineExceededError. One that is made for another request ends with that at the latest."""
@@ -272,6 +275,7 @@ class DeploymentHandle:
             _stream=self._stream if stream is None else stream,
             _model=self._model if multiplexed_model_id is None else multiplexed_model_id,
             _timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            _session=self._session if session_id is None else session_id,
         )
 
     @property
@@ -291,6 +295,8 @@ class DeploymentHandle:
         context = request_context.get()
         if self._model != context.multiplexed_model_id:
             context = context._replace(multiplexed_model_id=self._model)
+        if self._session:
+            context = context._replace(session_id=self._session)
         if self._timeout_s is not None:
             context = context._replace(deadline_s=min(context.deadline_s, time.monotonic() + self._timeout_s))
         request = AwaitedRequest(context, self._method, args, kwargs, self._stream)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.library.checks import above
-from weft.serve.context import get_multiplexed_model_id
+from weft.serve.context import NO_CONTEXT, calls_of_request, get_multiplexed_model_id, request_context
 
 _ATTRIBUTE = "_weft_serve_models"
 
@@ -69,12 +69,18 @@ class Models:
     async def get(self, model_id: str) -> Any:
         found = self._models.get(model_id)
         if found is None:
-            found = self._models[model_id] = asyncio.ensure_future(self._load(model_id))
+            found = self._models[model_id] = asyncio.ensure_future(self._loaded(model_id))
             found.add_done_callback(functools.partial(self._forget_failed, model_id))
             await self._drop_oldest()
         else:
             self._models.move_to_end(model_id)
         return await asyncio.shield(found)
+
+    async def _loaded(self, model_id: str) -> Any:
+        # For all who want the model: the deadline and the end of the first are no matter of the others.
+        request_context.set(NO_CONTEXT._replace(multiplexed_model_id=model_id))
+        calls_of_request.set(None)
+        return await self._load(model_id)
 
     def _forget_failed(self, model_id: str, loaded: asyncio.Future[Any]) -> None:
         if loaded.cancelled() or loaded.exception() is not None:

@@ -67,4 +67,4 @@ def status_of(application: RunningApplication, deployments: Deployments) -> dict
             "target": state.target,
             "ongoing": state.ongoing,
         }
-    return {"route_prefix": application.route_prefix, "deployments": found}
+    return {"route_prefix": application.route_prefix, "deployments": found, "verdict": application.verdict}

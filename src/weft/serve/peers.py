@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,10 +41,12 @@ class Peer:
 
 
 def choose(
-    peers: Iterable[Peer], limit: int, model: str, pick: random.Random, canary_share: float = 0.0
+    peers: Iterable[Peer], limit: int, model: str, pick: random.Random, canary_share: float = 0.0, session: str = ""
 ) -> Peer | None:
     """The replica for a request; None when all are full. Canaries get their share of the requests, as far as those that
     should take it are not full. One that has the request's model is preferred, then one of this node."""
+    if session:
+        return _of_session(list(peers), limit, session, canary_share)
     free = [peer for peer in peers if peer.load < limit]
     if canary_share:
         wants_canary = pick.random() < canary_share
@@ -56,6 +60,20 @@ def choose(
         here, away = _less_loaded(near, pick), _less_loaded([peer for peer in free if not peer.is_local], pick)
         return here if here.load <= away.load + AWAY_COSTS else _passed_over(here, away)
     return _less_loaded(free, pick)
+
+
+def _of_session(peers: list[Peer], limit: int, session: str, canary_share: float) -> Peer | None:
+    """The same for all callers, without a word between them: the one whose name and the session's hash to most. When a
+    replica comes or goes, only its sessions move. None while it is full: another would not know the session."""
+    if canary_share:
+        wants_canary = zlib.crc32(session.encode()) < canary_share * 2**32
+        peers = [peer for peer in peers if peer.is_canary == wants_canary] or peers
+    chosen = max(peers, key=lambda peer: _rank(session, peer.name), default=None)
+    return chosen if chosen is not None and chosen.load < limit else None
+
+
+def _rank(session: str, replica: str) -> bytes:
+    return hashlib.blake2b(f"{session}\0{replica}".encode(), digest_size=8).digest()
 
 
 def _less_loaded(peers: list[Peer], pick: random.Random) -> Peer:

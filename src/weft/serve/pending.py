@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import weft
@@ -41,7 +41,8 @@ def counted(state: DeploymentState) -> str:
 
 async def lacking(running: Running) -> str:
     """What replicas need that no node has free, if that is what they wait for."""
-    needed = needs(running.state.config.actor_options)
+    config = running.state.config
+    needed = summed(config.placement_group_bundles) or needs(config.actor_options)
     if not needed:
         return ""
     try:
@@ -62,6 +63,17 @@ def needs(options: Mapping[str, Any]) -> dict[str, float]:
     """
     found = {_NAMES[name]: count for name, count in options.items() if name in _NAMES and count}
     return {**found, **(options.get("resources") or {})}
+
+
+def summed(bundles: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """
+    >>> summed([{"CPU": 1}, {"CPU": 1, "GPU": 1}])
+    {'CPU': 2, 'GPU': 1}
+    """
+    found: dict[str, float] = {}
+    for name, amount in (pair for one in bundles for pair in one.items()):
+        found[name] = found.get(name, 0) + amount
+    return found
 
 
 def shortage(needed: Mapping[str, float], free: Mapping[str, float], total: Mapping[str, float]) -> str:

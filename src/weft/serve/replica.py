@@ -124,6 +124,9 @@ class Replica:
         except asyncio.CancelledError:
             _give_up_calls()
             raise
+        except Exception:
+            self._latencies.failed += 1
+            raise
         finally:
             self._end(began_s)
         return TAKEN, self._ongoing, value
@@ -181,10 +184,11 @@ class Replica:
             await self._change()
         return self._ongoing
 
-    async def check_health(self) -> int:
-        """Raises what the user's check raises; else how many requests are under way."""
+    async def check_health(self) -> tuple[int, int, float | None]:
+        """Raises what the user's check raises; else how many requests are under way, how many were answered, and what
+        the last of them took."""
         await self._code.check_health()
-        return self._ongoing
+        return self._ongoing, self._latencies.served, self._latencies.recent_s()
 
     async def load(self) -> int:
         return self._ongoing
@@ -247,9 +251,11 @@ def _own_node() -> str:
     return weft.get_runtime_context().get_node_id()
 
 
-def make(identity: ReplicaContext, config: DeploymentConfig, name: str, namespace: str) -> Any:
-    """A new replica's actor; its user code is not there before `construct` has returned."""
+def make(identity: ReplicaContext, config: DeploymentConfig, name: str, namespace: str, place: Any = None) -> Any:
+    """A new replica's actor; its user code is not there before `construct` has returned. `place`: a strategy."""
     spare = 1000
     options = {"max_concurrency": config.max_ongoing_requests + spare, "max_restarts": 0, **config.actor_options}
+    if place is not None:
+        options["scheduling_strategy"] = place
     named = {"name": name, "namespace": namespace, "lifetime": "detached"}
     return weft.remote(Replica).options(**options, **named).remote(identity)

@@ -9,7 +9,8 @@ outstanding call to the controller, of room in full replicas by one outstanding 
 1. RTR-1: a request goes to the less loaded of two replicas taken at random, one of them on this node if there is one,
    which is preferred. Loaded: what the replica last said to have under way, or what this process has under way there,
    if that is more.
-2. RTR-2: no request is sent to a replica that is known to be full; it waits here, first come first served.
+2. RTR-2: no request is sent to a replica that is known to be full; it waits here, first come first served, but for
+   those of a session, which wait for one replica.
 3. RTR-3: a request is sent again only when it has certainly not begun (refused, or the replica was drained before it
    ended), or when the deployment says retry_on_death.
 4. RTR-4: every request has an outcome: with its value, its error, or the deployment's end.
@@ -19,6 +20,7 @@ outstanding call to the controller, of room in full replicas by one outstanding 
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import threading
@@ -46,6 +48,7 @@ from weft.serve.peers import Peer, choose
 from weft.serve.requests import AwaitedRequest, BundledRequest, Request
 from weft.serve.table import Table
 
+MOST_PASSED_OVER = 256
 MOST_UNWATCHED = 64
 """So many threads may wait for an answer each without a callback; more are more likely responses that pile up."""
 
@@ -81,19 +84,15 @@ class Router:
             table = self._table
             peer = None if table is None or self._waiting else self._take(request, table)
             if peer is None:
-                self._wait(request, table)
+                if table is not None and 0 <= table.max_queued_requests <= len(self._waiting):
+                    raise BackPressureError(self.key, len(self._waiting))
+                self._waiting[request] = None
         if peer is not None:
             self._send(request, peer, watched or len(self._unwatched) >= MOST_UNWATCHED)
             return
         for unwatched in list(self._unwatched):  # what has ended there makes room
             self.watch(unwatched)
         self._pump()
-
-    def _wait(self, request: Request, table: Table | None) -> None:
-        """With the lock held."""
-        if table is not None and 0 <= table.max_queued_requests <= len(self._waiting):
-            raise BackPressureError(self.key, len(self._waiting))
-        self._waiting[request] = None
 
     def withdraw(self, request: Request) -> None:
         """It was given up: if it waits here, it does so no more."""
@@ -105,14 +104,15 @@ class Router:
 
     def _take(self, request: Request, table: Table) -> Peer | None:
         """A place for the request at a replica, if there is one. With the lock held."""
-        model = request.context.multiplexed_model_id
+        model, session = request.context.multiplexed_model_id, request.context.session_id
         if len(self._peers) == 1 and not model:
             (only,) = self._peers.values()
             if only.load >= table.max_ongoing_requests:
                 return None
             only.mine += 1
             return only
-        peer = choose(self._peers.values(), table.max_ongoing_requests, model, self._pick, table.canary_share)
+        limit, share = table.max_ongoing_requests, table.canary_share
+        peer = choose(self._peers.values(), limit, model, self._pick, share, session)
         if peer is not None:
             peer.mine += 1
             if model:
@@ -145,17 +145,27 @@ class Router:
             self._less(self.dropped.popleft(), None)
         while True:
             with self._lock:
-                table = self._table
-                if table is None or not self._waiting:
+                found = self._next()
+                if found is None:
                     break
-                request = next(iter(self._waiting))
-                peer = self._take(request, table)
-                if peer is None:
-                    break
+                request, peer = found
                 del self._waiting[request]
             self._send(request, peer)
         self._ask_for_room()
         self._tell_waiting()
+
+    def _next(self) -> tuple[Request, Peer] | None:
+        """The first that waits and can be sent. Those of a session wait for their own replica, and nobody behind them
+        does. With the lock held."""
+        if self._table is None:
+            return None
+        for request in itertools.islice(self._waiting, MOST_PASSED_OVER):
+            peer = self._take(request, self._table)
+            if peer is not None:
+                return request, peer
+            if not request.context.session_id:
+                break
+        return None
 
     def _send(self, request: Request, peer: Peer, watched: bool = True) -> None:
         if request.is_abandoned:

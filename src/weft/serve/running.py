@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.serve.build import BuiltDeployment
+from weft.serve.canaries import CanaryRule
+from weft.serve.front_spread import FrontSpread
 from weft.serve.http.messages import Kind
 from weft.serve.state import DeploymentState
 
@@ -29,6 +31,8 @@ class Running:
     drained_canaries: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_DRAINED))
     """Of canaries that are gone."""
     seen_revision: int = -1
+    unplaced: set[str] = field(default_factory=set)
+    """Replicas for which no node has a place."""
 
     @property
     def routed(self) -> dict[str, Any]:
@@ -42,6 +46,8 @@ class CanaryApplication:
     share: float
     route_prefix: str | None
     built: list[BuiltDeployment]
+    rule: CanaryRule | None = None
+    """By which it is promoted or ended, if that is not left to people."""
 
 
 @dataclass
@@ -51,6 +57,8 @@ class RunningApplication:
     ingress: str
     deployments: list[str]
     kind: Kind
+    verdict: str = ""
+    """What became of its last canary, and why."""
 
 
 @dataclass
@@ -65,3 +73,5 @@ class Snapshot:
     routes_revision: int
     fronts: dict[str, list[Any]]
     ports: dict[str, int]
+    spread: FrontSpread | None = None
+    wanted: list[Any] = field(default_factory=list)

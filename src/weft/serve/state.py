@@ -17,10 +17,13 @@ from typing import Any
 
 from weft import cloudpickle
 from weft.serve.config import DeploymentConfig
+from weft.serve.scaling import ScalingView
 
 MOST_BACKOFF_S = 30.0
 CALLER_SILENT_S = 15.0
 """A caller that was not heard of for so long is dead, and what waited there waits no more."""
+RATE_S = 1.0
+"""So long at least requests are counted before it is said how many a second there are."""
 FAILURES_TO_GIVE_UP = 3
 """So many starts in a row must fail before `serve.run` gives up waiting."""
 
@@ -71,9 +74,17 @@ class ReplicaRecord:
     node: str = ""
     """Where it runs, once it has started."""
     ongoing: int = 0
+    served: int = 0
+    answers_per_s: float = 0.0
+    latency_s: float | None = None
+    """None where it has answered nothing lately."""
+    reported_s: float | None = None
+    """When `served` last grew, or was first said."""
     config_number: int = 0
     """Which user config it has said to use."""
     is_reconfiguring: bool = False
+    has_group: bool = False
+    """Whether there is a placement group of its name."""
     has_run: bool = False
     """Whether it was ever in the routing table: then it may have requests."""
 
@@ -100,10 +111,14 @@ class DeploymentState:
     """When each of these callers was last heard of."""
     _scale_since_s: float | None = None
     _scale_sign: int = 0
+    _time_s: float = 0.0
+    """Of day."""
 
     def deployed(self, now_s: float, version: str, config: DeploymentConfig) -> list[Instruction]:
         """A first or another `serve.run`: code of a new version replaces replicas, a new user config does not."""
-        same_autoscaling = self.version and config.autoscaling == self.config.autoscaling is not None
+        same_autoscaling = bool(self.version and config.autoscaling) and _is_same(
+            config.autoscaling, self.config.autoscaling
+        )
         if not same_autoscaling:
             self.target = config.first_count
         if version != self.version:
@@ -171,9 +186,18 @@ class DeploymentState:
         self.revision += 1
         return [DrainReplica(self.key, outdated[0]), *self._reconcile(now_s)]
 
-    def load_reported(self, now_s: float, replica: str, ongoing: int) -> list[Instruction]:
-        if replica in self.replicas:
-            self.replicas[replica].ongoing = ongoing
+    def load_reported(
+        self, now_s: float, replica: str, ongoing: int, served: int = 0, latency_s: float | None = None
+    ) -> list[Instruction]:
+        """`latency_s`: of the last of those that it has `served`."""
+        if (record := self.replicas.get(replica)) is not None:
+            record.ongoing = ongoing
+            if record.reported_s is None:
+                record.served, record.reported_s = served, now_s
+            elif (passed_s := now_s - record.reported_s) >= RATE_S:
+                record.answers_per_s = (served - record.served) / passed_s
+                record.latency_s = latency_s if served > record.served else None
+                record.served, record.reported_s = served, now_s
         return self._scaled(now_s)
 
     def waiting_reported(self, now_s: float, caller: str, waiting: int) -> list[Instruction]:
@@ -192,7 +216,9 @@ class DeploymentState:
         self._waiting.pop(caller, None)
         self._heard_s.pop(caller, None)
 
-    def ticked(self, now_s: float) -> list[Instruction]:
+    def ticked(self, now_s: float, time_s: float = 0.0) -> list[Instruction]:
+        """`time_s`: of day, in seconds since 1970."""
+        self._time_s = time_s
         for caller in [one for one, heard_s in self._heard_s.items() if now_s - heard_s > CALLER_SILENT_S]:
             self._forget(caller)
         return self._scaled(now_s)
@@ -242,7 +268,11 @@ class DeploymentState:
         scaling = self.config.autoscaling
         if scaling is None or self.is_deleted:
             return self._reconcile(now_s)
-        wanted = scaling.replicas_for(self.ongoing + self.waiting)
+        try:
+            wanted = scaling.wanted(self._view())
+        except Exception as error:  # of the user's policy: what runs goes on
+            self.message = f"its autoscaling policy failed: {error!r}"
+            return self._reconcile(now_s)
         sign = (wanted > self.target) - (wanted < self.target)
         if sign == 0:
             self._scale_since_s, self._scale_sign = None, 0
@@ -253,6 +283,14 @@ class DeploymentState:
         if self._scale_since_s is not None and now_s - self._scale_since_s >= delay_s:
             self.target, self._scale_since_s, self._scale_sign = wanted, None, 0
         return self._reconcile(now_s)
+
+    def _view(self) -> ScalingView:
+        running = [self.replicas[name] for name in self.routed]
+        times_s = [one.latency_s for one in running if one.latency_s is not None]
+        rate = sum(one.answers_per_s for one in running)
+        return ScalingView(
+            self.target, self.ongoing, self.waiting, max(times_s, default=None), rate, time_s=self._time_s
+        )
 
     def _reconcile(self, now_s: float) -> list[Instruction]:
         return [*self._drain(), *self._start(now_s), *self._reconfigure()]

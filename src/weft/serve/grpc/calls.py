@@ -161,7 +161,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         app = self._application(given.get("application", ""))
         left_s = context.time_remaining()
         deadline_s = math.inf if left_s is None else time.monotonic() + left_s
-        request_context.set(RequestContext(request_id, model, deadline_s))
+        session = given.get("session_id", "")
+        request_context.set(RequestContext(request_id, model, deadline_s, session))
         return DeploymentHandle(self._controller, app, self._ingresses[app], method.name, False, model)
 
     def _application(self, wanted: str) -> str:

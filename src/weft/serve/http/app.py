@@ -56,6 +56,7 @@ from weft.serve.router import Router, router_of
 LARGE_BODY_BYTES = 64 * 1024
 """Travels alone: others should not wait until it is copied."""
 SWEEP_S = 0.25
+_READY = HttpAnswer(200, content_type(b"text/plain"), b"ready")
 
 
 @dataclass
@@ -144,6 +145,8 @@ class HttpApp:
         self._traffic = Traffic()
         self._access_log = AccessLog(options.access_log) if options.access_log else None
         self.heads = Heads()
+        self.is_draining = False
+        """Whether it is about to end: answered as ever, but balancers shall send nothing more."""
         self.look_at_certificates: Callable[[], None] | None = None
         """If the front speaks TLS."""
         self.date_line = b""
@@ -161,7 +164,7 @@ class HttpApp:
     def begin(self, exchange: Exchange) -> None:
         """Have a request answered, now or later."""
         head = exchange.head
-        exchange.request_id, model = self._identify(head.noted)
+        exchange.request_id, model, session = self._identify(head.noted)
         path = head.path
         found = None if path.startswith("/-/") else find_route(self._routes, path)
         if found is None:
@@ -171,7 +174,7 @@ class HttpApp:
         exchange.route = route.prefix
         exchange.deadline_s = self.now_s + self.options.request_timeout_s
         self._under_way[exchange] = None
-        context = RequestContext(exchange.request_id, model)
+        context = RequestContext(exchange.request_id, model, session_id=session)
         if route.kind is Kind.WHOLE:  # others have as long for each piece of their answer, however many these are
             context = context._replace(deadline_s=exchange.deadline_s)
         if route.kind is Kind.APP and exchange.upload is None and len(exchange.body) <= LARGE_BODY_BYTES:
@@ -185,12 +188,13 @@ class HttpApp:
             assert self._loop is not None
             self._submit(exchange, route, HttpCall(self, exchange, self._loop, context))
 
-    def _identify(self, noted: Mapping[bytes, bytes]) -> tuple[str, str]:
-        """(request id, model)"""
+    def _identify(self, noted: Mapping[bytes, bytes]) -> tuple[str, str, str]:
+        """(request id, model, session)"""
         if not noted:
-            return self.new_id(), ""
+            return self.new_id(), "", ""
         given_id = sane_request_id(noted.get(b"x-request-id", b"").decode("latin-1"))
-        return given_id or self.new_id(), noted.get(b"serve-model-id", b"").decode("latin-1")
+        session = noted.get(b"serve-session-id", b"").decode("latin-1")
+        return given_id or self.new_id(), noted.get(b"serve-model-id", b"").decode("latin-1"), session
 
     def new_id(self) -> str:
         """For a request or an inbox."""
@@ -265,13 +269,13 @@ class HttpApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """ASGI, called for WebSockets only."""
         headers = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
-        request_id, model = self._identify(dict(headers))
+        request_id, model, session = self._identify(dict(headers))
         found = find_route(self._routes, scope["path"])
         if found is None or found[1].kind is not Kind.APP:
             await sockets.refuse(refusal(404, "no application has a WebSocket at this path"), receive, send)
             return
         route, inbox = found[1], self.new_id()
-        request_context.set(RequestContext(request_id, model))
+        request_context.set(RequestContext(request_id, model, session_id=session))
         fields = HttpRequest(
             "GET",
             scope["path"],
@@ -346,6 +350,8 @@ class HttpApp:
         """For the paths that are the front's own."""
         if exchange.path == "/-/healthz":
             return HttpAnswer(200, content_type(b"text/plain"), b"ok")
+        if exchange.path == "/-/readyz":
+            return refusal(503, "this front is about to end") if self.is_draining else _READY
         if exchange.path == "/-/routes":
             names = {prefix: route.handle.app_name for prefix, route in self._routes.items()}
             return HttpAnswer(200, content_type(b"application/json"), msgspec.json.encode(names))

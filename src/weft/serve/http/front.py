@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 import ssl
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -22,7 +24,7 @@ from weft.serve.http.messages import HTTPOptions
 from weft.serve.http.protocol import HttpProtocol
 from weft.util import get_node_ip_address
 
-STOP_S = 30.0
+STOP_S = 10.0
 BACKLOG = 2048
 
 
@@ -90,7 +92,7 @@ class HttpFront:
             ws_max_size=options.max_body_bytes,
             proxy_headers=False,
             server_header=False,
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=math.ceil(options.drain_timeout_s),
             ssl_certfile=options.ssl_certfile or None,
             ssl_keyfile=options.ssl_keyfile or None,
             ssl_ca_certs=options.ssl_ca_certs or None,
@@ -118,7 +120,9 @@ class HttpFront:
         self._app.take(*weft.get(self._controller.listen_routes.remote(-1)))
 
     def stop(self) -> None:
-        """Finish what is under way, then close the port."""
+        """Say that it ends, finish what is under way, then close the port."""
+        self._app.is_draining = True
+        time.sleep(self._app.options.drain_delay_s)
         self._server.should_exit = True
-        self._thread.join(STOP_S)
+        self._thread.join(self._app.options.drain_timeout_s + STOP_S)
         self._app.close()

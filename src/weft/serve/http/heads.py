@@ -9,7 +9,9 @@ from weft.serve.http.messages import Headers
 MOST_REMEMBERED = 256
 LONGEST_REMEMBERED_BYTES = 2048
 _END = b"\r\n\r\n"
-_NOTED = frozenset((b"content-length", b"expect", b"serve-model-id", b"transfer-encoding", b"upgrade", b"x-request-id"))
+_NOTED = frozenset(
+    b"content-length expect serve-model-id serve-session-id transfer-encoding upgrade x-request-id".split()
+)
 _OF_ONE_REQUEST = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"x-request-id"))
 """A head that has one of these is not remembered."""
 

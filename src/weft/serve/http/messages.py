@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from weft.library.checks import one_of
+from weft.library.checks import at_least, one_of
 from weft.library.keywords import answers_keywords
 from weft.serve.front_options import check_port, check_positive, check_tls
 
@@ -106,6 +106,10 @@ class HTTPOptions:
     retry_after_s: int = 1
     """What a client is told with a 503."""
     keep_alive_s: float = 5.0
+    drain_delay_s: float = 0.0
+    """When fronts are to end: so long they go on and only `/-/readyz` says 503, for who sends them requests."""
+    drain_timeout_s: float = 20.0
+    """So long after that what is under way may take."""
     access_log: str = ""
     """A file on the front's node for a line of JSON a request; none if empty."""
     websocket_origins: tuple[str, ...] = ()
@@ -122,7 +126,8 @@ class HTTPOptions:
         one_of("location", self.location, ("here", "every_node"))
         check_tls(self.ssl_certfile, self.ssl_keyfile, self.ssl_ca_certs)
         files = ("access_log", "ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
-        others = ("host", "port", "location", "retry_after_s", "websocket_origins", *files)
+        others = ("host", "port", "location", "retry_after_s", "drain_delay_s", "websocket_origins", *files)
+        at_least("drain_delay_s", self.drain_delay_s, 0)
         check_positive({name: value for name, value in vars(self).items() if name not in others})
 
     @property

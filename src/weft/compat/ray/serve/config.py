@@ -19,7 +19,8 @@ _WITHOUT_EFFECT = frozenset(
 )
 """Of autoscaling: they tune how Ray measures."""
 _POLICY_REFUSED = (
-    "Weft scales by the requests under way (target_ongoing_requests) and takes no autoscaling policy of one's own"
+    "Weft takes no autoscaling policy of Ray's: give a function of a weft.serve.ScalingView to "
+    "weft.serve.AutoscalingConfig(policy=...)"
 )
 
 
