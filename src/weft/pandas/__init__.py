@@ -39,7 +39,7 @@ _OF_PANDAS = frozenset(("compat", "core", "offsets", "tseries", "util"))
 """Modules that Modin does not hand on; programs write `pd.offsets.MonthEnd()`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _MODULES = frozenset(
-    "autoload axis_partition calls column_means dense_groups direct direct_columns direct_extensions "
+    "autoload axis_partition calls column_means deferred dense_groups direct direct_columns direct_extensions "
     "direct_functions direct_general direct_groups direct_values direct_views direct_writes exact exchange files "
     "frame frame_source group_sums grouping joining journal json_lines late_blocks modin_costs modin_repairs "
     "near packing parquet_parts partition partitions query_compiler registration sent_series sheets small "
@@ -84,6 +84,20 @@ def _found(name: str) -> object:
                 f"weft.pandas needs {error.name}: pip install 'weft[pandas]'", name=error.name
             ) from None
         raise
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext weft.pandas`: large frames of `import pandas` are deferred, as `weft.pandas.deferred` has them."""
+    from weft.pandas.deferred import load_ipython_extension
+
+    load_ipython_extension(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """`%unload_ext weft.pandas`: `import pandas` gives pandas' own names again."""
+    from weft.pandas.deferred import unload_ipython_extension
+
+    unload_ipython_extension(ipython)
 
 
 def __dir__() -> list[str]:

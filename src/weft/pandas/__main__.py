@@ -1,0 +1,5 @@
+"""`python -m weft.pandas script.py`."""
+
+from weft.pandas.deferred.command import main
+
+main()

@@ -1,0 +1,20 @@
+"""Everything that can be deferred is, on three parts in the test's own process, unless a test says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import weft.pandas.deferred as pd
+from weft.pandas.deferred.moves import Moves, moves
+from weft.pandas.deferred.parts import in_this_process
+
+
+@pytest.fixture(autouse=True)
+def _all_deferred() -> Iterator[None]:
+    pd.set_rows(0)
+    moves.__dict__.update(Moves().__dict__)
+    with in_this_process(3):
+        yield
+    pd.set_rows(None)
