@@ -100,6 +100,14 @@ ON_PARTS: dict[str, Call] = {
     "groupby.count": lambda df: df.groupby("key", sort=False).word.count(),
     "groupby.count as a frame": lambda df: df.groupby("key", as_index=False).word.count(),
     "groupby.count of a filter": lambda df: df[df.price > 0].groupby("key").price.count(),
+    "groupby.mean": lambda df: df.groupby("key").price.mean(),
+    "groupby.sum of floats": lambda df: df.groupby("flag", sort=False)[["price", "number"]].sum(),
+    "groupby.std": lambda df: df.groupby(["flag", "key"]).price.std(),
+    "groupby.median": lambda df: df.groupby("key", as_index=False)[["price"]].median(),
+    "groupby.nunique": lambda df: df.groupby("day").key.nunique(),
+    "groupby.first": lambda df: df.groupby("key", sort=False)[["price", "number"]].first(),
+    "groupby.last": lambda df: df[df.price > 0].groupby("key").price.last(),
+    "groupby.var": lambda df: df.groupby("key", as_index=False, sort=False).price.var(),
     "merge": lambda df: df.merge(RIGHT[["key", "z"]], on="key"),
     "left merge": lambda df: df.merge(RIGHT[["key", "n"]], on="key", how="left"),
     "transposed": lambda df: df[["key", "price"]].head(3).T,
@@ -118,7 +126,7 @@ IN_PANDAS: dict[str, Call] = {
     "loc": lambda df: df.loc[3:9, ["key", "price"]],
     "iloc": lambda df: df.iloc[-5:],
     "set_index": lambda df: df.set_index("key").price,
-    "groupby.mean": lambda df: df.groupby("key").price.mean(),
+    "groupby.mean by texts": lambda df: df.groupby("word").price.mean(),
     "groupby.agg": lambda df: df.groupby("word").agg({"price": ["mean", "max"], "key": "sum"}),
     "groupby.transform": lambda df: df.groupby("key").price.transform("mean"),
     "groupby.apply": lambda df: df.groupby("key")[["price"]].apply(lambda group: group.price.sum()),
@@ -201,6 +209,9 @@ def test_random_chains_of_calls_give_what_pandas_gives(seed: int) -> None:
         else:
             odd_frames.assert_same(made, expected)
         if isinstance(expected, pandas.Series) and len(expected) == len(theirs) and choice.random() < 0.5:
-            for frame, value in ((ours, made), (theirs, expected)):
-                frame["made"] = value
+            outcomes = [
+                made_by(lambda frame, value=value: frame.__setitem__("made", value), frame)
+                for frame, value in ((ours, made), (theirs, expected))
+            ]
+            assert outcomes[0] is outcomes[1]
     odd_frames.assert_same(ours, theirs)

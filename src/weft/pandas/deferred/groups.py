@@ -1,7 +1,8 @@
 """Groups of deferred frames: real ones of pandas, without their frame until somebody looks, as frames are.
 
 Counts, extremes and sums of ints are made of each part and put together by pandas, on the few rows that parts give.
-Everything else is pandas', on the columns that are asked for: floats are added within a group in the order of rows.
+What wants the rows of a group in their order (pandas adds floats so) is made of whole groups, which are divided among
+tasks. Everything else is pandas', on the columns that are asked for.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from weft.pandas.deferred.frames import DeferredFrame, plan_of, wrap
 from weft.pandas.deferred.methods import answer, derive, is_column
 from weft.pandas.deferred.moves import moves
 from weft.pandas.deferred.parts import home
-from weft.pandas.deferred.plans import UnsupportedError, gather, run, same_type
+from weft.pandas.deferred.plans import UnsupportedError, compute, gather, run, same_type
 
 COMBINE = {"sum": "sum", "min": "min", "max": "max", "count": "sum", "size": "sum"}
-KINDS = {"sum": "i", "min": "if", "max": "if"}
+WHOLE_GROUPS = ("mean", "std", "var", "median", "prod", "nunique", "first", "last")
+"""Of a group they want all rows, in their order: groups are divided among tasks, not rows. So are sums of floats."""
+FIRST_ROW = "__first_row__"
 KEYS = frozenset("biM")
 
 
@@ -57,6 +60,28 @@ class PartGroups:
         if self.name == "size":
             return groups.size().rename("size").reset_index()
         return getattr(groups[self.columns], self.name)().reset_index()
+
+
+@dataclass(frozen=True)
+class ShareOfGroups:
+    """In a worker: all rows of some groups, chosen by their first key, in the order of rows; a row for each group, with
+    the number of its first."""
+
+    name: str
+    keys: list[Any]
+    columns: list[Any]
+    dropna: bool
+
+    def __call__(self, share: int, shares: int, *parts: Any) -> Any:
+        chosen, first = [], 0
+        for part in parts:
+            mask = part[self.keys[0]].to_numpy().astype(np.int64) % shares == share
+            chosen.append(part[mask].assign(**{FIRST_ROW: np.flatnonzero(mask) + first}))
+            first += len(part)
+        groups = pandas.concat(chosen).groupby(self.keys, sort=False, dropna=self.dropna)
+        made = getattr(groups[self.columns], self.name)()
+        made[FIRST_ROW] = groups[FIRST_ROW].min()
+        return made.reset_index()
 
 
 class _DeferredGroups:
@@ -175,6 +200,8 @@ def _on_parts(groups: Any, asked: Asked, name: str) -> Any:
         raise UnsupportedError("a key has a name that is not a text")
     plan = derive(steps.columns, asked.frame, wanted, certain=True)
     dropna = asked.kwargs.get("dropna", True)
+    if name in WHOLE_GROUPS or (name == "sum" and any(meta[column].dtype.kind == "f" for column in columns)):
+        return _of_whole_groups(asked, ShareOfGroups(name, asked.keys, columns, dropna), plan)
     handles, told = run(plan, PartGroups(name, asked.keys, columns, dropna))
     filled = [number for number, each in enumerate(told) if each.length]
     if not filled or not all(same_type(plan.meta, told[number].meta) for number in filled):
@@ -184,6 +211,23 @@ def _on_parts(groups: Any, asked: Asked, name: str) -> Any:
     if name == "size":
         return made["size"].sum().rename(asked.chosen if _is_series(asked) else None)
     return getattr(made[columns if asked.chosen is None else asked.chosen], COMBINE[name])()
+
+
+def _of_whole_groups(asked: Asked, task: ShareOfGroups, plan: Any) -> Any:
+    place, table = home(), compute(plan)
+    count = place.count()
+    handles = place.run(share_of_groups, [(task, number, count, *table.handles) for number in range(count)], 1)
+    made = [each for each in place.get(handles) if len(each)]
+    if not made or not all(same_type(made[0].iloc[:0], each.iloc[:0]) for each in made[1:]):
+        raise UnsupportedError("its groups are not of one type")
+    rows = pandas.concat(made).sort_values(FIRST_ROW, kind="stable").drop(columns=FIRST_ROW)
+    groups = rows.groupby(asked.by, **asked.kwargs)
+    return groups[task.columns if asked.chosen is None else asked.chosen].first()
+
+
+def share_of_groups(task: ShareOfGroups, share: int, shares: int, *parts: Any) -> Any:
+    """In a worker."""
+    return task(share, shares, *parts)
 
 
 def _is_series(asked: Asked) -> bool:
@@ -197,11 +241,11 @@ def _is_plain(dtype: Any, kinds: Any) -> bool:
 def _can(name: str, dtype: Any) -> bool:
     if name == "count":
         return not isinstance(dtype, pandas.CategoricalDtype)
-    return _is_plain(dtype, KINDS[name]) and dtype.itemsize == 8
+    return _is_plain(dtype, "if") and dtype.itemsize == 8
 
 
 def register() -> None:
     answer(DeferredFrame, "groupby", groupby)
-    for name in COMBINE:
+    for name in (*COMBINE, *WHOLE_GROUPS):
         for kind in (DeferredFrameGroups, DeferredSeriesGroups):
             setattr(kind, name, _aggregate(name))
