@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weft.engine.cluster.reporting import LIVELY_BEATS, Reporting
-from weft.engine.state.membership import BEAT_S, HEARD_BEATS, RECENT_S, SELDOM_BEATS, beats_apart
+from weft.engine.state.hearing import BEAT_S, HEARD_BEATS, RECENT_S, SELDOM_BEATS, beats_apart
 from weft.engine.wire import link_messages as lm
 
 HEAD = 0

@@ -22,7 +22,7 @@ from weft.engine.state.headship import (
     Headship,
     Role,
 )
-from weft.engine.state.membership import CUT_OFF_S, SILENCE_S
+from weft.engine.state.hearing import CUT_OFF_S, SILENCE_S
 
 
 class World:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from weft.engine.state import membership as do
+from weft.engine.state import membership_instructions as do
+from weft.engine.state.hearing import (
+    BEAT_S,
+    CUT_OFF_S,
+    HEAD_SILENCE_S,
+    MISSED_S,
+    SEVERED_S,
+    SILENCE_S,
+    beats_apart,
+)
 from weft.engine.state.instructions import Ending
 from weft.engine.state.membership import (
     AGAIN_S,
-    BEAT_S,
-    CUT_OFF_S,
     ENTRY,
-    HEAD_SILENCE_S,
     JOIN_TRIES,
     JOIN_WAIT_S,
     KNOCK_S,
     LAST_NUMBER,
-    MISSED_S,
     REFUSED,
-    SEVERED_S,
-    SILENCE_S,
     MembershipState,
-    beats_apart,
 )
 from weft.engine.wire.link_messages import HeadAt, JoinCluster, Leaving, Member, Members, PeerHello, Ping
 from weft.net.pulse import DEAD_S

@@ -7,10 +7,9 @@ from node_rig import DRIVER, Rig, sent
 
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
-from weft.engine.state.asking import Asking
+from weft.engine.state.asking import Ask, Asking, AskLeases
 from weft.engine.state.cluster import ClusterView, NodeView
 from weft.engine.state.resources import UNIT
-from weft.engine.wire import kinds
 from weft.engine.wire.messages import DefineShape
 
 BYTES, MEANT = 1, 2
@@ -33,9 +32,9 @@ class Cluster:
     def _feed(self, event: ev.Event) -> None:
         self.rig.feed(event)
 
-    def _send(self, node: int, process: ev.Process, kind: int, payload: bytes) -> bool:
-        if kind == kinds.LEASE_REQUEST:
-            self.asks.append((node, kinds.LEASE_REQUEST_BODY.unpack(payload)[1]))
+    def _send(self, node: int, process: ev.Process, ask: Ask) -> bool:
+        if isinstance(ask, AskLeases):
+            self.asks.append((node, ask.wanted))
         return True
 
     def want(self, resources: dict[str, float], strategy: dict[str, str | int | bool]) -> list[do.Instruction]:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from weft.engine.cluster.transport import NodeLink, Transport
-from weft.engine.state import membership as do
+from weft.engine.state import membership_instructions as do
+from weft.engine.state.hearing import BEAT_S, SELDOM_BEATS, beats_apart
 from weft.engine.state.instructions import Ending
-from weft.engine.state.membership import BEAT_S, CLOSED, MembershipState
+from weft.engine.state.membership import CLOSED, MembershipState
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import Records
 from weft.engine.wire.link_messages import Member
@@ -270,7 +271,7 @@ class Membership:
         if not self._is_closed:
             self._beats += 1
             # What comes of a node in turn comes within `SELDOM_BEATS` of these pulses.
-            apart = -(-do.beats_apart(len(self.links)) // do.SELDOM_BEATS)
+            apart = -(-beats_apart(len(self.links)) // SELDOM_BEATS)
             is_due = self.is_head or self.misses_head
             for number, link in list(self.links.items()):
                 if is_due or number == self.head or (number + self._beats) % apart == 0:

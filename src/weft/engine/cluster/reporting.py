@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state import events as ev
-from weft.engine.state.membership import SELDOM_BEATS, beats_apart
+from weft.engine.state.hearing import SELDOM_BEATS, beats_apart
 from weft.engine.wire import link_messages as lm
 from weft.net.loop import Timer
 

@@ -28,6 +28,7 @@ from weft.engine.cluster.replicas import ReplicasShell
 from weft.engine.cluster.reporting import Reporting
 from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink, Transport
+from weft.engine.node import outgoing
 from weft.engine.node.chronicle import NODE, WARNING
 from weft.engine.state import events as ev
 from weft.engine.state.actors import NODE_LOST
@@ -93,7 +94,12 @@ class ClusterShell:
         self.names = Names(self._port, own.number, self._proxy_made)
         daemon.requests.key_values.name_of = self.names.to_global
         self.asking = Asking(
-            self._state, daemon.feed, self.send_to_daemon, self.members.send, self._tell_job, self._warn
+            self._state,
+            daemon.feed,
+            lambda node, process, ask: self.send_to_daemon(node, process, *outgoing.encode_ask(ask)),
+            self.members.send,
+            self._tell_job,
+            self._warn,
         )
         self.calls = Calls(daemon.loop, daemon.operations, self.members.send)
         self.handover = Handover(self.objects, self.members.send, self.members.broadcast)

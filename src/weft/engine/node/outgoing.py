@@ -9,6 +9,7 @@ import msgspec
 
 from weft import _native
 from weft.engine.state import instructions as do
+from weft.engine.state.asking import Ask, AskLeases
 from weft.engine.wire import kinds
 from weft.engine.wire.kinds import DeathCause
 
@@ -19,6 +20,14 @@ def encode(one: do.Tell) -> tuple[int, bytes]:
     """The record's kind and body."""
     kind, body = _ENCODERS[type(one)]
     return kind, body(one)
+
+
+def encode_ask(ask: Ask) -> tuple[int, bytes]:
+    """The same for what one daemon says to another in a process's name."""
+    if isinstance(ask, AskLeases):
+        wanted = ask.wanted | kinds.PATIENT if ask.is_patient else ask.wanted
+        return kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(ask.shape, wanted)
+    return kinds.CONTROL, _message(ask)
 
 
 def _death(one: do.TellDeath) -> bytes:

@@ -1,14 +1,15 @@
 """Asks other nodes for what this one cannot give: leases for its processes, and (on the head) places for actors.
 
 Pure: no I/O, no clock; what is to be sent goes to the callables that it is given. `cluster` decides whom to ask.
-A lease is asked for in the name of the process that will hold it, with the records that the process itself would send
-to its own daemon; only grants come back through here.
+A lease is asked for in the name of the process that will hold it, with what the process itself would say to its own
+daemon; only grants come back through here.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,17 +21,27 @@ from weft.engine.state.node import NodeState
 from weft.engine.state.placement import Group, GroupState
 from weft.engine.state.resources import to_floats
 from weft.engine.state.stuck import WARN_AFTER_TICKS
-from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.messages import DefineShape, Warn
 
-_encode = msgspec.msgpack.Encoder().encode
 _MANY = 1 << 30
 QUEUES_ELSEWHERE_TICKS = 1
 """Who has waited so long without a grant also queues on nodes where nothing is free."""
 FIRST_WINDOW = 8
-SendRecord = Callable[[int, Process, int, bytes], bool]
-"""(node, process, kind, payload): a record to that node's daemon in the process's name."""
+
+
+class AskLeases(msgspec.Struct, frozen=True):
+    """So many more leases are wanted now; the newest counts."""
+
+    shape: int
+    wanted: int
+    is_patient: bool
+    """Who asks has some on its own node and takes none away from others."""
+
+
+Ask: TypeAlias = DefineShape | AskLeases
+SayAs: TypeAlias = Callable[[int, Process, Ask], bool]
+"""(node, process, what): to that node's daemon in the process's name; False when it cannot be reached."""
 
 
 class Asking:
@@ -40,14 +51,14 @@ class Asking:
         self,
         state: NodeState,
         feed: Callable[[ev.Event], None],
-        send_record: SendRecord,
+        say_as: SayAs,
         send: Callable[[int, lm.AnyMessage], bool],
         tell_job: Callable[[int, int], None],
         warn: Callable[[Process, Warn], None],
     ) -> None:
         self._state = state
         self._feed = feed
-        self._send_record = send_record
+        self._say_as = say_as
         self._send = send
         self._tell_job = tell_job
         self._warn = warn
@@ -169,11 +180,10 @@ class Asking:
             defined.add((node, shape))
             strategy = _what_matters_there(demand)
             definition = DefineShape(shape, to_floats(demand.need), demand.runtime_env, strategy)
-            if not self._send_record(node, process, kinds.CONTROL, _encode(definition)):
+            if not self._say_as(node, process, definition):
                 defined.discard((node, shape))
                 return False
-        wanted = count | kinds.PATIENT if demand.held else count
-        return self._send_record(node, process, kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(shape, wanted))
+        return self._say_as(node, process, AskLeases(shape, count, bool(demand.held)))
 
     def _ask_place(self, demand: Demand, node: int, count: int) -> bool:
         assert isinstance(demand.key, bytes)
@@ -209,7 +219,7 @@ class Asking:
                     del self._places[number]
                     self._send(node, lm.WantPlace(number, 0, [], [], "", 0))
             elif isinstance(key, tuple):
-                self._send_record(node, key[0], kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(key[1], 0))
+                self._say_as(node, key[0], AskLeases(key[1], 0, False))
 
     # ---- answers ----
 

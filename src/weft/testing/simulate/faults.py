@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from weft.engine.state.membership import SILENCE_S
+from weft.engine.state.hearing import SILENCE_S
 from weft.testing.simulate.clock import NodeLoop
 
 if TYPE_CHECKING:
