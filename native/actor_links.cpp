@@ -53,7 +53,7 @@ void ActorLinks::watch(ActorLink* to, ProcessId owner) {
 void ActorLinks::flush_actor(ActorLink* link) {
     if (link->state != ActorLink::up || link->queue.empty()) return;
     // It may have died before anything was sent to it, and then nobody has told.
-    if (!endpoint_.segment.is_alive(link->where)) return actor_out_of_reach(link);
+    if (!endpoint_.is_alive(link->where)) return actor_out_of_reach(link);
     for (Task *task = link->queue.front(), *next; task != nullptr; task = next) {
         next = task->after;
         bool ready = task->missing == 0 && submitter_.has_arguments(task);
@@ -69,7 +69,7 @@ void ActorLinks::flush_actor(ActorLink* link) {
 
 void ActorLinks::send_early(ActorLink* link, Task* task) {
     if (link->state != ActorLink::up) return;
-    if (!endpoint_.segment.is_alive(link->where)) return actor_out_of_reach(link);
+    if (!endpoint_.is_alive(link->where)) return actor_out_of_reach(link);
     if (submitter_.has_arguments(task)) send_call(link, task);
 }
 

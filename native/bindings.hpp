@@ -23,5 +23,6 @@ nb::bytes as_bytes(const Id& id);
 void add_inspection(nb::module_& m);
 void add_node_port(nb::module_& m);
 void add_group_member(nb::module_& m);
+void add_virtual_process(nb::module_& m);
 
 }  // namespace weft

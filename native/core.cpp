@@ -8,9 +8,10 @@
 
 namespace weft {
 
-Core::Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker)
-    : endpoint(std::move(segment), event_fd, self, root, is_worker) {
-    pump.start();
+Core::Core(std::shared_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker,
+           Outside* simulated)
+    : endpoint(std::move(segment), event_fd, self, root, is_worker, simulated) {
+    if (simulated == nullptr) pump.start();
 }
 
 void Core::close() {
@@ -185,8 +186,10 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
 void Core::peer_died(const PeerDeath& death, std::string_view reason) {
     const ProcessId dead = death.dead;
     const std::string why(reason);
-    drain_peer(dead.slot);  // what it had published still counts, also if it was its first word
-    endpoint.channels.forget(dead);
+    if (!endpoint.is_simulated()) {
+        drain_peer(dead.slot);  // what it had published still counts, also if it was its first word
+        endpoint.channels.forget(dead);
+    }
     leases.worker_died(death, why);
     actors.process_died(dead);
     // Values that it wanted are not sent when they come (Objects::complete).

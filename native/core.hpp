@@ -31,7 +31,9 @@ namespace weft {
 
 class Core final : public std::enable_shared_from_this<Core>, private Pumped {
   public:
-    Core(std::unique_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker);
+    /// With `simulated` it has no threads, and all that it hears is what it is given by handle().
+    Core(std::shared_ptr<Segment> segment, int event_fd, ProcessId self, Id root, bool is_worker,
+         Outside* simulated = nullptr);
     ~Core() { close(); }
     /// Nothing is sent or recorded from now on. The slot may go once nobody calls in with the GIL and
     /// `writers` is zero.
@@ -45,6 +47,9 @@ class Core final : public std::enable_shared_from_this<Core>, private Pumped {
     bool is_closed() const { return endpoint.is_closed(); }
     bool is_lost() const { return endpoint.is_lost(); }
     bool is_ours() const { return endpoint.is_ours(); }
+
+    /// One record: to the part that it concerns. The mutex is held.
+    void handle(ProcessId from, Kind kind, const char* data, size_t bytes);
 
     Endpoint endpoint;  ///< segment, rings, arena, the lock, events for Python
 
@@ -91,7 +96,6 @@ class Core final : public std::enable_shared_from_this<Core>, private Pumped {
     int64_t tick_work() override;
     void daemon_lost() override;
     void drain_all();
-    void handle(ProcessId from, Kind kind, const char* data, size_t bytes);
     void handle_daemon(Kind kind, const char* data, size_t bytes);
     void peer_died(const PeerDeath& death, std::string_view reason);
     void complain(ProcessId from, Kind kind, const char* why);

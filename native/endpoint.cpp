@@ -17,9 +17,11 @@ std::string node_lost_error() {
         "the node daemon ended, and with it everything that was running. Call weft.init() again.");
 }
 
-Endpoint::Endpoint(std::unique_ptr<Segment> mapped, int event_fd, ProcessId self_id, Id root_id,
-                   bool is_workers)
+Endpoint::Endpoint(std::shared_ptr<Segment> mapped, int event_fd, ProcessId self_id, Id root_id,
+                   bool is_workers, Outside* simulated)
     : mapped_(std::move(mapped)),
+      simulated_(simulated),
+      way_(simulated == nullptr ? Way::rings : Way::simulated),
       segment(*mapped_),
       self(self_id),
       daemon{kDaemonSlot, segment.slot(kDaemonSlot).generation.load()},
@@ -35,7 +37,11 @@ void Endpoint::become_private() {
     new (&mutex) std::mutex;
     new (&events_mutex_) std::mutex;
     closed_.store(true);
-    lost_.store(true);
+    be_lost();
+}
+
+void Endpoint::send_elsewhere(ProcessId to, Kind kind, const void* data, size_t bytes) {
+    if (!is_lost()) simulated_->send(to, kind, static_cast<const char*>(data), bytes);
 }
 
 void Endpoint::push_event(CoreEvent event) {

@@ -17,7 +17,9 @@
 
 #include "arena.hpp"
 #include "channels.hpp"
+#include "doorbell.hpp"
 #include "events.hpp"
+#include "outside.hpp"
 #include "wire.hpp"
 
 typedef struct _object PyObject;
@@ -48,23 +50,33 @@ std::string node_lost_error();
 
 class Endpoint {
   public:
-    Endpoint(std::unique_ptr<Segment> mapped, int event_fd, ProcessId self, Id root, bool is_worker);
+    /// With `simulated` what is sent goes there, and the time comes from there; the segment is not used.
+    Endpoint(std::shared_ptr<Segment> mapped, int event_fd, ProcessId self, Id root, bool is_worker,
+             Outside* simulated = nullptr);
 
     /// The mutex is held. To a dead process, and once the daemon is gone, nothing is sent.
     void send(ProcessId to, Kind kind, const void* data, size_t bytes) {
-        if (!lost_.load(std::memory_order_relaxed)) channels.send(to, kind, data, bytes);
+        if (way_.load(std::memory_order_relaxed) != Way::rings) [[unlikely]]
+            return send_elsewhere(to, kind, data, bytes);
+        channels.send(to, kind, data, bytes);
     }
     void send_daemon(Kind kind, const void* data, size_t bytes) { send(daemon, kind, data, bytes); }
     /// A record that is answered: who is dead by now is found dead, since without a word of it the answer
     /// would be waited for without an end.
     void send_to_be_answered(ProcessId to, Kind kind, const void* data, size_t bytes) {
-        if (lost_.load(std::memory_order_relaxed)) return;
+        if (way_.load(std::memory_order_relaxed) != Way::rings) [[unlikely]]
+            return send_elsewhere(to, kind, data, bytes);
         if (!channels.send(to, kind, data, bytes)) channels.found_dead(to);
     }
 
     /// Whether the daemon is gone.
-    bool is_lost() const { return lost_.load(std::memory_order_acquire); }
-    void be_lost() { lost_.store(true); }
+    bool is_lost() const { return way_.load(std::memory_order_acquire) == Way::nowhere; }
+    void be_lost() { way_.store(Way::nowhere); }
+    bool is_simulated() const { return simulated_ != nullptr; }
+    bool is_alive(ProcessId process) const {
+        return simulated_ == nullptr ? segment.is_alive(process) : simulated_->is_alive(process);
+    }
+    int64_t now_ns() const { return simulated_ == nullptr ? weft::now_ns() : simulated_->now_ns(); }
     /// Nothing is sent or recorded from now on. False when that was so already.
     bool close() { return !closed_.exchange(true); }
     bool is_closed() const { return closed_.load(std::memory_order_acquire); }
@@ -82,10 +94,14 @@ class Endpoint {
     void wake_event_reader();
 
   private:
+    enum class Way : uint8_t { rings, nowhere, simulated };  ///< of what is sent
+    [[gnu::cold]] void send_elsewhere(ProcessId to, Kind kind, const void* data, size_t bytes);
+
     const uint32_t made_after_ = forks;
-    const std::unique_ptr<Segment> mapped_;
+    const std::shared_ptr<Segment> mapped_;
+    Outside* const simulated_;
     std::atomic<bool> closed_{false};
-    std::atomic<bool> lost_{false};
+    std::atomic<Way> way_;
     std::mutex events_mutex_;
     std::condition_variable events_ready_;
     std::deque<CoreEvent> events_;

@@ -196,7 +196,7 @@ void Leases::on_grant(Cursor cursor) {
     lease->shape = shape(cursor.take<uint32_t>());
     lease->worker = cursor.take<ProcessId>();
     if (leases_.contains(lease->id)) throw Malformed("it grants a lease that is held already");
-    lease->idle_since_ns = now_ns();
+    lease->idle_since_ns = endpoint_.now_ns();
     Shape* shape = lease->shape;
     if (shape->asked > 0) set_asked(shape, shape->asked - 1);
     shape->leases.push_back(lease.get());
@@ -304,7 +304,7 @@ void Leases::leave_flight(Task* task) {
     if (lease->revoked)
         return_lease(lease);
     else if (lease->shape->queue.empty() || lease->shape->is_far)
-        lease->idle_since_ns = now_ns();
+        lease->idle_since_ns = endpoint_.now_ns();
 }
 
 void Leases::on_handback(ProcessId from, Cursor cursor) {
@@ -331,7 +331,7 @@ void Leases::on_handback(ProcessId from, Cursor cursor) {
 
 int64_t Leases::return_idle() {
     int64_t due = -1;
-    const int64_t now = leases_.empty() ? 0 : now_ns();
+    const int64_t now = leases_.empty() ? 0 : endpoint_.now_ns();
     const int64_t limit = shapes_asking_ == 0 ? kIdleLeaseNs : kIdleLeaseNsWhileOthersWait;
     std::vector<Lease*> idle;
     for (auto& [id, lease] : leases_) {

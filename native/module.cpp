@@ -481,6 +481,7 @@ NB_MODULE(_native, m) {
     add_inspection(m);
     add_node_port(m);
     add_group_member(m);
+    add_virtual_process(m);
 }
 
 }  // namespace weft

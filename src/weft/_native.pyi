@@ -15,6 +15,29 @@ SpillCode: TypeAlias = Literal[
 ]
 """What became of a request to the spill file; see `native/spilling.hpp`."""
 
+class VirtualProcess:
+    """What a process submits, in a simulation: `native/virtual_process.hpp`. Processes are numbers from 1 on."""
+
+    def __init__(self, is_alive: Callable[[int], bool]) -> None: ...
+    def set_time(self, now_ns: int) -> None:
+        """Of the events that follow."""
+    def submit(self, bunch: int, count: int, function: int, shape: int, retries: int) -> None: ...
+    def create_actor(self, actor: bytes, spec: bytes, task: bytes) -> None: ...
+    def call(self, actor: bytes, bunch: int, count: int, retries: int) -> None: ...
+    def hear(self, kind: int, payload: bytes) -> None:
+        """A record of the daemon's; of the process numbered n the name is (2**20 + n, 1)."""
+    def answered(self, worker: int, bunch: int, indices: list[int], took_ns: int) -> int:
+        """How many of them were that worker's to answer, as far as is known here."""
+    def handed_back(self, worker: int, bunch: int, indices: list[int]) -> None: ...
+    def return_idle(self) -> int:
+        """Leases that were idle for long go back; in how many nanoseconds the next one is due, -1 for none."""
+    def take_sent(self) -> list[tuple[int, int, bytes | list[int]]]:
+        """In order: to the daemon (0, kind, record); to others (number, bunch, indices of tasks)."""
+    def take_done(self) -> list[tuple[int, int, bool]]:
+        """Tasks that are over: bunch, index, whether it failed."""
+    @property
+    def leases(self) -> int: ...
+
 class NodePort:
     """Slots 0 and 1 of a new segment. Used by the daemon's one thread only."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weft.testing.simulate.program import Program, Run
 
 if TYPE_CHECKING:
+    from weft.engine.wire.link_messages import GlobalProcess
     from weft.testing.simulate.node import SimNode
 
 
@@ -42,11 +43,8 @@ class ProcessBase:
     def run_program(self, program: Program, over: Callable[[], None]) -> None:
         raise NotImplementedError
 
-    def settle(self, run: Run, failed: bool) -> None:
+    def answer_came(self, worker: GlobalProcess, run: Run, indices: list[int], took_s: float) -> None:
         raise NotImplementedError
 
-    def reply_came(self, run: Run, first: int, count: int, took_s: float, node: int) -> None:
-        raise NotImplementedError
-
-    def handed_back(self, runs: list[tuple[Run, int, int]]) -> None:
+    def handed_back(self, worker: GlobalProcess, runs: list[tuple[Run, list[int]]]) -> None:
         raise NotImplementedError

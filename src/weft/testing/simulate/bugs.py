@@ -32,7 +32,6 @@ _real_adopt = Holding._adopt
 _Places: Any = vars(shell)["Places"]
 _real_arrived = _Places.arrived
 _real_release = ResourcePool.release
-_real_lost = Process._lease_lost
 _real_close = Membership.close
 _real_stand = Headship._stand
 _real_renew = Headship._renew
@@ -44,17 +43,15 @@ def _release_twice(pool: ResourcePool, holding: Any, lent: bool = False) -> None
     _real_release(pool, holding, False)
 
 
-def _lose_flight(process: Process, lease: Any) -> None:
+def _lose_flight(process: Process, payload: bytes) -> None:
     """With a dead worker go the tasks that it had been given."""
-    lease.flight.clear()
-    _real_lost(process, lease)
 
 
 def _keep_bundles(pools: BundlePools, group: bytes) -> None:
     """What was set aside for a group that is removed is not given back."""
 
 
-def _no_second_link(state: membership.MembershipState, now: float) -> list[membership.Instruction]:
+def _no_second_link(state: membership.MembershipState, now: float) -> list[Any]:
     """Silence is never noticed, and a lost link never made again."""
     return []
 
@@ -154,7 +151,7 @@ def _forget_chosen(here: Any, number: int) -> None:
 
 BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "cpu-given-back-twice": (ResourcePool, "release", _release_twice),
-    "tasks-lost-with-worker": (Process, "_lease_lost", _lose_flight),
+    "tasks-lost-with-worker": (Process, "_peer_died", _lose_flight),
     "removed-group-kept": (BundlePools, "give_up", _keep_bundles),
     "links-not-watched": (membership.MembershipState, "beat", _no_second_link),
     "leases-of-the-dead-kept": (NodeState, "_end_what_it_held", _hold_on),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -18,17 +19,21 @@ LONG_S = 0.001
 TOO_LONG_S = 0.05
 """Nothing waits so long in a worker: what is behind a long task goes back, what is behind short ones is little."""
 
+CREATION = struct.Struct("<16s16x16s48x")
+"""An actor's creation record: the constructor's duration stands in for the task's id, the actor's id is where it
+belongs."""
+DURATION = struct.Struct("<d8x")
+
 
 class Work:
-    """Tasks that a worker was sent: so many of a run, by numbers of its own (the owner changes the run)."""
+    """Tasks that a worker was sent: what is left of a run."""
 
-    __slots__ = ("came_at", "count", "first", "owner", "run")
+    __slots__ = ("came_at", "indices", "owner", "run")
 
-    def __init__(self, owner: ProcessBase, run: Run, first: int, count: int, came_at: float) -> None:
+    def __init__(self, owner: ProcessBase, run: Run, indices: list[int], came_at: float) -> None:
         self.owner = owner
         self.run = run
-        self.first = first
-        self.count = count
+        self.indices = indices
         self.came_at = came_at
 
 
@@ -45,11 +50,13 @@ class Executor(ProcessBase):
         self._epoch = 0
         self._batch = (0, 0.0, 0.0)
         """Of what runs as one event: how many tasks, since when, for how long in all."""
+        self.is_actor = b""
+        """The id, in an actor's worker."""
 
-    def run_came(self, owner: ProcessBase, run: Run, first: int, count: int) -> None:
+    def run_came(self, owner: ProcessBase, run: Run) -> None:
         if self.is_dead:
             return
-        self._inbox.append(Work(owner, run, first, count, self._clock.now))
+        self._inbox.append(Work(owner, run, list(run.indices), self._clock.now))
         if self._current is None:
             self._start_next()
         elif (self._runs_long or self._is_lent) and run.bunch.actor is None:
@@ -66,7 +73,7 @@ class Executor(ProcessBase):
         waited = (self._clock.now - work.came_at) * self.node.speed
         if waited > TOO_LONG_S and work.run.bunch.actor is None:
             self.node.cluster.waited_too_long(self, work.run, waited)
-        ready = self.node.pull_args(work.run.bunch, work.first, work.count)
+        ready = self.node.pull_args(work.run.bunch, work.indices)
         if ready > self._clock.now:
             self._clock.at(ready, self._begin, self._epoch)
             self._clock.after(LONG_S, self._is_long, self._epoch)
@@ -97,11 +104,11 @@ class Executor(ProcessBase):
         """How many of its tasks run as one event: short ones together, a long one alone."""
         function, cost = work.run.bunch.function, self._costs.execute_s
         if isinstance(function.duration_s, float):
-            each = function.duration_s + cost
-            return (work.count, each * work.count) if each <= LONG_S else (1, each)
+            each, all_of_it = function.duration_s + cost, len(work.indices)
+            return (all_of_it, each * all_of_it) if each <= LONG_S else (1, each)
         total, count = 0.0, 0
-        while count < work.count:
-            each = function.takes(work.first + count) + cost
+        for index in work.indices:
+            each = function.takes(index) + cost
             if count and (each > LONG_S or total + each > LONG_S):
                 break
             total += each
@@ -113,23 +120,25 @@ class Executor(ProcessBase):
         if self.is_dead or epoch != self._epoch or body is None:
             return
         begun = self._clock.now
-        self.run_program(body(self, work.first), lambda: self._finished(work, 1, self._clock.now - begun, epoch))
+        self.run_program(body(self, work.indices[0]), lambda: self._finished(work, 1, self._clock.now - begun, epoch))
 
     def _finished(self, work: Work, count: int, took_s: float, epoch: int) -> None:
         if self.is_dead or epoch != self._epoch:
             return
-        owner, first = work.owner, work.first
-        self.node.executed += count
-        self.node.send_between(self, owner, count, owner.reply_came, work.run, first, count, took_s, self.node.number)
+        self._answer(work, count, took_s)
         self._epoch += 1
         self._current = None
         self._batch = (0, 0.0, 0.0)
-        work.first += count
-        work.count -= count
+        work.indices = work.indices[count:]
         work.came_at = self._clock.now
-        if work.count:
+        if work.indices:
             self._inbox.appendleft(work)
         self._start_next()
+
+    def _answer(self, work: Work, count: int, took_s: float) -> None:
+        self.node.executed += count
+        answer = (self.global_name, work.run, work.indices[:count], took_s)
+        self.node.send_between(self, work.owner, count, work.owner.answer_came, *answer)
 
     def _is_long(self, epoch: int) -> None:
         if not self.is_dead and epoch == self._epoch and self._current is not None:
@@ -140,19 +149,19 @@ class Executor(ProcessBase):
         """What has not started goes back to who sent it; never an actor's calls."""
         if self.node.cluster.has_bug("no-hand-back"):
             return
-        by_owner: dict[ProcessBase, list[tuple[Run, int, int]]] = {}
+        by_owner: dict[ProcessBase, list[tuple[Run, list[int]]]] = {}
         kept: deque[Work] = deque()
         works, self._inbox = list(self._inbox), kept
-        if (current := self._current) is not None and current.count > 1 and current.run.bunch.actor is None:
-            works.insert(0, Work(current.owner, current.run, current.first + 1, current.count - 1, self._clock.now))
-            current.count = 1
+        if (current := self._current) is not None and len(current.indices) > 1 and current.run.bunch.actor is None:
+            works.insert(0, Work(current.owner, current.run, current.indices[1:], self._clock.now))
+            current.indices = current.indices[:1]
         for work in works:
             if work.run.bunch.actor is not None:
                 kept.append(work)
             else:
-                by_owner.setdefault(work.owner, []).append((work.run, work.first, work.count))
+                by_owner.setdefault(work.owner, []).append((work.run, work.indices))
         for owner, runs in by_owner.items():
-            self.node.send_between(self, owner, len(runs), owner.handed_back, runs)
+            self.node.send_between(self, owner, len(runs), owner.handed_back, self.global_name, runs)
 
     # ---- blocking ----
 
@@ -170,6 +179,17 @@ class Executor(ProcessBase):
             if not self.node.cluster.has_bug("blocked-keeps-cpu"):
                 self.tell_daemon(kinds.UNBLOCKED)
 
+    # ---- an actor's worker ----
+
+    def _creation_came(self, payload: bytes) -> None:
+        packed, self.is_actor = CREATION.unpack(payload[: CREATION.size])
+        (init_s,) = DURATION.unpack(packed)
+        self._clock.at(self.busy(init_s), self._created)
+
+    def _created(self) -> None:
+        if not self.is_dead:
+            self.tell_daemon(kinds.ACTOR_CREATED, kinds.ACTOR_STATE_BODY.pack(self.is_actor, 1, 0))
+
     # ---- ends ----
 
     def cut_short(self, replies_arrive: bool) -> None:
@@ -181,11 +201,7 @@ class Executor(ProcessBase):
         work.run.bunch.started -= count - done - 1
         work.run.begun -= count - done - 1
         if done and replies_arrive:
-            owner = work.owner
-            self.node.executed += done
-            self.node.send_between(
-                self, owner, done, owner.reply_came, work.run, work.first, done, took / count, self.node.number
-            )
+            self._answer(work, done, took / count)
 
     def _asked_to_exit(self, drain: bool) -> None:
         self._exits = True

@@ -226,9 +226,10 @@ class SimNode:
         """The living process that a slot of this node stands for."""
         return self.cluster.process(self.global_of(process))
 
-    def knows(self, process: ProcessBase) -> bool:
+    def knows_number(self, number: int) -> bool:
         """Whether it is one of this node's own, or has a proxy here."""
-        return process.node is self or process.global_name in self.shell.names.proxies
+        name = self.cluster.names.name_of(number)
+        return name[0] == self.number or name in self.shell.names.proxies
 
     def global_of(self, process: Name) -> GlobalProcess:
         return self.shell.names.to_global(process)
@@ -308,12 +309,12 @@ class SimNode:
 
     # ---- objects ----
 
-    def pull_args(self, bunch: Bunch, first: int, count: int) -> float:
+    def pull_args(self, bunch: Bunch, own: list[int]) -> float:
         """When the large arguments of these tasks are on this node."""
         ready = self.cluster.clock.now
         for arg in bunch.args:
             if arg.function.result_bytes > INLINE_BYTES:
-                indices = range(first, first + count) if arg.count == bunch.count else range(arg.count)
+                indices = own if arg.count == bunch.count else range(arg.count)
                 ready = max(ready, max((self._pull(arg, index) for index in indices), default=0.0))
         return ready
 

@@ -1,78 +1,60 @@
-"""A driver or worker, as the native core has it: what it submits, leases, pushes, executes, hands back and waits for.
+"""A driver or worker: its programs, and the native core that submits for it (`_native.VirtualProcess`).
 
-A small model of native/submitter.cpp, native/leases.cpp and native/pump.cpp: the same rules and numbers, with runs of
-equal tasks as one event. What the node daemon sees of it (records, their order, their meaning) is as in reality.
+What is queued, leased, pushed, tried again or failed is decided by native/submitter.cpp, native/leases.cpp and
+native/actor_links.cpp, as in a real process. Here are the programs, the time that all of it takes, and the names:
+the native core knows processes by one number in the whole simulation, the daemon's records by slots of its node.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
+import itertools
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from weft._native import VirtualProcess
 from weft.engine.wire import kinds
+from weft.engine.wire.messages import ActorSpec, DefineShape, ExitProcess, GroupChanged, KillActor, Warn
 from weft.engine.wire.messages import CreateGroup as CreateGroupMessage
-from weft.engine.wire.messages import DefineShape, ExitProcess, GroupChanged, Warn
 from weft.engine.wire.messages import RemoveGroup as RemoveGroupMessage
 from weft.testing.simulate import program as steps
-from weft.testing.simulate.actors import ActorCalls
+from weft.testing.simulate.executor import DURATION, Executor
 from weft.testing.simulate.holding import Holding
 from weft.testing.simulate.program import Bunch, Function, Program, Run
 
 if TYPE_CHECKING:
+    from weft.engine.wire.link_messages import GlobalProcess
     from weft.testing.simulate.node import SimNode
 
-PIPELINE_S = 0.001
-"""A worker is given what it is expected to finish in about this time."""
-PIPELINE_TASKS = 512
-WORTH_ANOTHER_WORKER_S = 30e-6
-MOST_LEASES_ASKED = 4096
-IDLE_LEASE_S = 0.05
 LEND_AFTER_S = 0.0001
+LOOK_S = 0.002
+"""Leases that may be idle are looked at so long after an event."""
+FAR_SLOTS = 1 << 20
+"""The native core takes a process's number for such a slot."""
+_HEARD = frozenset((kinds.LEASE_GRANT, kinds.LEASE_REVOKE, kinds.SHAPE_REFUSED, kinds.ACTOR_DOWN, kinds.NOT_NEAR))
 _messages = msgspec.msgpack.Decoder(GroupChanged | ExitProcess | Warn)
 encode = msgspec.msgpack.Encoder().encode
 
 
-class Lease:
-    __slots__ = ("blocked", "expected_s", "flight", "id", "idle_since", "in_flight", "revoked", "shape", "worker")
-
-    def __init__(self, lease: int, shape: Shape, worker: Process, now: float) -> None:
-        self.id = lease
-        self.shape = shape
-        self.worker = worker
-        self.flight: deque[Run] = deque()
-        self.in_flight = 0
-        self.expected_s = 0.0
-        self.revoked = False
-        self.blocked = False
-        self.idle_since = now
-
-
-class Shape:
-    __slots__ = ("asked", "id", "leases", "queue", "queued", "refused")
-
-    def __init__(self, number: int) -> None:
-        self.id = number
-        self.queue: deque[Run] = deque()
-        self.queued = 0
-        self.leases: list[Lease] = []
-        self.asked = 0
-        self.refused = False
-
-
-class Process(ActorCalls):
+class Process(Executor):
     """One simulated process of a node."""
 
     def __init__(self, node: SimNode, name: tuple[int, int], is_worker: bool) -> None:
         super().__init__(node, name, is_worker)
-        self._shapes: dict[str, Shape] = {}
-        self._by_number: dict[int, Shape] = {}
-        self._leases: dict[int, Lease] = {}
-        self._estimates: dict[str, float] = {}
+        there = weakref.ref(node)  # the native object would keep it for ever
+        self._core = VirtualProcess(lambda number: (alive := there()) is not None and alive.knows_number(number))
+        self._shapes: dict[str, int] = {}
+        self._functions: dict[str, int] = {}
+        self._bunches: dict[int, Bunch] = {}
+        """By number: those of this process that are not done."""
+        self._sent: dict[int, dict[Run, None]] = {}
+        """To each process, by number: what it has not answered."""
+        self._actors: dict[bytes, int] = {}
+        """Where each was at last."""
         self._group_waiters: dict[bytes, Callable[[bool], None]] = {}
+        self._is_looking = False
         self.holding = Holding(self)
 
     # ---- programs ----
@@ -94,7 +76,7 @@ class Process(ActorCalls):
             elif isinstance(step, steps.CreateActor):
                 value = self.create_actor(step)
             elif isinstance(step, steps.KillActor):
-                self.kill_actor(step.actor)
+                self.tell_daemon(kinds.CONTROL, encode(KillActor(step.actor)))
                 value = None
             elif isinstance(step, steps.RemoveGroup):
                 self.tell_daemon(kinds.CONTROL, encode(RemoveGroupMessage(step.group)))
@@ -147,17 +129,23 @@ class Process(ActorCalls):
     # ---- submitting ----
 
     def submit(self, function: Function, count: int, args: list[Bunch], escapes: bool) -> Bunch:
-        bunch = Bunch(function, count, self, args, self._clock.now)
-        self._stats.submitted += count
-        self.node.cluster.bunches.append(bunch)
+        bunch = self._new_bunch(function, count, args)
         if escapes:
-            self.node.cluster.control.write("tasks", id(bunch) ^ len(self.node.cluster.bunches), count)
+            self.node.cluster.control.write("tasks", bunch.number, count)
         for arg in args:
             if not arg.is_done:
                 bunch.missing += 1
                 arg.waiters.append(lambda: self._argument_done(bunch))
         if not bunch.missing:
             self._enqueue(bunch)
+        return bunch
+
+    def _new_bunch(self, function: Function, count: int, args: list[Bunch]) -> Bunch:
+        bunches = self.node.cluster.bunches
+        bunch = Bunch(len(bunches) + 1, function, count, self, args, self._clock.now)
+        bunches.append(bunch)
+        self._bunches[bunch.number] = bunch
+        self._stats.submitted += count
         return bunch
 
     def _argument_done(self, bunch: Bunch) -> None:
@@ -167,228 +155,123 @@ class Process(ActorCalls):
 
     def _enqueue(self, bunch: Bunch) -> None:
         if any(arg.failed for arg in bunch.args):
-            self.settle(Run(bunch, 0, bunch.count), failed=True)
+            self._settle(bunch, list(range(bunch.count)), failed=True)
             return
-        shape = self._shape(bunch.function)
-        if shape.refused:
-            self.settle(Run(bunch, 0, bunch.count), failed=True)
-            return
-        shape.queue.append(Run(bunch, 0, bunch.count))
-        shape.queued += bunch.count
-        self._pump(shape)
+        function = bunch.function
+        key = self._functions.setdefault(function.name, len(self._functions) + 1)
+        core = self._core_now()
+        core.submit(bunch.number, bunch.count, key, self._shape(function), function.max_retries)
+        self._carry_out()
 
-    def _shape(self, function: Function) -> Shape:
+    def _shape(self, function: Function) -> int:
         key = function.name if function.strategy else repr(sorted(function.resources.items()))
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = Shape(len(self._shapes) + 1)
-            self._by_number[shape.id] = shape
-            definition = DefineShape(shape.id, function.resources, "", function.strategy, function.name)
+            shape = self._shapes[key] = len(self._shapes) + 1
+            definition = DefineShape(shape, function.resources, "", function.strategy, function.name)
             self.tell_daemon(kinds.CONTROL, encode(definition))
         return shape
 
-    def _pump(self, shape: Shape, only: Lease | None = None) -> None:
-        """Push what leased workers may be given; ask for as many leases as tasks are left.
+    def create_actor(self, step: steps.CreateActor) -> bytes:
+        actor = self.node.cluster.new_id()
+        needed = step.resources or {"CPU": 1.0}
+        spec = ActorSpec(actor, "Simulated", 1, step.resources, needed, max_restarts=step.max_restarts)
+        self.node.cluster.control.write("actors", int.from_bytes(actor[:8], "big"), 1)
+        self._core_now().create_actor(actor, encode(spec), DURATION.pack(step.init_s))
+        self._carry_out()
+        return actor
 
-        `only`: no other lease has room, as tasks were waiting before."""
-        if shape.queue and shape.leases:
-            self._push_what_fits(shape, shape.leases if only is None else [only])
-        wanted = min(shape.queued, MOST_LEASES_ASKED)
-        more = wanted > shape.asked and (shape.asked == 0 or wanted >= 2 * shape.asked)
-        if more or (wanted == 0 and shape.asked):
-            shape.asked = wanted
-            self.tell_daemon(kinds.LEASE_REQUEST, kinds.LEASE_REQUEST_BODY.pack(shape.id, wanted))
+    def call(self, step: steps.Call) -> Bunch:
+        bunch = self._new_bunch(Function("call", float(step.seconds), max_retries=step.retries), step.count, [])
+        bunch.actor = step.actor
+        self._core_now().call(step.actor, bunch.number, step.count, step.retries)
+        self._carry_out()
+        return bunch
 
-    def _push_what_fits(self, shape: Shape, leases: list[Lease]) -> None:
-        """The least loaded first, so many at once that all get the same."""
-        usable = [
-            (lease.expected_s, number, lease)
-            for number, lease in enumerate(leases)
-            if not (lease.revoked or lease.blocked)
-        ]
-        heapq.heapify(usable)
-        while shape.queue and usable:
-            _, number, lease = usable[0]
-            run = shape.queue[0]
-            estimate = self._estimates.get(run.bunch.function.name, -1.0)
-            room = _room(lease, estimate)
-            if not room:
-                heapq.heappop(usable)
+    # ---- the native core ----
+
+    def _core_now(self) -> VirtualProcess:
+        self._core.set_time(int(self._clock.now * 1e9))
+        return self._core
+
+    def _carry_out(self, origin: int | None = None) -> None:
+        """Send what the native core has to say, then tell of tasks that are over; their results are on `origin`."""
+        sent, done = self._core.take_sent(), self._core.take_done()
+        for to, what, content in sent:
+            if not to:
+                assert isinstance(content, bytes)
+                self.tell_daemon(what, content)
                 continue
-            count = room
-            if estimate > 0:
-                even = max(-(-shape.queued // len(usable)), int(WORTH_ANOTHER_WORKER_S / estimate), 1)
-                count = min(room, even)
-            self._push(lease, run, min(count, run.count), max(0.0, estimate))
-            heapq.heapreplace(usable, (lease.expected_s, number, lease))
+            assert isinstance(content, list)
+            run = Run(self._bunches[what], content)
+            self._sent.setdefault(to, {})[run] = None
+            each = self._costs.submit_s if run.bunch.actor is None else self._costs.call_s
+            self._clock.at(self.busy(len(content) * each), self._send_run, to, run)
+        if not self._is_looking and self._core.leases:
+            self._is_looking = True
+            self._clock.after(LOOK_S, self._look_for_idle)
+        for (number, failed), group in itertools.groupby(done, lambda one: (one[0], one[2])):
+            bunch, indices = self._bunches[number], [index for _, index, _ in group]
+            if origin is not None and not failed and bunch.function.result_bytes > steps.INLINE_BYTES:
+                bunch.origins.update(dict.fromkeys(indices, origin))
+            self._settle(bunch, indices, failed)
 
-    def _push(self, lease: Lease, run: Run, count: int, estimate: float) -> None:
-        shape = lease.shape
-        if count == run.count:
-            part = shape.queue.popleft()
-        else:
-            part = Run(run.bunch, run.first, count)
-            run.first += count
-            run.count -= count
-        shape.queued -= count
-        part.expected_s = estimate * count
-        part.lease = lease
-        lease.flight.append(part)
-        lease.in_flight += count
-        lease.expected_s += part.expected_s
-        self._clock.at(self.busy(count * self._costs.submit_s), self._send_run, lease.worker, part)
+    def _send_run(self, to: int, run: Run) -> None:
+        worker = self.node.cluster.process(self.node.cluster.names.name_of(to))
+        if worker is not None:
+            self.node.send_between(self, worker, len(run.indices), worker.run_came, self, run)
 
-    def _send_run(self, worker: Process, run: Run) -> None:
-        self.node.send_between(self, worker, run.count, worker.run_came, self, run, run.first, run.count)
-
-    # ---- leases ----
-
-    def _granted(self, payload: bytes) -> None:
-        number, shape_id, slot, generation, _ = kinds.LEASE_GRANT_BODY.unpack(payload)
-        shape = self._by_number[shape_id]
-        worker = self.node.find((slot, generation))
-        if shape.asked > 0:
-            shape.asked -= 1
-        if worker is None:  # it is dead already, and this process will not be told
-            self.tell_daemon(kinds.LEASE_RETURN, kinds.LEASE_BODY.pack(number))
-            self._pump(shape)
-            return
-        waited = bool(shape.queue)
-        lease = Lease(number, shape, worker, self._clock.now)
-        self._leases[number] = lease
-        shape.leases.append(lease)
-        self.node.talks(self, worker)
-        self._pump(shape, lease if waited else None)
-        if not lease.flight:
-            self._became_idle(lease)
-
-    def _became_idle(self, lease: Lease) -> None:
-        lease.idle_since = self._clock.now
-        self._clock.after(IDLE_LEASE_S, self._return_if_idle, lease, lease.idle_since)
-
-    def _return_if_idle(self, lease: Lease, since: float) -> None:
-        if self.is_dead or self._leases.get(lease.id) is not lease or lease.flight or lease.idle_since != since:
-            return
-        self._return(lease)
-
-    def _return(self, lease: Lease) -> None:
-        lease.shape.leases.remove(lease)
-        del self._leases[lease.id]
-        self.tell_daemon(kinds.LEASE_RETURN, kinds.LEASE_BODY.pack(lease.id))
-
-    def _revoked(self, number: int) -> None:
-        lease = self._leases.get(number)
-        if lease is not None:
-            lease.revoked = True
-            if not lease.flight:
-                self._return(lease)
-
-    def _lease_lost(self, lease: Lease) -> None:
-        """Its worker is dead: the first task ran, the others lose nothing."""
-        del self._leases[lease.id]
-        lease.shape.leases.remove(lease)
-        back: list[Run] = []
-        for index, run in enumerate(lease.flight):
-            run.lease = None
-            run.bunch.lost += run.begun
-            if index == 0:
-                first = Run(run.bunch, run.first, 1)
-                if self._retry(first):
-                    back.append(first)
-                else:
-                    self.settle(first, failed=True)
-                run.first += 1
-                run.count -= 1
-            if run.count:
-                back.append(run)
-        self._requeue(lease.shape, back)
-        self._pump(lease.shape)
-
-    def _requeue(self, shape: Shape, runs: list[Run]) -> None:
-        for run in reversed(runs):
-            shape.queue.appendleft(run)
-            shape.queued += run.count
-
-    # ---- replies ----
-
-    def reply_came(self, run: Run, first: int, count: int, took_s: float, node: int) -> None:
-        """So many of a run's tasks are done, from `first` on."""
+    def _look_for_idle(self) -> None:
+        self._is_looking = False
         if self.is_dead:
             return
-        run.begun -= count
-        if run.bunch.actor is not None:
-            self._call_answered(run, first, count)
-            return
-        lease = run.lease
-        if lease is None:
-            return
-        waited = bool(lease.shape.queue)
-        name = run.bunch.function.name
-        known = self._estimates.get(name, -1.0)
-        self._estimates[name] = took_s if took_s >= known else known - (known - took_s) * (1 - (7 / 8) ** count)
-        self._take_from(lease, run, count)
-        lease.blocked = False
-        self._note_origin(run.bunch, first, count, node)
-        shape = lease.shape
-        if not lease.flight:
-            if lease.revoked:
-                self._return(lease)
-            elif not shape.queue:
-                self._became_idle(lease)
-        if shape.queue and self._leases.get(lease.id) is lease:
-            self._pump(shape, lease if waited else None)
-        self.settle(Run(run.bunch, first, count), failed=False)
+        due_ns = self._core_now().return_idle()
+        if due_ns >= 0:
+            self._is_looking = True
+            self._clock.after(due_ns / 1e9 + 1e-9, self._look_for_idle)
+        self._carry_out()
 
-    def _take_from(self, lease: Lease, run: Run, count: int) -> None:
-        share = run.expected_s * count / run.count
-        lease.expected_s = max(0.0, lease.expected_s - share)
-        lease.in_flight -= count
-        run.expected_s -= share
-        run.first += count
-        run.count -= count
-        if not run.count:
-            lease.flight.remove(run)
-            run.lease = None
-        if not lease.flight:
-            lease.expected_s = 0.0
-
-    def _note_origin(self, bunch: Bunch, first: int, count: int, node: int) -> None:
-        if bunch.function.result_bytes > steps.INLINE_BYTES:
-            for index in range(first, first + count):
-                bunch.origins[index] = node
-
-    def settle(self, run: Run, failed: bool) -> None:
-        bunch = run.bunch
-        bunch.done += run.count
+    def _settle(self, bunch: Bunch, indices: list[int], failed: bool) -> None:
+        bunch.done += len(indices)
         if failed:
-            bunch.failed += run.count
+            bunch.failed += len(indices)
         if bunch.completed is not None:
-            for index in range(run.first, run.first + run.count):
+            for index in indices:
                 bunch.completed[index] = bunch.completed.get(index, 0) + 1
-        self._stats.finished(self._clock.now - bunch.submitted_at, run.count, failed)
+        self._stats.finished(self._clock.now - bunch.submitted_at, len(indices), failed)
         if bunch.is_done:
+            self._bunches.pop(bunch.number, None)
             waiters, bunch.waiters = bunch.waiters, []
             for waiter in waiters:
                 waiter()
 
-    def handed_back(self, runs: list[tuple[Run, int, int]]) -> None:
-        """Unstarted tasks come back: so many of each run, the last ones."""
+    # ---- other processes ----
+
+    def answer_came(self, worker: GlobalProcess, run: Run, indices: list[int], took_s: float) -> None:
+        """So many of a run's tasks are done."""
         if self.is_dead:
             return
-        back, shape = [], None
-        for run, first, count in runs:
-            lease = run.lease
-            if lease is None:
-                continue
-            shape = lease.shape
-            back.append(Run(run.bunch, first, count))
-            ahead = run.first  # the tasks before these are answered, or run
-            self._take_from(lease, run, count)
-            run.first = ahead
-            lease.blocked = bool(lease.flight)
-        if shape is not None:
-            self._requeue(shape, back)
-            self._pump(shape)
+        run.begun -= len(indices)
+        number = self._leave(worker, run, len(indices))
+        self._core_now().answered(number, run.bunch.number, indices, int(took_s * 1e9))
+        self._carry_out(worker[0])
+
+    def handed_back(self, worker: GlobalProcess, runs: list[tuple[Run, list[int]]]) -> None:
+        """Tasks that were not started come back."""
+        if self.is_dead:
+            return
+        core = self._core_now()
+        for run, indices in runs:
+            core.handed_back(self._leave(worker, run, len(indices)), run.bunch.number, indices)
+        self._carry_out()
+
+    def _leave(self, worker: GlobalProcess, run: Run, count: int) -> int:
+        """So many of a run are that worker's no more; its number."""
+        number = self.node.cluster.names.number_of(worker)
+        run.left -= count
+        if not run.left:
+            self._sent.get(number, {}).pop(run, None)
+        return number
 
     # ---- the daemon ----
 
@@ -398,22 +281,24 @@ class Process(ActorCalls):
             return
         if kind == kinds.LEASE_GRANT:
             self._granted(payload)
-        elif kind == kinds.LEASE_REVOKE:
-            self._revoked(kinds.LEASE_BODY.unpack(payload)[0])
-        elif kind == kinds.SHAPE_REFUSED:
-            self._refused(kinds.PROCESS_BODY.unpack_from(payload)[0])
         elif kind == kinds.PEER_DIED:
-            self._peer_died(kinds.PROCESS_BODY.unpack_from(payload))
+            self._peer_died(payload)
         elif kind == kinds.ACTOR_UP:
             self._actor_up(payload)
-        elif kind == kinds.ACTOR_DOWN:
-            self._actor_down(payload)
+        elif kind in _HEARD:
+            if kind == kinds.ACTOR_DOWN:
+                self._lost(self._actors.get(payload[:16], 0))
+            self._hear(kind, payload)
         elif kind == kinds.TASK:
             self._creation_came(payload)
         elif kind == kinds.CONTROL:
             self._message_came(payload)
         else:
             self.holding.record_came(kind, payload)
+
+    def _hear(self, kind: int, payload: bytes) -> None:
+        self._core_now().hear(kind, payload)
+        self._carry_out()
 
     def _message_came(self, payload: bytes) -> None:
         message = _messages.decode(payload)
@@ -424,35 +309,38 @@ class Process(ActorCalls):
             if (waiter := self._group_waiters.pop(message.group, None)) is not None:
                 waiter(message.state == "CREATED")
 
-    def _refused(self, number: int) -> None:
-        shape = self._by_number[number]
-        shape.refused, shape.asked = True, 0
-        runs, shape.queue, shape.queued = list(shape.queue), deque(), 0
-        for run in runs:
-            self.settle(run, failed=True)
+    def _granted(self, payload: bytes) -> None:
+        lease, shape, *worker, _ = kinds.LEASE_GRANT_BODY.unpack(payload)
+        name, is_known = self._met((worker[0], worker[1]))
+        if not is_known:  # it is dead already, and this process will not be told
+            self.tell_daemon(kinds.LEASE_RETURN, kinds.LEASE_BODY.pack(lease))
+        self._core_now().hear(kinds.LEASE_GRANT, kinds.LEASE_GRANT_BODY.pack(lease, shape, *name, 0))
+        if not is_known:
+            self._core.hear(kinds.PEER_DIED, kinds.PEER_DIED_BODY.pack(*name, 0, 0) + b"it was dead")
+        self._carry_out()
 
-    def _peer_died(self, local: tuple[int, int]) -> None:
-        dead = self.node.global_of(local)
-        for lease in [lease for lease in self._leases.values() if lease.worker.global_name == dead]:
-            self._lease_lost(lease)
-        self._actor_peer_died(dead)
+    def _actor_up(self, payload: bytes) -> None:
+        actor, slot, generation, incarnation, _ = kinds.ACTOR_UP_BODY.unpack(payload)
+        name, _ = self._met((slot, generation))
+        before, self._actors[actor] = self._actors.get(actor, 0), name[0] - FAR_SLOTS
+        if before != self._actors[actor]:
+            self._lost(before)
+        self._hear(kinds.ACTOR_UP, kinds.ACTOR_UP_BODY.pack(actor, *name, incarnation, 0))
 
-    @property
-    def holds_leases(self) -> int:
-        return len(self._leases)
+    def _peer_died(self, payload: bytes) -> None:
+        slot, generation = kinds.PROCESS_BODY.unpack_from(payload)
+        number = self.node.cluster.names.number_of(self.node.global_of((slot, generation)))
+        self._lost(number)
+        self._hear(kinds.PEER_DIED, kinds.PROCESS_BODY.pack(FAR_SLOTS + number, 1) + payload[8:])
 
-    @property
-    def wants(self) -> int:
-        return sum(shape.queued for shape in self._shapes.values() if not shape.refused)
+    def _met(self, local: tuple[int, int]) -> tuple[tuple[int, int], bool]:
+        """A process that this one will send to: its name for the native core, and whether it lives."""
+        number = self.node.cluster.names.number_of(self.node.global_of(local))
+        if (process := self.node.find(local)) is not None:
+            self.node.talks(self, process)
+        return (FAR_SLOTS + number, 1), process is not None
 
-
-def _room(lease: Lease, estimate: float) -> int:
-    """How many tasks of that duration it may be given now."""
-    if lease.revoked or lease.blocked:
-        return 0
-    if not lease.in_flight:
-        return 1 if estimate < 0 else max(1, min(PIPELINE_TASKS, int(PIPELINE_S / max(estimate, 1e-9))))
-    if estimate < 0 or lease.expected_s + estimate > PIPELINE_S:
-        return 0
-    space = PIPELINE_TASKS - lease.in_flight
-    return space if estimate == 0 else min(space, int((PIPELINE_S - lease.expected_s) / estimate))
+    def _lost(self, number: int) -> None:
+        """What that process has begun and not answered may have been done or not."""
+        for run in self._sent.pop(number, ()):
+            run.bunch.lost += run.begun

@@ -17,7 +17,6 @@ import msgspec
 if TYPE_CHECKING:
     from weft.testing.simulate.base import ProcessBase
     from weft.testing.simulate.executor import Executor
-    from weft.testing.simulate.process import Lease
 
 INLINE_BYTES = 64 << 10
 """Larger results stay on the node that made them until somebody reads them."""
@@ -52,17 +51,21 @@ class Bunch:
     """Tasks of one function that were submitted together, and the ref to all of their results."""
 
     __slots__ = (
-        "actor", "args", "completed", "count", "done", "failed", "function", "is_checked", "lost", "missing", "origins",
-        "owner", "retries", "started", "submitted_at", "waiters",
+        "actor", "args", "completed", "count", "done", "failed", "function", "lost", "missing", "number", "origins",
+        "owner", "started", "submitted_at", "waiters",
     )  # fmt: skip
 
-    def __init__(self, function: Function, count: int, owner: ProcessBase, args: list[Bunch], now: float) -> None:
+    def __init__(
+        self, number: int, function: Function, count: int, owner: ProcessBase, args: list[Bunch], now: float
+    ) -> None:
+        self.number = number
+        """In the whole simulation; the native core names its tasks by it and their index."""
         self.function = function
         self.count = count
         self.owner = owner
         self.args = args
         """Whose results the tasks read: task i those of index i where counts are equal, else all."""
-        self.actor: ActorLink | None = None
+        self.actor: bytes | None = None
         self.submitted_at = now
         self.done = 0
         """Tasks whose result, or error, the owner has."""
@@ -73,7 +76,6 @@ class Bunch:
         """Executions that a death ended, or may have."""
         self.completed: dict[int, int] | None = {} if count <= 4096 else None
         """How often each task's result was taken, where there are few."""
-        self.retries: dict[int, int] = {}
         self.missing = 0
         self.origins: dict[int, int] = {}
         """Where large results are: a node for each task."""
@@ -85,32 +87,17 @@ class Bunch:
 
 
 class Run:
-    """Consecutive tasks of a bunch, as their owner has them: queued, or pushed to a worker and not answered."""
+    """Tasks of a bunch that were pushed to a worker together."""
 
-    __slots__ = ("begun", "bunch", "count", "expected_s", "first", "lease")
+    __slots__ = ("begun", "bunch", "indices", "left")
 
-    def __init__(self, bunch: Bunch, first: int, count: int) -> None:
+    def __init__(self, bunch: Bunch, indices: list[int]) -> None:
         self.bunch = bunch
-        self.first = first
-        self.count = count
-        self.expected_s = 0.0
-        self.lease: Lease | None = None
+        self.indices = indices
+        self.left = len(indices)
+        """Neither answered nor handed back."""
         self.begun = 0
         """Executions that have begun and are not answered; nobody but the simulator knows."""
-
-
-class ActorLink:
-    """One process's view of an actor: where it is, what waits for it, what was sent to it."""
-
-    def __init__(self, actor: bytes) -> None:
-        self.id = actor
-        self.state = "unknown"
-        self.is_out_of_reach = False
-        self.where: Executor | None = None
-        self.incarnation = -1
-        self.queue: list[Run] = []
-        self.flight: list[Run] = []
-        self.waiters: list[Callable[[], None]] = []
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -138,7 +125,7 @@ class Get(Step, frozen=True):
 
 
 class CreateActor(Step, frozen=True):
-    """Its result is an ActorLink."""
+    """Its result is the actor's id."""
 
     resources: dict[str, float] = {}
     max_restarts: int = 0

@@ -61,6 +61,24 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether nodes that the cluster goes on without come back as new ones, as those of `weft start` do."""
 
 
+class Names:
+    """One number for each process of all nodes, from 1 on: the native core's name for it."""
+
+    def __init__(self) -> None:
+        self._names: list[GlobalProcess] = [(-1, 0, 0)]
+        self._numbers: dict[GlobalProcess, int] = {}
+
+    def number_of(self, name: GlobalProcess) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self._names)
+            self._names.append(name)
+        return number
+
+    def name_of(self, number: int) -> GlobalProcess:
+        return self._names[number]
+
+
 class Simulation:
     """One cluster and its virtual time."""
 
@@ -73,6 +91,7 @@ class Simulation:
         self.stats = Stats()
         self.store = StoreModel()
         self.control = ControlLoad(self.clock, plan.nodes, plan.costs.control_write_s)
+        self.names = Names()
         self.bunches: list[Bunch] = []
         self.groups: dict[bytes, tuple[ProcessBase, CreateGroup]] = {}
         self.group_states: dict[bytes, str] = {}
