@@ -163,6 +163,11 @@ test-ray-docs: build  ## the programs of Ray's documentation on Weft, from a clo
 	@test -n "$(RAY_REPOSITORY)" || { echo "name a clone of Ray's repository: make test-ray-docs RAY_REPOSITORY=path"; exit 2; }
 	@$(python) tests/compat/ray_docs.py --repository $(RAY_REPOSITORY)
 
+.PHONY: ray-names
+ray-names: build  ## the table of Ray's public names in docs/ray-differences.md, from a clone of its repository; RAY_REPOSITORY=path
+	@test -n "$(RAY_REPOSITORY)" || { echo "name a clone of Ray's repository: make ray-names RAY_REPOSITORY=path"; exit 2; }
+	@$(python) -m weft.compat tests/compat/ray_names.py --repository $(RAY_REPOSITORY)
+
 .PHONY: test-ray-packages
 test-ray-packages: build  ## packages built on Ray, each in an environment of its own, an hour; PACKAGE=dask: one of them
 	@$(python) tests/compat/ray_packages.py --only '$(PACKAGE)' $(if $(PACKAGE),,--write)

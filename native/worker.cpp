@@ -5,6 +5,7 @@
 
 #include <unordered_map>
 
+#include "actor_method.hpp"
 #include "pending_call.hpp"
 #include "py.hpp"
 #include "repeated_signal.hpp"
@@ -109,7 +110,7 @@ class Worker {
 
     std::shared_ptr<Core> core_;
     std::unordered_map<uint64_t, PyObject*> functions_;
-    std::unordered_map<uint64_t, PyObject*> method_names_;
+    std::unordered_map<uint64_t, ActorMethod> methods_;
     PyObject* actor_ = nullptr;
     bool concurrent_ = false;
     std::string idle_title_ = "idle";
@@ -277,14 +278,11 @@ PyObject* Worker::call(Frame& frame, Arguments& arguments) {
         return PyObject_Vectorcall(function, arguments.values.data(), arguments.positional,
                                    arguments.names.get());
     }
-    PyObject*& method = method_names_[frame.header.function];
-    if (method == nullptr)
-        method = PyUnicode_FromStringAndSize(frame.method.data(), Py_ssize_t(frame.method.size()));
-    if (method == nullptr) return nullptr;
+    ActorMethod& method = methods_[frame.header.function];
+    if (!method.is_known() && !method.find(actor_, frame.method)) return nullptr;
     std::vector<PyObject*> with_self{actor_};
     with_self.insert(with_self.end(), arguments.values.begin(), arguments.values.end());
-    return PyObject_VectorcallMethod(method, with_self.data(), arguments.positional + 1,
-                                     arguments.names.get());
+    return method.call(with_self.data(), arguments.positional + 1, arguments.names.get());
 }
 
 /// The host is given what failed (a function, a class, or a method's name) and its arguments, for a replay;

@@ -253,6 +253,35 @@ def test_a_killed_actor_fails_its_calls() -> None:
         weft.get(counter.add.remote())
 
 
+def test_an_attribute_of_the_instance_does_not_hide_a_method() -> None:
+    class Base:
+        def inherited(self) -> str:
+            return "inherited"
+
+    @weft.remote
+    class Counter(Base):
+        def __init__(self) -> None:
+            self.value = 0  # type: ignore[assignment, method-assign]
+            self.inherited = 1  # type: ignore[assignment, method-assign]
+
+        def value(self) -> int:
+            self.value += 1  # type: ignore[assignment, method-assign, operator]
+            return self.value  # type: ignore[return-value]
+
+        @staticmethod
+        def static(number: int) -> int:
+            return 2 * number
+
+        @classmethod
+        def of_class(cls, number: int) -> tuple[str, int]:
+            return cls.__name__, number
+
+    counter: Any = Counter.remote()
+    calls = [counter.value.remote(), counter.value.remote(), counter.inherited.remote()]
+    assert weft.get(calls) == [1, 2, "inherited"]
+    assert weft.get([counter.static.remote(4), counter.of_class.remote(number=3)]) == [8, ("Counter", 3)]
+
+
 def test_a_namespace_is_never_empty() -> None:
     with pytest.raises(ValueError, match="not a valid namespace"):
         weft.get_actor("counter", namespace="")

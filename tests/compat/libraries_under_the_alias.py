@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import ray
 import ray.train
@@ -22,6 +24,15 @@ from ray.tune.integration.ray_train import TuneReportCallback
 from ray.tune.result import TRAINING_ITERATION
 
 import weft.serve
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _polars_is_awake() -> None:
+    """Polars opens descriptors at its first query that are its own and stay: before the checks for leaks begin."""
+    file = io.BytesIO()
+    pl.DataFrame({"a": [1]}).write_parquet(file)
+    file.seek(0)
+    assert pl.scan_parquet(file).collect(engine="streaming").height == 1
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -175,3 +186,68 @@ def test_the_checkpoints_of_a_trial_that_are_kept_are_told(tmp_path: Path) -> No
     (tmp_path / "mended").touch()
     again = tune.Tuner.restore(str(tmp_path / "kept"), trial, restart_errored=True).fit()
     assert not again.errors
+
+
+def test_datasets_have_rays_methods_and_keywords() -> None:
+    import pandas as pd
+    import pyarrow as pa
+    import ray.data as rd
+    from ray.data.aggregate import Count, Mean
+    from ray.data.context import DataContext
+
+    frames = [pd.DataFrame({"a": [i, i + 1], "b": ["x", "y"]}) for i in range(3)]
+    ds = rd.from_pandas_refs([ray.put(frame) for frame in frames])
+    assert ds.schema(fetch_if_missing=True).names == ["a", "b"]
+    assert isinstance(ds.schema().base_schema, pa.Schema) and not isinstance(ds, rd.MaterializedDataset)
+    kept = ds.materialize()
+    assert isinstance(kept, rd.MaterializedDataset) and kept.is_fully_executed() and kept.size_bytes() > 0
+    doubled = ds.select_columns(["a"]).add_column("c", lambda frame: frame.a * 2)
+    assert doubled.sort("a", descending=True).take(1) == [{"a": 3, "c": 6}]
+    assert [len(frame) for frame in ray.get(ds.to_pandas_refs())] == [2, 2, 2]
+    same = ds.map_batches(
+        lambda table: table, batch_format="pyarrow", compute=rd.TaskPoolStrategy(), zero_copy_batch=True
+    )
+    assert same.count() == 6
+    assert ds.groupby("b").sum("a").sort("b").take_all() == [{"b": "x", "sum(a)": 3}, {"b": "y", "sum(a)": 6}]
+    (mean,) = ds.groupby("b").aggregate(Mean("a"), Count()).filter(lambda row: row["b"] == "x").take_all()
+    assert mean == {"b": "x", "mean(a)": 1.0, "count()": 3}
+    assert [part.count() for part in ds.train_test_split(0.5)] == [3, 3]
+    assert ds.rename_columns({"a": "z"}).drop_columns(["b"]).columns() == ["z"]
+    assert rd.FileExtensionFilter("csv")(["a.csv", "b.txt"]) == ["a.csv"]
+    DataContext.get_current().execution_options.preserve_order = False
+    assert rd.DataContext.get_current().execution_options.preserve_order is False
+
+
+def test_a_job_is_described_by_one_object_and_clouds_are_refused() -> None:
+    import ray.autoscaler.sdk
+
+    job = ray.job_config.JobConfig(runtime_env={"env_vars": {"A": "1"}}, ray_namespace="here")
+    assert job.given() == {"runtime_env": {"env_vars": {"A": "1"}}, "namespace": "here"}
+    ray.autoscaler.sdk.request_resources(num_cpus=4)
+    with pytest.raises(NotImplementedError, match="ray start"):
+        ray.autoscaler.sdk.create_or_update_cluster({})
+
+
+def test_spaces_stoppers_and_loggers_are_where_ray_has_them() -> None:
+    from ray.serve.exceptions import BackPressureError, RayServeException
+    from ray.tune.analysis import ExperimentAnalysis
+    from ray.tune.logger import JsonLoggerCallback, pretty_print
+    from ray.tune.search.basic_variant import BasicVariantGenerator
+    from ray.tune.search.sample import Categorical, Domain, uniform
+    from ray.tune.stopper import MaximumIterationStopper, NoopStopper, TimeoutStopper
+
+    assert isinstance(uniform(0, 1), Domain) and isinstance(tune.choice([1]), Categorical)
+    assert not NoopStopper()("trial", {}) and TimeoutStopper(0).stop_all() and not TimeoutStopper(1e6)("trial", {})
+    assert issubclass(BackPressureError, RayServeException)
+    assert pretty_print({"a": 1, "b": None}) == '{\n  "a": 1\n}'
+    analysis = tune.run(
+        lambda config: {"score": config["x"]},
+        config={"x": tune.grid_search([1, 2, 3])},
+        metric="score",
+        mode="max",
+        search_alg=BasicVariantGenerator(),
+        stop=MaximumIterationStopper(1),
+        callbacks=[JsonLoggerCallback()],
+        storage_path=tempfile.mkdtemp(),
+    )
+    assert isinstance(analysis, ExperimentAnalysis) and analysis.best_config == {"x": 3}

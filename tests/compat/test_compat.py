@@ -105,8 +105,8 @@ def test_the_alias_leaves_weft_as_it_is() -> None:
 import weft, weft.compat
 before = weft.__spec__, weft.util.__spec__
 weft.compat.install_as_ray()
-import ray, ray.util, ray.exceptions
-assert ray.get is weft.get and ray.util is weft.util and ray.exceptions is weft.exceptions
+import ray, ray.util.queue, ray.exceptions, weft.util.queue
+assert ray.get is weft.get and ray.util.queue is weft.util.queue and ray.exceptions is weft.exceptions
 assert (weft.__spec__, weft.util.__spec__) == before and weft.util.__name__ == "weft.util"
 assert ray.__version__ != weft.__version__ and ray.__version__ == weft.compat.API_LEVEL
 """

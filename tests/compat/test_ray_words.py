@@ -17,6 +17,12 @@ def test_the_words_of_ray_work_under_the_alias(suite: str) -> None:
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_names_that_the_page_says_are_there_are() -> None:
+    command = [sys.executable, "-m", "weft.compat", str(Path(__file__).with_name("ray_names.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_weft_without_the_alias_has_none_of_them() -> None:
     code = """
 import weft, weft.exceptions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import weft
@@ -23,6 +24,9 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
         address = cluster_address(address)
     if (folder := given.get("_temp_dir")) is not None and not os.path.isabs(folder):
         raise ValueError(f"_temp_dir must be an absolute path, but got {folder!r}")
+    if (job := given.pop("job_config", None)) is not None:
+        given = {**job.given(), **given}
+        sys.path[:0] = [path for path in job.code_search_path if path not in sys.path]  # workers have the driver's
     asked = {variable: str(given[name]) for name, variable in _OF_THE_DASHBOARD.items() if given.get(name) is not None}
     with variables({**asked, WAITS_VARIABLE: os.environ.get(WAITS_VARIABLE, "1")}):  # for the node that is started
         context = weft.init(address, **given)

@@ -16,6 +16,7 @@ from weft.engine.process.calls.generator import ObjectRefGenerator
 from weft.engine.process.calls.remote_function import RemoteFunctionVariant
 from weft.exceptions import TaskCancelledError, TaskError, UnserializableException
 from weft.remote_function import RemoteFunction
+from weft.runtime_context import RuntimeContext
 
 
 def teach() -> None:
@@ -33,6 +34,7 @@ def teach() -> None:
         (ActorMethod, "bind", class_node.bind_method),
         (ActorMethodVariant, "bind", class_node.bind_method),
         (ObjectRefGenerator, "_generator_ref", property(ObjectRefGenerator.completed)),
+        (RuntimeContext, "get_node_labels", _node_labels),
         (TaskError, "make_dual_exception_instance", TaskError.as_instanceof_cause),
         (UnserializableException, "__str__", _text_of_unserializable),
     )
@@ -45,6 +47,12 @@ def _remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> 
     """Submit with options, in one call."""
     given = {name: value for name, value in options.items() if value is not None}
     return (self.options(**given) if given else self).remote(*(args or ()), **(kwargs or {}))
+
+
+def _node_labels(self: RuntimeContext) -> dict[str, str]:
+    """Of the node that this process is on."""
+    own = self.get_node_id()
+    return next((dict(node["Labels"]) for node in weft.nodes() if node["NodeID"] == own), {})
 
 
 def _text_of_unserializable(self: UnserializableException) -> str:

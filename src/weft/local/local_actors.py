@@ -18,6 +18,7 @@ from weft._native import ObjectRef
 from weft.engine.process.actors import actor_instance
 from weft.engine.process.actors.actor_definition import ActorDefinition
 from weft.engine.process.actors.actor_description import MethodDescription
+from weft.engine.process.actors.call import bound_method
 from weft.engine.process.calls import errors
 from weft.engine.process.calls.errors import ActorExit
 from weft.engine.process.options.call_options import ActorOptions
@@ -88,7 +89,7 @@ class LocalActor:
         instance = self._worker.actor_instance
         run = SerialCall(self, shown, self.retries(method), errors.retry_types(method.retry_types))
         with self._lock:
-            return run.submit(getattr(instance, name), args, kwargs, method.num_returns, method.writable_args)
+            return run.submit(bound_method(instance, name), args, kwargs, method.num_returns, method.writable_args)
 
     def retries(self, method: MethodDescription) -> int:
         wanted = method.max_task_retries

@@ -1,4 +1,4 @@
-# needs: lightgbm
+# needs: lightgbm wrapt
 # without dependencies: lightgbm_ray xgboost_ray
 """Distributed boosting in actors."""
 

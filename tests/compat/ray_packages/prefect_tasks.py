@@ -1,4 +1,4 @@
-# needs: prefect-ray
+# needs: prefect-ray fastapi<0.116
 """A flow whose tasks run on Ray."""
 
 from prefect import flow, task

@@ -1,4 +1,4 @@
-# needs: xgboost
+# needs: xgboost wrapt
 # without dependencies: xgboost_ray
 """Distributed boosting in actors."""
 

@@ -21,10 +21,14 @@ words.teach()
 _HOMES = {
     "weft.compat.session": "init",
     "weft.compat.ray.util.client": "ClientBuilder client",
+    "weft.compat.ray.job_config": "JobConfig",
     "weft.compat.ray._private.worker": "LOCAL_MODE RESTORE_WORKER_MODE SCRIPT_MODE SPILL_WORKER_MODE WORKER_MODE",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBMODULES = frozenset("_private _raylet air dag experimental job_submission rllib serve train tune util".split())
+_SUBMODULES = frozenset(
+    "_private _raylet air autoscaler dag data experimental job_config job_submission rllib serve train tune "
+    "util".split()
+)
 
 __all__ = ["__version__", *_HOME_OF, *(name for name in weft.__all__ if name not in ("__version__", *_HOME_OF))]
 

@@ -9,8 +9,12 @@ from typing import Any
 import weft.tune
 from weft.compat.ray.train.data_parallel_trainer import DataParallelTrainer
 from weft.tune import Checkpoint, Result
+from weft.tune.search import OptunaSearch
 
-__all__ = ["Tuner"]
+__all__ = ["ExperimentAnalysis", "Tuner"]
+
+ExperimentAnalysis = weft.tune.ResultGrid
+OptunaSearch._space = property(lambda self: self.space)  # type: ignore[attr-defined]  # FLAML reads it
 
 
 class Tuner(weft.tune.Tuner):

@@ -66,6 +66,13 @@ def run_here(call: Call, calls: ConcurrentCalls) -> None:
         calls.ended(call, value, None)
 
 
+def bound_method(instance: Any, name: str) -> Any:
+    """Of the class, bound; an attribute of the instance with the same name does not hide it. As the core finds it."""
+    cls = type(instance)
+    found: Any = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    return found.__get__(instance, cls) if hasattr(found, "__get__") else getattr(instance, name)
+
+
 def stream_here(call: Call, items: Iterable[Any]) -> None:
     """Send a generator's items as the consumer takes them; close it when nobody reads on."""
     for item in items:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft.engine.process.actors.actor_description import SYSTEM_GROUP
-from weft.engine.process.actors.call import Call
+from weft.engine.process.actors.call import Call, bound_method
 from weft.engine.process.actors.thread_group import ThreadGroup
 from weft.engine.process.calls import current
 from weft.engine.process.calls.errors import ActorExit
@@ -102,13 +102,9 @@ class ConcurrentCalls:
         return found
 
     def _method(self, name: str) -> Any:
-        """Of the class, bound; an attribute of the instance with the same name does not hide it."""
         method = self._methods.get(name)
         if method is None:
-            cls = type(self.instance)
-            found: Any = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
-            method = found.__get__(self.instance, cls) if hasattr(found, "__get__") else getattr(self.instance, name)
-            self._methods[name] = method
+            method = self._methods[name] = bound_method(self.instance, name)
         return method
 
     def _group(self, name: str) -> Any:

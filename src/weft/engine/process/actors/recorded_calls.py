@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft import _native
-from weft.engine.process.actors.call import Call
+from weft.engine.process.actors.call import Call, bound_method
 from weft.engine.process.actors.checkpoints import CheckpointPolicy
 from weft.engine.process.objects import kept_refs
 from weft.engine.process.session import context_state, rpc
@@ -121,7 +121,7 @@ class RecordedGroup:
         args, kwargs = kept_refs.loads(call.arguments, self._refs)
         _native.set_current_task(call.task, call.method)
         try:
-            getattr(self._instance, call.method)(*args, **kwargs)
+            bound_method(self._instance, call.method)(*args, **kwargs)
         except Exception:  # as it did the first time
             return
 

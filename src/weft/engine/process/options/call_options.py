@@ -83,7 +83,6 @@ OPTIONS: dict[str, Option] = {
     "writable_args": Option((bool,), actors=False, methods=True),
     "retry_exceptions": Option((bool, list, tuple), retry_exceptions, actors=False, methods=True),
     "_generator_backpressure_num_objects": Option((int, NONE), backpressure, actors=False, methods=True),
-    "_num_objects_per_yield": Option((int, NONE), count(False), actors=False, methods=True),
     "max_restarts": Option((int, NONE), attempts, tasks=False),
     "max_task_retries": Option((int, NONE), attempts, tasks=False, methods=True),
     "checkpoint": Option((int, CheckpointPolicy, NONE), checkpoint, tasks=False),

@@ -21,6 +21,10 @@ __all__ = [
     "BCConfig",
     "DQNConfig",
     "IMPALAConfig",
+    "Impala",
+    "ImpalaConfig",
     "PPOConfig",
     "SACConfig",
 ]
+
+Impala, ImpalaConfig = IMPALA, IMPALAConfig

@@ -57,6 +57,7 @@ def ray_dask_get(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     with local_ray_callbacks(kwargs.pop("ray_callbacks", None)) as active:
         hooks = unpack_ray_callbacks(active)
         general = dict(kwargs.pop(_OPTIONS, None) or {}) | _of_now()
+        dsk = _graph_of(dsk)
         special = _of_layers(dsk)
         graph = convert_legacy_graph(ensure_dict(dsk))
         made: dict[Any, Any] = {}
@@ -76,13 +77,18 @@ def ray_dask_get_sync(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """The same in this process, for looking at what goes wrong: Dask's own synchronous scheduler."""
     for name in ("ray_callbacks", "ray_persist", _OPTIONS):
         kwargs.pop(name, None)
-    graph = {key: _value_of(node) for key, node in convert_legacy_graph(ensure_dict(dsk)).items()}
+    graph = {key: _value_of(node) for key, node in convert_legacy_graph(ensure_dict(_graph_of(dsk))).items()}
     return get_sync(graph, keys, **kwargs)
 
 
 def dataframe_optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """Dask's data frames are optimized as expressions, before there is a graph: nothing is left to do."""
     return dsk
+
+
+def _graph_of(dsk: Any) -> Any:
+    """Dask hands over an expression, or a graph."""
+    return dsk.__dask_graph__() if hasattr(dsk, "__dask_graph__") else dsk
 
 
 def _submitted(key: Any, node: GraphNode, made: dict[Any, Any], options: dict[str, Any], hooks: Any) -> Any:
