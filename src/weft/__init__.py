@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from weft.ids import UniqueID as UniqueID
     from weft.ids import WorkerID as WorkerID
     from weft.inspection.explain import explain as explain
+    from weft.inspection.report import report as report
     from weft.inspection.timeline import timeline as timeline
     from weft.util.mapping import as_completed as as_completed
 
@@ -77,6 +78,7 @@ _HOMES = {
     _PROCESS + "actors.actor_handle": "ActorHandle",
     _PROCESS + "actors.actor_description": "method",
     "weft.inspection.explain": "explain",
+    "weft.inspection.report": "report",
     "weft.inspection.timeline": "timeline",
     _PROCESS + "telling.logging_config": "LoggingConfig",
     _PROCESS + "calls.generator": "DynamicObjectRefGenerator ObjectRefGenerator",

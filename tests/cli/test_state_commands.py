@@ -172,6 +172,8 @@ def test_top_shows_nodes_and_tasks(head: Head, gate: Any) -> None:
 def test_the_dashboard_and_the_timeline_are_a_command_away(head: Head, gate: Any, tmp_path: Path) -> None:
     assert head.cli("dashboard", "--no-open").stdout.startswith("http://127.0.0.1:")
     assert set(json.loads(head.cli("dashboard", "--json").stdout)) == {"address", "token", "url"}
+    report = tmp_path / "run.html"
+    assert head.cli("report", str(report)).returncode == 0 and "By function" in report.read_text()
     told = head.cli("timeline", str(tmp_path / "trace.json"))
     assert "0 dropped" in told.stdout
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

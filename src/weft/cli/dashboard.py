@@ -1,4 +1,4 @@
-"""`weft dashboard` and `weft timeline`: pictures of a cluster."""
+"""`weft dashboard`, `weft timeline` and `weft report`: pictures of a cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 
 from weft.cli.options import Commands, add_address, add_command, add_json, print_json
 from weft.engine.cluster.client import Client
+from weft.inspection.report import Report
 from weft.observe.collect import Reader
 from weft.observe.trace_file import trace
 
@@ -34,6 +35,17 @@ def add(commands: Commands) -> None:
     )
     timeline.add_argument("file", metavar="FILE", help="to write; one that is there is replaced")
     add_address(timeline)
+    report = add_command(
+        commands,
+        "report",
+        _report,
+        "write one page of what the cluster did lately, to look at and to send",
+        "What ran where and for how long, which chain of tasks made it take that long, what failed, and what waits and "
+        "why: one HTML file that loads nothing. In a program: with weft.report(FILE).",
+        "weft report run.html",
+    )
+    report.add_argument("file", metavar="FILE", help="to write; one that is there is replaced")
+    add_address(report)
 
 
 def _dashboard(options: argparse.Namespace) -> int:
@@ -55,4 +67,10 @@ def _timeline(options: argparse.Namespace) -> int:
         json.dump(made, file)
     known = made["otherData"]
     print(f"{options.file}: {known['events']} events, {known['dropped']} dropped; open it at https://ui.perfetto.dev")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    Report(options.file, Client(options.address, options.token_file)).write()
+    print(options.file)
     return 0
