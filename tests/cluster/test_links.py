@@ -15,6 +15,7 @@ from waiting import wait_until
 from weft.cluster_utils import Cluster
 from weft.engine.cluster import launch
 from weft.engine.node.config import ClusterConfig, NodeConfig
+from weft.engine.wire import link_codec
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK, HEADER, MESSAGE
 from weft.net import auth, endpoint
@@ -165,7 +166,7 @@ def test_who_has_proved_the_token_is_pushed_out_by_no_crowd(
         launch.prove(honest, cluster._token)
         for _ in range(2 * endpoint.MOST_STRANGERS):
             crowd.enter_context(connect(cluster))
-        body = lm.encode(lm.Call(1, "status", {}))
+        body = link_codec.encode(lm.Call(1, "status", {}))
         honest.send(HEADER.pack(len(body), MESSAGE) + body)
         assert honest.receive()
 

@@ -100,7 +100,7 @@ class Node:
         self.end = ""
 
     def ready(self, link: Link) -> None: ...
-    def received(self, link: Link, message: lm.AnyMessage) -> None:
+    def received(self, link: Link, message: lm.LinkMessage) -> None:
         assert isinstance(message, lm.LinkMessage)
 
     def records_came(self, link: Link, batch: memoryview) -> None:
@@ -136,7 +136,7 @@ def reader(data: bytes, cut: int) -> None:
         link.connection._read()
 
 
-def _only_reads(message: lm.AnyMessage) -> None:
+def _only_reads(message: lm.LinkMessage) -> None:
     assert may_read(message)
 
 

@@ -51,7 +51,7 @@ class Node:
     def __init__(self) -> None:
         self.port = FullPort()
         self.process = self.port.reserve_slot()
-        self.sent: list[tuple[int, lm.AnyMessage]] = []
+        self.sent: list[tuple[int, lm.LinkMessage]] = []
         loop: Any = SimpleNamespace(call_later=lambda delay_s, call: None)
         port: Any = self.port
         self.objects = Objects(port, loop, SimpleNamespace(), HERE, self._send, lambda node: None)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ class Node:
         shell: Any = SimpleNamespace(names=self.names, objects=self.objects)
         self.records = IncomingRecords(SimpleNamespace(port=self.port), shell)  # type: ignore[arg-type]
 
-    def _send(self, node: int, message: lm.AnyMessage) -> bool:
+    def _send(self, node: int, message: lm.LinkMessage) -> bool:
         self.sent.append((node, message))
         return True
 
@@ -108,7 +108,7 @@ def test_what_comes_after_a_record_without_place_has_its_own_chance(node: Node) 
 
 def test_a_node_without_place_for_a_copy_says_so_to_who_asked_for_it(node: Node) -> None:
     node.port.left = 0
-    answers: list[lm.AnyMessage] = []
+    answers: list[lm.LinkMessage] = []
     link: Any = SimpleNamespace(peer=THERE, send=answers.append)
     daemon: Any = SimpleNamespace(loop=None, state=None, requests=SimpleNamespace())
     shell: Any = SimpleNamespace(objects=node.objects)

@@ -31,7 +31,7 @@ class End:
         accepts: bool,
         tls: TlsSession | None = None,
     ) -> None:
-        self.messages: list[lm.AnyMessage | bytes] = []
+        self.messages: list[lm.LinkMessage | bytes] = []
         self.ends: list[str] = []
         self.is_ready = False
         self.bytes = bytearray()
@@ -41,7 +41,7 @@ class End:
     def ready(self, link: Link) -> None:
         self.is_ready = True
 
-    def received(self, link: Link, message: lm.AnyMessage) -> None:
+    def received(self, link: Link, message: lm.LinkMessage) -> None:
         self.messages.append(message)
 
     def records_came(self, link: Link, batch: memoryview) -> None:
@@ -228,7 +228,7 @@ def test_a_chunk_that_is_dropped_half_way_is_not_written_on(pair: Pair) -> None:
 def test_records_and_messages_keep_their_order(pair: Pair) -> None:
     batches = Batches([])
     pair.connector.link.records = batches
-    sent: list[lm.AnyMessage | bytes] = []
+    sent: list[lm.LinkMessage | bytes] = []
     for number in range(50):
         batches.batches.append(os.urandom(1000 * number + 1))
         sent += [batches.batches[0], lm.Ping(number)]

@@ -34,7 +34,7 @@ class Node:
         self.transport.open(self)
         self.link: Link
         self.is_ready = False
-        self.messages: list[lm.AnyMessage | bytes] = []
+        self.messages: list[lm.LinkMessage | bytes] = []
         self.ends: list[str] = []
         self.resumptions = 0
         self.bytes = bytearray(4 * CHUNK_BYTES)
@@ -47,7 +47,7 @@ class Node:
         if not self.is_ready:
             self.is_ready, self.link = True, link
 
-    def received(self, link: NodeLink, message: lm.AnyMessage) -> None:
+    def received(self, link: NodeLink, message: lm.LinkMessage) -> None:
         assert link is self.link
         self.messages.append(message)
 
@@ -113,7 +113,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     made.close()
 
 
-def message(size: int = 10) -> lm.AnyMessage:
+def message(size: int = 10) -> lm.LinkMessage:
     return lm.BundlesSet(os.urandom(size), True, 1)
 
 
@@ -135,7 +135,7 @@ def test_what_is_sent_while_the_connection_is_cut_comes_once_and_in_order(pair: 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_link_that_is_cut_again_and_again_loses_nothing(pair: Pair, seed: int) -> None:
     rng = random.Random(seed)
-    sent: list[lm.AnyMessage] = []
+    sent: list[lm.LinkMessage] = []
     for _ in range(300):
         sent.append(message(rng.choice([0, 10, 1000, 300_000])))
         pair.one.link.send(sent[-1])

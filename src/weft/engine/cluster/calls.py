@@ -20,7 +20,7 @@ ANSWER_S = 30.0
 class Calls:
     """What this daemon has asked of others, and what they ask of it."""
 
-    def __init__(self, loop: Loop, operations: Operations, send: Callable[[int, lm.AnyMessage], bool]) -> None:
+    def __init__(self, loop: Loop, operations: Operations, send: Callable[[int, lm.LinkMessage], bool]) -> None:
         self._loop = loop
         self._operations = operations
         self._send = send

@@ -20,8 +20,8 @@ class Handover:
     def __init__(
         self,
         objects: Objects,
-        send: Callable[[int, lm.AnyMessage], bool],
-        broadcast: Callable[[lm.AnyMessage], None],
+        send: Callable[[int, lm.LinkMessage], bool],
+        broadcast: Callable[[lm.LinkMessage], None],
     ) -> None:
         self._objects = objects
         self._send = send

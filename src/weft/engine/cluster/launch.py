@@ -21,6 +21,7 @@ import msgspec
 from weft.engine.cluster.entry import HEAD, LEASHED, NodeUp
 from weft.engine.node import launch
 from weft.engine.node.config import ClusterConfig, NodeConfig
+from weft.engine.wire import link_codec
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import HEADER, MESSAGE
 from weft.net.auth import READ_ONLY, Handshake
@@ -246,15 +247,17 @@ def prove(stream: BlockingStream, token: bytes) -> bytes:
     return data
 
 
-def exchange(address: str, token: bytes, message: lm.AnyMessage, timeout_s: float | None) -> lm.AnyMessage:
+def exchange(address: str, token: bytes, message: lm.LinkMessage, timeout_s: float | None) -> lm.LinkMessage:
     """One message to a node of a cluster, and its answer. OSError or Refused when there is none."""
     with BlockingStream(normal(address), ASK_TIMEOUT_S) as stream:
         data = prove(stream, token)
-        body = lm.encode(message)
+        body = link_codec.encode(message)
         stream.settimeout(timeout_s)
         stream.send(HEADER.pack(len(body), MESSAGE) + body)
         received = bytearray(data)
         while len(received) < HEADER.size or len(received) < HEADER.size + HEADER.unpack_from(received)[0]:
             received += stream.receive()
-        answer: lm.AnyMessage = lm.decode(bytes(received[HEADER.size : HEADER.size + HEADER.unpack_from(received)[0]]))
+        answer: lm.LinkMessage = link_codec.decode(
+            bytes(received[HEADER.size : HEADER.size + HEADER.unpack_from(received)[0]])
+        )
         return answer

@@ -36,7 +36,7 @@ class Owner(Protocol):
 
     def joined(self) -> None: ...
     def linked(self, member: Member) -> None: ...
-    def received(self, link: NodeLink, message: lm.AnyMessage) -> None: ...
+    def received(self, link: NodeLink, message: lm.LinkMessage) -> None: ...
     def records_came(self, link: NodeLink, batch: memoryview) -> None: ...
     def node_gone(self, number: int, reason: str) -> None: ...
     def head_lost(self, reason: str, is_certain: bool) -> None: ...
@@ -133,7 +133,7 @@ class Membership:
         self._loop.call_later(BEAT_S, self._beat)
         self._carry_out(self.state.started())
 
-    def send(self, node: int, message: lm.AnyMessage) -> bool:
+    def send(self, node: int, message: lm.LinkMessage) -> bool:
         link = self.links.get(node)
         if link is None:
             return False
@@ -144,7 +144,7 @@ class Membership:
         """On the head: have that node end."""
         self._carry_out(self.state.let_go(number, reason))
 
-    def broadcast(self, message: lm.AnyMessage) -> None:
+    def broadcast(self, message: lm.LinkMessage) -> None:
         for link in list(self.links.values()):
             link.send(message)
 
@@ -174,7 +174,7 @@ class Membership:
         node = self._connecting.pop(link)
         self._carry_out(self.state.link_ready(self._number(link), node, self._loop.now()))
 
-    def received(self, link: NodeLink, message: lm.AnyMessage) -> None:
+    def received(self, link: NodeLink, message: lm.LinkMessage) -> None:
         self._carry_out(self.state.received(self._numbers[link], message, self._loop.now()))
 
     def records_came(self, link: NodeLink, batch: memoryview) -> None:

@@ -58,7 +58,7 @@ class Objects:
         loop: Loop,
         spilling: Spilling,
         number: int,
-        send: Callable[[int, lm.AnyMessage], bool],
+        send: Callable[[int, lm.LinkMessage], bool],
         drop_chunks: Callable[[int], None],
     ) -> None:
         self._port = port

@@ -142,7 +142,7 @@ class Pulls:
         port: _native.NodePort,
         loop: Loop,
         spilling: Spilling,
-        send: Callable[[int, lm.AnyMessage], bool],
+        send: Callable[[int, lm.LinkMessage], bool],
         drop_chunks: Callable[[int], None],
         on_end: Callable[[Entry, str], None],
     ) -> None:

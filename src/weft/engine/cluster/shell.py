@@ -348,7 +348,7 @@ class ClusterShell:
         link.send_records()
         return True
 
-    def _send(self, node: int, message: lm.AnyMessage) -> bool:
+    def _send(self, node: int, message: lm.LinkMessage) -> bool:
         return self.members.send(node, message)
 
     def send_to_daemon(self, node: int, process: Process, kind: int, payload: bytes) -> bool:
@@ -372,7 +372,7 @@ class ClusterShell:
 
     # ---- records of other nodes ----
 
-    def received(self, link: NodeLink, message: lm.AnyMessage) -> None:
+    def received(self, link: NodeLink, message: lm.LinkMessage) -> None:
         what = f"a {type(message).__name__} of node {link.peer}"
         try:
             self._handlers[type(message)](link, message)

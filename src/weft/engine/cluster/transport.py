@@ -15,7 +15,7 @@ from typing import Protocol
 
 from weft.engine.node.config import StartError
 from weft.engine.wire.link import Again, Link, LinkUser, Records, Sending
-from weft.engine.wire.link_messages import AnyMessage
+from weft.engine.wire.link_messages import LinkMessage
 from weft.net.endpoint import Endpoint, dial, most_strangers
 from weft.net.loop import Loop
 from weft.net.strangers import Strangers
@@ -40,7 +40,7 @@ class NodeLink(Protocol):
     def is_severed(self) -> bool:
         """Whether it waits for another connection."""
 
-    def send(self, message: AnyMessage) -> None: ...
+    def send(self, message: LinkMessage) -> None: ...
     def send_records(self) -> None: ...
     def send_bulk(self, sending: Sending) -> None: ...
     def send_parts(self) -> None: ...

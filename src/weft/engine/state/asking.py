@@ -52,7 +52,7 @@ class Asking:
         state: NodeState,
         feed: Callable[[ev.Event], None],
         say_as: SayAs,
-        send: Callable[[int, lm.AnyMessage], bool],
+        send: Callable[[int, lm.LinkMessage], bool],
         tell_job: Callable[[int, int], None],
         warn: Callable[[Process, Warn], None],
     ) -> None:

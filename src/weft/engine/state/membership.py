@@ -207,7 +207,7 @@ class MembershipState:
                 self.has_joined = True
                 out.append(do.Joined())
 
-    def received(self, link: int, message: lm.AnyMessage, now: float) -> list[do.Instruction]:
+    def received(self, link: int, message: lm.LinkMessage, now: float) -> list[do.Instruction]:
         known = self._links.get(link)
         if known is None:
             return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from weft.engine.state.instructions import Ending
-from weft.engine.wire.link_messages import AnyMessage, Member
+from weft.engine.wire.link_messages import LinkMessage, Member
 
 
 class Instruction(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class Connect(Instruction, frozen=True):
 
 class Send(Instruction, frozen=True):
     link: int
-    message: AnyMessage
+    message: LinkMessage
 
 
 class Close(Instruction, frozen=True):
@@ -50,7 +50,7 @@ class Deliver(Instruction, frozen=True):
     """A message that is not about membership."""
 
     link: int
-    message: AnyMessage
+    message: LinkMessage
 
 
 class NodeGone(Instruction, frozen=True):

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from weft.engine.wire import link_messages, roles
-from weft.engine.wire.link_messages import AnyMessage
+from weft.engine.wire import link_codec, roles
+from weft.engine.wire.link_messages import Call, CallAnswer, LinkMessage
 from weft.engine.wire.reconnect import NextConnection
 from weft.engine.wire.resumption import NAME_BYTES, Resumption
 from weft.net import pulse
@@ -78,7 +78,7 @@ class LinkUser(Protocol[AnyLink]):
     def ready(self, link: AnyLink) -> None:
         """It can be trusted from now on."""
 
-    def received(self, link: AnyLink, message: AnyMessage) -> None: ...
+    def received(self, link: AnyLink, message: LinkMessage) -> None: ...
     def records_came(self, link: AnyLink, batch: memoryview) -> None: ...
     def closed(self, link: AnyLink, reason: str) -> None: ...
     def chunk_target(self, link: AnyLink, transfer: int, offset: int, size: int) -> memoryview | None:
@@ -171,12 +171,12 @@ class Link(ConnectionUser):
 
     # ---- out ----
 
-    def send(self, message: AnyMessage) -> None:
+    def send(self, message: LinkMessage) -> None:
         """In order, as soon as the socket takes it. Nothing happens once the link is closed."""
         if self.is_closed:
             return
         self._take_records()
-        body = link_messages.encode(message)
+        body = link_codec.encode(message)
         self._put_counted(HEADER.pack(len(body), MESSAGE) + body)
         self.connection.flush()
 
@@ -354,11 +354,11 @@ class Link(ConnectionUser):
             if kind == RECORDS:
                 self._user.records_came(self, frame)
                 return
-            message = link_messages.decode(frame)
+            message = link_codec.decode(frame)
         if not self.connection.is_read_only or roles.may_read(message):
             self._user.received(self, message)
-        elif isinstance(message, link_messages.Call):
-            self.send(link_messages.CallAnswer(message.number, None, roles.refusal(message), "RuntimeError"))
+        elif isinstance(message, Call):
+            self.send(CallAnswer(message.number, None, roles.refusal(message), "RuntimeError"))
         else:
             self.close(f"refused: {roles.refusal(message)}")
 

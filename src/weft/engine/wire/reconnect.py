@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.engine.wire.link_messages import AnyMessage
+from weft.engine.wire.link_messages import LinkMessage
 from weft.net.loop import Loop
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Resuming:
         if reason:
             self._failed(link.is_refused)
 
-    def received(self, link: Link, message: AnyMessage) -> None:
+    def received(self, link: Link, message: LinkMessage) -> None:
         link.close("a message came before the link was resumed")
 
     def records_came(self, link: Link, batch: memoryview) -> None:

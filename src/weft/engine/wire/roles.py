@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.engine.wire.link_messages import AnyMessage, Ask, Call
+from weft.engine.wire.link_messages import Ask, Call, LinkMessage
 
 LARGEST_QUESTION = 1 << 20
 READS = frozenset(
@@ -27,11 +27,11 @@ READS = frozenset(
 """Operations that change nothing and run nothing."""
 
 
-def may_read(message: AnyMessage) -> bool:
+def may_read(message: LinkMessage) -> bool:
     return isinstance(message, Ask) or (isinstance(message, Call) and message.method in READS)
 
 
-def refusal(message: AnyMessage) -> str:
+def refusal(message: LinkMessage) -> str:
     """For a person."""
     what = f"{message.method!r}" if isinstance(message, Call) else f"a {type(message).__name__}"
     return f"the read-only token is not for {what}: it takes the cluster's own token"

@@ -91,7 +91,7 @@ class CrowdMembership:
         assert cluster is not None
         cluster.nodes = cast(Any, CrowdViews(self._crowd.views, cluster.own))
 
-    def send(self, node: int, message: lm.AnyMessage) -> bool:
+    def send(self, node: int, message: lm.LinkMessage) -> bool:
         if isinstance(message, lm.Report):  # a heartbeat: it repeats what all were told of
             self._crowd.count(1)
             return True
@@ -101,7 +101,7 @@ class CrowdMembership:
         link.send(message)
         return True
 
-    def broadcast(self, message: lm.AnyMessage) -> None:
+    def broadcast(self, message: lm.LinkMessage) -> None:
         if isinstance(message, lm.Report):
             self._crowd.report(self.own.number, message)
             return
@@ -111,7 +111,7 @@ class CrowdMembership:
 
     # ---- as the transport's events ----
 
-    def received(self, link: SimLink, message: lm.AnyMessage) -> None:
+    def received(self, link: SimLink, message: lm.LinkMessage) -> None:
         self._node.shell.received(link, message)
 
     def records_came(self, link: SimLink, batch: memoryview) -> None:

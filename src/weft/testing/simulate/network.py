@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from weft.engine.cluster.transport import LinkEvents
 from weft.engine.state.membership import REFUSED
 from weft.engine.wire.link import Records, Sending
-from weft.engine.wire.link_messages import AnyMessage
+from weft.engine.wire.link_messages import LinkMessage
 from weft.net.pulse import DEAD_S
 from weft.testing.simulate.clock import Clock
 from weft.testing.simulate.costs import Wire
@@ -158,7 +158,7 @@ class SimLink:
         """When the last message that was sent arrives."""
         self._held: list[Callable[[], None]] = []
 
-    def send(self, message: AnyMessage) -> None:
+    def send(self, message: LinkMessage) -> None:
         self.carry(self._arrive, message)
 
     def carry(self, deliver: Callable[..., None], *args: object) -> None:
@@ -202,7 +202,7 @@ class SimLink:
         self._transport.host.when_awake(handle)
 
     @staticmethod
-    def _arrive(at: SimLink, message: AnyMessage) -> None:
+    def _arrive(at: SimLink, message: LinkMessage) -> None:
         at._transport.events.received(at, message)
 
     @property
