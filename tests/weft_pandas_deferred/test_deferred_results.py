@@ -32,6 +32,7 @@ ON_PARTS: dict[str, Call] = {
     "whole division": lambda df: df.key // 7 + df.key % 7,
     "division by zero": lambda df: df.key / (df.key - df.key),
     "reversed": lambda df: 1 - df.price,
+    "objects that are all holes": lambda df: df[["key", "price"]] - pandas.NA,
     "power": lambda df: df.key**2,
     "comparison": lambda df: df.key == 3,
     "times compared": lambda df: df.day > pandas.Timestamp("2026-02-01"),
@@ -170,6 +171,15 @@ def test_what_pandas_does_is_what_pandas_gives(name: str) -> None:
     assert moves.in_pandas
     odd_frames.assert_same(ours, theirs)
     odd_frames.assert_same(frame, plain)
+
+
+def test_a_column_may_be_named_none() -> None:
+    columns = {"a": [1, 1, 2, 2], None: [1.5, 1.5, 2.5, 3.5]}
+    frame, plain = pd.DataFrame(columns), pandas.DataFrame(columns)
+    odd_frames.assert_same(frame.groupby("a")[None].nunique(), plain.groupby("a")[None].nunique())
+    odd_frames.assert_same(frame[None].sum(), plain[None].sum())
+    with pytest.raises(TypeError, match="supply one of"):
+        frame.groupby(None)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 8_193, 40_001])

@@ -81,7 +81,9 @@ def _found(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name in ("modin", "pandas"):
             raise ModuleNotFoundError(
-                f"weft.pandas needs {error.name}: pip install 'weft[pandas]'", name=error.name
+                f"weft.pandas needs {error.name}: pip install 'weft[pandas]'. With pandas 3, or without Modin, "
+                "there is weft.pandas.deferred: pip install 'weft[pandas-deferred]'",
+                name=error.name,
             ) from None
         raise
 

@@ -125,7 +125,7 @@ class DeferredFrameGroups(_DeferredGroups, DataFrameGroupBy):
     def __getitem__(self, key: Any) -> Any:
         asked = self.__dict__.get("_asked")
         names = key if type(key) is list else [key]
-        if asked is None or asked.chosen is not None or not _are_values(asked, names):
+        if asked is None or asked.chosen is not None or key is None or not _are_values(asked, names):
             self.obj  # noqa: B018
             return self[key]
         return _groups(asked._replace(chosen=key))
@@ -151,7 +151,8 @@ def _groups(asked: Asked) -> Any:
 def groupby(self: Any, by: Any = None, **kwargs: Any) -> Any:
     names = by if type(by) is list else [by]
     if (
-        not names
+        by is None
+        or not names
         or not all(is_hashable(name) and is_column(self, name) for name in names)
         or len(set(names)) < len(names)
     ):

@@ -269,8 +269,19 @@ def whole(plan: Plan) -> Any:
 
 def together(pieces: list[Any], index: pandas.Index) -> Any:
     filled = [piece for piece in pieces if len(piece)] or pieces[:1]
-    made = filled[0].copy() if len(filled) == 1 else pandas.concat(filled)
+    made = filled[0].copy() if len(filled) == 1 else _one_behind_another(filled)
     made.index = index
+    return made
+
+
+def _one_behind_another(pieces: list[Any]) -> Any:
+    """Of the same columns and types. For frames, pandas may put another hole in the place of those of objects."""
+    first = pieces[0]
+    if isinstance(first, Series) or not any(dtype == np.dtype(object) for dtype in first.dtypes):
+        return pandas.concat(pieces)
+    each = [pandas.concat([piece.iloc[:, at] for piece in pieces]) for at in range(first.shape[1])]
+    made = DataFrame(dict(enumerate(each)), index=each[0].index)
+    made.columns = first.columns
     return made
 
 
