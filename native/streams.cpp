@@ -263,15 +263,13 @@ void Streams::end_stream(Task* task) {
 }
 
 void Streams::fail_items(Task* task, std::string_view error) {
-    // The death of an actor is told as what it is, as for calls of it that were under way.
-    const bool is_death = is_error_value(error) && error[1] == char(ErrorCode::actor_died);
-    const ErrorCode code = is_death ? ErrorCode::actor_died : ErrorCode::reconstruction_failed;
     for (Entry* item : wanted_items(task)) {
         item->cookie = 0;
         lineage_.forget_return(item);
         objects_.fail(item, is_error_value(error)
-                                ? error_value(code, "item " + std::to_string(item_index(item)) + " of " +
-                                                        lost_story(task, error.substr(2)))
+                                ? error_value(ErrorCode::reconstruction_failed,
+                                              "item " + std::to_string(item_index(item)) + " of " +
+                                                  lost_story(task, error.substr(2)))
                                 : std::string(error));
         objects_.drop_locked(item);
     }
