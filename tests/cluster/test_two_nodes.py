@@ -403,7 +403,7 @@ def test_a_task_is_listed_and_explained_where_it_runs(
     assert (node == own) is not is_far
     assert (row.node_id, row.worker_pid) == (node, pid)
     assert (row.owner_node_id, row.pid) == (own, os.getpid())
-    assert f"in the worker pid={pid}{f' of node {node[:8]}' if is_far else ''};" in story
+    assert f"in the worker pid={pid}{f' of node {node[:8]}' if is_far else ''}" in story
     assert f"in the worker {pid} of node {node[:8]}" in told
     assert str(pid) in line.split() and node[:12] in line.split()
 

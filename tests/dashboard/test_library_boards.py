@@ -102,7 +102,7 @@ def test_what_is_served_shows_its_replicas_queues_and_latencies() -> None:
 
 def test_latencies_are_of_the_last_requests() -> None:
     latencies = Latencies()
-    assert latencies.figures().row() == {"served": 0, "p50_s": None, "p95_s": None, "p99_s": None}
+    assert latencies.figures().row() == {"served": 0, "failed": 0, "p50_s": None, "p95_s": None, "p99_s": None}
     for took_s in [100.0] * 10 + [0.1 * number for number in range(KEPT)]:
         latencies.add(took_s)
     figures = latencies.figures()

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.polars_awake import wake_polars
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _polars_is_awake() -> None:
+    """Little data of a dataset that a frame is made of is computed in this process."""
+    wake_polars()
 
 
 @pytest.fixture(autouse=True)

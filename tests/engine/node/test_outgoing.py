@@ -35,5 +35,6 @@ def test_a_refusal_ends_in_the_error_value_of_its_fault_and_an_actors_own_error_
     kind, body = outgoing.encode(do.RefuseShape(ME, 4, fault, only_now=True))
     assert (kind, body) == (kinds.SHAPE_REFUSED, kinds.PROCESS_BODY.pack(4, 1) + value)
     dead = kinds.ACTOR_STATE_BODY.pack(ACTOR, 1, 0)
-    assert outgoing.encode(do.TellActorDown(ME, ACTOR, True, fault)) == (kinds.ACTOR_DOWN, dead + value)
+    told = value + b"\0" + ACTOR.hex().encode()
+    assert outgoing.encode(do.TellActorDown(ME, ACTOR, True, fault)) == (kinds.ACTOR_DOWN, dead + told)
     assert outgoing.encode(do.TellActorDown(ME, ACTOR, True, b"raised")) == (kinds.ACTOR_DOWN, dead + b"raised")

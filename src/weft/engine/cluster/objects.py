@@ -134,7 +134,7 @@ class Objects:
         wanted.has_bytes = not why
         error = b""
         if why == GONE:
-            text = "its owner has freed it, or died, while it was being read"
+            text = "its owner has freed it, or has died with the only copy of what put() made, while it was being read"
             error = _native.error_value(OBJECT_LOST, text)
         elif why == LOST:
             text = (
