@@ -17,6 +17,7 @@ import sys
 
 import msgspec
 
+from weft.machine import own_log
 from weft.net.loop import Loop
 from weft.store.server_process import LARGEST, RESIGN, ServerUp
 from weft.store.server_shell import ServerConfig, ServerShell
@@ -28,6 +29,7 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    own_log.never_fail()
     launcher = socket.socket(fileno=int(sys.argv[1]))
     token = launcher.recv(LARGEST)
     if not token:

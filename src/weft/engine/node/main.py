@@ -21,7 +21,7 @@ import msgspec
 from weft import _native
 from weft.engine.node import zygote
 from weft.engine.node.config import NodeConfig, NodeOffer, StartError, decide
-from weft.machine import secrets, strays
+from weft.machine import own_log, secrets, strays
 from weft.observe import event_records
 
 
@@ -73,6 +73,7 @@ def _serve_as_daemon(
     from weft.engine.node.daemon import NodeDaemon
 
     zygote.set_process_name("weft-node")
+    own_log.never_fail()
     raise_descriptor_limit()
     entry = None
     if config.cluster is not None:

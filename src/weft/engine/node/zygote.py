@@ -121,12 +121,13 @@ class Zygote:
         self._beat_at = now + BEAT_S
         if self._beats_left <= 0:
             self._beats_left = None
-            print(
-                f"weft: the node daemon has stood still for {LEASE_S:g} s: its workers end, for the other nodes are "
-                "about to start what runs here elsewhere",
-                file=sys.stderr,
-                flush=True,
-            )
+            with contextlib.suppress(OSError):  # its log's disk is full
+                print(
+                    f"weft: the node daemon has stood still for {LEASE_S:g} s: its workers end, for the other nodes "
+                    "are about to start what runs here elsewhere",
+                    file=sys.stderr,
+                    flush=True,
+                )
             for pid in self._slots:
                 os.kill(pid, signal.SIGKILL)
 
