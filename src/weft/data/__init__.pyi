@@ -10,6 +10,14 @@ from weft.data.expressions import col as col
 from weft.data.expressions import lit as lit
 from weft.data.expressions import when as when
 from weft.data.grouped import GroupedData as GroupedData
+from weft.data.other_readers import from_huggingface as from_huggingface
+from weft.data.other_readers import read_avro as read_avro
+from weft.data.other_readers import read_delta as read_delta
+from weft.data.other_readers import read_excel as read_excel
+from weft.data.other_readers import read_iceberg as read_iceberg
+from weft.data.other_readers import read_lance as read_lance
+from weft.data.other_readers import read_orc as read_orc
+from weft.data.other_readers import read_webdataset as read_webdataset
 from weft.data.progress import show_progress as show_progress
 from weft.data.query.statement import sql as sql
 from weft.data.readers import from_arrow as from_arrow

@@ -41,6 +41,14 @@ def roots(given: Expr) -> frozenset[str] | None:
     return None if given.meta.has_multiple_outputs() else frozenset(given.meta.root_names())
 
 
+def conjuncts(given: Expr) -> list[Expr]:
+    """The conditions that all have to hold: of `a & b`, both."""
+    inside = given.meta.pop()
+    if len(inside) != 2 or not (inside[1] & inside[0]).meta.eq(given):
+        return [given]
+    return [part for side in reversed(inside) for part in conjuncts(side)]
+
+
 def all_roots(given: Iterable[Expr]) -> frozenset[str] | None:
     """The columns that any of them reads; None for all."""
     found = [roots(expr) for expr in given]

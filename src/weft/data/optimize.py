@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.data.expressions import Expr, roots
+from weft.data.expressions import Expr, conjuncts, roots
 from weft.data.plan import (
     AllRows,
     Drop,
@@ -31,6 +31,7 @@ from weft.data.plan import (
     Wanted,
     rebuilt,
 )
+from weft.data.sources.base import Source
 
 
 def optimize(node: Node) -> Node:
@@ -62,11 +63,21 @@ def _sunk(predicate: Expr, below: Node) -> Node:
     )
     if passes:
         return replace(below, inputs=(_sunk(predicate, below.inputs[0]),))
+    if isinstance(below, Read):
+        return Filter((replace(below, source=_pruned(predicate, below.source)),), predicate)
     if isinstance(below, Union):
         return replace(below, inputs=tuple(_sunk(predicate, child) for child in below.inputs))
     if isinstance(below, Join):
         return _into_join(predicate, used, below)
     return Filter((below,), predicate)
+
+
+def _pruned(predicate: Expr, source: Source) -> Source:
+    """Files are left out by each of the conditions that all have to hold."""
+    parts = conjuncts(predicate)
+    for part in parts:
+        source = source.pruned(part)
+    return source
 
 
 def _into_join(predicate: Expr, used: frozenset[str], join: Join) -> Node:

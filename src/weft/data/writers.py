@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from weft.data.block import frame_of, to_array
 from weft.data.errors import WriteError
+from weft.data.partitions import partitions
 from weft.data.running import Running
 from weft.data.sources.paths import is_remote, local_path
 from weft.library.checks import one_of
@@ -50,6 +51,8 @@ class Writer:
     mode: str = "append"
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     file_a_row: bool = False
+    partition_by: tuple[str, ...] = ()
+    """Columns whose values are in the names of folders."""
     _lock: BinaryIO | None = field(default=None, repr=False)
     """Held as long as the program lives, in a local staging folder."""
 
@@ -87,31 +90,42 @@ class Writer:
         names, rows = [], []
         block_number = f"{running.index:06d}" + (f"-{running.ended}" if running.ended else "")
         running.ended += 1
-        pieces = [block.slice(at, 1) for at in range(block.num_rows)] if self.file_a_row else [block]
-        for number, piece in enumerate(pieces):
+        for number, (folder, piece) in enumerate(self._pieces(block)):
             if piece.num_rows == 0:
                 continue
-            suffix = f"-{number:06d}" if self.file_a_row else ""
+            suffix = f"-{number:06d}" if self.file_a_row or self.partition_by else ""
             name = f"part-{self.token}-{block_number}{suffix}.{self.extension}"
             try:
                 with system.open(f"{self.staging}/{name}", "wb") as file:
                     self.save(piece, file)
             except (OSError, pa.ArrowException, ValueError, TypeError) as error:
-                raise WriteError(f"{self.path}/{name}", f"{type(error).__name__}: {error}") from error
-            names.append(name)
+                raise WriteError(f"{self.path}/{folder}{name}", f"{type(error).__name__}: {error}") from error
+            names.append(f"{folder}{name}")
             rows.append(piece.num_rows)
         return pa.table({"path": pa.array(names, pa.string()), "rows": pa.array(rows, pa.int64())})
+
+    def _pieces(self, block: pa.Table) -> list[tuple[str, pa.Table]]:
+        """What goes into a file each, with the folder that it is in."""
+        if self.file_a_row:
+            return [("", block.slice(at, 1)) for at in range(block.num_rows)]
+        return (
+            partitions(block, self.partition_by, self.path) if self.partition_by and block.num_rows else [("", block)]
+        )
 
     def commit(self, names: Sequence[str]) -> list[str]:
         """All tasks are done: their files move to the destination, all or none of them."""
         system, folder = file_system(self.path)
         old = []
         if self.mode == "overwrite":
-            old = [name for name in system.ls(folder, detail=False) if name.endswith(f".{self.extension}")]
+            below = system.find(folder) if self.partition_by else system.ls(folder, detail=False)
+            hidden = os.path.basename(self.staging)
+            old = [name for name in below if name.endswith(f".{self.extension}") and hidden not in name]
         moved: list[str] = []
         try:
             for name in names:
-                system.mv(f"{self.staging}/{name}", f"{folder}/{name}")
+                if "/" in name:
+                    system.makedirs(f"{folder}/{os.path.dirname(name)}", exist_ok=True)
+                system.mv(f"{self.staging}/{os.path.basename(name)}", f"{folder}/{name}")
                 moved.append(f"{folder}/{name}")
         except OSError as error:
             for name in moved:

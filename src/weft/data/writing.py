@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,12 +21,16 @@ class Writable:
         """The blocks through a writer; the paths of what it wrote."""
         raise NotImplementedError
 
-    def write_parquet(self, path: str, *, mode: str = "append", compression: str = "zstd") -> list[str]:
+    def write_parquet(
+        self, path: str, *, mode: str = "append", compression: str = "zstd", partition_by: Sequence[str] = ()
+    ) -> list[str]:
         """A file per block. They appear when all are written; none does if anything fails. Gives their paths.
-        `mode`: "append", "overwrite", or "error" if the folder is not empty."""
+        `mode`: "append", "overwrite", or "error" if the folder is not empty. With `partition_by`, a file per block and
+        value of these columns, which then are in the names of folders (`city=Ulm/`), as `read_parquet` finds them."""
         from weft.data.writers import SaveParquet, Writer
 
-        return self._write(Writer(path, "parquet", SaveParquet(compression), mode))
+        keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        return self._write(Writer(path, "parquet", SaveParquet(compression), mode, partition_by=keys))
 
     def write_csv(self, path: str, *, mode: str = "append") -> list[str]:
         """CSV files in a folder, one per block; the paths."""
@@ -63,6 +67,59 @@ class Writable:
         from weft.data.writers import SaveImage, Writer
 
         return self._write(Writer(path, format, SaveImage(column, format), mode, file_a_row=True))
+
+    def write_orc(self, path: str, *, mode: str = "append") -> list[str]:
+        """ORC files in a folder, one per block; the paths."""
+        from weft.data.sources.other_formats import save_orc
+        from weft.data.writers import Writer
+
+        return self._write(Writer(path, "orc", save_orc, mode))
+
+    def write_avro(self, path: str, *, mode: str = "append") -> list[str]:
+        """Avro files in a folder, one per block; the paths."""
+        from weft.data.sources.other_formats import save_avro
+        from weft.data.writers import Writer
+
+        return self._write(Writer(path, "avro", save_avro, mode))
+
+    def write_excel(self, path: str, *, mode: str = "append") -> list[str]:
+        """Workbooks of one sheet in a folder, one per block; the paths. Needs openpyxl."""
+        from weft.data.sources.other_formats import save_excel
+        from weft.data.writers import Writer
+
+        return self._write(Writer(path, "xlsx", save_excel, mode))
+
+    def write_webdataset(self, path: str, *, mode: str = "append") -> list[str]:
+        """Archives of samples, one per block: each has its name in `__key__`, and a file per other column."""
+        from weft.data.sources.other_formats import save_webdataset
+        from weft.data.writers import Writer
+
+        return self._write(Writer(path, "tar", save_webdataset, mode))
+
+    def write_delta(
+        self,
+        path: str,
+        *,
+        mode: str = "append",
+        partition_by: Sequence[str] = (),
+        storage_options: Mapping[str, str] | None = None,
+    ) -> int:
+        """One version more of a table of Delta Lake; how many rows. `mode`: "append", "overwrite" or "error"."""
+        from weft.data.sources.tables import write_delta
+
+        return write_delta(self._blocks(), path, mode, list(partition_by), storage_options)
+
+    def write_iceberg(self, table: Any, *, catalog: Mapping[str, str] | None = None, mode: str = "append") -> int:
+        """One snapshot more of a table of Iceberg; how many rows. `mode`: "append" or "overwrite"."""
+        from weft.data.sources.tables import write_iceberg
+
+        return write_iceberg(self._blocks(), table, catalog, mode)
+
+    def write_lance(self, path: str, *, mode: str = "append") -> int:
+        """One version more of a dataset of Lance; how many rows. `mode`: "append", "overwrite" or "error"."""
+        from weft.data.sources.tables import write_lance
+
+        return write_lance(self._blocks(), path, mode)
 
     def write_sql(self, statement: str, connect: Callable[[], Any]) -> int:
         """Each row through an INSERT statement of a DB-API driver, all in one transaction of this process."""

@@ -38,6 +38,10 @@ class Source:
         """Where it is known without reading."""
         return None
 
+    def pruned(self, predicate: pl.Expr) -> Source:
+        """Without what cannot have a row for which it holds. Of the others, all rows."""
+        return self
+
     def size_bytes(self) -> int | None:
         """What its rows take in memory, where `whole` gives them."""
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 import weft
 from weft.data.block import frame_of
 from weft.data.errors import ReadError, SchemaError
+from weft.data.expressions import roots
+from weft.data.partitions import kinds_of, table_of, with_values
 from weft.data.running import Running
 from weft.data.schemas import fitted, schema_of
 from weft.data.sources.base import Source, keep_wanted, union_of
@@ -59,6 +62,12 @@ class ParquetSource(Source):
     _union: pa.Schema | None = field(default=None, repr=False)
     """What the files have in common, where that is asked for."""
 
+    _hive: dict[str, pl.DataType] = field(default_factory=dict, repr=False)
+    """Columns that are in the names of folders, and in no file."""
+
+    def __post_init__(self) -> None:
+        self._hive = kinds_of([path for path, _ in self.files])
+
     def __str__(self) -> str:
         return f"parquet, {len(self.files)} files"
 
@@ -92,11 +101,34 @@ class ParquetSource(Source):
         chunks = [paths[at : at + FOOTERS_IN_DRIVER] for at in range(0, len(paths), FOOTERS_IN_DRIVER)]
         return [footer for part in weft.get([task.remote(chunk) for chunk in chunks]) for footer in part]
 
-    def schema(self) -> pa.Schema:
+    def _in_files(self) -> pa.Schema:
         footers = self.footers()
         found = self._union or _first(footers).schema
         assert found is not None
         return found
+
+    def _in_folders(self, names: Sequence[str]) -> dict[str, pl.DataType]:
+        """A column that files have, too, is theirs."""
+        return {name: kind for name, kind in self._hive.items() if name not in names}
+
+    def schema(self) -> pa.Schema:
+        found = self._in_files()
+        more = self._in_folders(found.names)
+        return pa.schema([*found, *pl.DataFrame(schema=more).to_arrow().schema]) if more else found
+
+    def pruned(self, predicate: pl.Expr) -> ParquetSource:
+        """Without files of which the values in their folders say that no row is wanted; one stays for its columns."""
+        more = self._in_folders(self._in_files().names) if self._hive else {}
+        used = roots(predicate)
+        if not more or not used or not used <= more.keys():
+            return self
+        paths = [path for path, _ in self.files]
+        wanted = table_of(paths, more).select(predicate.fill_null(False)).to_series().to_list()
+        kept = [number for number, yes in enumerate(wanted) if yes] or [0]
+        made = copy.copy(self)
+        made.files = [self.files[number] for number in kept]
+        made._footers = [self.footers()[number] for number in kept]
+        return made
 
     def columns(self) -> list[str]:
         return list(self.schema().names)
@@ -105,7 +137,7 @@ class ParquetSource(Source):
         """By the first file that can be read, so that no other footer is asked for before something runs."""
         if self._footers is None and self.schema_drift != "union" and len(self.files) > FOOTERS_IN_DRIVER:
             first = read_footer(self.files[0][0]).schema
-            return None if first is None else schema_of(first)
+            return None if first is None else pl.Schema({**schema_of(first), **self._in_folders(first.names)})
         return schema_of(self.schema())
 
     def row_count(self) -> int | None:
@@ -117,12 +149,17 @@ class ParquetSource(Source):
         return sum(size for footer in self.footers() for _, size in footer.groups)
 
     def whole(self, wanted: frozenset[str] | None) -> pl.LazyFrame:
-        paths, names = [path for path, _ in self.files], self.columns()
+        paths, names = [path for path, _ in self.files], self._in_files().names
+        if self._hive:
+            parts = [self._scan(path, None, 0) for path in paths]
+            return keep_wanted(pl.concat(parts), self.columns(), wanted)
         if all(footer.schema is not None and footer.schema.names == names for footer in self.footers()):
-            frame = pl.scan_parquet(paths, glob=False)
+            frame = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
         else:
             kinds = schema_of(self.schema())
-            frame = pl.concat([fitted(pl.scan_parquet(path, glob=False), kinds) for path in paths])
+            frame = pl.concat(
+                [fitted(pl.scan_parquet(path, glob=False, hive_partitioning=False), kinds) for path in paths]
+            )
         return keep_wanted(frame, names, wanted)
 
     def splits(self, parallelism: int, block_bytes: int) -> list[Split]:
@@ -138,14 +175,19 @@ class ParquetSource(Source):
         return {"files that cannot be read": bad} if bad else {}
 
     def open(self, split: Split, wanted: frozenset[str] | None, running: Running) -> pl.LazyFrame:
-        frame = pl.scan_parquet(scannable(split.path), glob=False)
-        if split.rows is not None:
-            frame = frame.slice(split.first_row, split.rows)
-        if self.schema_drift != "raise":
-            frame = fitted(frame, schema_of(self.schema()))
+        frame = self._scan(split.path, split.rows, split.first_row)
         if self.on_error == "skip":
             return self._readable(frame, split, wanted, running)
         return keep_wanted(frame, self.columns(), wanted)
+
+    def _scan(self, path: str, rows: int | None, first_row: int) -> pl.LazyFrame:
+        frame = pl.scan_parquet(scannable(path), glob=False, hive_partitioning=False)
+        if rows is not None:
+            frame = frame.slice(first_row, rows)
+        kinds = schema_of(self._in_files())
+        if self.schema_drift != "raise" or self._hive:
+            frame = fitted(frame, kinds)
+        return with_values(frame, path, self._in_folders(list(kinds)))
 
     def _readable(
         self, frame: pl.LazyFrame, split: Split, wanted: frozenset[str] | None, running: Running

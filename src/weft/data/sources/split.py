@@ -21,3 +21,5 @@ class Split:
     """Whether it is read as a sequence of blocks, by `Source.blocks`."""
     block_bytes: int = TARGET_BLOCK_BYTES
     """How large these blocks should be."""
+    piece: bytes = b""
+    """What a library reads as this piece, pickled, where it is no path."""
