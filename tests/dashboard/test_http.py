@@ -203,6 +203,18 @@ def test_a_head_takes_no_longer_than_its_time_however_its_bytes_drip(monkeypatch
     assert asked == []
 
 
+def test_connections_that_were_given_back_are_closed_with_the_others() -> None:
+    asked: list[arrivals.Arrival] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        waiting = arrivals.Arrivals(listener, lambda arrival, _: asked.append(arrival))
+        with socket.create_connection(listener.getsockname(), 20) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            wait_until(lambda: waiting.run_once(0.01) or asked)
+            waiting.give_back(asked[0])
+            waiting.close()
+            assert asked[0].connection.fileno() == -1
+
+
 def raw(site: Site, *lines: str) -> bytes:
     host, _, port = site.host.rpartition(":")
     with socket.create_connection((host, int(port)), 20) as connection:

@@ -68,6 +68,8 @@ class Arrivals:
     def close(self) -> None:
         for arrival in list(self._waiting.values()):
             self._drop(arrival)
+        while self._back:
+            self._back.popleft().connection.close()
         self._epoll.close()
         os.close(self._bell)
 
