@@ -28,7 +28,8 @@ ALONE = ("stress", "chaos", "faults/test_memory_limits.py")
 """Tests that want the whole machine, or look at all nodes' groups of processes."""
 PART_BYTES = 50_000
 """Source of tests that makes a part: a minute or so."""
-PART_DEADLINE_S = 3600.0
+PART_DEADLINE_S = 900.0
+"""Seven times what the longest takes on a quiet machine: a part that does not end must not take the others' result."""
 NO_TESTS = 5
 """What pytest ends with where all tests of a part are deselected."""
 KINDS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warning", "error")

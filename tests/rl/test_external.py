@@ -21,6 +21,7 @@ import pytest
 from gymnasium import spaces
 from worlds import Matching
 
+from waiting import wait_until
 from weft.net.tls import Certificate, connecting_context
 from weft.rl import DQN, PPO, EnvironmentFailed, frames, get_algorithm
 from weft.rl.external import ExternalClient, ExternalSimulator, write_token
@@ -97,7 +98,7 @@ def test_it_learns_from_programs_outside_and_survives_the_death_of_one(
 
 def test_who_does_not_know_the_token_gets_no_action(settings: dict[str, Any]) -> None:
     env = ExternalSimulator(**settings)
-    waiting = threading.Thread(target=env.reset)
+    waiting = threading.Thread(target=env.reset, daemon=True)
     waiting.start()
     try:
         with pytest.raises(PermissionError, match="the token is wrong"):
@@ -227,7 +228,7 @@ def test_another_user_of_the_machine_sees_and_changes_nothing(
     """One who relays: what passes over the port is encrypted, and with his own certificate he is refused."""
     monkeypatch.setenv("WEFT_LOCAL_LINKS", "0")  # as if the two were not of one user
     env = ExternalSimulator(**settings)
-    waiting = threading.Thread(target=env.reset)
+    waiting = threading.Thread(target=env.reset, daemon=True)
     waiting.start()
     try:
         with relay(settings["address"]) as (address, heard):
@@ -238,7 +239,7 @@ def test_another_user_of_the_machine_sees_and_changes_nothing(
                 waiting.join()
             env.close()
         assert len(heard) > 100 and b"kind" not in heard and b"observation" not in heard
-        waiting = threading.Thread(target=env.reset)
+        waiting = threading.Thread(target=env.reset, daemon=True)
         waiting.start()
         with relay(settings["address"], terminates=True) as (address, _), pytest.raises(PermissionError):
             ExternalClient(address, token_file=settings["token_file"]).start_episode()
@@ -265,8 +266,7 @@ def relay(to: str, terminates: bool = False) -> Iterator[tuple[str, bytearray]]:
 
     def serve() -> None:
         client, _ = listener.accept()
-        host, port = to.split(":")
-        server = socket.create_connection((host, int(port)))
+        server = first_connection(to)
         if terminates:
             client = Certificate().context.wrap_socket(client, server_side=True)
             server = connecting_context().wrap_socket(server)
@@ -277,10 +277,24 @@ def relay(to: str, terminates: bool = False) -> Iterator[tuple[str, bytearray]]:
             back.join()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = threading.Thread(target=serve)
+        serving = threading.Thread(target=serve, daemon=True)
         serving.start()
         yield "{}:{}".format(*listener.getsockname()), heard
         serving.join()
+
+
+def first_connection(address: str) -> socket.socket:
+    """To an environment that may only be about to listen: its thread has been started, no more."""
+    host, port = address.split(":")
+    made: list[socket.socket] = []
+
+    def connects() -> bool:
+        with contextlib.suppress(ConnectionRefusedError):
+            made.append(socket.create_connection((host, int(port))))
+        return bool(made)
+
+    wait_until(connects)
+    return made[0]
 
 
 def test_what_is_sent_is_what_arrives() -> None:
