@@ -253,7 +253,8 @@ def test_another_user_of_the_machine_sees_and_changes_nothing(
 
 @contextlib.contextmanager
 def relay(to: str, terminates: bool = False) -> Iterator[tuple[str, bytearray]]:
-    """Between one client and a server; `terminates`: with an encryption of its own towards each."""
+    """Between clients and a server; `terminates`: with an encryption of its own towards each. Whoever of the two is too
+    slow for the other comes again, as the client does."""
     heard = bytearray()
 
     def carry(source: socket.socket, target: socket.socket) -> None:
@@ -265,22 +266,33 @@ def relay(to: str, terminates: bool = False) -> Iterator[tuple[str, bytearray]]:
             target.shutdown(socket.SHUT_WR)
 
     def serve() -> None:
-        client, _ = listener.accept()
-        server = first_connection(to)
-        if terminates:
-            client = Certificate().context.wrap_socket(client, server_side=True)
-            server = connecting_context().wrap_socket(server)
-        with client, server:
+        with contextlib.suppress(OSError):  # the end of the listener
+            while True:
+                client, _ = listener.accept()
+                with contextlib.suppress(OSError):
+                    between(client)
+
+    def between(client: socket.socket) -> None:
+        with contextlib.ExitStack() as ends:
+            ends.enter_context(client)
+            server = ends.enter_context(first_connection(to))
+            if terminates:
+                client = ends.enter_context(certificate.context.wrap_socket(client, server_side=True))
+                server = ends.enter_context(connecting_context().wrap_socket(server))
             back = threading.Thread(target=carry, args=(server, client))
             back.start()
             carry(client, server)
             back.join()
 
+    certificate = Certificate()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = threading.Thread(target=serve, daemon=True)
         serving.start()
-        yield "{}:{}".format(*listener.getsockname()), heard
-        serving.join()
+        try:
+            yield "{}:{}".format(*listener.getsockname()), heard
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
 
 
 def first_connection(address: str) -> socket.socket:
