@@ -18,6 +18,7 @@ from worlds import Aiming, Bad, Masked, Matching, Nested, Pictures
 from weft.rl import PPO, EnvironmentFailed, SettingError, get_algorithm, register_env
 from weft.rl.checkpoint import CheckpointError
 from weft.rl.environments import UnknownEnvironment
+from weft.rl.names import UNNAMED
 from weft.rl.registry import UnknownAlgorithm, load
 
 QUICK: dict[str, Any] = {
@@ -278,6 +279,8 @@ def test_environments_and_algorithms_are_found_by_name() -> None:
         PPO(env="ALE/NoGame-v5")
     with pytest.raises(UnknownEnvironment, match="each worker makes its own"):
         PPO(env=Matching())
+    with pytest.raises(UnknownEnvironment, match=r"pass it again with env=\. To act without one"):
+        PPO(env=UNNAMED)  # as a checkpoint says of a class of the program itself
     with pytest.raises(SettingError, match="PPOConfig or a dictionary of settings is needed, but got 5"):
         PPO(5)  # type: ignore[arg-type]
     with pytest.raises(UnknownAlgorithm, match="did you mean 'PPO'"):

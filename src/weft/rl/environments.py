@@ -33,8 +33,13 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
 
 def resolve(source: Any) -> Any:
     """What workers need to make the environment: names registered here mean nothing in another process."""
-    if source is None or source == UNNAMED:
+    if source is None:
         raise UnknownEnvironment('no environment is given: pass env="CartPole-v1", a class, or a function')
+    if source == UNNAMED:
+        raise UnknownEnvironment(
+            "the checkpoint does not hold its environment, which was defined in a program, not in a module that can be "
+            "imported: pass it again with env=. To act without one: weft.rl.Policy.from_checkpoint(folder)"
+        )
     if isinstance(source, str) and source in _registered:
         return _registered[source]
     if isinstance(source, str) and source.startswith(PREFIX):
