@@ -46,7 +46,7 @@ class Answered:
         self.numbers: list[int] = []
 
     def bundler(self, actor: Actor) -> Bundler:
-        return Bundler(Peer("one", actor), asyncio.get_running_loop(), self._take, self._lose)
+        return Bundler(Peer("one", actor), asyncio.get_running_loop(), "process", self._take, self._lose)
 
     def _take(self, peer: Peer, answers: list[tuple[BundledRequest, int, int, Any]]) -> None:
         self.numbers += [one[0].number for one in answers]

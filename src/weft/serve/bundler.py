@@ -31,6 +31,7 @@ class Bundler:
         self,
         peer: Peer,
         loop: asyncio.AbstractEventLoop,
+        process: str,
         answered: Callable[[Peer, list[tuple[BundledRequest, int, int, Any]]], None],
         lost: Callable[[Peer, list[BundledRequest], BaseException], None],
     ) -> None:
@@ -38,7 +39,7 @@ class Bundler:
         self._loop = loop
         self._answered = answered
         self._lost = lost
-        self._name = uuid.uuid4().hex
+        self._name = f"{process}/{uuid.uuid4().hex}"
         self._outbox: deque[BundledRequest] = deque()
         self._is_due = False
         self._open: dict[int, BundledRequest] = {}

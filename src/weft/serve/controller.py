@@ -24,6 +24,7 @@ from weft.serve import places
 from weft.serve import replica as replicas
 from weft.serve.board import ServeBoard
 from weft.serve.build import BuiltDeployment
+from weft.serve.callers import LISTEN_S, Callers
 from weft.serve.canaries import CanaryRule
 from weft.serve.config import DeploymentConfig
 from weft.serve.context import ReplicaContext
@@ -34,9 +35,8 @@ from weft.serve.judging import judged
 from weft.serve.keeping import Keeping
 from weft.serve.overview import CANARY, described, status_of, table_of
 from weft.serve.pending import lacking, why_not_healthy
-from weft.serve.running import CanaryApplication, Running, RunningApplication, Snapshot
+from weft.serve.running import CanaryApplication, Running, RunningApplication, Snapshot, check_route
 from weft.serve.state import (
-    CALLER_SILENT_S,
     DeploymentState,
     DeploymentStatus,
     DrainReplica,
@@ -50,7 +50,6 @@ ROOM_S = 2.0
 """How long a new replica waits for resources before an outdated one makes room for it."""
 LEAVE_S = 5.0
 RESUME_S = 10.0
-LISTEN_S = CALLER_SILENT_S / 3
 NAME = "weft-serve-controller"
 NAMESPACE = "weft.serve"
 
@@ -73,6 +72,7 @@ class Controller:
         self._wanted: list[Any] = []
         """What files have said that is to be served, the last one last."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._callers = Callers()
         self._leaving: set[asyncio.Task[None]] = set()
         """Placement groups that are given up."""
         self._epoch = uuid.uuid4().hex[:8]
@@ -87,7 +87,7 @@ class Controller:
 
     async def deploy(self, app: str, route_prefix: str | None, built: list[BuiltDeployment]) -> None:
         """Start an application, or bring a running one to what is given. Returns when it is written down."""
-        self._check_route(app, route_prefix)
+        check_route(self._applications.values(), app, route_prefix)
         old = self._applications.get(app)
         names = [one.name for one in built]
         verdict = old.verdict if old is not None else ""
@@ -236,6 +236,7 @@ class Controller:
 
     async def listen(self, key: str, revision: int, caller: str = "") -> Table:
         """The routing table, once it is newer than the given revision, or after a while in any case."""
+        self._callers.heard(caller)
         if (running := self._deployments.get(key)) is not None:
             running.state.caller_heard(time.monotonic(), caller)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -392,12 +393,15 @@ class Controller:
         if actor is None:
             return
         try:
-            report = await asyncio.wait_for(actor.check_health.remote(), running.state.config.health_check_timeout_s)
+            timeout_s = running.state.config.health_check_timeout_s
+            *report, lasting = await asyncio.wait_for(actor.check_health.remote(), timeout_s)
         except Exception as error:
             if replica in running.state.routed:
                 self._end(running, replica, f"it is not healthy: {error!r}")
             return
         self._follow(running, running.state.load_reported(time.monotonic(), replica, *report))
+        if lasting:
+            self._spawn(self._callers.look_after(actor, lasting))
 
     def _end(self, running: Running, replica: str, reason: str) -> None:
         self._kill(running, replica)
@@ -486,11 +490,6 @@ class Controller:
     async def _newer(self, key: str, revision: int) -> None:
         while (running := self._deployments.get(key)) is not None and running.state.revision <= revision:
             await running.changed.wait()
-
-    def _check_route(self, app: str, route_prefix: str | None) -> None:
-        for other in self._applications.values():
-            if route_prefix is not None and other.route_prefix == route_prefix and other.name != app:
-                raise ValueError(f"route_prefix {route_prefix!r} is taken by application {other.name!r}")
 
     def _routes_have_changed(self) -> None:
         self._routes_revision += 1

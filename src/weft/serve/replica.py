@@ -13,12 +13,14 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import weft
 from weft import cloudpickle
 from weft.actor import exit_actor
 from weft.serve.bundles import REFUSED, TAKEN, Bundles
+from weft.serve.callers import Begun, UnderWay
 from weft.serve.config import DeploymentConfig
 from weft.serve.context import (
     NO_CONTEXT,
@@ -51,7 +53,8 @@ class Replica:
         self._is_ready = False
         self._is_draining = False
         self._bundles: dict[str, Bundles] = {}
-        """By caller."""
+        """By caller: its process, and a bundler of it."""
+        self._under_way = UnderWay()
         self._latencies = Latencies()
         self._changed: asyncio.Event | None = None
         """Set, and forgotten, when a request has ended; made by whoever waits for that."""
@@ -78,15 +81,15 @@ class Replica:
         self._wake()
         await self._code.reconfigure(config.user_config)
 
-    async def answer(self, given: tuple[Any, ...] | None, method: str, args: Any, kwargs: Any) -> Answer:
+    async def answer(self, caller: str, given: tuple[Any, ...] | None, method: str, args: Any, kwargs: Any) -> Answer:
         """`given` are the fields of the request's context, if it has any: plain values travel faster."""
         if given is None:
-            return await self._answer(NO_CONTEXT, method, args, kwargs)
+            return await self._answer(caller, NO_CONTEXT, method, args, kwargs)
         context = RequestContext(*given)
         if context.deadline_s == math.inf:
-            return await self._answer(context, method, args, kwargs)
+            return await self._answer(caller, context, method, args, kwargs)
         with self._within(context.deadline_s):
-            return await self._answer(context.arrived(time.monotonic()), method, args, kwargs)
+            return await self._answer(caller, context.arrived(time.monotonic()), method, args, kwargs)
 
     @contextlib.contextmanager
     def _within(self, left_s: float) -> Iterator[None]:
@@ -110,11 +113,11 @@ class Replica:
         finally:
             timer.cancel()
 
-    async def _answer(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> Answer:
+    async def _answer(self, caller: str, context: RequestContext, method: str, args: Any, kwargs: Any) -> Answer:
         """By its caller, who knows when the time is over."""
         if self._is_draining or self._ongoing >= self._limit:
             return REFUSED, self._ongoing, None
-        began_s = self._begin(context)
+        begun = self._begin(caller, context)
         try:
             found = self._code.async_method(method)
             if found is not None:
@@ -128,14 +131,14 @@ class Replica:
             self._latencies.failed += 1
             raise
         finally:
-            self._end(began_s)
+            self._end(begun)
         return TAKEN, self._ongoing, value
 
     async def exchange(self, caller: str, packed: bytes) -> bytes:
         """`answer` for many requests together. Their arguments and values are plain."""
         bundles = self._bundles.get(caller)
         if bundles is None:
-            bundles = self._bundles[caller] = Bundles(self._answer, lambda: self._ongoing)
+            bundles = self._bundles[caller] = Bundles(partial(self._answer, caller.partition("/")[0]), self._load)
         return await bundles.exchange(packed)
 
     async def give_up(self, caller: str, number: int) -> None:
@@ -143,17 +146,25 @@ class Replica:
         if caller in self._bundles:
             self._bundles[caller].give_up(number)
 
+    async def callers_ended(self, callers: list[str]) -> None:
+        """These processes are dead: what is under way for them is for nobody."""
+        self._under_way.give_up(callers)
+        for name in [one for one in self._bundles if one.partition("/")[0] in callers]:
+            self._bundles.pop(name).close()
+
     async def deliver(self, inbox: str, message: Any) -> bool:
         """Something more for a request that is under way here; False if it is not, or reads no more."""
         return await self._code.inboxes.deliver(inbox, message)
 
-    async def stream(self, context: RequestContext, method: str, args: Any, kwargs: Any) -> AsyncIterator[Answer]:
+    async def stream(
+        self, caller: str, context: RequestContext, method: str, args: Any, kwargs: Any
+    ) -> AsyncIterator[Answer]:
         """First whether the request is taken, then the items."""
         if method != GO_ON and (self._is_draining or self._ongoing >= self._limit):
             yield REFUSED, self._ongoing, None
             return
         context = context.arrived(time.monotonic())
-        began_s = self._begin(context)
+        begun = self._begin(caller, context)
         has_ended = False
         try:
             yield TAKEN, self._ongoing, None
@@ -167,7 +178,7 @@ class Replica:
         finally:
             if not has_ended:
                 _give_up_calls()
-            self._end(began_s)
+            self._end(begun)
 
     async def _in_time(self, items: AsyncIterator[Any], context: RequestContext) -> AsyncIterator[Any]:
         while True:
@@ -184,13 +195,17 @@ class Replica:
             await self._change()
         return self._ongoing
 
-    async def check_health(self) -> tuple[int, int, float | None]:
-        """Raises what the user's check raises; else how many requests are under way, how many were answered, and what
-        the last of them took."""
+    async def check_health(self) -> tuple[int, int, float | None, list[str]]:
+        """Raises what the user's check raises; else how many requests are under way, how many were answered, what the
+        last of them took, and who has asked for those that last."""
         await self._code.check_health()
-        return self._ongoing, self._latencies.served, self._latencies.recent_s()
+        lasting = self._under_way.lasting(time.perf_counter())
+        return self._ongoing, self._latencies.served, self._latencies.recent_s(), lasting
 
     async def load(self) -> int:
+        return self._ongoing
+
+    def _load(self) -> int:
         return self._ongoing
 
     async def figures(self) -> Figures:
@@ -210,16 +225,17 @@ class Replica:
         """End the process once every answer has left it."""
         exit_actor()
 
-    def _begin(self, context: RequestContext) -> float:
+    def _begin(self, caller: str, context: RequestContext) -> Begun:
         self._ongoing += 1
         request_context.set(context)
         replica_context.set(self._identity)
         calls_of_request.set([])
-        return time.perf_counter()
+        return self._under_way.begin(caller, time.perf_counter())
 
-    def _end(self, began_s: float) -> None:
+    def _end(self, begun: Begun) -> None:
         self._ongoing -= 1
-        self._latencies.add(time.perf_counter() - began_s)
+        self._under_way.end(begun)
+        self._latencies.add(time.perf_counter() - begun.began_s)
         self._wake()
 
     def _hold(self) -> None:

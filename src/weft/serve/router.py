@@ -57,8 +57,11 @@ class Router:
     def __init__(self, controller: Any, key: str) -> None:
         self._controller = controller
         self.key = key
-        self._caller = uuid.uuid4().hex
-        self._node = weft.get_runtime_context().get_node_id()
+        context = weft.get_runtime_context()
+        self._process = context.get_worker_id()
+        """Replicas are told who asks, and give up what they do for one that has died."""
+        self._caller = f"{self._process}/{uuid.uuid4().hex}"
+        self._node = context.get_node_id()
         self._lock = threading.Lock()
         self._pick = random.Random()
         self._table: Table | None = None
@@ -182,7 +185,7 @@ class Router:
         if isinstance(request, BundledRequest):
             bundler = peer.bundlers.get(request.loop)
             if bundler is None:
-                made = Bundler(peer, request.loop, self.bundle_answered, self.bundle_lost)
+                made = Bundler(peer, request.loop, self._process, self.bundle_answered, self.bundle_lost)
                 bundler = peer.bundlers.setdefault(request.loop, made)
             request.peer = peer
             bundler.send(request)
@@ -193,7 +196,7 @@ class Router:
             return
         given = None if context == NO_CONTEXT else tuple(context)
         request.peer = peer
-        ref = request.ref = peer.actor.answer.remote(given, request.method, request.args, request.kwargs)
+        ref = request.ref = peer.actor.answer.remote(self._process, given, request.method, request.args, request.kwargs)
         if request.is_given_up:  # by a thread that may not have seen the ref
             weft.cancel(ref)
         if watched:
@@ -213,7 +216,7 @@ class Router:
 
     def _send_stream(self, request: AwaitedRequest, context: RequestContext, peer: Peer) -> None:
         refs = peer.actor.stream.options(num_returns="streaming").remote(
-            context, request.method, request.args, request.kwargs
+            self._process, context, request.method, request.args, request.kwargs
         )
         stream = Stream(self, request, peer, refs)
         request.end(stream, None)

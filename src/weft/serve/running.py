@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,13 @@ class RunningApplication:
     kind: Kind
     verdict: str = ""
     """What became of its last canary, and why."""
+
+
+def check_route(applications: Iterable[RunningApplication], app: str, route_prefix: str | None) -> None:
+    """ValueError if another application answers there."""
+    for other in applications:
+        if route_prefix is not None and other.route_prefix == route_prefix and other.name != app:
+            raise ValueError(f"route_prefix {route_prefix!r} is taken by application {other.name!r}")
 
 
 @dataclass
