@@ -25,6 +25,7 @@ from weft import exceptions
 from weft.engine.process.session import context_state
 from weft.exceptions import ActorDiedError, TaskError, UnserializableException, WeftError
 from weft.machine.own_frames import is_own
+from weft.terminal.uncaught import note_read_only, with_source
 
 WORKER_CRASHED, ACTOR_DIED, OWNER_DIED, OBJECT_LOST, CANCELLED = 1, 2, 3, 4, 5
 NODE_LOST, ACTOR_UNAVAILABLE, OUT_OF_MEMORY, GET_TIMED_OUT, UNSCHEDULABLE = 6, 7, 8, 9, 10
@@ -65,7 +66,7 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
     if isinstance(error, SetupFailure):
         return bytes((ord("S"), ACTOR_ENV_FAILED if died else ENV_FAILED)) + error.error_message.encode(), False
-    _note_read_only(error)
+    note_read_only(error)
     text = format_remote(error)
     story = {
         "function_name": name,
@@ -79,16 +80,6 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     }
     value = b"P" + pickle.dumps((story, _dump_chain(error), died), protocol=5)
     return value, _may_retry(error, retry_types)
-
-
-def _note_read_only(error: BaseException) -> None:
-    """NumPy's error for a write to what is shared does not say what to do. (Python 3.10 has no notes.)"""
-    if type(error) is ValueError and "read-only" in str(error) and hasattr(error, "add_note"):
-        error.add_note(
-            "Arrays that a task is given or gets lie in memory that all readers share. To write to them without being "
-            "seen by others: weft.get(ref, writable=True), @weft.remote(writable_args=True) for a task's arguments, "
-            "@weft.method(writable_args=True) for a method's; or array.copy()."
-        )
 
 
 def format_remote(error: BaseException) -> str:
@@ -191,6 +182,7 @@ def load_error(error: bytes) -> BaseException:
     if error[:1] == b"E":
         return _load_one(error[1:])
     story, chain, died = pickle.loads(memoryview(error)[1:])
+    story["traceback_str"] = with_source(story["traceback_str"])
     cause = _load_chain(chain)
     if isinstance(cause, Undecodable) and not died:
         return UnserializableException(str(TaskError(cause=None, **story)))

@@ -24,6 +24,7 @@ from weft.engine.process.session import attached, context_state
 if TYPE_CHECKING:
     from weft.engine.process.session.session_context import SessionContext
     from weft.engine.wire.messages import DriverHello
+    from weft.terminal.uncaught import Uncaught
 
 _lock = threading.RLock()
 _current: Session | None = None
@@ -40,8 +41,21 @@ class Session:
         self.host = host
         self.options = options
         self.pid = os.getpid()
+        self.uncaught = _uncaught(self)
         self.node_goes_on = getattr(attachment, "process", None) is None and not options.local_mode
         """When this driver leaves it."""
+
+
+def _uncaught(session: Session) -> Uncaught:
+    from weft.exceptions import WeftError
+    from weft.terminal.uncaught import Uncaught
+
+    def show_output() -> None:
+        if _current is session and _native.is_attached():
+            _show_last_output(session)
+            session.host.logs.flush()
+
+    return Uncaught(show_output, WeftError)
 
 
 def attach_once() -> None:
@@ -200,6 +214,8 @@ def _attach(options: InitOptions) -> None:
             own_logging.apply(options.own_logging)
             own_logging.LOGGER.debug("attached to node %s at %s", attachment.node_id, attachment.address)
     except BaseException:
+        if _current is not None:
+            _current.uncaught.withdraw()
         _current = None
         if _native.is_attached():
             _native.detach()
@@ -251,6 +267,7 @@ def _import_the_rest() -> None:
     from weft.engine.process.objects import ref_callbacks  # noqa: F401
     from weft.engine.process.options import lineage_limits  # noqa: F401
     from weft.engine.process.session import host, session_context  # noqa: F401
+    from weft.terminal import uncaught  # noqa: F401
 
 
 def _hello(options: InitOptions) -> DriverHello:
@@ -302,6 +319,7 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
             session.attachment.close()
         _end_slurm_cluster()
         _drop_copies()
+        session.uncaught.withdraw()
         session.host.logs.flush()
         if session.options.own_logging is not None:
             from weft.engine.process.telling import own_logging
