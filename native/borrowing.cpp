@@ -10,6 +10,16 @@
 
 namespace weft {
 
+namespace {
+
+std::string unknown_error() {
+    return error_value(ErrorCode::object_lost,
+                       "its owner no longer knows the object: every counted reference was dropped before "
+                       "this one was read");
+}
+
+}  // namespace
+
 Entry* Borrowing::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens) {
     Entry* entry = objects_.find(id);
     if (entry == nullptr) {
@@ -45,6 +55,7 @@ void Borrowing::fetch(Entry* entry) {
     if (entry->owned || entry->fetching || entry->is_done()) return;
     entry->fetching = true;
     if (endpoint_.is_lost()) return objects_.fail(entry, node_lost_error());
+    if (entry->owner == endpoint_.self) return objects_.fail(entry, unknown_error());
     if (!endpoint_.segment.is_alive(entry->owner))
         return inheritance_.ask_where(entry);  // it moves to another, or is lost
     endpoint_.send(entry->owner, Kind::WANT, &entry->id, sizeof entry->id);
@@ -209,11 +220,7 @@ void Borrowing::on_value(ProcessId from, Cursor cursor) {
         case Where::error:
             return objects_.complete(entry, value.where, cursor.skip(value.bytes), value.bytes, {});
         default:
-            return objects_.fail(
-                entry,
-                error_value(ErrorCode::object_lost,
-                            "its owner no longer knows the object: every counted reference was dropped "
-                            "before this one was read"));
+            return objects_.fail(entry, unknown_error());
     }
 }
 

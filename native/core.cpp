@@ -160,6 +160,7 @@ void Core::handle_daemon(Kind kind, const char* data, size_t bytes) {
             drain_all();
             return inheritance.on_find_orphans(cursor);
         case Kind::ADOPT:
+            drain_all();
             return inheritance.on_adopt(cursor);
         case Kind::SETTLED:
             drain_all();
@@ -212,7 +213,7 @@ void Core::daemon_lost() {
 // ---- now and then ----------------------------------------------------------------------------------
 
 int64_t Core::tick_work() {
-    inheritance.confirm_adoptions();
+    inheritance.answer_when_flushed();
     submitter.forget_index();
     tasks.trim();
     const int64_t ledger = lent_rows.let_go_when_idle();

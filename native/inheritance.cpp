@@ -23,9 +23,15 @@ void Inheritance::on_find_orphans(Cursor cursor) {
     std::vector<ProcessId> dead(cursor.take<uint32_t>());
     for (ProcessId& id : dead)
         id = cursor.take<ProcessId>();
+    asked_.push_back({number, round, std::move(dead)});
+    answer_when_flushed();
+}
+
+void Inheritance::name_orphans(const Question& question) {
+    const std::vector<ProcessId>& dead = question.dead;
     Buffer out;
-    out.add(number);
-    out.add(round);
+    out.add(question.number);
+    out.add(question.round);
     out.add(uint32_t(0));
     for (const auto& [id, entry] : objects_.table())
         if (!entry->owned && !entry->is_actor &&
@@ -213,7 +219,7 @@ void Inheritance::on_adopt(Cursor cursor) {
         }
     }
     adopted_.push_back(number);
-    confirm_adoptions();
+    answer_when_flushed();
 }
 
 void Inheritance::let_inherited_go(uint64_t number) {
@@ -225,8 +231,10 @@ void Inheritance::let_inherited_go(uint64_t number) {
         objects_.drop_locked(entry);
 }
 
-void Inheritance::confirm_adoptions() {
-    if (adopted_.empty() || !endpoint_.channels.is_flushed()) return;
+void Inheritance::answer_when_flushed() {
+    if ((asked_.empty() && adopted_.empty()) || !endpoint_.channels.is_flushed()) return;
+    for (const Question& question : std::exchange(asked_, {}))
+        name_orphans(question);
     for (const uint64_t number : std::exchange(adopted_, {}))
         endpoint_.send_daemon(Kind::ADOPTED, &number, sizeof number);
 }

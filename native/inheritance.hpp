@@ -42,18 +42,19 @@ class Inheritance {
           leases_(leases),
           definitions_(definitions) {}
 
-    // What other processes had sent before the daemon asked or told is handled before these two.
+    // What other processes had sent before the daemon asked or told is handled before these three.
     void on_find_orphans(Cursor cursor);
     /// What had to pass on from the dead has done so.
     void on_settled(Cursor cursor);
-    void on_moved(Cursor cursor);
-    /// Who is the heir of an object whose owner is dead; or that there is none.
-    void on_orphan_answered(Cursor cursor);
     /// Takes objects of the dead over; without any rows: lets those go that it was given under that number.
     /// See engine/node/inheritance.py for who sends this.
     void on_adopt(Cursor cursor);
-    /// Once all that were told will hear of it before the daemon's word reaches them.
-    void confirm_adoptions();
+    void on_moved(Cursor cursor);
+    /// Who is the heir of an object whose owner is dead; or that there is none.
+    void on_orphan_answered(Cursor cursor);
+    /// Tells the daemon what it waits for, once others will hear what this process has said before the
+    /// daemon's next word reaches them: what waits for a full ring would come after it.
+    void answer_when_flushed();
 
     /// The counts at the owner before died with it.
     void moved_to(Entry* entry, ProcessId owner);
@@ -64,6 +65,12 @@ class Inheritance {
   private:
     struct Adoption;
     struct AdoptedRow;
+    struct Question {
+        uint64_t number;
+        uint32_t round;
+        std::vector<ProcessId> dead;
+    };
+    void name_orphans(const Question& question);
     void send_moved(Id id, ProcessId owner, ProcessId to);
     void bury(ProcessId dead, bool has_moved);
     void fail_orphan(Entry* entry);
@@ -85,6 +92,7 @@ class Inheritance {
     /// By slot: the generation that was settled last. Of an earlier one it is forgotten that nothing comes
     /// any more from it, and nothing does.
     std::unordered_map<uint32_t, uint32_t> buried_;
+    std::vector<Question> asked_;    ///< which orphans it refers to
     std::vector<uint64_t> adopted_;  ///< inheritances to be confirmed
     /// By number: what this process keeps until the death is settled; each is held.
     std::unordered_map<uint64_t, std::vector<Entry*>> inherited_;

@@ -137,3 +137,91 @@ TEST("an heir asks where a ref is whose owner died after the row was written") {
     CHECK(counted.substr(0, sizeof inner) ==
           std::string_view(reinterpret_cast<const char*>(&inner), sizeof inner));
 }
+
+namespace {
+
+/// One that has inherited an object, to which only others refer, and the borrower of it that is told so.
+struct Heritage {
+    FakeNode node;
+    std::unique_ptr<Core> heir = node.driver();
+    Puppet borrower{node};
+    Id id = Id{77, 1}.object(1);
+
+    Heritage() {
+        Buffer row;
+        row.add(uint32_t(kValueRow));
+        row.add(uint32_t(0));
+        row.add(PackedValue{Where::inlined, 0, 0});
+        adopt(&row);
+        node.expect(Kind::ADOPTED);
+    }
+    /// Without a row: what it was given may go.
+    void adopt(const Buffer* row) {
+        Buffer record;
+        record.add(uint64_t(1));
+        record.add(uint32_t(row != nullptr));
+        record.add(uint32_t(0));
+        if (row != nullptr) {
+            record.add(id);
+            record.add(uint32_t(row->size()));
+            record.add(uint32_t(0));
+            record.append(row->data(), row->size());
+        }
+        CHECK(node.port.send(heir->self(), Kind::ADOPT, record.data(), record.size()));
+    }
+    bool knows() {
+        std::lock_guard lock(heir->mutex());
+        return heir->objects.find(id) != nullptr;
+    }
+};
+
+}  // namespace
+
+TEST("who counted himself in at an heir before it may let go is counted, whose ring it reads first or not") {
+    Heritage it;
+    Puppet third(it.node);
+    {
+        // The heir has looked which rings have something, and waits for its mutex: it sees the next two at
+        // once.
+        std::lock_guard lock(it.heir->mutex());
+        third.say(it.heir->self(), Kind::BORROW_RELEASE, Id{1, 1}, uint64_t(1));
+        EVENTUALLY(
+            !has_ready(it.heir->endpoint.segment, it.heir->endpoint.segment.bell(it.heir->self().slot)));
+        it.borrower.say(it.heir->self(), Kind::BORROW_ADD, it.id, it.borrower.id);
+        it.adopt(nullptr);
+    }
+    settle(*it.heir);
+    CHECK(it.knows());
+    it.borrower.say(it.heir->self(), Kind::BORROW_RELEASE, it.id, uint64_t(1));
+    EVENTUALLY(!it.knows());
+}
+
+TEST("who has been asked for orphans answers when what it said before is in the rings") {
+    Succession it;
+    Buffer question;
+    question.add(uint64_t(1));
+    question.add(uint32_t(2));
+    question.add(uint32_t(1));
+    question.add(it.owner.id);
+    {
+        std::lock_guard lock(it.borrower->mutex());
+        while (it.borrower->endpoint.channels.is_flushed())
+            it.borrower->borrowing.count_in(it.id, it.heir.id, it.owner.id);
+    }
+    CHECK(it.node.port.send(it.borrower->self(), Kind::FIND_ORPHANS, question.data(), question.size()));
+    settle(*it.borrower);
+    CHECK(!it.node.has(Kind::ORPHANS));
+    it.heir.hear(it.borrower->self(), Kind::BORROW_ADD);
+    it.node.expect(Kind::ORPHANS);
+}
+
+TEST("a ref to an object of this very process that it does not know any more is lost") {
+    FakeNode node;
+    const std::unique_ptr<Core> core = node.driver();
+    std::lock_guard lock(core->mutex());
+    Entry* entry = core->borrowing.borrow(Id{77, 1}.object(1), core->self(), false, 0);
+    hold(entry);
+    core->borrowing.fetch(entry);
+    CHECK(entry->where == Where::error);
+    core->objects.drop_locked(entry);
+}
