@@ -19,6 +19,8 @@ constexpr Py_ssize_t kPlainItems = 256;
 /// Of a list or tuple that has numbers only.
 constexpr Py_ssize_t kPlainNumbers = 4096;
 constexpr size_t kAlign = 64;
+/// Buffers of a smaller value lie where the allocator puts them.
+constexpr size_t kAlignedBytes = 1024;
 /// So long a shutdown waits for others to finish what they write: the function that writes a LateArray may
 /// itself wait for the shutdown.
 constexpr int64_t kLateWriterNs = 5'000'000'000;
@@ -331,11 +333,17 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper, bool 
         return PyObject_CallOneArg(pickle_loads, view.get());
     }
     Owned copy;
+    size_t before = 0;  // so many bytes of the copy lie before the value, whose buffers are aligned thereby
     if (keeper == nullptr) {
-        copy = Owned(writable ? PyByteArray_FromStringAndSize(data, Py_ssize_t(bytes))
-                              : PyBytes_FromStringAndSize(data, Py_ssize_t(bytes)));
+        const auto room = Py_ssize_t(bytes < kAlignedBytes ? bytes : bytes + kAlign);
+        copy = Owned(writable ? PyByteArray_FromStringAndSize(nullptr, room)
+                              : PyBytes_FromStringAndSize(nullptr, room));
         if (!copy) return nullptr;
         keeper = copy.get();
+        char* to = writable ? PyByteArray_AS_STRING(keeper) : PyBytes_AS_STRING(keeper);
+        if (bytes >= kAlignedBytes)
+            before = aligned(reinterpret_cast<size_t>(to)) - reinterpret_cast<size_t>(to);
+        memcpy(to + before, data, bytes);
     }
     Owned own;
     if (writable && !copy) {
@@ -349,7 +357,7 @@ PyObject* decode_pickled(const char* data, size_t bytes, PyObject* keeper, bool 
     const size_t pickle = sizeof header + header.buffers * sizeof(uint64_t);
     size_t at = pickle + header.bytes;
     const auto slice = [&](size_t start, size_t size) -> PyObject* {
-        Owned from(PyLong_FromSize_t(start)), to(PyLong_FromSize_t(start + size));
+        Owned from(PyLong_FromSize_t(before + start)), to(PyLong_FromSize_t(before + start + size));
         if (!from || !to) return nullptr;
         Owned range(PySlice_New(from.get(), to.get(), nullptr));
         return range ? PyObject_GetItem(whole.get(), range.get()) : nullptr;

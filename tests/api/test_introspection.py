@@ -71,7 +71,8 @@ def test_a_handles_methods_have_signatures_and_docs(shared_weft_session: Any) ->
     assert str(inspect.signature(oven.bake.remote)) == "(minutes: 'int', *, hot: 'bool' = True) -> 'str'"
     assert inspect.signature(oven.bake) == inspect.signature(oven.bake.remote)
     assert oven.bake.__doc__ == "Bake for so long."
-    assert "bake" in dir(oven) and dir(oven).count("bake") == 1
+    assert [name for name in dir(oven) if not name.startswith("_")] == ["bake"]
+    assert {"bake", "options", "remote"} <= {*dir(Oven)} and "__weakref__" not in dir(oven)
 
 
 def test_a_handle_without_its_class_knows_the_parameters(shared_weft_session: Any) -> None:

@@ -60,6 +60,13 @@ def test_an_array_is_read_in_place_and_read_only() -> None:
         array[0, 0] = 2
 
 
+@pytest.mark.parametrize("numbers", [200, 6000, 100_000])
+def test_arrays_begin_at_a_line_of_the_cache_wherever_their_bytes_travel(numbers: int) -> None:
+    kept = [weft.get(weft.put(np.full(numbers, float(i)))) for i in range(8)]
+    assert {array.ctypes.data % 64 for array in kept} == {0}
+    assert all((array == i).all() for i, array in enumerate(kept))
+
+
 def test_pandas_and_arrow_come_back() -> None:
     pandas = pytest.importorskip("pandas")
     pyarrow = pytest.importorskip("pyarrow")

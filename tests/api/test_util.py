@@ -19,6 +19,10 @@ class Doubler:
     def double(self, x: int) -> int:
         return 2 * x
 
+    @weft.method(num_returns=2)
+    def both(self, x: int) -> tuple[int, int]:
+        return x, 2 * x
+
     def fail(self, x: int) -> None:
         raise ValueError(x)
 
@@ -41,6 +45,14 @@ def test_a_pool_maps_in_order_and_out_of_order() -> None:
     assert list(actors.map(twice, range(10))) == [2 * i for i in range(10)]
     assert sorted(actors.map_unordered(twice, range(10))) == [2 * i for i in range(10)]
     assert list(actors.map(twice, [])) == []
+
+
+def test_a_pool_gives_all_returns_of_a_method_that_has_several() -> None:
+    actors = pool()
+    for i in range(4):
+        actors.submit(lambda actor, value: actor.both.remote(value), i)
+    assert [actors.get_next() for _ in range(3)] == [[0, 0], [1, 2], [2, 4]]
+    assert actors.get_next_unordered() == [3, 6]
 
 
 def test_a_pool_gives_results_one_by_one() -> None:

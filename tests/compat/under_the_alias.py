@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import logging
+import os
 import pickle
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -277,3 +280,24 @@ def test_the_client_is_a_driver_like_others() -> None:
     assert ray.client("127.0.0.1:10001").namespace("here").address == "127.0.0.1:10001"
     with pytest.raises(RuntimeError, match="twice"):
         ray.util.connect("127.0.0.1:10001")
+
+
+def hold(index: int) -> tuple[int, int]:
+    return index, os.getpid()
+
+
+def end_where(pid: int) -> None:
+    if os.getpid() == pid:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_pools_map_gives_each_worker_as_many_calls() -> None:
+    from ray.util.multiprocessing import Pool
+
+    with Pool(2) as pool:
+        for found in (pool.map(hold, range(64)), pool.starmap_async(hold, zip(range(64))).get()):
+            assert [index for index, _ in found] == [*range(64)]
+            assert [*collections.Counter(pid for _, pid in found).values()] == [32, 32]
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            pool.map(end_where, [found[0][1]] * 8, chunksize=1)
+        assert comes_true(lambda: len({pid for _, pid in pool.map(hold, range(8))}) == 2)

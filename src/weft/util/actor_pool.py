@@ -23,7 +23,7 @@ Submit = Callable[[Any, Any], Any]
 
 
 class ActorPool:
-    """Not thread-safe. `submit` takes a function of (actor, value) that returns one ref.
+    """Not thread-safe. `submit` takes a function of (actor, value) that returns a ref, or a list of them.
 
     >>> @weft.remote
     ... class Doubler:
@@ -36,15 +36,15 @@ class ActorPool:
     def __init__(self, actors: Iterable[Any]) -> None:
         if isinstance(actors, str) or not isinstance(actors, Iterable):
             raise TypeError(f"actors must be a list of actor handles, but got {actors!r}")
-        self._idle: deque[Any] = deque(actors)
-        for actor in self._idle:
+        self._idle_actors: list[Any] = list(actors)
+        for actor in self._idle_actors:
             if not isinstance(actor, weft.ActorHandle):
                 raise TypeError(f"actors must be a list of actor handles, but got {actor!r} among them")
-        self._running: dict[Any, tuple[int, Any]] = {}
-        """ref -> (place in the order, actor)"""
+        self._running: dict[Any, tuple[int, Any, Any]] = {}
+        """ref -> (place in the order, actor, what its call returned: the ref, or the refs that it is the first of)"""
         self._refs: dict[int, Any] = {}
         """place in the order -> ref, of what is running or done and not yet returned"""
-        self._waiting: deque[tuple[Submit, Any, int]] = deque()
+        self._pending_submits: deque[tuple[Submit, Any, int]] = deque()
         self._submitted = 0
         self._returned = 0
 
@@ -78,17 +78,17 @@ class ActorPool:
     # ---- one ----
 
     def submit(self, fn: Submit, value: Any) -> None:
-        """Run it on an idle actor, or on the first that becomes idle."""
+        """Run it on the actor that became idle last, or on the first that becomes idle."""
         place = self._submitted
         self._submitted += 1
-        if self._idle:
-            self._start(fn, value, place, self._idle.popleft())
+        if self._idle_actors:
+            self._start(fn, value, place, self._idle_actors.pop())
         else:
-            self._waiting.append((fn, value, place))
+            self._pending_submits.append((fn, value, place))
 
     def has_next(self) -> bool:
         """Whether a result is still to come."""
-        return bool(self._running or self._waiting)
+        return bool(self._running or self._pending_submits)
 
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
         """The next result in order of submission. TimeoutError when it takes longer.
@@ -116,13 +116,13 @@ class ActorPool:
         return self._take(ready[0] if ready else next(iter(self._running)), bool(ready))
 
     def _take(self, ref: Any, is_ready: bool) -> Any:
-        place, actor = self._running.pop(ref)
+        place, actor, returned = self._running.pop(ref)
         self._refs.pop(place, None)
         alive = True
         try:
             if not is_ready:
                 raise TimeoutError("Timed out waiting for result. The task has been ignored.")
-            return weft.get(ref)
+            return weft.get(returned)
         except weft.exceptions.ActorDiedError:
             alive = False
             raise
@@ -133,36 +133,35 @@ class ActorPool:
 
     def _skip_returned(self) -> None:
         """Unordered results leave holes in the order."""
-        waiting = self._waiting[0][2] if self._waiting else self._submitted
+        waiting = self._pending_submits[0][2] if self._pending_submits else self._submitted
         while self._returned < min(self._submitted, waiting) and self._returned not in self._refs:
             self._returned += 1
 
     def _start(self, fn: Submit, value: Any, place: int, actor: Any) -> None:
-        ref = fn(actor, value)
-        if isinstance(ref, list):
-            ref = ref[0]
-        self._running[ref] = (place, actor)
+        returned = fn(actor, value)
+        ref = returned[0] if isinstance(returned, list) else returned
+        self._running[ref] = (place, actor, returned)
         self._refs[place] = ref
 
     def _give_back(self, actor: Any) -> None:
-        if self._waiting:
-            fn, value, place = self._waiting.popleft()
+        if self._pending_submits:
+            fn, value, place = self._pending_submits.popleft()
             self._start(fn, value, place, actor)
         else:
-            self._idle.append(actor)
+            self._idle_actors.append(actor)
 
     # ---- members ----
 
     def has_free(self) -> bool:
         """Whether an actor is idle and nothing waits for it."""
-        return bool(self._idle) and not self._waiting
+        return bool(self._idle_actors) and not self._pending_submits
 
     def pop_idle(self) -> Any | None:
         """Take an idle actor out of the pool; None when there is none."""
-        return self._idle.popleft() if self.has_free() else None
+        return self._idle_actors.pop() if self.has_free() else None
 
     def push(self, actor: Any) -> None:
         """Add an actor; ValueError when it is in the pool already."""
-        if actor in self._idle or any(busy == actor for _, busy in self._running.values()):
+        if actor in self._idle_actors or any(busy == actor for _, busy, _ in self._running.values()):
             raise ValueError("Actor already belongs to current ActorPool")
         self._give_back(actor)

@@ -41,7 +41,7 @@ _MOST_PACES = 64
 logger = logging.getLogger(__name__)
 
 
-class _Worker(Lane):
+class Worker(Lane):
     """The actor of the moment. Made when there is work for it, and anew after `max_tasks` chunks or a death."""
 
     __slots__ = ("_actor_class", "_arguments", "_done", "_max_tasks", "actor", "is_ordered", "submit")
@@ -104,13 +104,16 @@ class Pool:
         self._processes = _attach(processes, ray_address)
         arguments = (None if initializer is None else pack(initializer), tuple(initargs or ()))
         actor_class = weft.remote(PoolWorker).options(**{"num_cpus": 0, **(ray_remote_args or {})})
-        self._workers = [_Worker(actor_class, arguments, maxtasksperchild) for _ in range(self._processes)]
+        self._workers = self._make_workers(actor_class, arguments, maxtasksperchild)
         self._dispatcher = Dispatcher(self._workers)
         self._paces: dict[Packed, Pace] = {}
         self._reading: set[IMapIterator] = set()
         """Iterators whose source is not read to its end."""
         self._start(wait=initializer is not None)
         self._state = "RUN"
+
+    def _make_workers(self, actor_class: Any, arguments: tuple[Any, ...], max_tasks: int | None) -> Sequence[Worker]:
+        return [Worker(actor_class, arguments, max_tasks) for _ in range(self._processes)]
 
     def _start(self, wait: bool) -> None:
         for worker in self._workers:

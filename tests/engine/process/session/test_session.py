@@ -99,6 +99,20 @@ def test_a_gpu_is_shown_to_who_asked_for_it(no_session: None) -> None:
     assert shown == str(ids[0])
 
 
+def test_a_device_that_is_named_by_uuid_is_shown_by_its_name(no_session: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1a2b, GPU-3c4d")
+    weft.init(num_cpus=2)
+
+    @weft.remote(num_gpus=1)
+    class Holder:
+        def devices(self) -> Any:
+            return weft.get_gpu_ids(), os.environ["CUDA_VISIBLE_DEVICES"]
+
+    holders = [Holder.remote(), Holder.options(runtime_env={"env_vars": {"NAME": "second"}}).remote()]
+    shown = sorted(weft.get([holder.devices.remote() for holder in holders]))
+    assert shown == [(["GPU-1a2b"], "GPU-1a2b"), (["GPU-3c4d"], "GPU-3c4d")]
+
+
 def test_a_second_driver_joins_by_address(no_session: None) -> None:
     address = weft.init(num_cpus=2)["address"]
     program = """

@@ -81,6 +81,10 @@ class ActorClass(Generic[T]):
         found = getattr(self._cls, name)
         return _another(found) if isinstance(found, FunctionType) else found
 
+    def __dir__(self) -> list[str]:
+        """With what the plain class has."""
+        return sorted({*super().__dir__(), *(name for name in dir(self._cls) if not name.startswith("_"))})
+
     def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
         raise ActorClassInheritanceException(
             f"Inheriting from actor classes is not currently supported: '{self.__name__}' is one. Inherit from the "
@@ -130,7 +134,7 @@ class ActorCreation:
 
     def __init__(self, cls: type, given: Mapping[str, Any]) -> None:
         self._cls = cls
-        self._options = call_options.actor_options(given)
+        self._options = call_options.actor_options(given, cls.__qualname__)
         self._max_concurrency = max_concurrency(cls, self._options)
         self._description: ActorDescription | None = None
         self._parameters = constructor_parameters(cls)

@@ -71,7 +71,8 @@ class ActorHandle(Generic[T_co]):
         )
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._weft_description.methods})
+        """What can be called: the actor's methods."""
+        return sorted({"__init__", *self._weft_description.methods})
 
     @property
     def _actor_id(self) -> ActorID:

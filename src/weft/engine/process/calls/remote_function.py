@@ -111,7 +111,8 @@ class RemoteFunction(Generic[P, R]):
 
     def _adopt(self) -> None:
         function = self._function
-        self._options = call_options.task_options(_with_returns(function, self._given))
+        who = getattr(function, "__qualname__", "a task")
+        self._options = call_options.task_options(_with_returns(function, self._given), who)
         self._name = self._options.name or getattr(function, "__name__", type(function).__name__)
         self._variants: dict[Any, RemoteFunctionVariant[P, R]] = {}
         self.__name__ = getattr(function, "__name__", self._name)
@@ -197,7 +198,8 @@ class RemoteFunctionVariant(Generic[P, R]):
         def remote(self) -> Submit[P, R]: ...
 
     def __init__(self, function: Callable[P, R], given: Mapping[str, Any]) -> None:
-        chosen = call_options.task_options(_with_returns(function, given))
+        who = getattr(function, "__qualname__", "a task")
+        chosen = call_options.task_options(_with_returns(function, given), who)
         name = chosen.name or getattr(function, "__name__", type(function).__name__)
         self._submitter = Submitter(function, name, chosen)
         self._function = function

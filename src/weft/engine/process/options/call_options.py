@@ -188,15 +188,15 @@ class ActorOptions(Placement):
     checkpoint: CheckpointPolicy | None = None
 
 
-def task_options(given: Mapping[str, Any]) -> TaskOptions:
-    """From options that `validate` has passed."""
+def task_options(given: Mapping[str, Any], who: str = "a task") -> TaskOptions:
+    """From options that `validate` has passed; `who` is named in errors."""
     retry = given.get("retry_exceptions") or False
     returns = given.get("num_returns")
     held = _resources(given, default_cpus=1.0)
     return TaskOptions(
         resources=held,
         runtime_env=canonical_env(given.get("runtime_env")),
-        strategy=strategy_of(given, held),
+        strategy=strategy_of(given, held, who),
         name=given.get("name") or "",
         num_returns=1 if returns is None else returns,
         max_retries=_or(given.get("max_retries"), DEFAULT_MAX_RETRIES),
@@ -209,8 +209,8 @@ def task_options(given: Mapping[str, Any]) -> TaskOptions:
     )
 
 
-def actor_options(given: Mapping[str, Any]) -> ActorOptions:
-    """From options that `validate` has passed."""
+def actor_options(given: Mapping[str, Any], who: str = "an actor") -> ActorOptions:
+    """From options that `validate` has passed; `who` is named in errors."""
     if given.get("get_if_exists") and not given.get("name"):
         raise ValueError("The actor name must be specified to use `get_if_exists`.")
     kept = policy_of(given.get("checkpoint"))
@@ -223,7 +223,7 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
         resources=held,
         placement_resources=needed,
         runtime_env=canonical_env(given.get("runtime_env")),
-        strategy=strategy_of(given, needed),
+        strategy=strategy_of(given, needed, who),
         name=_actor_name(given.get("name")),
         namespace=given.get("namespace"),
         detached=given.get("lifetime") == "detached",
@@ -265,11 +265,13 @@ def canonical_env(env: Mapping[str, Any] | None) -> str:
     return canonical(env)
 
 
-def strategy_of(given: Mapping[str, Any], needed: Mapping[str, float] = NOTHING) -> dict[str, str | int | bool]:
+def strategy_of(
+    given: Mapping[str, Any], needed: Mapping[str, float] = NOTHING, who: str = "a task"
+) -> dict[str, str | int | bool]:
     """The scheduling strategy as the node daemon reads it; empty for the default one. `needed` is what must fit.
 
     {"kind": "default"} is one that was asked for: what captures child tasks leaves it alone."""
-    wire = groups.strategy_of(given, needed)
+    wire = groups.strategy_of(given, needed, who)
     strategy = given.get("scheduling_strategy")
     if isinstance(strategy, str):
         if strategy not in ("DEFAULT", "SPREAD"):

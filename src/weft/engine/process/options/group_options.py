@@ -11,8 +11,9 @@ from typing import Any
 Wire = dict[str, str | int | bool]
 
 
-def strategy_of(given: Mapping[str, Any], needed: Mapping[str, float]) -> Wire:
-    """As the node daemon reads it; empty when no group is named, {"kind": "default"} for none on purpose."""
+def strategy_of(given: Mapping[str, Any], needed: Mapping[str, float], who: str = "a task") -> Wire:
+    """As the node daemon reads it; empty when no group is named, {"kind": "default"} for none on purpose. `who` is
+    named in errors."""
     strategy: Any = given.get("scheduling_strategy")
     if hasattr(strategy, "placement_group"):
         group = strategy.placement_group
@@ -35,11 +36,11 @@ def strategy_of(given: Mapping[str, Any], needed: Mapping[str, float]) -> Wire:
         raise TypeError(f"placement_group must be a placement group, but got {group!r}")
     if group.is_empty:
         return {"kind": "default"}
-    check(group.bundle_cache, index, needed)
+    check(group.bundle_cache, index, needed, who)
     return {"kind": "placement_group", "group": group.id.hex(), "bundle": index, "capture_child_tasks": bool(captures)}
 
 
-def check(bundles: Sequence[Mapping[str, float]] | None, index: Any, needed: Mapping[str, float]) -> None:
+def check(bundles: Sequence[Mapping[str, float]] | None, index: Any, needed: Mapping[str, float], who: str) -> None:
     """ValueError when no bundle (or not the one of that index) can ever hold what is needed."""
     if isinstance(index, bool) or not isinstance(index, int):
         raise TypeError(f"placement_group_bundle_index must be an int, but got {index!r}")
@@ -54,6 +55,11 @@ def check(bundles: Sequence[Mapping[str, float]] | None, index: Any, needed: Map
     allowed = bundles if index == -1 else [bundles[index]]
     if not any(all(bundle.get(name, 0) >= amount for name, amount in needed.items()) for bundle in allowed):
         raise ValueError(
-            f"Cannot be scheduled with the placement group because the resource request {dict(needed)} cannot fit into "
-            f"any bundles for the placement group, {[dict(bundle) for bundle in allowed]}"
+            f"Cannot schedule {who} with the placement group because the resource request {_as_written(needed)} cannot "
+            f"fit into any bundles for the placement group, {[dict(bundle) for bundle in allowed]}."
         )
+
+
+def _as_written(amounts: Mapping[str, float]) -> dict[str, float]:
+    """Whole numbers without their fraction, as people give them."""
+    return {name: int(amount) if amount == int(amount) else amount for name, amount in amounts.items()}

@@ -226,8 +226,9 @@ def _retired(name: str) -> None:
 _context = RuntimeContext()
 
 
-def get_gpu_ids() -> list[int]:
-    """The devices that this task or actor was given; CUDA sees only these.
+def get_gpu_ids() -> list[int] | list[str]:
+    """The devices that this task or actor was given; CUDA sees only these. Numbers, or UUIDs where the variable
+    CUDA_VISIBLE_DEVICES of the node names them so.
 
     >>> weft.get(weft.remote(lambda: weft.get_gpu_ids()).remote())  # asked for no GPU
     []

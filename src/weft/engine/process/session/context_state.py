@@ -27,7 +27,7 @@ class ProcessState:
     generation: int = 0
     driver_pid: int = 0
     num_cpus: float = 0.0
-    gpu_ids: list[int] = field(default_factory=list)
+    gpu_ids: list[Any] = field(default_factory=list)
     runtime_env: str = ""
     placement_group: str = ""
     """The id (hexadecimal) of the group that this worker's tasks are in."""

@@ -12,7 +12,7 @@ import os
 import sys
 import types
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.engine.process.session import context_state
 from weft.engine.process.worker import output
@@ -57,7 +57,7 @@ def bind(job: BindJob, packages: Installed | None = None, variables: Mapping[str
     state = context_state.state
     state.node_id, state.node_ip = job.home.node_id, job.home.ip
     state.job, state.driver_pid, state.namespace = job.job, job.driver_pid, job.namespace
-    state.num_cpus, state.gpu_ids, state.runtime_env = job.num_cpus, list(job.gpu_ids), job.runtime_env
+    state.num_cpus, state.gpu_ids, state.runtime_env = job.num_cpus, device_names(job.gpu_ids), job.runtime_env
     state.placement_group, state.captures_child_tasks = job.placement_group, job.captures
     state.records_calls = os.environ.get("WEFT_RECORD_CALLS", "0") not in ("", "0")
     output.install()
@@ -106,7 +106,19 @@ def show_gpus(gpu_ids: list[int]) -> None:
     """Only the devices that this worker was given, as Ray does; none when it asked for none."""
     if any(os.environ.get(name, "0") not in ("", "0") for name in _ALL_DEVICES):
         return
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, device_names(gpu_ids)))
+
+
+_OF_THE_NODE = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+"""The node daemon's, read in the zygote: a job may bring its own."""
+
+
+def device_names(gpu_ids: list[int]) -> list[Any]:
+    """As CUDA knows them: where the node's devices are named by UUID, the numbers are places among those names."""
+    names = [name.strip() for name in _OF_THE_NODE.split(",") if name.strip()]
+    if all(name.isdigit() for name in names):
+        return list(gpu_ids)
+    return [names[place] if place < len(names) else place for place in gpu_ids]
 
 
 def set_paths(sys_path: list[str], cwd: str) -> None:
