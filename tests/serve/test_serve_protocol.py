@@ -8,13 +8,14 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+from h2.connection import H2Connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.serve.http.exchange import Exchange
 from weft.serve.http.heads import Heads
 from weft.serve.http.messages import HttpAnswer, HTTPOptions
-from weft.serve.http.protocol import HttpProtocol
+from weft.serve.http.protocol import PREFACE, HttpProtocol
 
 GOOD = (
     b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n",
@@ -43,6 +44,10 @@ class Transport:
         self.written = b""
         self.is_open = True
         self.is_reading = True
+        self.protocol: Any = None
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
 
     def get_extra_info(self, name: str) -> Any:
         return ("127.0.0.1", 1)
@@ -77,6 +82,10 @@ class App:
         self.refusals: list[int] = []
         self.heads = Heads()
         self.date_line = b""
+        self.default_headers = ()
+
+    def new_id(self) -> str:
+        return "id"
 
     def begin(self, exchange: Exchange) -> None:
         self.began += 1
@@ -88,7 +97,7 @@ class App:
         else:
             asyncio.get_running_loop().call_soon(exchange.respond, answer)
 
-    def reads_pieces(self, exchange: Exchange) -> bool:
+    def reads_pieces(self, exchange: Exchange, is_endless: bool = False) -> bool:
         return False
 
     def has_websockets(self, path: str) -> bool:
@@ -105,19 +114,21 @@ async def fed(pieces: list[bytes], app: App | None = None) -> tuple[bytes, App]:
     app, transport = app or App(), Transport()
     state = SimpleNamespace(connections=set(), default_headers=[], total_requests=0)
     protocol = HttpProtocol(app, SimpleNamespace(ws_protocol_class=None), state)  # type: ignore[arg-type]
+    transport.set_protocol(protocol)
     protocol.connection_made(transport)
     for piece in pieces:
         while transport.is_open and not transport.is_reading:
             await asyncio.sleep(0)
         if not transport.is_open:
             break
-        protocol.data_received(piece)
+        transport.protocol.data_received(piece)
         assert protocol._head_bytes <= 2000 + 4000 or not transport.is_open
     for _ in range(10 * len(pieces) + 10):
         await asyncio.sleep(0)
-    protocol.sweep(1e9)
+    for now_s in (1e9, 2e9):  # a client that is told why may read that first
+        transport.protocol.sweep(now_s)
     assert not transport.is_open, "in every phase there is a time after which the connection ends"
-    protocol.connection_lost(None)
+    transport.protocol.connection_lost(None)
     assert not state.connections
     return transport.written, app
 
@@ -172,3 +183,39 @@ def test_what_is_remembered_changes_no_answer(requests: list[bytes], places: lis
     _, warm = asyncio.run(fed(list(GOOD)))
     assert len(warm.heads._known) == 2
     assert asyncio.run(fed(pieces, warm))[0] == asyncio.run(fed(pieces))[0]
+
+
+def frames() -> list[bytes]:
+    """What a client of HTTP/2 sends, a call each."""
+    client = H2Connection()
+    client.initiate_connection()
+    found = [client.data_to_send()[len(PREFACE) :]]
+    for number in (1, 3, 5):
+        head = [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", f"/{number}")]
+        client.send_headers(number, head)
+        found.append(client.data_to_send())
+        client.send_data(number, b"body", end_stream=number != 5)
+        found.append(client.data_to_send())
+    client.reset_stream(5)
+    client.ping(bytes(8))
+    client.increment_flow_control_window(1000)
+    return [*found, client.data_to_send()]
+
+
+FRAMES = frames()
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(st.one_of(st.sampled_from(FRAMES), st.binary(max_size=50)), max_size=12), st.booleans())
+def test_no_frames_bring_http_2_down(pieces: list[bytes], in_order: bool) -> None:
+    given = [*FRAMES, *pieces] if in_order else pieces
+    written, app = asyncio.run(fed([PREFACE, *given]))
+    assert written, "settings, and why the connection ends"
+    assert not in_order or app.began >= 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 1000), max_size=8))
+def test_frames_are_answered_however_they_are_cut(places: list[int]) -> None:
+    _, app = asyncio.run(fed(cut(PREFACE + b"".join(FRAMES), places)))
+    assert app.began == 2 and not app.refusals

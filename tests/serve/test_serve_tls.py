@@ -73,6 +73,15 @@ def der(pems: Path, name: str) -> bytes:
     return ssl.PEM_cert_to_DER_cert((pems / f"{name}.pem").read_text())
 
 
+def test_tls_agrees_on_http_2_with_who_speaks_it(pems: Path, used: Path) -> None:
+    context = ssl.create_default_context(cafile=str(pems / "first.pem"))
+    address = started(used)
+    for http2, version in ((True, "HTTP/2"), (False, "HTTP/1.1")):
+        with httpx.Client(http2=http2, verify=context, timeout=DEADLINE_S) as client:
+            answer = client.get(f"{address}/scheme")
+            assert (answer.text, answer.http_version) == ("https", version)
+
+
 def test_a_certificate_that_is_replaced_is_used_for_new_connections_and_old_ones_go_on(pems: Path, used: Path) -> None:
     address = started(used)
     assert address.startswith("https://127.0.0.1:") and shown(address) == der(pems, "first")

@@ -149,6 +149,7 @@ class HttpApp:
         """Whether it is about to end: answered as ever, but balancers shall send nothing more."""
         self.look_at_certificates: Callable[[], None] | None = None
         """If the front speaks TLS."""
+        self.default_headers: tuple[tuple[bytes, bytes], ...] = ()
         self.date_line = b""
         """A header, as of the last sweep."""
 
@@ -200,10 +201,11 @@ class HttpApp:
         """For a request or an inbox."""
         return f"{self._id_prefix}{next(self._numbers):016x}"
 
-    def reads_pieces(self, exchange: Exchange) -> bool:
-        """Whether the exchange is to begin before its body has come."""
+    def reads_pieces(self, exchange: Exchange, is_endless: bool = False) -> bool:
+        """Whether the exchange is to begin before its body has come. `is_endless`: its head does not say how long that
+        is."""
         head = exchange.head
-        if b"transfer-encoding" not in head.noted and head.body_bytes <= LARGE_BODY_BYTES:
+        if not is_endless and b"transfer-encoding" not in head.noted and head.body_bytes <= LARGE_BODY_BYTES:
             return False
         found = find_route(self._routes, head.path)
         return found is not None and found[1].kind is Kind.APP
@@ -394,7 +396,8 @@ class HttpApp:
 
     def _tell_time(self, server_state: Any) -> None:
         self.now_s = asyncio.get_running_loop().time()
-        self.date_line = b"".join(b"%b: %b\r\n" % one for one in server_state.default_headers)
+        self.default_headers = tuple(server_state.default_headers)
+        self.date_line = b"".join(b"%b: %b\r\n" % one for one in self.default_headers)
 
     # ---- routes --------------------------------------------------------------------------------------------
 

@@ -69,13 +69,7 @@ class Exchange:
         """The whole answer in one write."""
         if self.is_over:
             return
-        status, headers, body = answer
-        try:
-            first = written.head(status, headers)
-        except written.BadHead as error:
-            print(f"weft.serve: request {self.request_id} cannot be answered: {error}")
-            status, headers, body = refusal(500, "the deployment's answer is malformed")
-            first = written.head(status, headers)
+        first, status, headers, body = self._checked(answer)
         self.status = status
         announced = written.announced_length(headers) if self.head.method == "HEAD" and not body else None
         count = len(body) if announced is None else announced
@@ -85,6 +79,16 @@ class Exchange:
         self.wrote_bytes = len(body)
         self.connection.write(b"".join((first, self._last_headers(), length, b"\r\n", body)))
         self._end()
+
+    def _checked(self, answer: tuple[int, Headers, bytes]) -> tuple[bytes, int, Headers, bytes]:
+        """With its first bytes; another answer if that cannot be written."""
+        status, headers, body = answer
+        try:
+            return written.head(status, headers), status, headers, body
+        except written.BadHead as error:
+            print(f"weft.serve: request {self.request_id} cannot be answered: {error}")
+            status, headers, body = refusal(500, "the deployment's answer is malformed")
+            return written.head(status, headers), status, headers, body
 
     def start(self, head: HttpHead) -> None:
         """The head of an answer whose body comes in pieces."""

@@ -42,6 +42,7 @@ class Server(uvicorn.Server):
         if (context := self.config.ssl) is None:
             await super().startup(sockets)
             return
+        context.set_alpn_protocols(["h2", "http/1.1"])
         certificates = Certificates(options.ssl_certfile, options.ssl_keyfile)
         app.look_at_certificates = partial(_take_over, context, options, certificates)
         await super().startup([])

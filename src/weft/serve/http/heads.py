@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from typing import Any
 
 from weft.serve.http.messages import Headers
@@ -47,6 +48,15 @@ class Head:
         """As announced; 0 if it is not, or cannot be read."""
         announced = self.noted.get(b"content-length", b"0")
         return int(announced) if announced.isdigit() and len(announced) < 20 else 0
+
+
+def unquoted(path: bytes) -> str:
+    """
+    >>> unquoted(b"/a%20b")
+    '/a b'
+    """
+    text = path.decode("latin-1")
+    return urllib.parse.unquote(text) if "%" in text else text
 
 
 class Heads:

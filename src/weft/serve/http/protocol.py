@@ -9,7 +9,6 @@ because a front needs no task, no scope and no messages for each request, and mu
 from __future__ import annotations
 
 import asyncio
-import urllib.parse
 from collections import deque
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from weft.serve.http import written
 from weft.serve.http.bodies import refusal
 from weft.serve.http.bounds import Waiting, bounded, send_away
 from weft.serve.http.exchange import ClientLeft, Exchange
-from weft.serve.http.heads import Head
+from weft.serve.http.heads import Head, unquoted
 from weft.serve.http.messages import header_of
 from weft.serve.http.upload import Upload
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST_HEADERS = 256
 LINGER_S = 2.0
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAMING_BYTES = 8
 """At most, of each byte of a body: a chunk of one byte has five."""
 
@@ -66,6 +66,9 @@ class HttpProtocol(asyncio.Protocol):
         """That have come and belong to no body: also between the chunks of one and behind it."""
         self._first_piece = b""
         """What is parsed now, if a request begins with it."""
+        self._unsure = b""
+        """The first bytes of a connection, while they may be those of HTTP/2."""
+        self._has_begun = False
         self._is_at_boundary = True
         """Whether the parser is between two requests."""
         self._pieces: list[bytes] = []
@@ -107,12 +110,23 @@ class HttpProtocol(asyncio.Protocol):
         if self._phase is Phase.IDLE:
             known = self.app.heads.find(data) if self._is_at_boundary else None
             if known is not None:
+                self._has_begun = True
                 exchange = Exchange(self, known[0])
                 exchange.body = known[1]
                 self._begin(exchange)
                 return
             self._enter(Phase.HEAD)
             self._first_piece = data
+        if not self._has_begun:
+            data = self._first_piece = self._unsure + data
+            if data.startswith(PREFACE):
+                from weft.serve.http.http2 import take_over
+
+                take_over(self, self._server_state, data)
+                return
+            self._unsure, self._has_begun = data, not PREFACE.startswith(data)
+            if not self._has_begun:
+                return
         self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -315,9 +329,9 @@ class HttpProtocol(asyncio.Protocol):
                 parsed = httptools.parse_url(url)
             except httptools.HttpParserInvalidURLError:
                 self._stop(400, "the request's target is malformed")
-            return _unquoted(parsed.path or b"/"), parsed.query or b""
+            return unquoted(parsed.path or b"/"), parsed.query or b""
         path, _, query = url.partition(b"?")
-        return _unquoted(path), query
+        return unquoted(path), query
 
     def _stop(self, status: int, reason: str) -> None:
         """Out of the parser; `data_received` answers."""
@@ -405,8 +419,3 @@ class HttpProtocol(asyncio.Protocol):
 
 def _address(found: Any) -> tuple[str, int] | None:
     return (str(found[0]), int(found[1])) if isinstance(found, tuple) and len(found) >= 2 else None
-
-
-def _unquoted(path: bytes) -> str:
-    text = path.decode("latin-1")
-    return urllib.parse.unquote(text) if "%" in text else text

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from weft.serve.http.messages import Headers
 
-_OURS = frozenset((b"connection", b"content-length", b"date", b"keep-alive", b"transfer-encoding"))
+OURS = frozenset((b"connection", b"content-length", b"date", b"keep-alive", b"transfer-encoding"))
 """Headers that the connection decides."""
 _BODILESS = frozenset((204, 304))
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -31,7 +31,7 @@ def head(status: int, headers: Headers) -> bytes:
     for name, value in headers:
         if not name or any(mark in name + value for mark in (b"\r", b"\n", b"\0")) or b":" in name or b" " in name:
             raise BadHead(f"a header is malformed: {name!r}")
-        if name.lower() not in _OURS:
+        if name.lower() not in OURS:
             lines.append(name + b": " + value)
     return b"\r\n".join(lines) + b"\r\n"
 
