@@ -4,7 +4,8 @@
 
 Half of the clients use handles, half HTTP. Each request carries a number of its own that its answer must bring back.
 Every few seconds a replica is killed with SIGKILL, and the code is replaced; now and then nobody asks, and the number
-of replicas follows. A request that was refused with BackPressureError or a 503 was not accepted.
+of replicas follows. A request that was refused with BackPressureError or a 503 was not accepted. The controller and the
+HTTP front are killed, too: what a front had then ends with its connection, which is counted apart.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ import psutil
 
 import weft
 from weft import serve
+from weft.serve.controller import NAME, NAMESPACE
 
 KILL_EVERY_S = 3.0
 UPDATE_EVERY_S = 7.0
+KILL_CONTROLLER_EVERY_S = 11.0
+KILL_FRONT_EVERY_S = 17.0
 SCALING = {
     "min_replicas": 2,
     "max_replicas": 4,
@@ -54,6 +58,8 @@ class Tally:
 
     answered: int = 0
     refused: int = 0
+    broken: int = 0
+    """By the end of a front that was killed."""
     wrong: list[str] = field(default_factory=list)
     pids: set[int] = field(default_factory=set)
     versions: set[int] = field(default_factory=set)
@@ -82,10 +88,15 @@ class Soak:
         self.address = serve.start(http_options=serve.HTTPOptions(port=0))
         self.kills = 0
         self.updates = 0
+        self.controller_kills = 0
+        self.front_kills = 0
+        self.front_is_up = threading.Event()
+        self.front_is_up.set()
         self.asking = threading.Event()
         """Cleared now and then, so that the load falls."""
         self.asking.set()
-        chores = [self.kill, self.update, self.breathe]
+        self.controller = weft.get_actor(NAME, namespace=NAMESPACE)
+        chores = [self.kill, self.update, self.breathe, self.kill_controller, self.kill_front]
         asks = [self.ask_by_handle if index % 2 else self.ask_over_http for index in range(clients)]
         self.threads = [threading.Thread(target=one) for one in (*chores, *asks)]
 
@@ -116,15 +127,25 @@ class Soak:
 
     def ask_over_http(self) -> None:
         connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=60)
+        kills, was_up = 0, True
+        """When it was connected."""
         while self.may_ask():
             number = next(self.numbers)
+            if connection.sock is None:
+                kills, was_up = self.front_kills, self.front_is_up.is_set()
             try:
                 connection.request("POST", "/", json.dumps(number), {"content-type": "application/json"})
                 answer = connection.getresponse()
                 body = answer.read()
-            except http.client.RemoteDisconnected:  # it was idle for too long: this request was not accepted
+            except (ConnectionError, http.client.HTTPException) as error:
                 connection.close()
-                self.tally.refused += 1
+                if (kills, True) != (self.front_kills, was_up):
+                    self.tally.broken += 1
+                    self.is_over.wait(0.05)
+                elif isinstance(error, http.client.RemoteDisconnected):  # idle for too long: it was not accepted
+                    self.tally.refused += 1
+                else:
+                    self.tally.failed(number, error)
                 continue
             except Exception as error:
                 self.tally.failed(number, error)
@@ -150,6 +171,21 @@ class Soak:
             if alive:
                 os.kill(random.choice(alive), signal.SIGKILL)
                 self.kills += 1
+
+    def kill_controller(self) -> None:
+        while not self.is_over.wait(KILL_CONTROLLER_EVERY_S):
+            os.kill(weft.get(self.controller.pid.remote()), signal.SIGKILL)
+            self.controller_kills += 1
+
+    def kill_front(self) -> None:
+        while not self.is_over.wait(KILL_FRONT_EVERY_S):
+            (front,) = weft.get(self.controller.fronts.remote("http"))
+            pid = weft.get(front.pid.remote())
+            self.front_is_up.clear()
+            self.front_kills += 1
+            os.kill(pid, signal.SIGKILL)
+            weft.get(front.address.remote())
+            self.front_is_up.set()
 
     def update(self) -> None:
         while not self.is_over.wait(UPDATE_EVERY_S):
@@ -195,7 +231,8 @@ def main() -> None:
     weft.shutdown()
     tally = made.tally
     print(
-        f"{tally.answered} answered, {tally.refused} refused, {len(tally.wrong)} lost or wrong; {made.kills} kills, "
+        f"{tally.answered} answered, {tally.refused} refused, {tally.broken} broken with a front, {len(tally.wrong)} lost "
+        f"or wrong; killed: {made.kills} replicas, {made.controller_kills} controllers, {made.front_kills} fronts; "
         f"{made.updates} updates, {len(tally.versions)} versions seen; memory grew by {growth - 1:+.1%}"
     )
     for line in tally.wrong[:10]:

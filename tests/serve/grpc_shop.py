@@ -5,9 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 NAME = "weft.tests.Shop"
+FILE = descriptor_pb2.FileDescriptorProto(
+    name="weft/tests/shop.proto",
+    package="weft.tests",
+    syntax="proto3",
+    dependency=["google/protobuf/wrappers.proto"],
+    service=[
+        descriptor_pb2.ServiceDescriptorProto(
+            name="Shop",
+            method=[
+                descriptor_pb2.MethodDescriptorProto(
+                    name="Greet",
+                    input_type=".google.protobuf.StringValue",
+                    output_type=".google.protobuf.StringValue",
+                )
+            ],
+        )
+    ],
+)
+"""As generated code puts it into the pool of descriptors."""
+descriptor_pool.Default().AddSerializedFile(FILE.SerializeToString())  # type: ignore[no-untyped-call]
 
 
 def add_ShopServicer_to_server(servicer: Any, server: Any) -> None:

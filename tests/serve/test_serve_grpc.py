@@ -18,6 +18,7 @@ import grpc
 import psutil
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from grpc_shop import NAME, add_ShopServicer_to_server
 
 import weft
@@ -273,3 +274,20 @@ def test_who_connects_and_asks_nothing_is_sent_away(shared_weft_session: ModuleT
             assert greet(made, "you").value.startswith("hello you")
     finally:
         serve.shutdown()
+
+
+def test_clients_can_ask_which_services_and_methods_there_are(channel: grpc.Channel) -> None:
+    told = ProtoReflectionDescriptorDatabase(channel)
+    assert NAME in told.get_services()
+    found = told.FindFileContainingSymbol(NAME)
+    assert [method.name for method in found.service[0].method] == ["Greet"]
+    assert greet(channel, "you").value, "the services themselves are answered as before"
+
+
+def test_what_services_there_are_can_be_kept_to_oneself(shared_weft_session: ModuleType) -> None:
+    options = serve.GRPCOptions((add_ShopServicer_to_server,), port=0, reflection=False)
+    with grpc.insecure_channel(serve.start_grpc(options)) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            ProtoReflectionDescriptorDatabase(channel).get_services()
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    serve.shutdown()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from grpc_reflection.v1alpha import reflection
 
 import weft
 from weft.serve import descriptors
@@ -32,7 +33,9 @@ class GrpcFront:
     def __init__(self, controller: Any, options: GRPCOptions) -> None:
         self._controller = controller
         self._options = options
-        self._calls = Calls(controller, options, Services(_function(one) for one in options.servicers))
+        services = Services(_function(one) for one in options.servicers)
+        self._calls = Calls(controller, options, services)
+        self._service_names = (*sorted(services.names), reflection.SERVICE_NAME)
         self.learn()
         self._port = weft.get(controller.port.remote("grpc")) or options.port
         self._failure: BaseException | None = None
@@ -85,6 +88,8 @@ class GrpcFront:
                 ("grpc.max_connection_idle_ms", IDLE_MS),
             ),
         )
+        if options.reflection:
+            reflection.enable_server_reflection(self._service_names, server)
         where = f"{options.host}:{self._port}"
         if options.ssl_certfile:
             self._port = server.add_secure_port(where, _credentials(options))

@@ -27,6 +27,8 @@ class GRPCOptions:
     max_message_bytes: int = 64 * 1024 * 1024
     max_concurrent_rpcs: int = 10_000
     """The others are told RESOURCE_EXHAUSTED at once."""
+    reflection: bool = True
+    """Whether clients such as grpcurl may ask which services, methods and messages there are."""
     ssl_certfile: str = ""
     """With `ssl_keyfile`, PEM files on the front's node: then the port speaks TLS only."""
     ssl_keyfile: str = ""
