@@ -231,8 +231,8 @@ def main() -> None:
     weft.shutdown()
     tally = made.tally
     print(
-        f"{tally.answered} answered, {tally.refused} refused, {tally.broken} broken with a front, {len(tally.wrong)} lost "
-        f"or wrong; killed: {made.kills} replicas, {made.controller_kills} controllers, {made.front_kills} fronts; "
+        f"{tally.answered} answered, {tally.refused} refused, {tally.broken} broken with a front, "
+        f"{len(tally.wrong)} lost or wrong; killed: {made.kills} replicas, {made.controller_kills} controllers, {made.front_kills} fronts; "
         f"{made.updates} updates, {len(tally.versions)} versions seen; memory grew by {growth - 1:+.1%}"
     )
     for line in tally.wrong[:10]:
