@@ -193,6 +193,9 @@ void Inheritance::on_adopt(Cursor cursor) {
         const char* body = cursor.skip(bytes);
         all.rows.push_back({objects_.own_from_now(id), shape, Cursor(body, bytes)});
     }
+    while (!cursor.rest().empty()) {  // what outlives all processes names these
+        if (Entry* entry = objects_.find(cursor.take<Id>())) entry->more().keeps = true;
+    }
     for (const AdoptedRow& row : all.rows)
         adopt_row(all, row);
     for (auto& [id, task] : all.kept)

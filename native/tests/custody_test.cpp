@@ -147,16 +147,17 @@ struct Heritage {
     Puppet borrower{node};
     Id id = Id{77, 1}.object(1);
 
-    Heritage() {
+    explicit Heritage(bool is_named = false) {
         Buffer row;
         row.add(uint32_t(kValueRow));
         row.add(uint32_t(0));
         row.add(PackedValue{Where::inlined, 0, 0});
-        adopt(&row);
+        adopt(&row, is_named);
+        if (is_named) node.expect(Kind::DEPOSIT);
         node.expect(Kind::ADOPTED);
     }
     /// Without a row: what it was given may go.
-    void adopt(const Buffer* row) {
+    void adopt(const Buffer* row, bool is_named = false) {
         Buffer record;
         record.add(uint64_t(1));
         record.add(uint32_t(row != nullptr));
@@ -167,6 +168,7 @@ struct Heritage {
             record.add(uint32_t(0));
             record.append(row->data(), row->size());
         }
+        if (is_named) record.add(id);
         CHECK(node.port.send(heir->self(), Kind::ADOPT, record.data(), record.size()));
     }
     bool knows() {
@@ -224,4 +226,18 @@ TEST("a ref to an object of this very process that it does not know any more is 
     core->borrowing.fetch(entry);
     CHECK(entry->where == Where::error);
     core->objects.drop_locked(entry);
+}
+
+TEST("an heir holds from the beginning what something that outlives all processes names") {
+    Heritage it(true);
+    CHECK(read_ledger(it.heir->endpoint.segment, it.heir->self()).size() == 1);
+    it.adopt(nullptr);
+    settle(*it.heir);
+    CHECK(it.knows());
+    struct {
+        Id id;
+        uint32_t is_kept, reserved;
+    } word{it.id, 0, 0};
+    CHECK(it.node.port.send(it.heir->self(), Kind::KEEP, &word, sizeof word));
+    EVENTUALLY(!it.knows());
 }

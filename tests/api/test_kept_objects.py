@@ -194,6 +194,32 @@ def test_a_named_object_whose_owner_died_passes_to_its_next_reader(is_held: bool
     weft.delete_object(name)
 
 
+@weft.remote(num_cpus=0)
+class Reader:
+    def sum_of(self, refs: list[Any]) -> int:
+        return int(weft.get(refs[0]).sum())
+
+
+@pytest.mark.parametrize("heir_lives", [True, False])
+def test_an_heir_without_a_ref_holds_what_has_a_name(heir_lives: bool) -> None:
+    """Who had asked for the name passes the ref on unread, and whoever reads it first is the heir."""
+    name, total = f"of an heir, {heir_lives}", LARGE * (LARGE - 1) // 2
+    pid = weft.get(name_it.remote(name))
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(pid))
+    heir, other = Reader.remote(), Reader.remote()
+    ref = weft.get_object(name)
+    identity = ref.binary()
+    assert weft.get(heir.sum_of.remote([ref]), timeout=60) == total
+    del ref
+    if not heir_lives:
+        weft.kill(heir)
+    for _ in range(3):
+        assert weft.get(other.sum_of.remote([weft.get_object(name)]), timeout=60) == total
+    weft.delete_object(name)
+    wait_until(lambda: not kept(identity))
+
+
 def test_a_name_is_read_in_the_moment_in_which_its_owners_death_is_settled() -> None:
     for number in range(10):
         pid = weft.get(name_it.remote(f"moment {number}"))

@@ -233,7 +233,7 @@ class Observation:
 
     def stored_rows(self, params: dict[str, Any]) -> Pending:
         """ "objects" or "tasks", as the control store knows them, and no process: those of the dead, too."""
-        from weft.engine.cluster import stored_rows
+        from weft.inspection import stored_rows
 
         cluster, answer = self._nodes.cluster, Pending()
         tables = {table: self._tables.scan(table) for table in stored_rows.READ}

@@ -106,7 +106,7 @@ class NodeDaemon:
             self.loop, port, self.tables, self.functions, self.operations, self.nodes, self.storage,
             self.inheritance.forget_left,
         )  # fmt: skip
-        self.inheritance.is_kept = self.kept.has
+        self.inheritance.is_kept, self.inheritance.find_named = self.kept.has, self.kept.find_named
         self._deadlocks = Deadlocks(self.loop, self.state, self.operations, self.nodes, self.send)
         self.requests = self._make_requests(config)
         self._front: Front | None = None

@@ -113,6 +113,12 @@ class InheritanceShell:
         """What dead processes of this node have left, and what is not settled."""
         self.is_kept: Callable[[bytes], bool] = lambda identity: False
         """Whether something that outlives all processes names that object (`node.kept_objects`)."""
+        self.find_named: Callable[[Collection[bytes], Callable[[Collection[bytes]], None]], None] = lambda ids, then: (
+            then(())
+        )
+        """Calls back with those of these objects that something names, as the head knows it."""
+        self._named: set[bytes] = set()
+        """Which heirs must hold from the beginning: who had asked the owner before to do so may be gone."""
         self._last_shape = kinds.ADOPTED_SHAPES
         self._heirs: dict[bytes, Process] = {}
         self._early: list[tuple[Process, bytes]] = []
@@ -237,7 +243,7 @@ class InheritanceShell:
             return
         if dead in self._dying:
             return
-        if (owner := self.heir_of(identity)) is not None and owner != dead:
+        if (owner := self.heir_of(identity)) is not None and owner not in (dead, process):
             self.answer(process, identity, owner)
         elif self.cluster is not None:
             self.cluster.claims.look_up(process, dead, identity)
@@ -274,6 +280,18 @@ class InheritanceShell:
         lost: Collection[bytes] = (),
     ) -> None:
         """The directory's answer to a claim; see `Inheritances.claimed`."""
+        self.find_named(won, lambda named: self._claimed(number, heir, won, owners, lost, named))
+
+    def _claimed(
+        self,
+        number: int,
+        heir: Process,
+        won: Collection[bytes],
+        owners: Mapping[bytes, Process],
+        lost: Collection[bytes],
+        named: Collection[bytes],
+    ) -> None:
+        self._named.update(named)
         if heir not in set(self._living()):
             self._carry(self.state.claimed_for_the_dead(number))
             return
@@ -381,6 +399,8 @@ class InheritanceShell:
                 self._node.shapes.give(one.heir, self._last_shape, made.shape)
             number = 0 if made.shape is None else shapes[id(made.shape)]
             parts += [_ADOPTED_ROW.pack(made.id, len(made.body), number), made.body]
+        parts += self._named.intersection(one.ids)
+        self._named.difference_update(one.ids)
         if bequests:
             self._port.send(*one.heir, kinds.ADOPT, b"".join(parts))
         else:

@@ -7,7 +7,8 @@ as one whose owner has died (`cluster.inheritance`). Owners hold what is kept un
 any more. On a node of its own the rows say who the owner is, nothing more.
 
     KPT-1  an object that something lasting names is held by its owner.
-    KPT-2  its row, and those that it needs, are there as long as it is named, whoever dies.
+    KPT-2  an heir is told so before it may let the object go.
+    KPT-3  its row, and those that it needs, are there as long as it is named, whoever dies.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from weft import _native
 from weft.engine.node.functions import FunctionTable
 from weft.engine.node.methods import Asker
 from weft.engine.node.nodes import Nodes
-from weft.engine.node.operations import Operations, Pending
+from weft.engine.node.operations import Operations, Outcome, Pending
 from weft.engine.node.storage import Storage
 from weft.engine.state.actor_log import REF
 from weft.engine.state.events import Process
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 WAIT_S = 2.0
 """So long the writer of a log waits for the rows of what it names. A call that may not be repeated has none before it
 is answered."""
+AGAIN_S = 0.5
+"""After there was no head for long."""
 UNWANTED_KEPT = 4096
 NO_JOB = -1
 """Whose functions these are: their jobs may have ended."""
@@ -91,7 +94,7 @@ class KeptObjects:
         """What was named and is not, before its owner had said that it holds it; the last ones."""
         for table in (KEPT, ACTOR_LOGS, OBJECT_NAMES):
             tables.subscribe(table, b"", self._changed)
-        for name in ("keep_row", "drop_row", "find_kept", "rows_kept"):
+        for name in ("keep_row", "drop_row", "find_kept", "rows_kept", "which_named"):
             operations.offer(name, getattr(self, f"_{name}"), of_head=True)
         operations.offer("let_go", self._let_go)
 
@@ -160,6 +163,20 @@ class KeptObjects:
         asked = self._operations.perform("find_kept", {"ids": list(ids), "wait": wait})
         return asked.map(lambda found: [(bytes(one), *self._to_local((a, b, c))) for one, a, b, c in found])
 
+    def find_named(self, ids: Collection[bytes], then: Callable[[Collection[bytes]], None]) -> None:
+        """Of these objects; asked until there is a head that answers. One of another version has no such answer."""
+
+        def came(outcome: Outcome) -> None:
+            if outcome.error_kind in ("", "LookupError"):
+                then([bytes(identity) for identity in outcome.value or ()])
+            else:
+                self._loop.call_later(AGAIN_S, lambda: self.find_named(ids, then))
+
+        if ids:
+            self._operations.perform("which_named", {"ids": list(ids)}).then(came)
+        else:
+            then(())
+
     def _to_local(self, owner: GlobalProcess) -> Process:
         return owner[1:] if self._nodes.cluster is None else self._nodes.cluster.names.to_local(owner)
 
@@ -213,6 +230,9 @@ class KeptObjects:
         if waiting in self._waiting:
             self._waiting.remove(waiting)
             waiting[1]()
+
+    def _which_named(self, params: dict[str, Any]) -> list[bytes]:
+        return [identity for identity in map(bytes, params["ids"]) if identity in self._holders]
 
     def _rows_kept(self, params: dict[str, Any]) -> list[tuple[bytes, bytes]]:
         """(ObjectRow, FUNCTION record) of these and of what they need. Chains are walked."""
@@ -282,9 +302,7 @@ class KeptObjects:
         if identity in self._holders:
             return
         if row is None:
-            self._unwanted[identity] = None
-            if len(self._unwanted) > UNWANTED_KEPT:
-                del self._unwanted[next(iter(self._unwanted))]
+            self._is_unwanted(identity)
             return
         cluster = self._nodes.cluster
         number, slot, generation = row.owner
@@ -293,8 +311,13 @@ class KeptObjects:
             self._nodes.ask_node(number, "let_go", params)
         self._sweep()
 
+    def _is_unwanted(self, identity: bytes) -> None:
+        self._unwanted[identity] = None
+        if len(self._unwanted) > UNWANTED_KEPT:
+            del self._unwanted[next(iter(self._unwanted))]
+
     def _sweep(self) -> None:
-        """Rows of the dead that nothing named needs."""
+        """Rows of the dead that nothing named needs. An heir may be about to say that it holds one of them."""
         reached: set[bytes] = set()
         missing = list(self._holders)
         while missing:
@@ -309,6 +332,8 @@ class KeptObjects:
         ]
         if gone:
             self._tables.write(gone)
+            for one in gone:
+                self._is_unwanted(one.key)
 
     def _is_dead(self, owner: GlobalProcess) -> bool:
         cluster = self._nodes.cluster
