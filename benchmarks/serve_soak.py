@@ -232,7 +232,8 @@ def main() -> None:
     tally = made.tally
     print(
         f"{tally.answered} answered, {tally.refused} refused, {tally.broken} broken with a front, "
-        f"{len(tally.wrong)} lost or wrong; killed: {made.kills} replicas, {made.controller_kills} controllers, {made.front_kills} fronts; "
+        f"{len(tally.wrong)} lost or wrong; killed: {made.kills} replicas, "
+        f"{made.controller_kills} controllers, {made.front_kills} fronts; "
         f"{made.updates} updates, {len(tally.versions)} versions seen; memory grew by {growth - 1:+.1%}"
     )
     for line in tally.wrong[:10]:
