@@ -1,4 +1,4 @@
-"""The pictures of the dashboard in docs/images, of a program that really runs: `make pictures`.
+"""The pictures in docs/images: the dashboard while a program runs, and the demo's plot. `make pictures`.
 
 It needs Chromium and its driver, and selenium, as the dashboard's tests do.
 """
@@ -16,7 +16,7 @@ from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 import weft
-from weft import tune
+from weft import demos, tune
 
 IMAGES = Path(__file__).resolve().parent / "images"
 WIDTH, HEIGHT = 1280, 800
@@ -101,6 +101,9 @@ def main() -> int:
         is_over.set()
         worker.join()
         weft.shutdown()
+    plot = IMAGES / "demo.svg"
+    demos.BY_NAME[demos.DEFAULT].run(demos.Options(plot=plot))
+    print(plot)
     return 0
 
 
