@@ -207,6 +207,10 @@ docs: build  ## the documentation's site, in build/docs; a dead link or a warnin
 pictures: build $(venv)/.browser  ## the pictures of the dashboard in docs/images, of a program that runs
 	@$(python) docs/pictures.py
 
+.PHONY: records
+records: $(venv)/.tools  ## native/records.hpp and engine/wire/kinds.py anew, of native/schema/records.py
+	@$(python) native/schema/generate.py
+
 .PHONY: format
 format: $(venv)/.tools  ## write everything in the house's format
 	@$(venv)/bin/ruff check -q --fix . || true

@@ -43,11 +43,8 @@ void ActorLinks::submit_call(Task* task, Entry* actor) {
 
 void ActorLinks::watch(ActorLink* to, ProcessId owner) {
     if (std::exchange(to->watching, true)) return;
-    struct {
-        Id id;
-        ProcessId owner;
-    } body{to->id, owner};
-    endpoint_.send_daemon(Kind::ACTOR_WATCH, &body, sizeof body);
+    const records::ActorWatch body{to->id, owner};
+    endpoint_.send_daemon(body.kind, &body, sizeof body);
 }
 
 void ActorLinks::flush_actor(ActorLink* link) {
@@ -85,16 +82,14 @@ void ActorLinks::send_call(ActorLink* link, Task* task) {
 void ActorLinks::actor_out_of_reach(ActorLink* to) {
     to->state = ActorLink::unknown;
     to->out_of_reach = true;
-    struct {
-        Id id;
-        ProcessId owner;
-    } body{to->id, {}};
-    endpoint_.send_daemon(Kind::ACTOR_WATCH, &body, sizeof body);
+    const records::ActorWatch body{to->id, {}};
+    endpoint_.send_daemon(body.kind, &body, sizeof body);
 }
 
 void ActorLinks::on_actor_up(Cursor cursor) {
-    ActorLink* to = link(cursor.take<Id>());
-    const auto where = cursor.take<ProcessId>();
+    const auto up = cursor.take<records::ActorUp>();
+    ActorLink* to = link(up.actor);
+    const ProcessId where = up.worker;
     if (to->out_of_reach) {  // it lives: what was under way when the link to it broke may have been done or
                              // not
         to->out_of_reach = false;
@@ -131,9 +126,9 @@ void ActorLinks::settle_flight(ActorLink* to, bool may_retry, const std::string&
 }
 
 void ActorLinks::on_actor_down(Cursor cursor) {
-    ActorLink* to = link(cursor.take<Id>());
-    const bool is_dead = cursor.take<uint32_t>() != 0;
-    cursor.take<uint32_t>();
+    const auto down = cursor.take<records::ActorState>();
+    ActorLink* to = link(down.actor);
+    const bool is_dead = down.state != 0;
     const std::string error(cursor.rest());
     to->state = is_dead ? ActorLink::dead : ActorLink::restarting;
     if (std::exchange(to->out_of_reach, false) && !is_dead) fail_unsent(to, error);
@@ -172,8 +167,7 @@ void ActorLinks::actor_is_dead(ActorLink* to, const std::string& error) {
 void ActorLinks::fail_creation(Task* task, const std::string& error) {
     ActorLink* to = link(task->header().actor);
     Buffer out;
-    out.add(to->id);
-    out.add(uint64_t(0));
+    out.add(records::ActorState{to->id});
     out.append(error.data(), error.size());
     endpoint_.send_daemon(Kind::ACTOR_CREATED, out.data(), out.size());
     actor_is_dead(to, error);

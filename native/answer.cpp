@@ -101,9 +101,7 @@ bool fits_reply(const Frame& frame, const std::vector<Returned>& values, uint64_
 
 void start_item(Buffer& out, const Frame& frame, uint32_t index) {
     out.clear();
-    out.add(frame.header.cookie);
-    out.add(index);
-    out.add(uint32_t(0));
+    out.add(records::StreamItem{frame.header.cookie, index});
 }
 
 void send_error_item(Core& core, Frame& frame, uint32_t index, std::string_view error) {

@@ -96,19 +96,13 @@ void Borrowing::lend_ref(Entry* entry, ProcessId to) {
 }
 
 void Borrowing::count_in(Id id, ProcessId owner, ProcessId borrower) {
-    struct {
-        Id id;
-        ProcessId borrower;
-    } body{id, borrower};
-    endpoint_.send(owner, Kind::BORROW_ADD, &body, sizeof body);
+    const records::BorrowAdd body{id, borrower};
+    endpoint_.send(owner, body.kind, &body, sizeof body);
 }
 
 void Borrowing::return_counts(Id id, ProcessId owner, uint64_t count) {
-    struct {
-        Id id;
-        uint64_t count;
-    } body{id, count};
-    endpoint_.send(owner, Kind::BORROW_RELEASE, &body, sizeof body);
+    const records::BorrowRelease body{id, count};
+    endpoint_.send(owner, body.kind, &body, sizeof body);
 }
 
 void Borrowing::pack_value(Buffer& out, Entry* entry, ProcessId to) {
@@ -173,16 +167,14 @@ void Borrowing::discard_task(const Incoming& incoming) {
 // ---- what others say -------------------------------------------------------------------------------
 
 void Borrowing::on_borrow_add(Cursor cursor) {
-    const Id id = cursor.take<Id>();
-    const ProcessId borrower = cursor.take<ProcessId>();
+    const auto [id, borrower] = cursor.take<records::BorrowAdd>();
     if (Entry* entry = objects_.find(id);
         entry && borrower != endpoint_.self && endpoint_.segment.is_alive(borrower))
         add_borrower(entry, borrower, 1);
 }
 
 void Borrowing::on_borrow_release(ProcessId from, Cursor cursor) {
-    const Id id = cursor.take<Id>();
-    const auto count = cursor.take<uint64_t>();
+    const auto [id, count] = cursor.take<records::BorrowRelease>();
     if (count > kMostTokens) throw Malformed("it returns more counts than a process can have");
     if (Entry* entry = objects_.find(id)) add_borrower(entry, from, -int64_t(count));
 }

@@ -9,11 +9,8 @@ namespace weft {
 
 Submitter::Cancelled Submitter::cancel(Entry* entry, bool force, bool recursive) {
     if (!entry->owned && !entry->is_done()) {
-        struct {
-            Id id;
-            uint32_t how, reserved;
-        } body{entry->id, (force ? 1u : 0u) | (recursive ? 2u : 0u), 0};
-        endpoint_.send(entry->owner, Kind::CANCEL_OBJECT, &body, sizeof body);
+        const records::CancelObject body{entry->id, (force ? 1u : 0u) | (recursive ? 2u : 0u)};
+        endpoint_.send(entry->owner, body.kind, &body, sizeof body);
         return Cancelled::asked;
     }
     Task* task = tasks_.task_at(entry->cookie);
@@ -47,11 +44,8 @@ Submitter::Cancelled Submitter::cancel(Entry* entry, bool force, bool recursive)
     } else {
         where = task->lease->worker;
     }
-    struct {
-        uint64_t cookie;
-        uint32_t how, reserved;
-    } body{task->cookie(), (force ? 1u : 0u) | (recursive ? 2u : 0u), 0};
-    endpoint_.send(where, Kind::CANCEL, &body, sizeof body);
+    const records::Cancel body{task->cookie(), (force ? 1u : 0u) | (recursive ? 2u : 0u)};
+    endpoint_.send(where, body.kind, &body, sizeof body);
     return Cancelled::asked;
 }
 
@@ -82,8 +76,7 @@ void Submitter::forget_index() {
 }
 
 void Submitter::on_cancel_object(Cursor cursor) {
-    const Id id = cursor.take<Id>();
-    const uint32_t how = cursor.take<uint32_t>();
+    const auto [id, how, _] = cursor.take<records::CancelObject>();
     if (Entry* entry = objects_.find(id); entry != nullptr && entry->owned) cancel(entry, how & 1, how & 2);
 }
 

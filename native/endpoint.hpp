@@ -29,14 +29,6 @@ namespace weft {
 /// How many forks this process is away from the first; a fork's child counts itself in (module.cpp).
 inline uint32_t forks = 0;
 
-/// The kind of the event that tells of the first long wait.
-constexpr uint16_t kWaitsLong = 0xfffe;
-/// The kind of the event that tells of a task whose worker was stopped for memory: u64 cookie, u32 shape, u32
-/// 0, u64 bytes that it held at most. It waits for retry_in().
-constexpr uint16_t kWantsMemory = 0xfffc;
-/// The kind of the event that tells, in words, that lineage had to be forgotten.
-constexpr uint16_t kLineageForgotten = 0xfffd;
-
 struct CoreEvent {
     uint16_t kind;
     std::string payload;

@@ -20,8 +20,7 @@ bool Inbox::on_task(ProcessId from, const char* data, size_t bytes) {
 void Inbox::answer_refused(ProcessId from, const TaskHeader& header, std::string_view error) {
     Buffer out;
     if (header.flags & kIsCreation) {
-        out.add(header.actor);
-        out.add(uint64_t(0));
+        out.add(records::ActorState{header.actor});
         out.append(error.data(), error.size());
         return endpoint_.send_daemon(Kind::ACTOR_CREATED, out.data(), out.size());
     }
@@ -96,8 +95,7 @@ void Inbox::sender_died(ProcessId dead) {
 }
 
 void Inbox::on_cancel(ProcessId from, Cursor cursor) {
-    const uint64_t cookie = cursor.take<uint64_t>();
-    const uint32_t how = cursor.take<uint32_t>();
+    const auto [cookie, how, _] = cursor.take<records::Cancel>();
     if (!cancel_incoming(from, cookie) && on_cancel_running)
         on_cancel_running(from, cookie, how & 1, how & 2);
 }
@@ -152,8 +150,7 @@ std::shared_ptr<Credit> Inbox::credit(ProcessId from, uint64_t cookie) {
 }
 
 void Inbox::on_stream_credit(ProcessId from, Cursor cursor) {
-    const uint64_t cookie = cursor.take<uint64_t>();
-    const uint32_t consumed = cursor.take<uint32_t>();
+    const auto [cookie, consumed, _] = cursor.take<records::StreamCredit>();
     // It may come before the task starts, or after it ended; the latter goes with the task's peer.
     std::shared_ptr<Credit> credit = this->credit(from, cookie);
     if (consumed == kNoMoreItems)

@@ -18,33 +18,28 @@ namespace weft {
 // ---- everybody's side: the owner of something is dead -------------------------------------------
 
 void Inheritance::on_find_orphans(Cursor cursor) {
-    const auto number = cursor.take<uint64_t>();
-    const auto round = cursor.take<uint32_t>();
-    std::vector<ProcessId> dead(cursor.take<uint32_t>());
+    const auto asked = cursor.take<records::FindOrphans>();
+    std::vector<ProcessId> dead(asked.dead);
     for (ProcessId& id : dead)
         id = cursor.take<ProcessId>();
-    asked_.push_back({number, round, std::move(dead)});
+    asked_.push_back({asked.number, asked.round, std::move(dead)});
     answer_when_flushed();
 }
 
 void Inheritance::name_orphans(const Question& question) {
     const std::vector<ProcessId>& dead = question.dead;
     Buffer out;
-    out.add(question.number);
-    out.add(question.round);
-    out.add(uint32_t(0));
+    out.add(records::Orphans{question.number, question.round});
     for (const auto& [id, entry] : objects_.table())
         if (!entry->owned && !entry->is_actor &&
             std::find(dead.begin(), dead.end(), entry->owner) != dead.end()) {
-            out.add(id);
-            out.add(entry->owner);
+            out.add(records::Named{id, entry->owner});
         }
     endpoint_.send_daemon(Kind::ORPHANS, out.data(), out.size());
 }
 
 void Inheritance::on_moved(Cursor cursor) {
-    const Id id = cursor.take<Id>();
-    const ProcessId owner = cursor.take<ProcessId>();
+    const auto [id, owner] = cursor.take<records::Moved>();
     if (owner == endpoint_.self) return;
     Entry* entry = objects_.find(id);
     if (entry == nullptr || entry->owned)
@@ -72,29 +67,20 @@ void Inheritance::moved_to(Entry* entry, ProcessId owner) {
 }
 
 void Inheritance::send_moved(Id id, ProcessId owner, ProcessId to) {
-    struct {
-        Id id;
-        ProcessId owner;
-    } body{id, owner};
-    endpoint_.send(to, Kind::MOVED, &body, sizeof body);
+    const records::Moved body{id, owner};
+    endpoint_.send(to, body.kind, &body, sizeof body);
 }
 
 void Inheritance::ask_where(Entry* entry) {
-    struct {
-        ProcessId dead;
-        Id id;
-    } body{entry->owner, entry->id};
-    endpoint_.send_daemon(Kind::ORPHAN_ASKED, &body, sizeof body);
+    const records::OrphanAsked body{entry->owner, entry->id};
+    endpoint_.send_daemon(body.kind, &body, sizeof body);
 }
 
 void Inheritance::on_orphan_answered(Cursor cursor) {
-    const Id id = cursor.take<Id>();
-    const bool is_found = cursor.take<uint32_t>() != 0;
-    cursor.take<uint32_t>();
-    const ProcessId owner = cursor.take<ProcessId>();
+    const auto [id, is_found, _, owner] = cursor.take<records::OrphanAnswered>();
     Entry* entry = objects_.find(id);
     if (entry == nullptr || entry->owned || endpoint_.segment.is_alive(entry->owner)) return;
-    if (!is_found) {
+    if (is_found == 0) {
         if (!entry->is_done()) fail_orphan(entry);
         return;
     }
@@ -105,8 +91,9 @@ void Inheritance::on_orphan_answered(Cursor cursor) {
 }
 
 void Inheritance::on_settled(Cursor cursor) {
-    std::vector<ProcessId> dead(cursor.take<uint32_t>());
-    const bool has_moved = cursor.take<uint32_t>() != 0;
+    const auto settled = cursor.take<records::Settled>();
+    std::vector<ProcessId> dead(settled.dead);
+    const bool has_moved = settled.has_moved != 0;
     for (ProcessId& id : dead)
         id = cursor.take<ProcessId>();
     for (const ProcessId& one : dead) {
@@ -174,22 +161,18 @@ struct Inheritance::Adoption {
 };
 
 void Inheritance::on_adopt(Cursor cursor) {
-    const auto number = cursor.take<uint64_t>();
-    const auto rows = cursor.take<uint32_t>();
-    const auto functions = cursor.take<uint32_t>();
+    const auto [number, rows, functions] = cursor.take<records::Adopt>();
     if (rows == 0) return let_inherited_go(number);
     Adoption all;
     for (uint32_t i = 0; i < functions; ++i) {
-        const auto bytes = cursor.take<uint32_t>();
-        cursor.take<uint32_t>();
+        const uint32_t bytes = cursor.take<records::Size>().bytes;
         Cursor record(cursor.skip(bytes), bytes);
         const auto key = record.take<uint64_t>();
         definitions_.define_function(key, std::string(record.rest()));
     }
     for (uint32_t i = 0; i < rows; ++i) {
         const Id id = cursor.take<Id>();
-        const auto bytes = cursor.take<uint32_t>();
-        const auto shape = cursor.take<uint32_t>();
+        const auto [bytes, shape] = cursor.take<records::Size>();
         const char* body = cursor.skip(bytes);
         all.rows.push_back({objects_.own_from_now(id), shape, Cursor(body, bytes)});
     }

@@ -89,8 +89,7 @@ void Leases::ask_leases(Shape* shape, const std::vector<uint32_t>& near) {
     if (!more && !(wanted == 0 && shape->asked != 0)) return;
     set_asked(shape, wanted);
     Buffer body;
-    body.add(shape->id);
-    body.add(wanted);
+    body.add(records::LeaseRequest{shape->id, wanted});
     for (size_t i = 0; i < near.size() && i < wanted; ++i)
         body.add(near[i] - 1);
     endpoint_.send_daemon(Kind::LEASE_REQUEST, body.data(), body.size());
@@ -137,9 +136,10 @@ uint32_t Leases::node_of(const Lease* lease) const {
 /// that are leased already before all. Else an idle lease on the one node that can run them is left idle
 /// until it is returned. Who has a worker on that node knows better.
 void Leases::on_not_near(Cursor cursor) {
-    Shape* told = shape(cursor.take<uint32_t>());
-    const uint32_t node = cursor.take<uint32_t>() + 1;
-    const bool for_good = cursor.take<uint32_t>() != 0;
+    const auto refusal = cursor.take<records::NotNear>();
+    Shape* told = shape(refusal.shape);
+    const uint32_t node = refusal.node + 1;
+    const bool for_good = refusal.for_good != 0;
     const auto is_there = [&](const Lease* lease) { return !lease->revoked && node_of(lease) == node; };
     if (!for_good && std::ranges::any_of(told->leases, is_there)) return;
     if (for_good && std::ranges::find(told->unfit, node) == told->unfit.end()) told->unfit.push_back(node);
@@ -191,10 +191,11 @@ void Leases::pump_far(Shape* shape) {
 // ---- leases -------------------------------------------------------------------------------------
 
 void Leases::on_grant(Cursor cursor) {
+    const auto grant = cursor.take<records::LeaseGrant>();
     auto lease = std::make_unique<Lease>();
-    lease->id = cursor.take<uint64_t>();
-    lease->shape = shape(cursor.take<uint32_t>());
-    lease->worker = cursor.take<ProcessId>();
+    lease->id = grant.lease;
+    lease->shape = shape(grant.shape);
+    lease->worker = grant.worker;
     if (leases_.contains(lease->id)) throw Malformed("it grants a lease that is held already");
     lease->idle_since_ns = endpoint_.now_ns();
     Shape* shape = lease->shape;
@@ -225,8 +226,9 @@ void Leases::on_revoke(uint64_t id) {
 }
 
 void Leases::on_refused(Cursor cursor) {
-    Shape* refused = shape(cursor.take<uint32_t>());
-    const bool is_for_good = cursor.take<uint32_t>() == 0;
+    const auto [number, only_now] = cursor.take<records::ShapeRefused>();
+    Shape* refused = shape(number);
+    const bool is_for_good = only_now == 0;
     const std::string refusal(cursor.rest());
     if (is_for_good) refused->refusal = refusal;
     set_asked(refused, 0);
@@ -270,12 +272,8 @@ void Leases::lease_lost(Lease* lease, const PeerDeath& death, const std::string&
             continue;
         }
         if (ran && for_memory) {
-            Buffer body;
-            body.add(task->cookie());
-            body.add(shape->id);
-            body.add(uint32_t(0));
-            body.add(death.peak_bytes);
-            endpoint_.push_event({kWantsMemory, std::string(body.data(), body.size())});
+            const records::WantsMemory body{task->cookie(), shape->id, 0, death.peak_bytes};
+            endpoint_.push_event({kWantsMemory, {reinterpret_cast<const char*>(&body), sizeof body}});
             continue;
         }
         shape->queue.push_front(task);

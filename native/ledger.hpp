@@ -10,23 +10,11 @@
 #include <vector>
 
 #include "arena.hpp"
+#include "records.hpp"
 
 namespace weft {
 
-/// What the daemon must know of a row besides its body.
-struct RowHead {
-    Id id;
-    uint64_t function = 0;  ///< of the task that makes it, when that may have to be run
-    uint32_t shape = 0;
-    uint32_t needs = 0;  ///< ids of other rows that follow
-    ArenaRef arena;      ///< the object's, when `in_arena`
-    uint32_t in_arena = 0;
-    uint32_t reserved = 0;
-};
-static_assert(sizeof(RowHead) == 56);
-
-/// Stands for the control store among the nodes that get a copy of a row; no node has this number.
-constexpr uint32_t kStoreNode = (1u << 20) - 2;
+using records::RowHead;
 
 /// How a row's body begins. A value: the kind, whether its task follows (as a TaskRow that may be run again),
 /// then a PackedValue. A task that was not done, or that only tells how to make a value which is gone: a

@@ -195,8 +195,7 @@ std::vector<Entry*> LentRows::send_deposit(Entry* entry, const std::vector<uint3
     Buffer body;
     if (!describe(entry, head, body, named)) return {};
     Buffer out;
-    out.add(uint32_t(nodes.size()));
-    out.add(uint32_t(0));
+    out.add(records::Deposit{uint32_t(nodes.size())});
     out.append(nodes.data(), nodes.size() * sizeof(uint32_t));
     out.add(head);
     for (const Entry* need : named.own)
@@ -219,16 +218,12 @@ void LentRows::tell_owner(Entry* entry, uint32_t node) {
     std::vector<uint32_t>& told = entry->more().owner_told;
     if (std::find(told.begin(), told.end(), node) != told.end()) return;
     told.push_back(node);
-    struct {
-        Id id;
-        uint32_t node, reserved;
-    } body{entry->id, node, 0};
-    endpoint_.send(owner, Kind::DEPOSIT_THERE, &body, sizeof body);
+    const records::DepositThere body{entry->id, node};
+    endpoint_.send(owner, body.kind, &body, sizeof body);
 }
 
 void LentRows::on_deposit_there(Cursor cursor) {
-    const Id id = cursor.take<Id>();
-    const auto node = cursor.take<uint32_t>();
+    const auto [id, node, _] = cursor.take<records::DepositThere>();
     Entry* entry = objects_.find(id);
     if (entry == nullptr || entry->is_actor || node >= kStoreNode) return;
     if (entry->owned)
@@ -259,12 +254,8 @@ void LentRows::keep(Entry* entry) {
     objects_.escape(entry);
     entry->more().keeps = true;
     if (entry->owned) return set_kept(entry, true);
-    struct {
-        Id id;
-        uint32_t is_kept, reserved;
-    } body{entry->id, 1, 0};
-    if (endpoint_.segment.is_alive(entry->owner))
-        endpoint_.send(entry->owner, Kind::KEEP, &body, sizeof body);
+    const records::Keep body{entry->id, 1};
+    if (endpoint_.segment.is_alive(entry->owner)) endpoint_.send(entry->owner, body.kind, &body, sizeof body);
 }
 
 void LentRows::set_kept(Entry* entry, bool is_kept) {
@@ -285,9 +276,8 @@ void LentRows::set_kept(Entry* entry, bool is_kept) {
 }
 
 void LentRows::on_keep(Cursor cursor) {
-    const Id id = cursor.take<Id>();
-    const bool is_kept = cursor.take<uint32_t>() != 0;
-    if (Entry* entry = objects_.find(id); entry != nullptr && entry->owned) set_kept(entry, is_kept);
+    const auto [id, is_kept, _] = cursor.take<records::Keep>();
+    if (Entry* entry = objects_.find(id); entry != nullptr && entry->owned) set_kept(entry, is_kept != 0);
 }
 
 }  // namespace weft

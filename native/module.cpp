@@ -19,6 +19,9 @@ constexpr const char* kForked =
     "programs "
     "with subprocess, or multiprocessing's spawn method";
 
+/// Raised by calls that the end of their session met: a RuntimeError that others tell from those of misuse.
+PyObject* session_ended = nullptr;
+
 }  // namespace
 
 Core* attached() {
@@ -30,15 +33,19 @@ Core* attached() {
 }
 
 PyObject* raise_over(const Core& core) {
-    PyErr_SetString(PyExc_RuntimeError,
-                    core.is_ours() ? "weft was shut down while this call was running" : kForked);
+    if (!core.is_ours())
+        PyErr_SetString(PyExc_RuntimeError, kForked);
+    else
+        PyErr_SetString(session_ended, "weft was shut down while this call was running");
     return nullptr;
 }
 
 PyObject* host() {
     if (session().host != nullptr) return Py_NewRef(session().host);
-    PyErr_SetString(PyExc_RuntimeError,
-                    session().is_fork ? kForked : "weft was shut down while this call was running");
+    if (session().is_fork)
+        PyErr_SetString(PyExc_RuntimeError, kForked);
+    else
+        PyErr_SetString(session_ended, "weft was shut down while this call was running");
     return nullptr;
 }
 
@@ -399,6 +406,9 @@ NB_MODULE(_native, m) {
     if (!init_values() || !init_memory() || !add_ref_types(m.ptr()) || !add_call_types(m.ptr()) ||
         !add_worker_types(m.ptr()) || PyModule_AddFunctions(m.ptr(), hot_functions) != 0)
         throw nb::python_error();
+    session_ended = PyErr_NewException("weft._native.SessionEnded", PyExc_RuntimeError, nullptr);
+    if (session_ended == nullptr) throw nb::python_error();
+    m.attr("SessionEnded") = nb::handle(session_ended);
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
     m.def("attach", &attach, nb::arg("segment_fd"), nb::arg("event_fd"), nb::arg("slot"),

@@ -13,57 +13,6 @@
 
 namespace weft {
 
-/// Who may say a kind to a driver or worker. `engine/wire/kinds.py` has the same for what a daemon is told.
-/// One bit for the daemon, one for all others.
-enum class Sayer : uint8_t { nobody = 0, daemon = 1, peer = 2, anyone = 3 };
-
-constexpr Sayer sayer(Kind kind) {
-    switch (kind) {
-        case Kind::CONTROL:
-        case Kind::BIND_JOB:
-        case Kind::LEASE_GRANT:
-        case Kind::LEASE_REVOKE:
-        case Kind::SHAPE_REFUSED:
-        case Kind::NOT_NEAR:
-        case Kind::PEER_DIED:
-        case Kind::SPARE_RINGS:
-        case Kind::FIND_ORPHANS:
-        case Kind::ADOPT:
-        case Kind::SETTLED:
-        case Kind::ORPHAN_ANSWERED:
-        case Kind::ACTOR_UP:
-        case Kind::ACTOR_DOWN:
-        case Kind::PROMISE_KEPT:
-        case Kind::SPACE:
-        case Kind::RESTORED:
-            return Sayer::daemon;
-        // Those that answer something (REPLY, STREAM_ITEM, HANDBACK, VALUE) must come from whom it was asked
-        // of: their handlers know who that is.
-        case Kind::REPLY:
-        case Kind::HANDBACK:
-        case Kind::BORROW_ADD:
-        case Kind::BORROW_RELEASE:
-        case Kind::WANT:
-        case Kind::VALUE:
-        case Kind::CANCEL:
-        case Kind::STREAM_ITEM:
-        case Kind::STREAM_CREDIT:
-        case Kind::ACQUAINT:
-        case Kind::CANCEL_OBJECT:
-        case Kind::MOVED:
-        case Kind::FORGET_FUNCTION:
-        case Kind::DEPOSIT_THERE:
-            return Sayer::peer;
-        case Kind::KEEP:
-        case Kind::FUNCTION:
-        case Kind::TASK:  // the daemon says creations, and nobody else does
-            return Sayer::anyone;
-        default:
-            return Sayer::nobody;
-    }
-}
-
-constexpr size_t kKinds = 128;
 constexpr std::array<Sayer, kKinds> kSayers = [] {
     std::array<Sayer, kKinds> all{};
     for (size_t i = 0; i < kKinds; ++i)
@@ -86,63 +35,7 @@ inline bool is_whole(const Segment& segment, Kind kind, const char* data, size_t
     };
     detail::Walk<const char, decltype(on_process), decltype(on_arena)> walk(data, bytes, on_process,
                                                                             on_arena);
-    constexpr size_t kWord = sizeof(uint32_t), kLong = sizeof(uint64_t);
-    uint32_t counts[2];
-    const auto reads = [&] {
-        switch (kind) {
-            case Kind::TASK:
-                return walk.task();
-            case Kind::REPLY:
-                return walk.reply();
-            case Kind::VALUE:
-                return walk.skip(sizeof(Id)) && walk.value();
-            case Kind::STREAM_ITEM:
-                return walk.skip(kLong + 2 * kWord) && walk.value();
-            case Kind::BORROW_ADD:
-            case Kind::MOVED:
-            case Kind::ACTOR_UP:
-                return walk.skip(sizeof(Id)) && walk.process();
-            case Kind::BORROW_RELEASE:
-            case Kind::ACTOR_DOWN:
-                return walk.skip(sizeof(Id) + kLong);
-            case Kind::CANCEL_OBJECT:
-            case Kind::KEEP:
-            case Kind::DEPOSIT_THERE:
-                return walk.skip(sizeof(Id) + kWord);
-            case Kind::WANT:
-            case Kind::PROMISE_KEPT:
-                return walk.skip(sizeof(Id));
-            case Kind::FUNCTION:
-            case Kind::FORGET_FUNCTION:
-            case Kind::LEASE_REVOKE:
-            case Kind::SHAPE_REFUSED:
-                return walk.skip(kLong);
-            case Kind::CANCEL:
-            case Kind::STREAM_CREDIT:
-            case Kind::NOT_NEAR:
-                return walk.skip(3 * kWord);
-            case Kind::SPACE:
-            case Kind::RESTORED:
-                return walk.skip(2 * kLong);
-            case Kind::HANDBACK:
-                return bytes % kLong == 0;
-            case Kind::LEASE_GRANT:
-                return walk.skip(kLong + kWord) && walk.process();
-            case Kind::PEER_DIED:
-                return walk.process() && walk.skip(sizeof(PeerDeath) - sizeof(ProcessId));
-            case Kind::FIND_ORPHANS:
-                return walk.skip(kLong) && walk.take(counts) && walk.processes(counts[1]);
-            case Kind::SETTLED:
-                return walk.take(counts) && walk.processes(counts[0]);
-            case Kind::ORPHAN_ANSWERED:
-                return walk.skip(sizeof(Id) + kLong) && walk.process();
-            case Kind::ADOPT:
-                return walk.adoption();
-            default:  // its bytes are somebody else's: messages in MessagePack, or none at all
-                return true;
-        }
-    };
-    return reads() && are_known;
+    return reads_whole(kind, walk, bytes) && are_known;
 }
 
 }  // namespace weft

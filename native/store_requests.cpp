@@ -5,8 +5,8 @@ namespace weft {
 uint64_t StoreRequests::ask_space(uint64_t bytes) {
     const uint64_t number = ++last_space_request_;
     space[number] = {};
-    const uint64_t body[] = {bytes, number};
-    endpoint_.send_daemon(Kind::NEED_SPACE, body, sizeof body);
+    const records::Space body{bytes, number};
+    endpoint_.send_daemon(Kind::NEED_SPACE, &body, sizeof body);
     return number;
 }
 
@@ -21,19 +21,18 @@ void StoreRequests::end_restore(uint64_t key) {
 }
 
 void StoreRequests::on_space(Cursor cursor) {
-    const uint64_t freed = cursor.take<uint64_t>();
-    if (const auto it = space.find(cursor.take<uint64_t>()); it != space.end())
+    const auto [freed, number] = cursor.take<records::Space>();
+    if (const auto it = space.find(number); it != space.end())
         it->second = {true, freed, std::string(cursor.rest())};
     ++space_answers;
 }
 
 void StoreRequests::on_restored(Cursor cursor) {
-    const uint64_t key = cursor.take<uint64_t>();
-    const bool ok = cursor.take<uint32_t>() != 0;
-    cursor.take<uint32_t>();
+    const auto answer = cursor.take<records::Restored>();
+    const uint64_t key = ArenaRef{answer.entry, answer.generation}.key();
     if (const auto it = restoring.find(key); it != restoring.end()) {
         ++it->second.answers;
-        it->second.error = ok ? std::string() : std::string(cursor.rest());
+        it->second.error = answer.ok != 0 ? std::string() : std::string(cursor.rest());
     }
     ++restore_answers;
 }

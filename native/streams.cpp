@@ -56,9 +56,7 @@ std::shared_ptr<const std::string> why_not_again(const Task* task) {
 }  // namespace
 
 void Streams::on_stream_item(ProcessId from, Cursor cursor) {
-    const uint64_t cookie = cursor.take<uint64_t>();
-    const uint32_t index = cursor.take<uint32_t>();
-    cursor.take<uint32_t>();
+    const auto [cookie, index, _] = cursor.take<records::StreamItem>();
     const auto value = cursor.take<PackedValue>();
     std::vector<Entry*> nested = borrowing_.unpack_refs(cursor, value.nested, false);
     ArenaRef arena{};
@@ -153,11 +151,8 @@ void Streams::send_credit(Task* task, uint32_t consumed) {
                          : task->actor != nullptr ? task->actor->where
                                                   : endpoint_.self;
     if (to == endpoint_.self) return;
-    struct {
-        uint64_t cookie;
-        uint32_t consumed, reserved;
-    } body{task->cookie(), consumed, 0};
-    endpoint_.send(to, Kind::STREAM_CREDIT, &body, sizeof body);
+    const records::StreamCredit body{task->cookie(), consumed};
+    endpoint_.send(to, body.kind, &body, sizeof body);
 }
 
 void Streams::aim(Task* task) {

@@ -168,28 +168,7 @@ class Walk {
 template <class OnProcess, class OnArena>
 bool walk_names(Kind kind, char* data, size_t bytes, OnProcess&& on_process, OnArena&& on_arena) {
     detail::Walk<char, OnProcess, OnArena> walk(data, bytes, on_process, on_arena);
-    constexpr size_t kItemPrefix = sizeof(uint64_t) + 2 * sizeof(uint32_t);
-    switch (kind) {
-        case Kind::TASK:
-            return walk.task();
-        case Kind::CREATE_ACTOR:
-            return walk.creation();
-        case Kind::REPLY:
-            return walk.reply();
-        case Kind::VALUE:
-            return walk.skip(sizeof(Id)) && walk.value();
-        case Kind::STREAM_ITEM:
-            return walk.skip(kItemPrefix) && walk.value();
-        case Kind::BORROW_ADD:
-        case Kind::MOVED:
-        case Kind::ACTOR_UP:
-        case Kind::ACTOR_WATCH:
-            return walk.skip(sizeof(Id)) && walk.process();
-        case Kind::LEASE_GRANT:
-            return walk.skip(sizeof(uint64_t) + sizeof(uint32_t)) && walk.process();
-        default:
-            return true;
-    }
+    return reads_names(kind, walk);
 }
 
 /// The same for the body of a row of a ledger (`ledger.hpp`).

@@ -1,4 +1,5 @@
-/// The records that travel in rings. Integers are little-endian and native; peers share one machine.
+/// What records are made of, besides what `records.hpp` says of each. Integers are little-endian and native;
+/// peers share one machine.
 #pragma once
 
 #include <cstdlib>
@@ -11,65 +12,9 @@
 
 #include "arena.hpp"
 #include "ids.hpp"
+#include "records.hpp"
 
 namespace weft {
-
-/// `src/weft/engine/wire/kinds.py` holds those that the daemon sees; a test compares them.
-enum class Kind : uint16_t {
-    CONTROL = 1,
-    BIND_JOB = 2,
-    LEASE_REQUEST = 3,
-    LEASE_GRANT = 4,
-    LEASE_RETURN = 5,
-    LEASE_REVOKE = 6,
-    SHAPE_REFUSED = 7,
-    PEER_DIED = 8,
-    PEER_DETACHED = 9,
-    BLOCKED = 10,
-    UNBLOCKED = 11,
-    CREATE_ACTOR = 12,
-    ACTOR_UP = 13,
-    ACTOR_DOWN = 14,
-    ACTOR_WATCH = 15,
-    ACTOR_DROP = 16,
-    ACTOR_CREATED = 17,
-    FUNCTION = 18,
-    TASK = 19,
-    NEED_SPACE = 20,
-    SPACE = 21,
-    RESTORE = 22,
-    RESTORED = 23,
-    LENDS_OBJECTS = 24,
-    PROMISE_KEPT = 25,
-    FIND_ORPHANS = 26,
-    ORPHANS = 27,
-    ADOPT = 28,
-    ADOPTED = 29,
-    SETTLED = 30,
-    ORPHAN_ASKED = 31,
-    ORPHAN_ANSWERED = 32,
-    DEPOSIT = 33,
-    WITHDRAW = 34,
-    NOT_NEAR = 35,
-    RETIRES = 36,
-    SPARE_RINGS = 37,
-    // Between drivers and workers only:
-    REPLY = 64,            ///< ReplyHeader, then for each return a PackedValue
-    HANDBACK = 65,         ///< u64 cookies of tasks that were not started
-    BORROW_ADD = 66,       ///< Id, ProcessId: that process was sent a ref of yours
-    BORROW_RELEASE = 67,   ///< Id, u64: so many of the counts given to me are returned
-    WANT = 68,             ///< Id: send me the value when it is there
-    VALUE = 69,            ///< Id, then a PackedValue
-    CANCEL = 70,           ///< u64 cookie, u32 how: 1 force, 2 recursive
-    STREAM_ITEM = 71,      ///< u64 cookie, u32 index, then a PackedValue
-    STREAM_CREDIT = 72,    ///< u64 cookie, u32 items consumed so far; kNoMoreItems: stop
-    ACQUAINT = 73,         ///< nothing: it opens a ring, so that one hears of the other's death
-    CANCEL_OBJECT = 74,    ///< Id, u32 how: cancel your task that makes it
-    MOVED = 75,            ///< Id, ProcessId: its owner is dead, that one owns it now and counts you in
-    FORGET_FUNCTION = 76,  ///< u64 key: no task of mine will need it again, unless I send it anew
-    KEEP = 77,  ///< Id, u32 1: what outlives all processes names it, so it stays; from a daemon 0: no more
-    DEPOSIT_THERE = 78,  ///< Id, u32 node: a row that was sent there names it; send a copy of its row after
-};
 
 /// Flags of a record: the next one of the same peer continues it; a ProcessId comes before its bytes, whom
 /// it is for or, from the relay, who sends it; it is a Word of the channels (channels.hpp).
@@ -128,17 +73,7 @@ struct ReplyHeader {
 };
 static_assert(sizeof(ReplyHeader) == 24);
 
-/// Why a process ended, as far as somebody acts on it; `engine/wire/kinds.py` has the same.
-enum class DeathCause : uint32_t { ended = 0, stopped_for_memory = 1 };
-
-/// What PEER_DIED begins with; then the reason, for a person.
-struct PeerDeath {
-    ProcessId dead;
-    DeathCause cause = DeathCause::ended;
-    uint32_t reserved = 0;
-    uint64_t peak_bytes = 0;  ///< what it held at most, when it was stopped for memory
-};
-static_assert(sizeof(PeerDeath) == 24);
+using PeerDeath = records::PeerDied;
 
 /// A ref inside a value.
 struct PackedRef {
@@ -283,23 +218,6 @@ class Cursor {
   private:
     const char* at_;
     const char* end_;
-};
-
-/// An engine error: b"S", the code, the text.
-enum class ErrorCode : uint8_t {
-    worker_crashed = 1,
-    actor_died = 2,
-    owner_died = 3,
-    object_lost = 4,
-    cancelled = 5,
-    node_lost = 6,
-    actor_unavailable = 7,
-    out_of_memory = 8,
-    get_timed_out = 9,
-    unschedulable = 10,
-    reconstruction_failed = 24,
-    stopped_for_memory = 25,
-    bad_record = 26,  ///< one that makes no sense, or is too long to be sent
 };
 
 /// What an engine error has before its text.

@@ -325,9 +325,7 @@ void Worker::create(Frame& frame, Arguments& arguments) {
 /// To the daemon: the actor lives, or the exception that is set.
 void Worker::answer_creation(const Frame& frame) {
     Buffer out;
-    out.add(frame.header.actor);
-    out.add(uint32_t(actor_ != nullptr));
-    out.add(uint32_t(0));
+    out.add(records::ActorState{frame.header.actor, actor_ != nullptr});
     if (actor_ == nullptr) {
         const std::string error = dump_exception(*core_, frame).first;
         out.append(error.data(), error.size());

@@ -79,11 +79,8 @@ class FakeNode {
         return grant(to.self(), worker.self(), shape);
     }
     uint64_t grant(ProcessId to, ProcessId worker, uint32_t shape = 0) {
-        Buffer body;
-        body.add(++lease_);
-        body.add(shape);
-        body.add(worker);
-        CHECK(port.send(to, Kind::LEASE_GRANT, body.data(), body.size()));
+        const records::LeaseGrant body{++lease_, shape, worker};
+        CHECK(port.send(to, body.kind, &body, sizeof body));
         return lease_;
     }
     void revoke(Core& from, uint64_t lease) {
@@ -97,11 +94,8 @@ class FakeNode {
         port.send(from.self(), Kind::SHAPE_REFUSED, body.data(), body.size());
     }
     void actor_up(Core& to, Id actor, const Core& where) {
-        Buffer body;
-        body.add(actor);
-        body.add(where.self());
-        body.add(uint64_t(0));
-        port.send(to.self(), Kind::ACTOR_UP, body.data(), body.size());
+        const records::ActorUp body{actor, where.self()};
+        port.send(to.self(), body.kind, &body, sizeof body);
     }
     void actor_down(Core& to, Id actor, bool is_dead, std::string_view error) {
         Buffer body;

@@ -180,7 +180,7 @@ TEST("a task that is cancelled before it starts is passed over and answered") {
         desk.tell(header_of(cookie));
     {
         std::lock_guard lock(desk.worker->mutex());
-        desk.worker->inbox.on_cancel(desk.caller.id, cursor_of(body(uint64_t(2), uint32_t(0))));
+        desk.worker->inbox.on_cancel(desk.caller.id, cursor_of(body(records::Cancel{2})));
     }
     ReplyHeader reply;
     memcpy(&reply, desk.caller.hear(desk.worker->self(), Kind::REPLY).data(), sizeof reply);
@@ -208,7 +208,7 @@ TEST("with a caller go its tasks and its credits") {
     desk.tell(header_of(1));
     std::lock_guard lock(desk.worker->mutex());
     const std::shared_ptr<Credit> credit = desk.worker->inbox.credit(desk.caller.id, 1);
-    desk.worker->inbox.on_stream_credit(desk.caller.id, cursor_of(body(uint64_t(1), uint32_t(5))));
+    desk.worker->inbox.on_stream_credit(desk.caller.id, cursor_of(body(records::StreamCredit{1, 5})));
     CHECK_EQ(credit->consumed.load(), 5u);
     desk.worker->inbox.sender_died(desk.caller.id);
     CHECK(credit->closed.load());
@@ -227,7 +227,7 @@ TEST("leases are asked for as the queue grows, used when granted, and returned w
     CHECK_EQ(node.expect(Kind::LEASE_REQUEST).payload, body(uint32_t(4), uint32_t(1)));
     CHECK_EQ(node.expect(Kind::LEASE_REQUEST).payload, body(uint32_t(4), uint32_t(2)));
     std::lock_guard lock(driver->mutex());
-    driver->leases.on_grant(cursor_of(body(uint64_t(1), uint32_t(4), worker.id)));
+    driver->leases.on_grant(cursor_of(body(records::LeaseGrant{1, 4, worker.id})));
     CHECK_EQ(driver->leases.count(), 1u);
     TaskHeader sent;
     memcpy(&sent, worker.hear(driver->self(), Kind::TASK).data(), sizeof sent);
@@ -248,7 +248,7 @@ TEST("what a worker had not started when it died is queued again, what it ran is
     Puppet worker(node);
     Entry* result = submit(*driver, {.retries = 0});
     std::lock_guard lock(driver->mutex());
-    driver->leases.on_grant(cursor_of(body(uint64_t(1), uint32_t(0), worker.id)));
+    driver->leases.on_grant(cursor_of(body(records::LeaseGrant{1, 0, worker.id})));
     driver->leases.worker_died({worker.id}, "the test said so");
     CHECK_EQ(driver->leases.count(), 0u);
     CHECK(result->now() == ObjectState::failed);
@@ -261,7 +261,7 @@ TEST("a task whose worker was stopped for memory waits for a larger shape, and t
     Puppet worker(node);
     Entry* result = submit(*driver, {.retries = 1, .shape = 4});
     std::lock_guard lock(driver->mutex());
-    driver->leases.on_grant(cursor_of(body(uint64_t(1), uint32_t(4), worker.id)));
+    driver->leases.on_grant(cursor_of(body(records::LeaseGrant{1, 4, worker.id})));
     TaskHeader sent;
     memcpy(&sent, worker.hear(driver->self(), Kind::TASK).data(), sizeof sent);
     driver->leases.worker_died({worker.id, DeathCause::stopped_for_memory, 0, 300}, "for a person");
@@ -271,7 +271,7 @@ TEST("a task whose worker was stopped for memory waits for a larger shape, and t
     CHECK_EQ(event.payload, body(sent.cookie, uint32_t(4), uint32_t(0), uint64_t(300)));
     CHECK(!result->is_done());
     driver->leases.retry_in(sent.cookie, 5);
-    driver->leases.on_grant(cursor_of(body(uint64_t(2), uint32_t(5), worker.id)));
+    driver->leases.on_grant(cursor_of(body(records::LeaseGrant{2, 5, worker.id})));
     CHECK(worker.has_heard(driver->self(), Kind::TASK));
 }
 

@@ -129,11 +129,8 @@ class Daemon {
                 const uint64_t worker = *idle.begin();
                 idle.erase(idle.begin());
                 leases[++last_lease] = worker;
-                Buffer body;
-                body.add(last_lease);
-                body.add(shape);
-                body.add(ProcessId::from_key(worker));
-                port.send(driver, Kind::LEASE_GRANT, body.data(), body.size());
+                const records::LeaseGrant body{last_lease, shape, ProcessId::from_key(worker)};
+                port.send(driver, body.kind, &body, sizeof body);
             }
         }
     }

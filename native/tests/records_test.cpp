@@ -71,11 +71,8 @@ struct Scene {
         return reinterpret_cast<const TaskHeader*>(record.data())->cookie;
     }
     void actor_up() {
-        Buffer body;
-        body.add(actor->id);
-        body.add(worker.id);
-        body.add(uint64_t(0));
-        node.port.send(driver->self(), Kind::ACTOR_UP, body.data(), body.size());
+        const records::ActorUp body{actor->id, worker.id};
+        node.port.send(driver->self(), body.kind, &body, sizeof body);
     }
 
     /// All that was said to it is read, on this thread.
@@ -164,7 +161,7 @@ std::vector<Scene::Sample> Scene::samples() const {
     return {
         {Kind::CONTROL, "message", true},
         {Kind::BIND_JOB, "message", true},
-        {Kind::LEASE_GRANT, bytes_of(uint64_t(50), uint32_t(2), worker.id, uint32_t(0)), true},
+        {Kind::LEASE_GRANT, bytes_of(records::LeaseGrant{50, 2, worker.id}), true},
         {Kind::LEASE_REVOKE, bytes_of(uint64_t(1)), true},
         {Kind::SHAPE_REFUSED, bytes_of(uint32_t(3), uint32_t(0)) + "S\x0ano", true},
         {Kind::NOT_NEAR, bytes_of(uint32_t(2), uint32_t(1), uint32_t(1)), true},
@@ -177,7 +174,7 @@ std::vector<Scene::Sample> Scene::samples() const {
          bytes_of(uint64_t(3), uint32_t(2), uint32_t(1), uint32_t(12), uint32_t(0), uint64_t(99)) + "code" +
              row(Id{17, 18}, value_row) + row(Id{15, 16}.object(2), task_row),
          true},
-        {Kind::ACTOR_UP, bytes_of(id, worker.id, uint64_t(0)), true},
+        {Kind::ACTOR_UP, bytes_of(records::ActorUp{id, worker.id}), true},
         {Kind::ACTOR_DOWN, bytes_of(Id{21, 22}, uint32_t(1), uint32_t(0)) + "S\x02gone", true},
         {Kind::PROMISE_KEPT, bytes_of(id), true},
         {Kind::SPARE_RINGS, "", true},
@@ -195,14 +192,14 @@ std::vector<Scene::Sample> Scene::samples() const {
         {Kind::BORROW_RELEASE, bytes_of(own->id, uint64_t(1)), false},
         {Kind::WANT, bytes_of(own->id), false},
         {Kind::VALUE, bytes_of(borrowed->id) + value, false},
-        {Kind::CANCEL, bytes_of(uint64_t(5), uint32_t(0)), false},
-        {Kind::CANCEL_OBJECT, bytes_of(own->id, uint32_t(0)), false},
+        {Kind::CANCEL, bytes_of(records::Cancel{5}), false},
+        {Kind::CANCEL_OBJECT, bytes_of(records::CancelObject{own->id}), false},
         {Kind::STREAM_ITEM, bytes_of(stream_cookie, uint32_t(0), uint32_t(0)) + value, false},
-        {Kind::STREAM_CREDIT, bytes_of(uint64_t(9), uint32_t(3), uint32_t(0)), false},
+        {Kind::STREAM_CREDIT, bytes_of(records::StreamCredit{9, 3}), false},
         {Kind::ACQUAINT, "", false},
         {Kind::MOVED, bytes_of(Id{23, 24}, stranger.id), false},
-        {Kind::KEEP, bytes_of(own->id, uint32_t(1), uint32_t(0)), false},
-        {Kind::DEPOSIT_THERE, bytes_of(own->id, uint32_t(1), uint32_t(0)), false},
+        {Kind::KEEP, bytes_of(records::Keep{own->id, 1}), false},
+        {Kind::DEPOSIT_THERE, bytes_of(records::DepositThere{own->id, 1}), false},
     };
 }
 

@@ -15,6 +15,9 @@ SpillCode: TypeAlias = Literal[
 ]
 """What became of a request to the spill file; see `native/spilling.hpp`."""
 
+class SessionEnded(RuntimeError):
+    """The session ended while the call was running."""
+
 class VirtualProcess:
     """What a process submits, in a simulation: `native/virtual_process.hpp`. Processes are numbers from 1 on."""
 

@@ -25,6 +25,7 @@ from weft.engine.process.options.call_options import ActorOptions
 from weft.engine.process.session.context_state import ProcessState
 from weft.engine.process.worker import lifecycle
 from weft.engine.wire import kinds
+from weft.engine.wire.kinds import ErrorCode
 from weft.ids import ActorID
 from weft.local.local_calls import LocalCalls, PendingCall
 from weft.local.local_tasks import Run, check_runtime_env, copied, keep_error, value_of, worker_for
@@ -102,9 +103,9 @@ class LocalActor:
         text = f"actor {self.definition.cls.__name__} ({self.id.hex()[:8]}) was killed by weft.kill()"
         limit = self.options.max_restarts
         if no_restart or (limit != -1 and self.restarts >= limit):
-            self.end(_native.error_value(errors.ACTOR_DIED, text))
+            self.end(_native.error_value(ErrorCode.ACTOR_DIED, text))
             return
-        self._stop(_native.error_value(errors.ACTOR_UNAVAILABLE, text))
+        self._stop(_native.error_value(ErrorCode.ACTOR_UNAVAILABLE, text))
         self.restarts += 1
         self._start(f"{self.definition.cls.__name__}.__init__")
 
@@ -112,11 +113,11 @@ class LocalActor:
         """Its own code ends it."""
         if isinstance(error, ActorExit) or lifecycle.is_orderly(error):
             lifecycle.run_shutdown_hook(self._worker.actor_instance)
-        self.end(_native.error_value(errors.ACTOR_DIED, lifecycle.EXIT_TEXT))
+        self.end(_native.error_value(ErrorCode.ACTOR_DIED, lifecycle.EXIT_TEXT))
 
     def dropped(self) -> None:
         """The last handle is gone: calls under way are finished first."""
-        gone = _native.error_value(errors.ACTOR_DIED, "all handles to the actor are gone")
+        gone = _native.error_value(ErrorCode.ACTOR_DIED, "all handles to the actor are gone")
         if self.calls is None:
             lifecycle.run_shutdown_hook(self._worker.actor_instance)
             self.end(gone)
@@ -173,7 +174,7 @@ class LocalActors:
         known = self._by_id.get(actor)
         if known is None:
             text = f"actor {ActorID(actor).hex()[:8]} is of another session, or was never created"
-            return _failed(method.num_returns, _native.error_value(errors.ACTOR_DIED, text))
+            return _failed(method.num_returns, _native.error_value(ErrorCode.ACTOR_DIED, text))
         return known.call(name, method, shown, args, kwargs)
 
     def kill(self, actor: bytes, no_restart: bool) -> None:

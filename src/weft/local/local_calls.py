@@ -15,6 +15,7 @@ from weft.engine.process.actors.concurrency import DEFAULT_GROUP, ConcurrentCall
 from weft.engine.process.calls import current, errors, generator
 from weft.engine.process.session import context_state
 from weft.engine.process.session.context_state import ProcessState
+from weft.engine.wire.kinds import ErrorCode
 from weft.local import local_tasks
 from weft.local.local_streams import PushedGenerator, Stream
 
@@ -195,7 +196,7 @@ class PendingCall:
                 self._end_stream(value)
 
     def cancelled(self) -> None:
-        self.give_up(_native.error_value(errors.CANCELLED, f"task {self.current[2]} was cancelled while it ran"))
+        self.give_up(_native.error_value(ErrorCode.CANCELLED, f"task {self.current[2]} was cancelled while it ran"))
 
     def cancel_children(self) -> None:
         """They were run when they were submitted."""

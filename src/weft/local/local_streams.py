@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process.calls.errors import CANCELLED
 from weft.engine.process.calls.generator import ObjectRefGenerator
 from weft.engine.process.session import context_state
+from weft.engine.wire.kinds import ErrorCode
 from weft.exceptions import GetTimeoutError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class PulledGenerator(ObjectRefGenerator):
         """What was not asked for will not be; whoever goes on is told."""
         if self._make is not None:
             self._stop()
-            self._end(_native.error_value(CANCELLED, f"generator {self._run.name} was cancelled"))
+            self._end(_native.error_value(ErrorCode.CANCELLED, f"generator {self._run.name} was cancelled"))
             self._failed = True
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from weft.engine.process.calls import current, errors, export
 from weft.engine.process.options.call_options import Placement, TaskOptions
 from weft.engine.process.session import context_state
 from weft.engine.process.session.context_state import ProcessState
+from weft.engine.wire.kinds import ErrorCode
 from weft.exceptions import WeftError
 from weft.local.local_streams import PulledGenerator
 from weft.values import culprit
@@ -133,7 +134,7 @@ def check_runtime_env(runtime_env: str, subject: str) -> None:
 def error_value(error: BaseException, name: str, worker: ProcessState) -> bytes:
     if isinstance(error, SystemExit) and not worker.actor_id:
         text = f"task {name} ended its worker by sys.exit({error.code!r})"
-        return _native.error_value(errors.WORKER_CRASHED, text)
+        return _native.error_value(ErrorCode.WORKER_CRASHED, text)
     return errors.dump_error(error, name)[0]
 
 

@@ -185,7 +185,7 @@ class Runner:
             trial.config,
             trial.incarnation,
             trial.checkpoint,
-            self._packed(trial.checkpoint),
+            _packed(self._storage, trial.checkpoint),
             self._state.milestone(trial),
             trial.resources,
         )
@@ -413,13 +413,6 @@ class Runner:
 
     # ---- small things ----
 
-    def _packed(self, checkpoint: SavedCheckpoint | None) -> dict[str, bytes] | None:
-        """On one machine every host sees the storage; in a cluster the files are sent along."""
-        if checkpoint is None or not isinstance(self._storage, LocalStorage) or len(weft.nodes()) <= 1:
-            return None
-        with self._storage.folder(checkpoint.path) as folder:
-            return pack(Path(folder))
-
     def _keep_house(self) -> None:
         now = time.monotonic()
         if isinstance(self._storage, LocalStorage) or now - self._ledger_at > URL_FLUSH_S:
@@ -484,3 +477,11 @@ def _left_behind(journals: LocalStorage, trial: Trial) -> list[tuple[Any, ...]]:
 def _counts(iteration: int, decision: Decision, decided_at: int) -> bool:
     """Whether a checkpoint of the batch is the trial's: not one after a decision, nor of a trial that was replaced."""
     return decision == CONTINUE or (iteration == decided_at and not isinstance(decision, Exploit))
+
+
+def _packed(storage: Storage, checkpoint: SavedCheckpoint | None) -> dict[str, bytes] | None:
+    """On one machine every host sees the storage; in a cluster the files are sent along."""
+    if checkpoint is None or not isinstance(storage, LocalStorage) or len(weft.nodes()) <= 1:
+        return None
+    with storage.folder(checkpoint.path) as folder:
+        return pack(Path(folder))

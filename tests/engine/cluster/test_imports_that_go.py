@@ -7,8 +7,8 @@ from typing import Any
 
 from weft import _native
 from weft.engine.cluster.objects import DAEMON, Objects
-from weft.engine.node.spilling import OBJECT_LOST
 from weft.engine.wire import kinds
+from weft.engine.wire.kinds import ErrorCode
 
 HERE, THERE, ELSEWHERE = 1, 2, 3
 LARGE, SMALL = (THERE, 7, 1, 2 << 20), (THERE, 8, 1, 70_000)
@@ -51,7 +51,7 @@ def test_who_waits_in_line_for_an_object_that_is_removed_meanwhile_hears_that_it
         call()
     [(process, kind, payload)] = port.sent
     assert (process, kind, payload[:16]) == (reader, kinds.RESTORED, kinds.RESTORED_BODY.pack(*small, 0, 0))
-    assert payload[16:].startswith(_native.error_value(OBJECT_LOST, ""))
+    assert payload[16:].startswith(_native.error_value(ErrorCode.OBJECT_LOST, ""))
     del port.native  # its segment goes with it
 
 

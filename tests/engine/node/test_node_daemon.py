@@ -16,8 +16,8 @@ from weft.engine.node import daemon as daemon_module
 from weft.engine.node import handshake, room, zygote
 from weft.engine.node.config import NodeConfig, NodeOffer
 from weft.engine.node.daemon import NodeDaemon
-from weft.engine.node.spilling import OBJECT_LOST
 from weft.engine.wire import kinds, messages
+from weft.engine.wire.kinds import ErrorCode
 
 ACTOR = bytes(range(16))
 Process = tuple[int, int]
@@ -348,7 +348,7 @@ def test_who_asks_for_an_object_that_was_removed_meanwhile_is_told_that_it_is_lo
     node.port.gone.add(5)
     ((_, payload),) = of_kind(node.record(node.driver, kinds.RESTORE, kinds.PROCESS_BODY.pack(5, 2)), kinds.RESTORED)
     assert payload[:16] == kinds.RESTORED_BODY.pack(5, 2, 0, 0)
-    assert payload[16:].startswith(_native.error_value(OBJECT_LOST, ""))
+    assert payload[16:].startswith(_native.error_value(ErrorCode.OBJECT_LOST, ""))
 
 
 def test_a_spilled_object_comes_back_even_if_others_must_go_first(node: Node) -> None:

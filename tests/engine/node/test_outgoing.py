@@ -6,6 +6,7 @@ from weft import _native
 from weft.engine.node import outgoing
 from weft.engine.state import instructions as do
 from weft.engine.wire import kinds
+from weft.engine.wire.kinds import ErrorCode
 
 ME, WORKER = (1, 1), (7, 3)
 ACTOR = b"a" * 16
@@ -30,7 +31,7 @@ def test_a_death_says_who_why_and_what_it_held_when_it_was_stopped_for_memory() 
 
 
 def test_a_refusal_ends_in_the_error_value_of_its_fault_and_an_actors_own_error_is_passed_on() -> None:
-    fault = do.Fault(do.UNSCHEDULABLE, "no room")
+    fault = do.Fault(ErrorCode.UNSCHEDULABLE, "no room")
     value = _native.error_value(fault.code, fault.text)
     kind, body = outgoing.encode(do.RefuseShape(ME, 4, fault, only_now=True))
     assert (kind, body) == (kinds.SHAPE_REFUSED, kinds.PROCESS_BODY.pack(4, 1) + value)

@@ -14,6 +14,7 @@ from weft.engine.state.cluster import NodeView
 from weft.engine.state.placement import STRATEGIES, Group, GroupState, GroupTable, choose_nodes
 from weft.engine.state.resources import total_of
 from weft.engine.state.workers import Place
+from weft.engine.wire.kinds import ErrorCode
 from weft.engine.wire.messages import ActorSpec, CreateGroup, DefineShape, GroupChanged, Warn
 
 Bundles = list[dict[str, float]]
@@ -199,15 +200,15 @@ def test_removing_ends_tasks_and_actors_with_the_reason() -> None:
     done = remove(rig, 1)
     assert killed(done) == {worker, living}
     (refused,) = sent(done, do.RefuseShape)
-    assert refused.fault.code == do.GROUP_REMOVED
+    assert refused.fault.code == ErrorCode.GROUP_REMOVED
     assert rig.free()["CPU"] == 0
     down = sent(rig.die(living), do.TellActorDown)
-    assert isinstance(down[0].cause, do.Fault) and down[0].cause.code == do.ACTOR_GROUP_REMOVED
+    assert isinstance(down[0].cause, do.Fault) and down[0].cause.code == ErrorCode.ACTOR_GROUP_REMOVED
     assert rig.free()["CPU"] == 0  # the bundle is still drawn from
     rig.die(worker)
     assert rig.free()["CPU"] == 2
     (refused,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 5, 1)), do.RefuseShape)
-    assert refused.fault.code == do.GROUP_REMOVED
+    assert refused.fault.code == ErrorCode.GROUP_REMOVED
 
 
 def test_a_waiting_group_is_placed_when_room_comes_and_leases_are_asked_back_for_it() -> None:
@@ -249,7 +250,7 @@ def test_what_fits_no_bundle_is_refused() -> None:
     for bundle in (-1, 0, 3):
         define_in(rig, 5 + bundle, 1, bundle, CPU=2)
         (refused,) = sent(rig.feed(ev.LeaseRequested(DRIVER, 5 + bundle, 1)), do.RefuseShape)
-        assert refused.fault.code == do.UNSCHEDULABLE
+        assert refused.fault.code == ErrorCode.UNSCHEDULABLE
 
 
 def test_a_group_ends_with_its_driver_unless_it_is_detached() -> None:
@@ -340,7 +341,7 @@ def test_who_is_not_to_wait_is_refused_when_there_is_no_room() -> None:
     rig.want(2)
     strategy = {"kind": "node_affinity", "node_id": "ab", "soft": False, "fail_on_unavailable": True}
     down = sent(rig.create(7, strategy=strategy), do.TellActorDown)
-    assert isinstance(down[0].cause, do.Fault) and down[0].cause.code == do.UNSCHEDULABLE
+    assert isinstance(down[0].cause, do.Fault) and down[0].cause.code == ErrorCode.ACTOR_UNSCHEDULABLE
 
 
 # ---- random lives ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.actors import Stage
 from weft.engine.state.cluster import ClusterView, NodeView
+from weft.engine.wire.kinds import ErrorCode
 from weft.engine.wire.messages import ExitProcess
 
 OTHER = (50, 1)
@@ -94,7 +95,7 @@ def test_an_actor_restarts_as_often_as_it_may_and_then_says_how_it_ended() -> No
     done = rig.die(worker)
     ((_, state, fault),) = downs(done)
     assert state == 0 and "is restarting (1 of 2): its process was killed by SIGKILL" in fault.text
-    assert fault.code == do.ACTOR_UNAVAILABLE
+    assert fault.code == ErrorCode.ACTOR_UNAVAILABLE
     assert not ups(done), "told before its constructor is done"
     second = worker_of(rig, 1)
     done = rig.feed(ev.ActorCreated(second, actor_id(1), True, b""))
@@ -102,7 +103,7 @@ def test_an_actor_restarts_as_often_as_it_may_and_then_says_how_it_ended() -> No
     rig.die(second, status=3)
     last = worker_of(rig, 1)
     ((_, state, fault),) = downs(rig.die(last, status=3))
-    assert (state, fault.code) == (1, do.ACTOR_DIED)
+    assert (state, fault.code) == (1, ErrorCode.ACTOR_DIED)
     label = f"actor Counter (00000000, pid {last[0]})"
     assert fault.text == f"{label} died: its process exited with status 3; 2 of 2 restarts were used"
 
@@ -245,7 +246,7 @@ def test_a_detached_actor_keeps_its_job_until_it_is_dead() -> None:
 def test_an_actor_that_fits_nowhere_is_dead_with_the_reason() -> None:
     rig = two_cpus()
     ((_, state, fault),) = downs(rig.create(1, resources={"GPU": 1.0}))
-    assert state == 1 and fault.code == do.UNSCHEDULABLE
+    assert state == 1 and fault.code == ErrorCode.ACTOR_UNSCHEDULABLE
     assert "actor Counter (00000000) can never be placed: 1 GPU is asked for, but the node has 0" in fault.text
 
 

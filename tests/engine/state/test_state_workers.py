@@ -8,6 +8,7 @@ from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.stuck import WARN_AFTER_TICKS
 from weft.engine.state.workers import CRASHES_IN_A_ROW, SPARE, Place, how_ended
+from weft.engine.wire.kinds import ErrorCode
 from weft.engine.wire.messages import ExitProcess
 
 
@@ -168,7 +169,7 @@ def test_an_actor_fails_when_no_process_has_ended_for_long_on_a_node_that_is_ful
     rig = full_of_actors()
     assert not refused(ticks(rig, WARN_AFTER_TICKS - 1))
     [fault] = refused(ticks(rig, 1))
-    assert fault.code == do.UNSCHEDULABLE and fault.text.startswith("actor Counter")
+    assert fault.code == ErrorCode.ACTOR_UNSCHEDULABLE and fault.text.startswith("actor Counter")
     assert "2 are living actors" in fault.text and "WEFT_MAX_PROCESSES" in fault.text
     assert not rig.state.demands.is_waiting
     rig.create(10, placement_resources={})

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from weft.engine.cluster.store import Store
     from weft.engine.node.daemon import NodeDaemon
 
-_COUNT = struct.Struct("<II")
 _ID_BYTES = 16
 
 
@@ -135,9 +134,9 @@ class LeftRows:
             for node in nodes:
                 self._shell.members.send(node, lm.Withdraw(*process, payload[:_ID_BYTES]))
             return True
-        count, _ = _COUNT.unpack_from(payload)
-        nodes = struct.unpack_from(f"<{count}I", payload, _COUNT.size)
-        at = _COUNT.size + 4 * count
+        count, _ = kinds.DEPOSIT_BODY.unpack_from(payload)
+        nodes = struct.unpack_from(f"<{count}I", payload, kinds.DEPOSIT_BODY.size)
+        at = kinds.DEPOSIT_BODY.size + 4 * count
         identity, function, shape, needs, entry, generation, size, in_arena, _ = kinds.ROW_HEAD.unpack_from(payload, at)
         at += kinds.ROW_HEAD.size
         end = at + needs * _ID_BYTES

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from weft import _native
 from weft.engine.cluster.pulls import GONE, LOST, Entry, Pulls
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.spilling import OBJECT_LOST, Spilling
+from weft.engine.node.spilling import Spilling
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
@@ -24,8 +24,6 @@ from weft.net.loop import Loop
 __all__ = ["DAEMON", "Entry", "Import", "Objects", "Origin"]
 
 SWEEP_S = 0.1
-RECONSTRUCTION_FAILED = 24
-"""A code of the engine's own error values (see `process.errors`)."""
 DAEMON: Process = (0, 1)
 Origin: TypeAlias = tuple[int, int, int]
 """(node, entry, generation) there."""
@@ -135,14 +133,14 @@ class Objects:
         error = b""
         if why == GONE:
             text = "its owner has freed it, or has died with the only copy of what put() made, while it was being read"
-            error = _native.error_value(OBJECT_LOST, text)
+            error = _native.error_value(kinds.ErrorCode.OBJECT_LOST, text)
         elif why == LOST:
             text = (
                 "its bytes are gone with the node that had them, and what made it cannot be run again: put(), a task "
                 "with max_retries=0, or a method with max_task_retries=0. Return it from a task that may be retried, "
                 "or let the method be."
             )
-            error = _native.error_value(RECONSTRUCTION_FAILED, text)
+            error = _native.error_value(kinds.ErrorCode.RECONSTRUCTION_FAILED, text)
         elif why:
             error = f"an object of another node cannot be read: {why}".encode()
         answer = kinds.RESTORED_BODY.pack(*entry, int(not why), 0) + error

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
 
-REPLY, STREAM_ITEM = 64, 71
-OUT_OF_MEMORY = 8
-"""A code of the engine's own error values (see `process.errors`)."""
 TABLE_REMEDY = (
     "Drop refs that are no longer needed, make fewer and larger objects, or give the node more object_store_memory, "
     "which makes the table larger, too"
@@ -83,7 +80,8 @@ class IncomingRecords:
             if not isinstance(stop[0], list):
                 handle(stop[0], stop[1], stop[2], stop[3])
             elif self._name_processes(stop[0], stop[2], stop[3]):
-                refusal = self._name_objects(stop[1], stop[2] if stop[3] in (REPLY, STREAM_ITEM) else DAEMON)
+                is_answer = stop[3] in (kinds.REPLY, kinds.STREAM_ITEM)
+                refusal = self._name_objects(stop[1], stop[2] if is_answer else DAEMON)
             else:
                 at += RECORD_HEAD.size + RECORD_HEAD.unpack_from(batch, at)[0]
 
@@ -105,7 +103,7 @@ class IncomingRecords:
                 self._shell.objects.to_local(name, owner)
             except RuntimeError as error:
                 text = f"an object of {name[3]} bytes of another node has no name here: {error}. {TABLE_REMEDY}"
-                refusal = _native.error_value(OUT_OF_MEMORY, text)
+                refusal = _native.error_value(kinds.ErrorCode.OUT_OF_MEMORY, text)
                 if owner != DAEMON:
                     self._shell.objects.refuse(name)
         return refusal

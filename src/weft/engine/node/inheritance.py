@@ -7,7 +7,6 @@ objects, the directory in the control store, and the executor's orders.
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -26,13 +25,6 @@ from weft.engine.wire import kinds
 if TYPE_CHECKING:
     from weft.engine.cluster.inheritance import ClusterInheritance
 
-_ASK = struct.Struct("<QII")
-_NAMED = struct.Struct("<16sII")
-_ADOPT = struct.Struct("<QII")
-_ADOPTED_ROW = struct.Struct("<16sII")
-_NUMBER = struct.Struct("<Q")
-_PAIR = struct.Struct("<II")
-_FOUND = struct.Struct("<16sIIII")
 HEIRS_KEPT = 1 << 16
 """So many objects that have passed on are remembered, for refs that name a dead owner and arrive late."""
 NOBODY: Process = (0, 0)
@@ -195,8 +187,8 @@ class InheritanceShell:
             del self.rows[row.id]
             if not part.is_shared and not is_inherited:
                 self._free(row)
-        body = _PAIR.pack(len(gone), int(may_be_found)) + _processes(gone)
-        let_go = _ADOPT.pack(part.number, 0, 0)
+        body = kinds.SETTLED_BODY.pack(len(gone), int(may_be_found)) + _processes(gone)
+        let_go = kinds.ADOPT_BODY.pack(part.number, 0, 0)
         for process in self._living():
             if process in part.heirs:
                 self._port.send(*process, kinds.ADOPT, let_go)
@@ -220,24 +212,24 @@ class InheritanceShell:
     # ---- records of processes ----
 
     def answered(self, process: Process, payload: bytes) -> None:
-        number, round_, _ = _ASK.unpack_from(payload)
+        number, round_, _ = kinds.ORPHANS_BODY.unpack_from(payload)
         part = self.state.part(number)
         if part is None:
             return
         ids = []
-        for identity, *owner in _NAMED.iter_unpack(payload[_ASK.size :]):
+        for identity, *owner in kinds.NAMED_BODY.iter_unpack(payload[kinds.ORPHANS_BODY.size :]):
             ids.append(identity)
             part.dead_owners[identity] = (owner[0], owner[1])
         self._carry(self.state.named(process, number, round_, ids))
 
     def adopted(self, process: Process, payload: bytes) -> None:
         self._claim_over(process)
-        self._carry(self.state.adopted(process, _NUMBER.unpack(payload)[0]))
+        self._carry(self.state.adopted(process, kinds.NUMBER_BODY.unpack(payload)[0]))
 
     def asked(self, process: Process, payload: bytes) -> None:
         """Something of that dead process is wanted. Before it is settled there is no answer: then it is asked again."""
-        dead: Process = kinds.PROCESS_BODY.unpack_from(payload)
-        identity = payload[kinds.PROCESS_BODY.size :]
+        *who, identity = kinds.ORPHAN_ASKED_BODY.unpack(payload)
+        dead: Process = (who[0], who[1])
         if dead == NOBODY and self.state.is_busy:
             self._early.append((process, payload))
             return
@@ -258,7 +250,7 @@ class InheritanceShell:
         return heir if heir is not None and self._port.is_alive(*heir) else None
 
     def answer(self, process: Process, identity: bytes, owner: Process | None) -> None:
-        answer = _FOUND.pack(identity, int(owner is not None), 0, *(owner if owner is not None else (0, 0)))
+        answer = kinds.ORPHAN_ANSWERED_BODY.pack(identity, owner is not None, 0, *(owner or NOBODY))
         self._port.send(*process, kinds.ORPHAN_ANSWERED, answer)
 
     def came_late(self, estate: Estate, process: Process, dead: Process, identity: bytes) -> None:
@@ -370,7 +362,7 @@ class InheritanceShell:
         dead = self._estates.get(part.estate, ())
         if part.is_shared and self.cluster is not None:
             dead = tuple(dict.fromkeys((*dead, *self.cluster.dead_of(part.estate))))
-        body = _ASK.pack(one.number, one.round, len(dead)) + _processes(dead)
+        body = kinds.FIND_ORPHANS_BODY.pack(one.number, one.round, len(dead)) + _processes(dead)
         self._port.send(*one.process, kinds.FIND_ORPHANS, body)
 
     def _claim(self, one: inh.Claim) -> None:
@@ -389,22 +381,22 @@ class InheritanceShell:
         bequests = [made for identity in one.ids if (made := self._bequest(identity, one.heir)) is not None]
         shapes: dict[int, int] = {}
         functions = dict.fromkeys(made.function for made in bequests if made.function)
-        parts = [_ADOPT.pack(one.number, len(bequests), len(functions))]
+        parts = [kinds.ADOPT_BODY.pack(one.number, len(bequests), len(functions))]
         for record in functions:
-            parts += [_PAIR.pack(len(record), 0), record]
+            parts += [kinds.SIZE_BODY.pack(len(record), 0), record]
         for made in bequests:
             if made.shape is not None and id(made.shape) not in shapes:
                 self._last_shape += 1
                 shapes[id(made.shape)] = self._last_shape
                 self._node.shapes.give(one.heir, self._last_shape, made.shape)
             number = 0 if made.shape is None else shapes[id(made.shape)]
-            parts += [_ADOPTED_ROW.pack(made.id, len(made.body), number), made.body]
+            parts += [made.id, kinds.SIZE_BODY.pack(len(made.body), number), made.body]
         parts += self._named.intersection(one.ids)
         self._named.difference_update(one.ids)
         if bequests:
             self._port.send(*one.heir, kinds.ADOPT, b"".join(parts))
         else:
-            self.adopted(one.heir, _NUMBER.pack(one.number))
+            self.adopted(one.heir, kinds.NUMBER_BODY.pack(one.number))
 
     def _bequest(self, identity: bytes, heir: Process) -> Bequest | None:
         row = self.rows.get(identity)

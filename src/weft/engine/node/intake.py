@@ -59,7 +59,7 @@ def _control(process: Process, payload: bytes) -> ev.Event | Request | None:
 def _lease_request(process: Process, payload: bytes) -> ev.Event:
     shape, wanted = kinds.LEASE_REQUEST_BODY.unpack_from(payload)
     near: dict[int, int] = {}
-    for (node,) in kinds.NEAR_BODY.iter_unpack(payload[kinds.LEASE_REQUEST_BODY.size :]):
+    for (node,) in kinds.NODE_BODY.iter_unpack(payload[kinds.LEASE_REQUEST_BODY.size :]):
         near[node] = near.get(node, 0) + 1
     return ev.LeaseRequested(process, shape, wanted & ~kinds.PATIENT, bool(wanted & kinds.PATIENT), near)
 
@@ -76,8 +76,8 @@ def _create_actor(process: Process, payload: bytes) -> ev.Event:
 
 def _actor_watch(process: Process, payload: bytes) -> ev.Event:
     """The actor's id and its owner; slot 0 (the daemon's) when the owner is not known."""
-    owner = kinds.PROCESS_BODY.unpack_from(payload, 16)
-    return ev.ActorWatched(process, payload[:16], owner if owner[0] else None)
+    actor, slot, generation = kinds.ACTOR_WATCH_BODY.unpack(payload)
+    return ev.ActorWatched(process, actor, (slot, generation) if slot else None)
 
 
 def _actor_created(process: Process, payload: bytes) -> ev.Event:

@@ -13,7 +13,6 @@ any more. On a node of its own the rows say who the owner is, nothing more.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +42,6 @@ UNWANTED_KEPT = 4096
 NO_JOB = -1
 """Whose functions these are: their jobs may have ended."""
 _ID_BYTES = 16
-_COUNT = struct.Struct("<II")
 
 
 class KeptRow(msgspec.Struct, frozen=True, array_like=True):
@@ -141,8 +139,8 @@ class KeptObjects:
 
     def deposited(self, process: Process, payload: bytes) -> None:
         """An owner's word, on a node of its own."""
-        count, _ = _COUNT.unpack_from(payload)
-        identity = payload[_COUNT.size + 4 * count :][:_ID_BYTES]
+        count, _ = kinds.DEPOSIT_BODY.unpack_from(payload)
+        identity = payload[kinds.DEPOSIT_BODY.size + 4 * count :][:_ID_BYTES]
         self.keep(identity, KeptRow((0, *process)), b"")
 
     def has(self, identity: bytes) -> bool:

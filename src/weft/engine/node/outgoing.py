@@ -52,7 +52,7 @@ _ENCODERS: dict[type[do.Tell], tuple[int, Callable[[Any], bytes]]] = {
     do.RevokeLease: (kinds.LEASE_REVOKE, lambda one: kinds.LEASE_BODY.pack(one.lease)),
     do.RefuseShape: (
         kinds.SHAPE_REFUSED,
-        lambda one: kinds.PROCESS_BODY.pack(one.shape, one.only_now) + _error(one.fault),
+        lambda one: kinds.SHAPE_REFUSED_BODY.pack(one.shape, one.only_now) + _error(one.fault),
     ),
     do.RefuseNear: (kinds.NOT_NEAR, lambda one: kinds.NOT_NEAR_BODY.pack(one.shape, one.node, one.for_good)),
     do.TellDeath: (kinds.PEER_DIED, _death),

@@ -17,8 +17,6 @@ from weft.engine.wire import kinds
 
 NAMED_HOLDERS = 5
 VARIABLE = "WEFT_SPILL_LIMIT"
-OBJECT_LOST = 4
-"""The code of an error value of the engine's own (see `process.errors`)."""
 _NO_LIMIT = 1 << 62
 _LARGER = "Cut it into parts, or start with a larger one, as in weft.init(object_store_memory=8 * 2**30)."
 _FEWER = (
@@ -144,7 +142,7 @@ class Spilling:
 
     def restore(self, payload: bytes, then: Callable[[bytes | None], None]) -> None:
         """The body of the RESTORED record that answers a RESTORE; None when there is no room now."""
-        entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
+        entry, generation = kinds.IN_ARENA_BODY.unpack_from(payload)
 
         def came(done: Done) -> None:
             if done.code == "no_room":
@@ -152,7 +150,7 @@ class Spilling:
                 return
             error = b""
             if done.code in ("gone", "elsewhere"):  # while it was waited for: its owner may make it again
-                error = _native.error_value(OBJECT_LOST, "it was removed while it was being read")
+                error = _native.error_value(kinds.ErrorCode.OBJECT_LOST, "it was removed while it was being read")
             elif done.code != "done":
                 error = f"a spilled object cannot be brought back: {why_not(done)}".encode()
             then(kinds.RESTORED_BODY.pack(entry, generation, int(not error), 0) + error)
@@ -161,7 +159,7 @@ class Spilling:
 
     def refuse_restore(self, payload: bytes) -> bytes:
         """The body of the RESTORED record that says why it stays on disk."""
-        entry, generation = kinds.PROCESS_BODY.unpack_from(payload)
+        entry, generation = kinds.IN_ARENA_BODY.unpack_from(payload)
         story = self._story("a spilled object does not fit back")
         return kinds.RESTORED_BODY.pack(entry, generation, 0, 0) + story.encode()
 

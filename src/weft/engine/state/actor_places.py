@@ -10,14 +10,7 @@ from weft.engine.state.actors import ActorTable, Stage
 from weft.engine.state.demands import Demand
 from weft.engine.state.draining import can_move
 from weft.engine.state.events import Process
-from weft.engine.state.instructions import (
-    ACTOR_DIED,
-    UNSCHEDULABLE,
-    Fault,
-    Instruction,
-    KillWorker,
-    SendMessage,
-)
+from weft.engine.state.instructions import ErrorCode, Fault, Instruction, KillWorker, SendMessage
 from weft.engine.state.resources import Amounts, at_least, to_amounts
 from weft.engine.state.scheduling import Scheduler
 from weft.engine.state.settling import Settling, never_placed
@@ -55,7 +48,7 @@ class ActorPlaces:
         except ValueError as error:
             refusal = str(error)
         if refusal:
-            self._actors.fail(actor, Fault(UNSCHEDULABLE, never_placed(str(actor), refusal)), out)
+            self._actors.fail(actor, Fault(ErrorCode.ACTOR_UNSCHEDULABLE, never_placed(str(actor), refusal)), out)
             return
         self.want(actor.id, out)
         self._scheduler.schedule(out)
@@ -96,7 +89,7 @@ class ActorPlaces:
                 actor = self._actors.by_id[demand.key]
                 self._demands.cancel(actor.id)
                 text = no_slot(str(actor), self._workers, len(self._scheduler.drivers))
-                self._actors.fail(actor, Fault(UNSCHEDULABLE, text), out)
+                self._actors.fail(actor, Fault(ErrorCode.ACTOR_UNSCHEDULABLE, text), out)
 
     def is_needed(self, worker: Worker) -> bool:
         """Whether it is idle, but owns objects or actors of others."""
@@ -140,7 +133,9 @@ class ActorPlaces:
     def watched(self, event: ev.ActorWatched, out: list[Instruction]) -> None:
         owner = event.owner
         if owner is not None and self._actors.find(event.actor) is None and not self._is_alive(owner):
-            fault = Fault(ACTOR_DIED, f"actor ({event.actor.hex()[:8]}) was never created: its creator died first")
+            fault = Fault(
+                ErrorCode.ACTOR_DIED, f"actor ({event.actor.hex()[:8]}) was never created: its creator died first"
+            )
             self._actors.give_up(event.actor, fault, out)
         self._actors.watch(event.process, event.actor, out, owner)
 

@@ -26,9 +26,8 @@ from collections import Counter
 
 from weft.engine.state.events import ActorNameClaimed, ActorRequested, FoundActor, Process, RestoredActor
 from weft.engine.state.instructions import (
-    ACTOR_DIED,
-    ACTOR_UNAVAILABLE,
     CreateActor,
+    ErrorCode,
     Fault,
     Instruction,
     RecordActor,
@@ -159,14 +158,14 @@ class ActorTable:
             self._tell_from_now(actor, process, shown)
         if known != spec.actor:
             text = f"the name '{spec.name}' is already taken in namespace '{spec.namespace}'"
-            self._bury(actor, Fault(ACTOR_DIED, f"{actor} was not created: {text}"), out)
+            self._bury(actor, Fault(ErrorCode.ACTOR_DIED, f"{actor} was not created: {text}"), out)
             return None
         if spec.name:
             self.names[spec.namespace, spec.name] = actor.id
         if (fault := self._early_ends.pop(actor.id, None)) is not None:
             self._bury(actor, fault, out)
             return None
-        self._write(actor, out)
+        _record(actor, out)
         return actor
 
     # ---- placing ----
@@ -183,12 +182,8 @@ class ActorTable:
             out.append(SendFunction(worker, actor.spec.class_key))
             out.append(CreateActor(worker, actor.record))
         if not actor.incarnation:
-            self._tell_up(actor, out)
-        self._write(actor, out)
-
-    def _tell_up(self, actor: Actor, out: list[Instruction]) -> None:
-        for process, shown in actor.watchers:
-            out.append(_up(actor, process, shown))
+            _tell_up(actor, out)
+        _record(actor, out)
 
     def forked(self, worker: Process, pid: int) -> None:
         if (actor := self._of_worker.get(worker)) is not None:
@@ -200,8 +195,8 @@ class ActorTable:
             actor.stage = Stage.ALIVE
             actor.unavailable = None
             if actor.incarnation:
-                self._tell_up(actor, out)
-            self._write(actor, out)
+                _tell_up(actor, out)
+            _record(actor, out)
         else:
             actor.ending = error
             self._bury(actor, error, out)
@@ -218,9 +213,8 @@ class ActorTable:
         actor.incarnation, actor.moves = row.incarnation, row.moves
         if row.stage == Stage.DEAD.value:
             actor.stage, actor.record = Stage.DEAD, b""
-            actor.cause = (
-                row.cause if isinstance(row.cause, bytes) else Fault(*(row.cause or (ACTOR_DIED, f"{actor} died")))
-            )
+            cause = row.cause or (ErrorCode.ACTOR_DIED, f"{actor} died")
+            actor.cause = cause if isinstance(cause, bytes) else Fault(*cause)
             self._dead[actor.id] = None
         elif spec.name:
             self.names[spec.namespace, spec.name] = actor.id
@@ -234,7 +228,7 @@ class ActorTable:
         if found.is_created:
             self.created(actor, True, b"", out)
         elif actor.incarnation:
-            actor.unavailable = Fault(ACTOR_UNAVAILABLE, f"{actor} is restarting")
+            actor.unavailable = Fault(ErrorCode.ACTOR_UNAVAILABLE, f"{actor} is restarting")
 
     # ---- watching ----
 
@@ -269,13 +263,15 @@ class ActorTable:
         """It is to die and not come back. The actor if it has a worker that must be ended, else None."""
         actor = self.find(actor_id)
         if actor is None:
-            self._early_ends[actor_id] = Fault(ACTOR_DIED, f"actor ({actor_id.hex()[:8]}) {why} before it was created")
+            self._early_ends[actor_id] = Fault(
+                ErrorCode.ACTOR_DIED, f"actor ({actor_id.hex()[:8]}) {why} before it was created"
+            )
             while len(self._early_ends) > REMEMBERED:
                 del self._early_ends[next(iter(self._early_ends))]
             return None
         if actor.stage is Stage.DEAD:
             return None
-        actor.ending = actor.ending or Fault(ACTOR_DIED, f"{actor} {why}")
+        actor.ending = actor.ending or Fault(ErrorCode.ACTOR_DIED, f"{actor} {why}")
         self._free_name(actor)
         if actor.worker is None:
             self._bury(actor, actor.ending, out)
@@ -304,18 +300,18 @@ class ActorTable:
             self._bury(actor, actor.ending, out)
         elif limit != -1 and actor.restarts_used >= limit and not actor.is_moving:
             used = f"; {actor.restarts_used} of {limit} restarts were used" if limit else "; it has max_restarts=0"
-            self._bury(actor, Fault(ACTOR_DIED, f"{actor} died: {how}{used}"), out)
+            self._bury(actor, Fault(ErrorCode.ACTOR_DIED, f"{actor} died: {how}{used}"), out)
         else:
             actor.incarnation += 1
             actor.is_moving = False
             actor.stage = Stage.PENDING
             most = "any number" if limit == -1 else str(limit)
             text = f"{actor} is restarting ({actor.restarts_used} of {most}): {how}"
-            actor.unavailable = Fault(ACTOR_UNAVAILABLE, text)
+            actor.unavailable = Fault(ErrorCode.ACTOR_UNAVAILABLE, text)
             for process, shown in actor.watchers:
                 out.append(TellActorDown(process, shown, False, actor.unavailable))
             actor.pid = 0
-            self._write(actor, out)
+            _record(actor, out)
             return actor
         return None
 
@@ -370,7 +366,7 @@ class ActorTable:
         lost += [actor for actor, watchers in self._early_watchers.items() if process in watchers.values()]
         for actor in dict.fromkeys(lost):
             text = f"actor ({actor.hex()[:8]}) was never created: its creator died first"
-            self.give_up(actor, Fault(ACTOR_DIED, text), out)
+            self.give_up(actor, Fault(ErrorCode.ACTOR_DIED, text), out)
 
     def give_up(self, actor: bytes, cause: Fault | bytes, out: list[Instruction]) -> None:
         """An actor that was not heard of yet never will be."""
@@ -402,7 +398,7 @@ class ActorTable:
             out.append(TellActorDown(process, shown, True, cause))
             self._unwatch(process, actor.id, shown)
         actor.watchers = {}
-        self._write(actor, out)
+        _record(actor, out)
         self._dead[actor.id] = None
         if len(self._dead) > REMEMBERED:
             oldest = next(iter(self._dead))
@@ -415,17 +411,6 @@ class ActorTable:
     def _free_name(self, actor: Actor) -> None:
         if self.names.get((actor.spec.namespace, actor.spec.name)) == actor.id:
             del self.names[actor.spec.namespace, actor.spec.name]
-
-    def _write(self, actor: Actor, out: list[Instruction]) -> None:
-        spec = actor.spec
-        out.append(
-            RecordActor(
-                actor.id,
-                actor.stage.value,
-                {"class_name": spec.class_name, "name": spec.name, "namespace": spec.namespace, "pid": actor.pid,
-                 "job": actor.job, "detached": spec.detached, "incarnation": actor.incarnation},
-            )
-        )  # fmt: skip
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -464,3 +449,20 @@ def _how(status: int, reason: str, is_for_memory: bool) -> str:
 def _up(actor: Actor, process: Process, shown: bytes) -> TellActorUp:
     assert actor.worker is not None
     return TellActorUp(process, shown, actor.worker, actor.incarnation)
+
+
+def _tell_up(actor: Actor, out: list[Instruction]) -> None:
+    for process, shown in actor.watchers:
+        out.append(_up(actor, process, shown))
+
+
+def _record(actor: Actor, out: list[Instruction]) -> None:
+    spec = actor.spec
+    out.append(
+        RecordActor(
+            actor.id,
+            actor.stage.value,
+            {"class_name": spec.class_name, "name": spec.name, "namespace": spec.namespace, "pid": actor.pid,
+             "job": actor.job, "detached": spec.detached, "incarnation": actor.incarnation},
+        )
+    )  # fmt: skip

@@ -15,9 +15,8 @@ from weft.engine.state.actors import ActorTable, Stage
 from weft.engine.state.demands import PATIENCE_TICKS, Demand
 from weft.engine.state.events import Process
 from weft.engine.state.instructions import (
-    ACTOR_GROUP_REMOVED,
-    GROUP_REMOVED,
     AnswerBundles,
+    ErrorCode,
     Fault,
     Instruction,
     PublishGroup,
@@ -155,9 +154,9 @@ class Grouping:
         self._demands.cancel(group.id.hex())
         for actor in [actor for actor in self._actors.by_id.values() if is_in(actor.spec.strategy, group)]:
             if actor.stage is not Stage.DEAD and actor.ending is None:
-                actor.ending = Fault(ACTOR_GROUP_REMOVED, f"{actor} was ended: its {group} was removed.")
+                actor.ending = Fault(ErrorCode.ACTOR_GROUP_REMOVED, f"{actor} was ended: its {group} was removed.")
                 self._actor_places.kill(actor.id, "was ended", out)
-        fault = Fault(GROUP_REMOVED, f"the task cannot run: its {group} was removed.")
+        fault = Fault(ErrorCode.GROUP_REMOVED, f"the task cannot run: its {group} was removed.")
         for process, shape in self._shapes.in_group(group):  # also of those who are served elsewhere
             out.append(RefuseShape(process, shape, fault))
         for demand in self._demands.of_group(group.id):
@@ -198,10 +197,11 @@ class Grouping:
             if demand.group and demand.group not in self.table.by_id and demand.age >= PATIENCE_TICKS:
                 text = f"there is no placement group {demand.group.hex()}, or it was removed long ago."
                 if isinstance(demand.key, tuple):
-                    self._scheduler.refuse(demand, Fault(GROUP_REMOVED, text), out)
+                    self._scheduler.refuse(demand, Fault(ErrorCode.GROUP_REMOVED, text), out)
                 elif isinstance(demand.key, bytes):
                     self._demands.cancel(demand.key)
-                    self._actors.fail(self._actors.by_id[demand.key], Fault(ACTOR_GROUP_REMOVED, f"actor: {text}"), out)
+                    fault = Fault(ErrorCode.ACTOR_GROUP_REMOVED, f"actor: {text}")
+                    self._actors.fail(self._actors.by_id[demand.key], fault, out)
                 self._bundles.forget_lists(demand.group)
 
     def row(self, group: Group) -> dict[str, object]:

@@ -10,22 +10,15 @@ import enum
 import msgspec
 
 from weft.engine.state.events import Process
+from weft.engine.wire.kinds import ErrorCode as ErrorCode
 from weft.engine.wire.messages import BindJob, CreateGroup, Message
-
-WORKER_CRASHED = 1
-ACTOR_DIED = 2
-ACTOR_UNAVAILABLE = 7
-UNSCHEDULABLE = 10
-GROUP_REMOVED = 22
-ACTOR_GROUP_REMOVED = 23
-NESTED_TOO_DEEPLY = 27
-"""Codes of the engine's own error values (see `_native.error_value`)."""
 
 
 class Fault(msgspec.Struct, frozen=True):
     """An error of the engine's own, before it is encoded as an error value."""
 
     code: int
+    """An `ErrorCode`."""
     text: str
 
 

@@ -9,7 +9,7 @@ from weft.engine.state import events as ev
 from weft.engine.state.cluster import Strategy
 from weft.engine.state.demands import Demand
 from weft.engine.state.events import Process
-from weft.engine.state.instructions import UNSCHEDULABLE, Fault, Instruction, RefuseNear, RefuseShape, RevokeLease
+from weft.engine.state.instructions import ErrorCode, Fault, Instruction, RefuseNear, RefuseShape, RevokeLease
 from weft.engine.state.leases import Lease
 from weft.engine.state.placement import Group
 from weft.engine.state.resources import Amounts, to_amounts
@@ -96,7 +96,7 @@ class Leasing:
                 return
             depth = worker.depth if worker is not None else 0
             demand = Demand(key, job.id, event.process, depth, shape.amounts, shape.amounts, shape.runtime_env)
-            fault = Fault(UNSCHEDULABLE, shape.refusal) if shape.refusal else None
+            fault = Fault(ErrorCode.UNSCHEDULABLE, shape.refusal) if shape.refusal else None
             if (fault := fault or self._settling.place(demand, shape.strategy)) is not None:
                 out.append(RefuseShape(event.process, event.shape, fault))
                 return

@@ -24,7 +24,7 @@ from weft.engine.state.actors import ActorTable
 from weft.engine.state.cluster import ClusterView
 from weft.engine.state.events import Process
 from weft.engine.state.grouping import Grouping
-from weft.engine.state.instructions import NESTED_TOO_DEEPLY, Fault, Instruction, SendMessage, StopNode, TellDeath
+from weft.engine.state.instructions import ErrorCode, Fault, Instruction, SendMessage, StopNode, TellDeath
 from weft.engine.state.jobs import Job
 from weft.engine.state.leasing import Leasing, Shapes
 from weft.engine.state.placement import GroupTable
@@ -216,7 +216,7 @@ class NodeState:
             if text and demand.job in self.jobs:
                 out.append(SendMessage(self.jobs[demand.job].driver, Warn(text)))
         if (deepest := self.nesting.ticked(has_actors=bool(self.actors.living))) is not None:
-            fault = Fault(NESTED_TOO_DEEPLY, self.nesting.refusal(deepest, self.shapes.name_of))
+            fault = Fault(ErrorCode.NESTED_TOO_DEEPLY, self.nesting.refusal(deepest, self.shapes.name_of))
             self._scheduler.refuse(deepest, fault, out, only_now=True)
         self.grouping.refuse_unknown(out)
         self.grouping.ticked(out)

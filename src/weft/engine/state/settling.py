@@ -11,10 +11,15 @@ from weft.engine.state.bundles import BundlePools
 from weft.engine.state.cluster import ClusterView, Strategy
 from weft.engine.state.demands import Demand
 from weft.engine.state.events import Process
-from weft.engine.state.instructions import ACTOR_GROUP_REMOVED, GROUP_REMOVED, UNSCHEDULABLE, Fault
+from weft.engine.state.instructions import ErrorCode, Fault
 from weft.engine.state.placement import Group, GroupState, GroupTable
 from weft.engine.state.resources import Amounts, ResourcePool
 from weft.engine.state.standing import Standing
+
+
+def never(demand: Demand, text: str) -> Fault:
+    """No node can ever serve it."""
+    return Fault(ErrorCode.ACTOR_UNSCHEDULABLE if demand.is_actor else ErrorCode.UNSCHEDULABLE, text)
 
 
 class Settling:
@@ -54,7 +59,7 @@ class Settling:
         cluster = self._standing.cluster
         if cluster is None:
             refusal = self._refusal_alone(demand.need, strategy)
-            return Fault(UNSCHEDULABLE, f"{what} cannot be placed: {refusal}.") if refusal else None
+            return never(demand, f"{what} cannot be placed: {refusal}.") if refusal else None
         if isinstance(demand.key, tuple) and demand.key[0] in self._guests:
             return None
         demand.strategy = strategy
@@ -64,7 +69,7 @@ class Settling:
         if strategy.get("kind") == "spread" and len(cluster.nodes) > 1:
             demand.away = 1 << 30  # until it is planned
         refusal = cluster.refusal(demand.need, strategy)
-        return Fault(UNSCHEDULABLE, f"{what} cannot be placed: {refusal}.") if refusal else None
+        return never(demand, f"{what} cannot be placed: {refusal}.") if refusal else None
 
     def group(self, demand: Demand, strategy: Strategy) -> Fault | None:
         """Note what a strategy says about groups and priority; why the demand cannot be, if so."""
@@ -77,10 +82,10 @@ class Settling:
         if (group := self._groups.by_id.get(demand.group)) is not None:
             what = "actor" if demand.is_actor else "the task"
             if group.state is GroupState.REMOVED:
-                code = ACTOR_GROUP_REMOVED if demand.is_actor else GROUP_REMOVED
+                code = ErrorCode.ACTOR_GROUP_REMOVED if demand.is_actor else ErrorCode.GROUP_REMOVED
                 return Fault(code, f"{what} cannot run: its {group} was removed.")
             if why := group.misfit(demand.need, index):
-                return Fault(UNSCHEDULABLE, f"{what} can never be placed: {why}.")
+                return never(demand, f"{what} can never be placed: {why}.")
         demand.draws_from = self._bundles.list_of(demand.group, index)
         return None
 

@@ -13,7 +13,7 @@ from weft.engine.state.actor_places import ActorPlaces
 from weft.engine.state.actors import ActorTable, Stage
 from weft.engine.state.events import Process
 from weft.engine.state.grouping import Grouping
-from weft.engine.state.instructions import ACTOR_DIED, Fault, Instruction
+from weft.engine.state.instructions import ErrorCode, Fault, Instruction
 from weft.engine.state.scheduling import Scheduler
 from weft.engine.state.standing import Standing
 
@@ -77,7 +77,7 @@ class Succession:
         actor = self._actors.restore(row)
         if actor is not None and actor.stage is not Stage.DEAD and row.job not in self._scheduler.jobs:
             self._actors.fail(
-                actor, Fault(ACTOR_DIED, f"{actor} died with its job, and the cluster's head with it"), out
+                actor, Fault(ErrorCode.ACTOR_DIED, f"{actor} died with its job, and the cluster's head with it"), out
             )
         if actor is None or actor.stage is Stage.DEAD:
             if found is not None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 Name = tuple[int, int]
 NOBODY: Name = (0, 0)
 """The owner of what a row needs, until the heir is told of it."""
-_ASK = struct.Struct("<QII")
 _NEED = struct.Struct("<16siII")
 
 
@@ -158,20 +157,20 @@ class Holding:
             self._answered(payload)
 
     def _name(self, payload: bytes) -> None:
-        number, round_, count = _ASK.unpack_from(payload)
-        dead = {kinds.PROCESS_BODY.unpack_from(payload, _ASK.size + 8 * at) for at in range(count)}
+        number, round_, count = kinds.FIND_ORPHANS_BODY.unpack_from(payload)
+        dead = {kinds.PROCESS_BODY.unpack_from(payload, kinds.FIND_ORPHANS_BODY.size + 8 * at) for at in range(count)}
         named = [
             identity + kinds.PROCESS_BODY.pack(*ref.owner) for identity, ref in self.refs.items() if ref.owner in dead
         ]
-        self.process.tell_daemon(kinds.ORPHANS, _ASK.pack(number, round_, 0) + b"".join(named))
+        self.process.tell_daemon(kinds.ORPHANS, kinds.ORPHANS_BODY.pack(number, round_, 0) + b"".join(named))
 
     def _adopt(self, payload: bytes) -> None:
-        number, rows, _ = _ASK.unpack_from(payload)
+        number, rows, _ = kinds.ADOPT_BODY.unpack_from(payload)
         if not rows:
             for identity in self._kept.pop(number, ()):
                 self.drop(identity)
             return
-        at = _ASK.size
+        at = kinds.ADOPT_BODY.size
         given: list[tuple[bytes, bytes]] = []
         for _ in range(rows):
             identity, size, _ = struct.unpack_from("<16sII", payload, at)

@@ -19,26 +19,15 @@ import os
 import pickle
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from weft import exceptions
+from weft import _native, exceptions
 from weft.engine.process.session import context_state
+from weft.engine.wire.kinds import ErrorCode
 from weft.exceptions import ActorDiedError, TaskError, UnserializableException, WeftError
 from weft.machine.own_frames import is_own
 from weft.terminal.uncaught import note_read_only, with_source
-
-WORKER_CRASHED, ACTOR_DIED, OWNER_DIED, OBJECT_LOST, CANCELLED = 1, 2, 3, 4, 5
-NODE_LOST, ACTOR_UNAVAILABLE, OUT_OF_MEMORY, GET_TIMED_OUT, UNSCHEDULABLE = 6, 7, 8, 9, 10
-
-ENV_FAILED, ACTOR_ENV_FAILED = 20, 21
-"""The runtime environment of a task, or of an actor, could not be made."""
-GROUP_REMOVED, ACTOR_GROUP_REMOVED = 22, 23
-"""The placement group of a task, or of an actor, was removed."""
-RECONSTRUCTION_FAILED = 24
-"""An object was lost with its node and cannot be made again."""
-STOPPED_FOR_MEMORY = 25
-NESTED_TOO_DEEPLY = 27
-"""The worker of a task was stopped because its node ran out of memory."""
 
 _LONGEST_CHAIN = 16
 _NAME_LENGTH = 4
@@ -60,12 +49,13 @@ def dump_error(error: BaseException, name: str, retry_types: bytes = b"") -> tup
     """(error value, may be retried) of what the task or method `name` raised."""
     if isinstance(error, SystemExit) and (actor := context_state.here().actor_id):
         text = str(error) if isinstance(error, ActorExit) else f"The actor ended itself by sys.exit({error.code!r})"
-        return bytes((ord("S"), ACTOR_DIED)) + text.encode() + b"\0" + actor.hex().encode(), False
+        return _native.error_value(ErrorCode.ACTOR_DIED, f"{text}\0{actor.hex()}"), False
     if isinstance(error, KeyboardInterrupt):  # of the task, not of who waits for it: there it would look like a Ctrl-C
-        return bytes((ord("S"), CANCELLED)) + f"{name} raised it itself:\n{format_remote(error)}".encode(), False
+        return _native.error_value(ErrorCode.CANCELLED, f"{name} raised it itself:\n{format_remote(error)}"), False
     died = name.endswith(".__init__")  # an actor's creation: its failure is the actor's death
     if isinstance(error, SetupFailure):
-        return bytes((ord("S"), ACTOR_ENV_FAILED if died else ENV_FAILED)) + error.error_message.encode(), False
+        code = ErrorCode.ACTOR_ENV_FAILED if died else ErrorCode.ENV_FAILED
+        return _native.error_value(code, error.error_message), False
     note_read_only(error)
     text = format_remote(error)
     story = {
@@ -233,46 +223,41 @@ def _load_one(data: bytes) -> BaseException:
     return error if isinstance(error, BaseException) else Undecodable(f"a {type(error).__name__}, not an exception")
 
 
+_OF_TASKS: dict[int, type[WeftError]] = {
+    ErrorCode.WORKER_CRASHED: exceptions.WorkerCrashedError,
+    ErrorCode.ENV_FAILED: exceptions.RuntimeEnvSetupError,
+    ErrorCode.GROUP_REMOVED: exceptions.TaskPlacementGroupRemoved,
+    ErrorCode.NODE_LOST: exceptions.NodeDiedError,
+    ErrorCode.OUT_OF_MEMORY: exceptions.ObjectStoreFullError,
+    ErrorCode.STOPPED_FOR_MEMORY: exceptions.OutOfMemoryError,
+    ErrorCode.UNSCHEDULABLE: exceptions.TaskUnschedulableError,
+    ErrorCode.ACTOR_UNSCHEDULABLE: exceptions.ActorUnschedulableError,
+    ErrorCode.NESTED_TOO_DEEPLY: exceptions.TaskNestingError,
+    ErrorCode.GET_TIMED_OUT: exceptions.GetTimeoutError,
+}
+_OF_ACTORS: dict[int, Callable[[str, str | None], WeftError]] = {
+    ErrorCode.ACTOR_DIED: ActorDiedError,
+    ErrorCode.ACTOR_ENV_FAILED: exceptions.ActorRuntimeEnvSetupError,
+    ErrorCode.ACTOR_GROUP_REMOVED: exceptions.ActorPlacementGroupRemoved,
+    ErrorCode.ACTOR_UNAVAILABLE: exceptions.ActorUnavailableError,
+}
+_OF_OBJECTS: dict[int, type[exceptions.ObjectLostError]] = {
+    ErrorCode.OWNER_DIED: exceptions.OwnerDiedError,
+    ErrorCode.OBJECT_LOST: exceptions.ObjectLostError,
+    ErrorCode.RECONSTRUCTION_FAILED: exceptions.ObjectReconstructionFailedError,
+}
+
+
 def system_error(code: int, text: str) -> BaseException:
-    """The engine's own errors, by their code. That of an actor has a NUL and the actor's id behind its text."""
+    """The engine's own errors, by their `ErrorCode`. That of an actor has a NUL and the actor's id behind its text."""
     text, _, actor = text.partition("\0")
-    actor_id = actor or None
-    if code == WORKER_CRASHED:
-        return exceptions.WorkerCrashedError(text)
-    if code == ACTOR_DIED:
-        return ActorDiedError(text, actor_id)
-    if code == ENV_FAILED:
-        return exceptions.RuntimeEnvSetupError(text)
-    if code == ACTOR_ENV_FAILED:
-        return exceptions.ActorRuntimeEnvSetupError(text, actor_id)
-    if code == GROUP_REMOVED:
-        return exceptions.TaskPlacementGroupRemoved(text)
-    if code == ACTOR_GROUP_REMOVED:
-        return exceptions.ActorPlacementGroupRemoved(text, actor_id)
-    if code == OWNER_DIED:
-        return exceptions.OwnerDiedError(call_site=text)
-    if code == OBJECT_LOST:
-        return exceptions.ObjectLostError(call_site=text)
-    if code == RECONSTRUCTION_FAILED:
-        return exceptions.ObjectReconstructionFailedError(call_site=text)
-    if code == CANCELLED:
+    if code == ErrorCode.CANCELLED:
         return exceptions.TaskCancelledError(error_message=text)
-    if code == NODE_LOST:
-        return exceptions.NodeDiedError(text)
-    if code == ACTOR_UNAVAILABLE:
-        return exceptions.ActorUnavailableError(text, actor_id)
-    if code == OUT_OF_MEMORY:
-        return exceptions.ObjectStoreFullError(text)
-    if code == STOPPED_FOR_MEMORY:
-        return exceptions.OutOfMemoryError(text)
-    if code == UNSCHEDULABLE:
-        kind = exceptions.ActorUnschedulableError if text.startswith("actor") else exceptions.TaskUnschedulableError
-        return kind(text)
-    if code == NESTED_TOO_DEEPLY:
-        return exceptions.TaskNestingError(text)
-    if code == GET_TIMED_OUT:
-        return exceptions.GetTimeoutError(text)
-    return exceptions.SystemFailureError(text)
+    if (of_actor := _OF_ACTORS.get(code)) is not None:
+        return of_actor(text, actor or None)
+    if (of_object := _OF_OBJECTS.get(code)) is not None:
+        return of_object(call_site=text)
+    return _OF_TASKS.get(code, exceptions.SystemFailureError)(text)
 
 
 def error_from_kind(kind: str, text: str) -> BaseException:

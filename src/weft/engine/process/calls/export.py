@@ -10,7 +10,6 @@ Runs on whichever thread submits first.
 from __future__ import annotations
 
 import hashlib
-import struct
 import threading
 import warnings
 from typing import Any
@@ -32,8 +31,6 @@ _lock = threading.Lock()
 _session = 0
 _shapes: dict[Any, int] = {}
 _defined: dict[int, DefineShape] = {}
-_MEMORY_EVENT = struct.Struct("<QI4xQ")
-"""The task's cookie, its shape, and the most bytes that its worker held."""
 
 
 def pickle_definition(value: object, subject: str) -> bytes:
@@ -132,7 +129,7 @@ def retry_with_more_memory(payload: bytes) -> None:
     """A task's worker was stopped for memory: it is tried again where more is free.
 
     In a placement group it is tried again as it was: its bundle has what it has."""
-    cookie, shape, peak_bytes = _MEMORY_EVENT.unpack(payload)
+    cookie, shape, peak_bytes = kinds.WANTS_MEMORY_BODY.unpack(payload)
     try:
         with _lock:
             if (known := _defined.get(shape)) is not None and known.strategy.get("kind") != "placement_group":

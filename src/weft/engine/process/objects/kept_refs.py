@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 from weft import _native
 from weft._native import ObjectRef
 from weft.engine.process.session import rpc
+from weft.engine.wire.kinds import ErrorCode
 from weft.values import serialize
 
 Refs = dict[bytes, ObjectRef[Any]]
-OWNER_DIED = 3
 _local = threading.local()
 
 
@@ -68,7 +68,7 @@ def restore(ids: Collection[bytes]) -> Refs:
             _native.keep(refs[identity])
         else:
             text = "the object that was named here is lost: its owner died before it could be kept"
-            refs[identity] = _native.put_error(_native.error_value(OWNER_DIED, text))
+            refs[identity] = _native.put_error(_native.error_value(ErrorCode.OWNER_DIED, text))
     return refs
 
 

@@ -48,4 +48,4 @@ def in_a_fork() -> str:
 
 def was_shut_down(error: Exception) -> bool:
     """Whether another thread ended the session meanwhile: then no new one is wanted."""
-    return str(error).startswith("weft was shut down")
+    return isinstance(error, _native.SessionEnded)

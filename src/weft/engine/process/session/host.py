@@ -17,6 +17,7 @@ from weft import _native
 from weft.engine.process.calls import errors
 from weft.engine.process.session import context_state, rpc
 from weft.engine.process.worker import lifecycle
+from weft.engine.wire import kinds
 from weft.engine.wire.messages import (
     BindJob,
     BreakWait,
@@ -33,14 +34,6 @@ from weft.exceptions import RuntimeEnvSetupError, WeftError, package_name
 from weft.terminal.logs import LogPrinter
 from weft.values import serialize as values
 
-CANCEL = 70
-"""The kind of the event that cancels a call of a concurrent actor; its payload is the call's task id."""
-WAITS_LONG = 0xFFFE
-"""The kind of the event that tells that a wait has lasted for a second."""
-WANTS_MEMORY = 0xFFFC
-"""The kind of the event that tells of a task whose worker was stopped for memory, and that is to be tried again."""
-LINEAGE_FORGOTTEN = 0xFFFD
-"""The kind of the event that tells, in words, that lineage had to be forgotten."""
 _events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged | Tell | TellWaits | BreakWait)
 
 
@@ -77,18 +70,18 @@ class Host:
                 raise
 
     def _act_on(self, kind: int, payload: bytes) -> None:
-        if kind == CANCEL:
+        if kind == kinds.CANCEL:  # a call of a concurrent actor, by its task id
             self.cancel_call(payload)
             return
-        if kind == WAITS_LONG:
+        if kind == kinds.WAITS_LONG:
             rpc.send(Request(0, "waits_long"))
             return
-        if kind == WANTS_MEMORY:
+        if kind == kinds.WANTS_MEMORY:
             from weft.engine.process.calls import export
 
             export.retry_with_more_memory(payload)
             return
-        if kind == LINEAGE_FORGOTTEN:
+        if kind == kinds.LINEAGE_FORGOTTEN:
             self.warn(payload.decode())
             return
         message = _events.decode(payload)

@@ -17,8 +17,8 @@ import msgspec
 
 from weft import _native
 from weft._native import ObjectRef
-from weft.engine.process.calls import errors
 from weft.engine.process.session import attached, context_state, rpc
+from weft.engine.wire.kinds import ErrorCode
 from weft.engine.wire.messages import CreateGroup, GroupChanged, RemoveGroup, WatchGroup
 from weft.exceptions import TaskPlacementGroupRemoved
 from weft.ids import PlacementGroupID
@@ -105,7 +105,7 @@ def _settle(group: bytes, state: str) -> None:
         return
     error = b""
     if state == REMOVED and (promises or not known.creation.is_ready()):
-        error = _native.error_value(errors.GROUP_REMOVED, f"placement group {group.hex()} was removed.")
+        error = _native.error_value(ErrorCode.GROUP_REMOVED, f"placement group {group.hex()} was removed.")
     if not known.creation.is_ready():
         _native.keep_promise(known.creation, None, error)
     for ref, value in promises:
