@@ -178,8 +178,8 @@ RECORDS = {
     "ADOPT": Record(
         28,
         "Own these from now on. Without rows: let those go that were given under that number. Of each function its SIZE"
-        " and its FUNCTION record, of each row an id, its SIZE and its body; then the ids of those that something lasting"
-        " names.",
+        " and its FUNCTION record, of each row an id, its SIZE and its body; then the ids of those that something"
+        " lasting names.",
         "number u64, rows u32, functions u32",
         "adoption",
         to_process=DAEMON,
