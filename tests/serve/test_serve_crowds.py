@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from types import ModuleType
 
+import h2.connection
 import httpx
 import psutil
 import pytest
 from starlette.applications import Starlette
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from waiting import wait_until
@@ -37,12 +41,24 @@ async def listen(socket: WebSocket) -> None:
         pass
 
 
-app = Starlette(routes=[WebSocketRoute("/push", push), WebSocketRoute("/listen", listen)])
+async def size(request: Request) -> Response:
+    return Response(str(len(await request.body())))
+
+
+app = Starlette(
+    routes=[WebSocketRoute("/push", push), WebSocketRoute("/listen", listen), Route("/size", size, methods=["POST"])]
+)
 
 
 @serve.deployment(max_ongoing_requests=1000)
 @serve.ingress(app)
 class Sockets:
+    pass
+
+
+@serve.deployment(max_ongoing_requests=2)
+@serve.ingress(app)
+class Few:
     pass
 
 
@@ -55,6 +71,7 @@ async def echo(value: str = "") -> str:
 def port(shared_weft_session: ModuleType) -> Iterator[int]:
     address = serve.start(http_options=serve.HTTPOptions(port=0, max_connections=MOST, send_timeout_s=0.5))
     serve.run(Sockets.bind(), name="sockets", route_prefix="/sockets")
+    serve.run(Few.bind(), name="few", route_prefix="/few")
     serve.run(echo.bind(), name="echo", route_prefix="/echo")
     yield httpx.URL(address).port or 0
     serve.shutdown()
@@ -66,15 +83,34 @@ def connected(port: int, sent: bytes) -> socket.socket:
     return made
 
 
-def websocket(port: int, path: str) -> socket.socket:
+def websocket(port: int, path: str, app: bytes = b"sockets") -> socket.socket:
     key = base64.b64encode(os.urandom(16))
     upgrade = b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: " + key
-    return connected(port, b"GET /sockets%b HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n" % (path.encode(), upgrade))
+    return connected(port, b"GET /%b%b HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n" % (app, path.encode(), upgrade))
+
+
+def streams(count: int) -> bytes:
+    """HTTP/2: requests of one connection, with a byte of each body."""
+    made = h2.connection.H2Connection()
+    made.initiate_connection()
+    for number in range(1, 2 * count, 2):
+        made.send_headers(
+            number, [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", "/few/size")]
+        )
+        made.send_data(number, b"a")
+    return bytes(made.data_to_send())
 
 
 def held(port: int) -> int:
     """Connections that the front has."""
     return sum(one.laddr.port == port and one.status == "ESTABLISHED" for one in psutil.net_connections("tcp"))
+
+
+def waiting(port: int, app: str) -> int:
+    """Requests that no replica has."""
+    metrics = httpx.get(f"http://127.0.0.1:{port}/-/metrics", timeout=DEADLINE_S).text
+    (found,) = re.findall(rf'^weft_serve_waiting{{deployment="{app}:.*"}} (\d+)$', metrics, re.MULTILINE)
+    return int(found)
 
 
 def status(port: int) -> int:
@@ -94,6 +130,36 @@ def test_who_holds_all_places_gives_way_to_others(port: int, what: str) -> None:
             strangers.enter_context(made)
         wait_until(lambda: held(port) >= MOST - MOST // 4)
         assert [status(port) for _ in range(5)] == [200] * 5
+    wait_until(lambda: held(port) == 0)
+
+
+@pytest.mark.parametrize("what", ["bodies", "streams", "websockets"])
+def test_who_keeps_a_replica_waiting_gives_way_to_those_that_wait_for_it(port: int, what: str) -> None:
+    begun = b"POST /few/size HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n"
+    with ExitStack() as strangers:
+        if what == "streams":
+            strangers.enter_context(connected(port, streams(9)))
+        for _ in range(9 * (what != "streams")):
+            made = websocket(port, "/listen", b"few") if what == "websockets" else connected(port, begun)
+            strangers.enter_context(made)
+        for _ in range(3):
+            assert httpx.post(f"http://127.0.0.1:{port}/few/size", content=b"abc", timeout=DEADLINE_S).text == "3"
+        if what == "bodies":
+            assert made.recv(12) == b"HTTP/1.1 503"
+    wait_until(lambda: held(port) == 0)
+
+
+def test_who_leaves_while_he_waits_for_a_replica_does_not_get_one(port: int) -> None:
+    with ExitStack() as strangers:
+        first = [strangers.enter_context(websocket(port, "/listen", b"few")) for _ in range(2)]
+        for one in first:
+            assert one.recv(12) == b"HTTP/1.1 101"
+        with ExitStack() as others:
+            for _ in range(9):
+                others.enter_context(websocket(port, "/listen", b"few"))
+            wait_until(lambda: waiting(port, "few") >= 5)
+        wait_until(lambda: waiting(port, "few") == 0)
+        assert held(port) == 2
     wait_until(lambda: held(port) == 0)
 
 

@@ -291,3 +291,39 @@ def test_what_services_there_are_can_be_kept_to_oneself(shared_weft_session: Mod
             ProtoReflectionDescriptorDatabase(channel).get_services()
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
     serve.shutdown()
+
+
+TRAILERS = b"\0\x02te\x08trailers"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return len(body).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + body
+
+
+def half_call(stream: int, path: str) -> bytes:
+    """A call whose message is announced with 100 bytes, of which two come."""
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
+    fields["content-type"] = "application/grpc"
+    head = b"".join(
+        b"\0%c%b%c%b" % (len(name), name.encode(), len(value), value.encode()) for name, value in fields.items()
+    )
+    return frame(1, 4, stream, head + TRAILERS) + frame(0, 0, stream, bytes((0, 0, 0, 0, 100)) + b"ab")
+
+
+@pytest.mark.parametrize("path", [f"/{NAME}/Greet", "/grpc.health.v1.Health/Check"])
+def test_calls_whose_message_does_not_come_give_way_to_others(shared_weft_session: ModuleType, path: str) -> None:
+    serve.run(Shop.bind(), name="shop", route_prefix=None)
+    options = serve.GRPCOptions((add_ShopServicer_to_server,), port=0, max_concurrent_rpcs=8)
+    address = serve.start_grpc(options)
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), DEADLINE_S) as stranger:
+        calls = b"".join(half_call(2 * number + 1, path) for number in range(40))
+        stranger.sendall(PREFACE + frame(4, 0, 0, b"") + frame(4, 1, 0, b"") + calls)
+        told = b""
+        while b"grpc-status" not in told:  # one that was refused, or has given way: there are as many as may be
+            told += stranger.recv(1 << 16)
+        with grpc.insecure_channel(address) as channel:
+            for _ in range(5):
+                assert greet(channel, "you").value.startswith("hello you ")
+    serve.shutdown()

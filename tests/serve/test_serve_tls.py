@@ -51,7 +51,8 @@ def used(pems: Path, tmp_path: Path, shared_weft_session: ModuleType) -> Iterato
 
 
 def put(pems: Path, used: Path, name: str, kind: str) -> None:
-    (used / f"new.{kind}").write_bytes((pems / f"{name}.{kind}").read_bytes())
+    """`kind` "ca": as the authority of clients."""
+    (used / f"new.{kind}").write_bytes((pems / f"{name}.{kind.replace('ca', 'pem')}").read_bytes())
     os.replace(used / f"new.{kind}", used / f"used.{kind}")
 
 
@@ -105,6 +106,30 @@ def test_clients_must_show_a_certificate_if_it_is_wanted(pems: Path, used: Path)
         httpx.get(f"{address}/scheme", verify=trusting, timeout=DEADLINE_S)
     trusting.load_cert_chain(pems / "second.pem", pems / "second.key")
     assert httpx.get(f"{address}/scheme", verify=trusting, timeout=DEADLINE_S).text == "https"
+
+
+def test_an_authority_that_is_replaced_lets_its_own_clients_in_and_no_others(pems: Path, used: Path) -> None:
+    put(pems, used, "first", "ca")
+    address = started(used, ssl_ca_certs=str(used / "used.ca"))
+    where = urlsplit(address)
+
+    def is_let_in(name: str) -> bool:
+        client = ssl.create_default_context(cafile=str(pems / "first.pem"))
+        client.load_cert_chain(pems / f"{name}.pem", pems / f"{name}.key")
+        try:
+            with (
+                socket.create_connection((where.hostname, where.port), timeout=DEADLINE_S) as plain,
+                client.wrap_socket(plain, server_hostname="localhost") as wire,
+            ):
+                wire.sendall(b"GET /scheme HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                return wire.recv(12) == b"HTTP/1.1 200"
+        except OSError:
+            return False
+
+    assert is_let_in("first") and not is_let_in("second")
+    put(pems, used, "second", "ca")
+    wait_until(lambda: is_let_in("second"))
+    assert not is_let_in("first"), "the authority that was there is no more"
 
 
 def test_who_does_not_begin_to_encrypt_is_closed_and_gives_way_to_others(pems: Path, used: Path) -> None:

@@ -16,12 +16,12 @@ class Certificates:
         self._files = tuple(filter(None, files))
         self._seen = self._stamps()
 
-    def have_changed(self) -> bool:
-        """Whether there are others since the last time. A pair that does not fit, as while one of the two is replaced,
-        changes nothing until it does."""
+    def renewed(self) -> ssl.SSLContext | None:
+        """What to accept by from now on, where the files are others since the last time. A pair that does not fit, as
+        while one of the two is replaced, changes nothing until it does."""
         stamps = self._stamps()
         if stamps == self._seen:
-            return False
+            return None
         self._seen = stamps
         certificate, key, *authorities = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -29,10 +29,11 @@ class Certificates:
             context.load_cert_chain(certificate, key)
             for path in authorities:
                 context.load_verify_locations(path)
+                context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ssl.SSLError) as error:
             print(f"weft.serve: {' and '.join(self._files)} are not used, the last good ones are: {error}")
-            return False
-        return True
+            return None
+        return context
 
     def _stamps(self) -> list[tuple[int, int, int] | None]:
         return [_stamp(path) for path in self._files]

@@ -27,11 +27,13 @@ from weft.serve.errors import (
     RequestFailedError,
     ServeError,
 )
+from weft.serve.grpc.callers import Caller, Callers
 from weft.serve.grpc.input import TALK
 from weft.serve.grpc.options import GRPCOptions
 from weft.serve.grpc.services import HEALTH, SERVING, Method, Services, asked_service
 from weft.serve.grpc.talks import Refused, Talk, decoded
 from weft.serve.handle import DeploymentHandle
+from weft.serve.router import router_of
 
 Code = grpc.StatusCode
 
@@ -43,8 +45,9 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._controller = controller
         self._options = options
         self._services = services
-        self._known: dict[str, Any] = {HEALTH: grpc.unary_unary_rpc_method_handler(self._check_health)}
+        self._known: dict[str, Any] = {HEALTH: grpc.stream_unary_rpc_method_handler(self._check_health)}
         self._ingresses: dict[str, str] = {}
+        self.callers = Callers(options.max_concurrent_rpcs, options.request_timeout_s, self._waiting)
         self._revision = -1
         self._id_prefix = os.urandom(8).hex()
         self._numbers = itertools.count(1)
@@ -53,6 +56,10 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         """From any thread: the ingress deployments by application; what is older than what is known is dropped."""
         if revision > self._revision:
             self._revision, self._ingresses = revision, ingresses
+
+    def _waiting(self, app: str) -> int:
+        """How many requests of the application wait for a replica."""
+        return router_of(self._controller, f"{app}:{self._ingresses[app]}").waiting if app in self._ingresses else 0
 
     async def listen(self) -> None:
         """Learn which applications there are, until the controller is gone."""
@@ -67,41 +74,39 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         return handler
 
     def _handler(self, method: Method) -> Any:
-        async def answer(body: bytes, context: Any) -> bytes:
+        """Registered as one that takes a stream, whichever it is: the server itself would wait for a message without
+        end."""
+
+        async def answer(bodies: AsyncIterator[bytes], context: Any) -> bytes:
             try:
-                return await self._answer(method, body, context)
+                with self.callers.arrival(context) as caller:
+                    if not method.takes_stream:
+                        return await self._answer(method, await self.callers.message(caller, bodies), context)
+                    async with contextlib.aclosing(self._converse(method, bodies, context, caller)) as messages:
+                        async for message in messages:
+                            return message
+                    raise Refused(Code.INTERNAL, "the deployment gave no answer")
             except Refused as refused:
                 await context.abort(refused.code, refused.reason)
                 raise AssertionError("abort() raises") from None
 
-        async def stream(body: bytes, context: Any) -> AsyncIterator[bytes]:
+        async def stream(bodies: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
             try:
-                async for message in self._stream(method, body, context):
-                    yield message
+                with self.callers.arrival(context) as caller:
+                    if method.takes_stream:
+                        messages = self._converse(method, bodies, context, caller)
+                    else:
+                        messages = self._stream(method, await self.callers.message(caller, bodies), context, caller)
+                    async with contextlib.aclosing(messages):
+                        async for message in messages:
+                            with self.callers.waits(caller):
+                                yield message
             except Refused as refused:
                 await context.abort(refused.code, refused.reason)
 
-        async def collect(bodies: AsyncIterator[bytes], context: Any) -> bytes:
-            async with contextlib.aclosing(converse(bodies, context)) as messages:
-                async for message in messages:
-                    return message
-            await context.abort(Code.INTERNAL, "the deployment gave no answer")
-            raise AssertionError("abort() raises")
-
-        async def converse(bodies: AsyncIterator[bytes], context: Any) -> AsyncGenerator[bytes, None]:
-            try:
-                async for message in self._converse(method, bodies, context):
-                    yield message
-            except Refused as refused:
-                await context.abort(refused.code, refused.reason)
-
-        if method.takes_stream and method.gives_stream:
-            return grpc.stream_stream_rpc_method_handler(converse)
-        if method.takes_stream:
-            return grpc.stream_unary_rpc_method_handler(collect)
         if method.gives_stream:
-            return grpc.unary_stream_rpc_method_handler(stream)
-        return grpc.unary_unary_rpc_method_handler(answer)
+            return grpc.stream_stream_rpc_method_handler(stream)
+        return grpc.stream_unary_rpc_method_handler(answer)
 
     async def _answer(self, method: Method, body: bytes, context: Any) -> bytes:
         handle = self._handle(method, context)
@@ -112,8 +117,9 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise self._refusal(method, error) from None
         return self._encoded(method, value)
 
-    async def _stream(self, method: Method, body: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _stream(self, method: Method, body: bytes, context: Any, caller: Caller) -> AsyncGenerator[bytes, None]:
         handle = self._handle(method, context)
+        caller.app = handle.app_name
         message = decoded(method, body)
         with self._errors_as_refusals(method):
             items = handle.options(stream=True).remote(message)
@@ -129,13 +135,14 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 await items.aclose()
 
     async def _converse(
-        self, method: Method, bodies: AsyncIterator[bytes], context: Any
+        self, method: Method, bodies: AsyncIterator[bytes], context: Any, caller: Caller
     ) -> AsyncGenerator[bytes, None]:
         handle = self._handle(method, context)
+        caller.app = handle.app_name
         inbox = self._new_id()
         with self._errors_as_refusals(method):
             items = handle.options(method_name=TALK, stream=True).remote(method.name, inbox)
-            talk = Talk(items, inbox, self._options.request_timeout_s)
+            talk = Talk(items, inbox, self._options.request_timeout_s, caller)
             try:
                 await talk.begin(method, bodies)
                 async for item in talk:
@@ -204,8 +211,12 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     def _new_id(self) -> str:
         return f"{self._id_prefix}{next(self._numbers):016x}"
 
-    async def _check_health(self, body: bytes, context: Any) -> bytes:
-        asked = asked_service(body)
-        if asked is None or (asked and asked not in self._services.names):
-            await context.abort(Code.NOT_FOUND, "there is no such service")
+    async def _check_health(self, bodies: AsyncIterator[bytes], context: Any) -> bytes:
+        try:
+            with self.callers.arrival(context) as caller:
+                asked = asked_service(await self.callers.message(caller, bodies))
+                if asked is None or (asked and asked not in self._services.names):
+                    raise Refused(Code.NOT_FOUND, "there is no such service")
+        except Refused as refused:
+            await context.abort(refused.code, refused.reason)
         return SERVING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
 from pathlib import Path
@@ -79,7 +78,6 @@ class GrpcFront:
         descriptors.allowed()
         server = grpc.aio.server(
             handlers=(self._calls,),
-            maximum_concurrent_rpcs=options.max_concurrent_rpcs,
             options=(
                 ("grpc.max_receive_message_length", options.max_message_bytes),
                 ("grpc.max_send_message_length", options.max_message_bytes),
@@ -96,14 +94,15 @@ class GrpcFront:
         else:
             self._port = server.add_insecure_port(where)
         await server.start()
-        listening = asyncio.get_running_loop().create_task(self._calls.listen())
+        loop = self._loop
+        running = [loop.create_task(self._calls.listen()), loop.create_task(self._calls.callers.sweep())]
         self._is_up.set()
         try:
             await self._stopping.wait()
         finally:
-            listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await listening
+            for one in running:
+                one.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
             await server.stop(STOP_S)
 
 
@@ -121,7 +120,7 @@ def _credentials(options: GRPCOptions) -> Any:
     files = Certificates(options.ssl_certfile, options.ssl_keyfile, options.ssl_ca_certs)
 
     def current() -> Any:
-        return _configuration(options) if files.have_changed() else None
+        return None if files.renewed() is None else _configuration(options)
 
     return grpc.dynamic_ssl_server_credentials(_configuration(options), current, bool(options.ssl_ca_certs))
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from weft.serve.grpc.services import Method
 from weft.serve.handle import DeploymentResponseGenerator
 from weft.serve.inboxes import LEFT
+
+if TYPE_CHECKING:
+    from weft.serve.grpc.callers import Caller
 
 
 class Refused(Exception):
@@ -37,10 +40,11 @@ def decoded(method: Method, body: bytes) -> Any:
 class Talk:
     """Gives the answers, once it has begun. TimeoutError when neither side says anything for so long."""
 
-    def __init__(self, items: DeploymentResponseGenerator, inbox: str, patience_s: float) -> None:
+    def __init__(self, items: DeploymentResponseGenerator, inbox: str, patience_s: float, caller: Caller) -> None:
         self._items = items
         self._inbox = inbox
         self._patience_s = patience_s
+        self._caller = caller
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
         self._carrying: asyncio.Task[None] | None = None
@@ -51,12 +55,19 @@ class Talk:
         """Returns when a replica has taken the call; then the client is read."""
         await asyncio.wait_for(self._items.taken(), self._patience_s)
         self._carrying = self._loop.create_task(self._carry(method, bodies))
+        self._hear()
+
+    def _hear(self) -> None:
+        """One side has said something."""
+        self._heard_s = self._loop.time()
+        if self._carrying is not None and not self._carrying.done():
+            self._caller.waits_since_s = self._heard_s
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        self._heard_s = self._loop.time()
+        self._hear()
         self._step = step = asyncio.ensure_future(self._items.__anext__())
         assert self._carrying is not None
         while not step.done():
@@ -77,9 +88,10 @@ class Talk:
     async def _carry(self, method: Method, bodies: AsyncIterator[bytes]) -> None:
         """No faster than they are read; what comes after the deployment has answered is dropped."""
         async for body in bodies:
-            self._heard_s = self._loop.time()
+            self._hear()
             if not await self._items.deliver(self._inbox, (decoded(method, body), True)):
                 return
+        self._caller.waits_since_s = None
         await self._items.deliver(self._inbox, (None, False))
 
     async def end(self) -> None:

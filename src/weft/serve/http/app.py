@@ -31,6 +31,7 @@ from weft.serve.http import sockets
 from weft.serve.http.access_log import LEFT as CLIENT_LEFT
 from weft.serve.http.access_log import AccessLog
 from weft.serve.http.bodies import LATE, content_type, refusal
+from weft.serve.http.bounds import free_places
 from weft.serve.http.exchange import ClientLeft, Exchange
 from weft.serve.http.heads import Heads
 from weft.serve.http.messages import (
@@ -67,6 +68,8 @@ class Route:
     kind: Kind
     handle: DeploymentHandle
     router: Router
+    crowded_since_s: float | None = None
+    """Since when requests wait for a replica."""
 
     @property
     def root_path(self) -> str:
@@ -377,6 +380,7 @@ class HttpApp:
                 self.look_at_certificates()
             for connection in list(server_state.connections):
                 connection.sweep(self.now_s)
+            free_places(self._routes, server_state.connections, self.now_s)
 
     def _expire(self, exchange: Exchange) -> None:
         self._under_way.pop(exchange, None)

@@ -1,6 +1,7 @@
 """What bounds a front's connections that are not `HttpProtocol`'s: WebSockets, and those that are about to speak TLS.
 
-They are swept like the others, and give way when others want their place. Runs on the front's loop.
+They are swept like the others, and give way when others want their place: that of a connection, or that of a request in
+a replica. Runs on the front's loop.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import contextlib
 import functools
 import socket
 import ssl
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from weft.serve.crowds import CROWDED_S, PATIENCE_S, crowds_first
+from weft.serve.http.messages import Kind, find_route
+
 if TYPE_CHECKING:
-    from weft.serve.http.app import HttpApp
+    from weft.serve.http.app import HttpApp, Route
 
 REST_S = 0.05
 
@@ -37,15 +40,16 @@ class WebSocketBounds(asyncio.Protocol):
     transport: Any
     client: tuple[str, int] | None
     front: HttpApp
+    path = ""
     made_s = 0.0
     _is_stuck = False
     """The client does not read what is written."""
     _fine_s = 0.0
     """When it last was not."""
 
-    def guard(self, front: HttpApp) -> None:
+    def guard(self, front: HttpApp, path: str) -> None:
         """To be called first."""
-        self.front = front
+        self.front, self.path = front, path
         self.made_s = self._fine_s = front.now_s
 
     def data_received(self, data: bytes) -> None:
@@ -77,8 +81,8 @@ class WebSocketBounds(asyncio.Protocol):
             self.transport.abort()
 
     @property
-    def waited_since(self) -> tuple[Waiting, float] | None:
-        return None if self.transport.is_closing() else (Waiting.WEBSOCKET, self.made_s)
+    def waited_since(self) -> tuple[Waiting, float, str] | None:
+        return None if self.transport.is_closing() else (Waiting.WEBSOCKET, self.made_s, self.path)
 
 
 @functools.cache
@@ -118,14 +122,14 @@ class Handshake:
     shutdown = send_away
 
     @property
-    def waited_since(self) -> tuple[Waiting, float] | None:
-        return None if self._is_over else (Waiting.HEAD, self._made_s)
+    def waited_since(self) -> tuple[Waiting, float, str] | None:
+        return None if self._is_over else (Waiting.HEAD, self._made_s, "")
 
 
 async def accept_encrypted(
-    app: HttpApp, listener: socket.socket, context: ssl.SSLContext, made: Callable[[], Any], connections: set[Any]
+    app: HttpApp, listener: socket.socket, config: Any, made: Callable[[], Any], connections: set[Any]
 ) -> None:
-    """Take connections and have each shake hands, until this is cancelled."""
+    """Take connections and have each shake hands by the context that `config` has then, until this is cancelled."""
     listener.setblocking(False)
     while True:
         try:
@@ -136,7 +140,7 @@ async def accept_encrypted(
         if len(connections) >= app.most_connections and not send_away(connections):
             taken.close()
             continue
-        arrived = Handshake(app, taken, client, context, made)
+        arrived = Handshake(app, taken, client, config.ssl, made)
         connections.add(arrived)
         arrived.when_over(partial(connections.discard, arrived))
 
@@ -148,12 +152,35 @@ def send_away(connections: Iterable[Any]) -> int:
     if not waiting:
         return 0
     kind = min(waiting, key=lambda one: one[0])[0]
-    alike = [(since_s, one) for its, since_s, one in waiting if its == kind]
-    crowd = Counter(_host(one) for _, one in alike)
-    alike.sort(key=lambda pair: (-crowd[_host(pair[1])], pair[0]))
-    for _, one in alike[: 1 + len(alike) // 16]:
+    alike = [(since_s, _host(one), one) for its, since_s, _, one in waiting if its == kind]
+    for one in crowds_first(alike)[: 1 + len(alike) // 16]:
         one.send_away()
     return len(alike)
+
+
+def free_places(routes: Mapping[str, Route], connections: Iterable[Any], now_s: float) -> None:
+    """Where requests wait for a replica, as many others give way to them: first those whose client does not send on or
+    does not read, then WebSockets. To be called again and again."""
+    for prefix, route in routes.items():
+        if not (wanted := 0 if route.kind is Kind.WHOLE else route.router.waiting):
+            route.crowded_since_s = None
+        elif route.crowded_since_s is None:
+            route.crowded_since_s = now_s
+        elif now_s - route.crowded_since_s >= CROWDED_S:
+            holders = (holder for one in connections for holder in getattr(one, "streams", (one,)))
+            kept = [(*since, one) for one in holders if (since := one.waited_since) is not None and since[2]]
+            kept = [one for one in kept if one[1] <= now_s - PATIENCE_S and _route_of(routes, one[2]) == prefix]
+            for kind in sorted({one[0] for one in kept}):
+                alike = [(since_s, _host(one), one) for its, since_s, _, one in kept if its == kind]
+                those = crowds_first(alike)[:wanted]
+                for one in those:
+                    one.send_away()
+                wanted -= len(those)
+
+
+def _route_of(routes: Mapping[str, Route], path: str) -> str:
+    found = find_route(routes, path)
+    return found[0] if found is not None else ""
 
 
 def _host(connection: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import socket
@@ -26,6 +25,7 @@ from weft.util import get_node_ip_address
 
 STOP_S = 10.0
 BACKLOG = 2048
+ALPN = ("h2", "http/1.1")
 
 
 class Server(uvicorn.Server):
@@ -39,28 +39,30 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         app, options = self._serve_app, self._serve_app.options
         app.start(self.server_state)
-        if (context := self.config.ssl) is None:
+        if self.config.ssl is None:
             await super().startup(sockets)
             return
-        context.set_alpn_protocols(["h2", "http/1.1"])
-        certificates = Certificates(options.ssl_certfile, options.ssl_keyfile)
-        app.look_at_certificates = partial(_take_over, context, options, certificates)
+        self.config.ssl.set_alpn_protocols(ALPN)
+        certificates = Certificates(options.ssl_certfile, options.ssl_keyfile, options.ssl_ca_certs)
+        app.look_at_certificates = partial(self._take_over, certificates)
         await super().startup([])
         made = partial(HttpProtocol, app, self.config, self.server_state, self.lifespan.state)
         connections = self.server_state.connections
-        self._accepting = [app.spawn(accept_encrypted(app, one, context, made, connections)) for one in sockets or ()]
+        self._accepting = [
+            app.spawn(accept_encrypted(app, one, self.config, made, connections)) for one in sockets or ()
+        ]
+
+    def _take_over(self, certificates: Certificates) -> None:
+        """Connections that come from now on are shown the certificate, and judged by the authorities, that lie in the
+        files now."""
+        if (renewed := certificates.renewed()) is not None:
+            renewed.set_alpn_protocols(ALPN)
+            self.config.ssl = renewed
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for one in self._accepting:
             one.cancel()
         await super().shutdown(sockets)
-
-
-def _take_over(context: ssl.SSLContext, options: HTTPOptions, certificates: Certificates) -> None:
-    """Connections that come from now on are shown the certificate that lies in the files now."""
-    if certificates.have_changed():
-        with contextlib.suppress(OSError, ssl.SSLError):  # replaced again just now: the next look notices
-            context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile)
 
 
 class HttpFront:

@@ -336,13 +336,18 @@ class Http2Connection(asyncio.Protocol):
         self.shutdown()
 
     @property
-    def waited_since(self) -> tuple[Waiting, float] | None:
+    def streams(self) -> list[Stream]:
+        """Each may have a place in a replica."""
+        return list(self._streams.values())
+
+    @property
+    def waited_since(self) -> tuple[Waiting, float, str] | None:
         """Of a client that has not asked, or not to the end; None where one is being answered."""
         if self._is_closing or any(stream.is_begun for stream in self._streams.values()):
             return None
         if not self._streams:
-            return Waiting.IDLE, self._idle_since_s
-        return Waiting.BODY, min(stream.since_s for stream in self._streams.values())
+            return Waiting.IDLE, self._idle_since_s, ""
+        return Waiting.BODY, min(stream.since_s for stream in self._streams.values()), ""
 
 
 def take_over(first: HttpProtocol, server_state: Any, data: bytes) -> None:

@@ -390,7 +390,7 @@ class HttpProtocol(asyncio.Protocol):
         protocol = bounded(self._config.ws_protocol_class)(
             config=self._config, server_state=self._server_state, app_state=self._app_state
         )
-        protocol.guard(self.app)
+        protocol.guard(self.app, self._arriving.path)
         protocol.connection_made(self.transport)
         protocol.data_received(b"\r\n".join(lines) + b"\r\n\r\n")
         self.transport.set_protocol(protocol)
@@ -404,17 +404,28 @@ class HttpProtocol(asyncio.Protocol):
         return origin.partition("://")[2] == header_of(head.headers, b"host").lower()
 
     def send_away(self) -> None:
-        """Others want its place."""
-        self._refuse(503, "too many connections")
-        self.transport.close()
+        """Others want its place, or that of its request in a replica."""
+        is_under_way = self._current is not None
+        if self._writable is not None:
+            self.abort()
+            return
+        self._refuse(503, "others want the place of who keeps them waiting")
+        if not is_under_way:
+            self.transport.close()
 
     @property
-    def waited_since(self) -> tuple[Waiting, float] | None:
-        """Of a client that has not asked, or not to the end; None where one is being answered."""
-        kind = _WAITING.get(self._phase)
-        if kind is None or self._is_closing or self._current not in (None, self._arriving):
+    def waited_since(self) -> tuple[Waiting, float, str] | None:
+        """Of a client that has not asked, or not to the end, or does not read; with the path of its request where that
+        may be in a replica. None where it is not the client who is waited for."""
+        kind, exchange = _WAITING.get(self._phase), self._current
+        if self._is_closing:
             return None
-        return kind, self._since_s
+        if exchange is not None and self._writable is not None:
+            return Waiting.BODY, self._stuck_since_s, exchange.path
+        if kind is None or exchange not in (None, self._arriving):
+            return None
+        is_awaited = exchange is not None and exchange.upload is not None and exchange.upload.is_awaited
+        return kind, self._since_s, exchange.path if exchange is not None and is_awaited else ""
 
 
 def _address(found: Any) -> tuple[str, int] | None:

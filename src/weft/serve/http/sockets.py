@@ -13,25 +13,31 @@ from weft.serve.inboxes import LEFT
 async def talk(items: DeploymentResponseGenerator, inbox: str, receive: Any, send: Any) -> None:
     """Carry messages both ways until one side has ended. The client's wait in it while the app does not read them."""
     to_app = None
+    await receive()  # that it wants to connect, which the app is told by the request
+    first = asyncio.ensure_future(receive())
+    taken = asyncio.ensure_future(items.taken())
     try:
-        await receive()  # that it wants to connect, which the app is told by the request
-        await items.taken()
-        to_app = asyncio.get_running_loop().create_task(_carry(items, inbox, receive))
+        await asyncio.wait((first, taken), return_when=asyncio.FIRST_COMPLETED)
+        if not taken.done():
+            return  # it left while it waited for a replica
+        await taken
+        to_app = asyncio.get_running_loop().create_task(_carry(items, inbox, first, receive))
         async for message in items:
             await send(message)
     finally:
+        running = [one for one in (to_app, first, taken) if one is not None]
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         if to_app is not None:
-            to_app.cancel()
-            await asyncio.gather(to_app, return_exceptions=True)
             await items.deliver(inbox, LEFT)
         await items.aclose()
 
 
-async def _carry(items: DeploymentResponseGenerator, inbox: str, receive: Any) -> None:
-    while True:
+async def _carry(items: DeploymentResponseGenerator, inbox: str, first: asyncio.Future[Any], receive: Any) -> None:
+    message = dict(await first)
+    while await items.deliver(inbox, message) and message["type"] != "websocket.disconnect":
         message = dict(await receive())
-        if not await items.deliver(inbox, message) or message["type"] == "websocket.disconnect":
-            return
 
 
 async def refuse(answer: HttpAnswer, receive: Any, send: Any) -> None:

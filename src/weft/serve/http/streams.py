@@ -10,6 +10,7 @@ from h2.exceptions import H2Error
 
 from weft.serve.http import written
 from weft.serve.http.bodies import refusal
+from weft.serve.http.bounds import Waiting
 from weft.serve.http.exchange import ClientLeft, Exchange
 from weft.serve.http.heads import Head, unquoted
 from weft.serve.http.messages import Headers, HttpHead, HTTPOptions
@@ -113,6 +114,21 @@ class Stream:
     def is_awaited(self) -> bool:
         """Whether its client has still to send what is needed to answer it."""
         return not self.has_come and not self.is_answered
+
+    @property
+    def waited_since(self) -> tuple[Waiting, float, str] | None:
+        """Of a request that may be in a replica and waits for its client to send on, or to read; with its path."""
+        exchange = self.exchange
+        if exchange is None or exchange.is_over:
+            return None
+        if self._stuck_since_s is not None:
+            return Waiting.BODY, self._stuck_since_s, exchange.path
+        is_awaited = self.upload is not None and self.upload.is_awaited
+        return (Waiting.BODY, self.since_s, exchange.path) if is_awaited else None
+
+    def send_away(self) -> None:
+        """Others want its place."""
+        self.break_off(503, "others want the place of who keeps them waiting")
 
     # ---- the request -----------------------------------------------------------------------------------------
 

@@ -18,6 +18,11 @@ class Upload:
         self._is_whole = False
         self._came = asyncio.Event()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is the client that is waited for."""
+        return not self._is_whole and self._unread_bytes <= MOST_UNREAD_BYTES
+
     def feed(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self._unread_bytes += len(piece)
