@@ -9,8 +9,10 @@ from weft.engine.state import membership_instructions as do
 from weft.engine.state.hearing import (
     BEAT_S,
     CUT_OFF_S,
+    HEAD_GIVEN_UP_S,
     HEAD_SILENCE_S,
     MISSED_S,
+    REGAINED_S,
     SEVERED_S,
     SILENCE_S,
     beats_apart,
@@ -117,7 +119,23 @@ def test_a_silent_head_is_doubted_before_others_are_given_up_and_followed_again_
     assert state.hears_head
     again = beats(state, int(HEAD_SILENCE_S) + 3, int(HEAD_SILENCE_S + SILENCE_S) + 3)
     assert any(isinstance(one, do.HeadLost) for one in again)
-    assert {one.link for one in again if isinstance(one, do.Close)} == {1, 2}
+    assert {one.link for one in again if isinstance(one, do.Close)} == {2}, "the head is borne for longer"
+    later = beats(state, int(HEAD_SILENCE_S + SILENCE_S) + 4, int(HEAD_SILENCE_S + HEAD_GIVEN_UP_S) + 3)
+    assert 1 in {one.link for one in later if isinstance(one, do.Close)}
+
+
+def test_a_head_that_has_its_lease_again_gives_the_others_time_to_be_heard() -> None:
+    state = head()
+    for link in (1, 2):
+        admit(state, link)
+    is_leased = False
+    state.may_decide = lambda now: is_leased
+    assert beats(state, 1, 14) == [], "it was cut off itself"
+    is_leased = True
+    assert beats(state, 15, 14 + int(REGAINED_S)) == []
+    state.received(1, Ping(1), 14.0 + REGAINED_S)
+    out = beats(state, 15 + int(REGAINED_S), 16 + int(REGAINED_S))
+    assert {one.link for one in out if isinstance(one, do.Close)} == {2}, "who is not heard even then is given up"
 
 
 MANY = 40
@@ -369,9 +387,9 @@ def test_a_head_that_has_closed_a_link_may_live_until_its_machine_says_otherwise
     state.connect_failed(0, REFUSED, 1.1)
     assert not state.head_may_answer(1.1)
     silent, _ = joiner(1)
-    closed = [one for one in silent.beat(SILENCE_S + 1) if isinstance(one, do.Close)]
-    assert closed and silent.link_closed(closed[0].link, closed[0].reason, SILENCE_S + 1)
-    assert not silent.head_may_answer(SILENCE_S + 1), "who has said nothing for long will not say more"
+    closed = [one for one in silent.beat(HEAD_GIVEN_UP_S + 1) if isinstance(one, do.Close)]
+    assert closed and silent.link_closed(closed[0].link, closed[0].reason, HEAD_GIVEN_UP_S + 1)
+    assert not silent.head_may_answer(HEAD_GIVEN_UP_S + 1), "who has said nothing for long will not say more"
 
 
 def test_a_node_that_the_head_lets_go_is_told_so_before_the_link_is_closed() -> None:
@@ -473,7 +491,7 @@ def test_a_head_says_of_nobody_that_it_is_dead_before_it_has_its_lease_back() ->
     out = state.beat(21.0)
     assert do.NodeGone(1, "the other node closed") in out
     assert not state.members[1].is_alive and do.Keep(state.members[1]) in out
-    assert do.Close(2, f"nothing was heard from it for {SILENCE_S:g} s") in out
+    assert do.Close(2, f"nothing was heard from it for {SILENCE_S:g} s") in beats(state, 22, 21 + int(REGAINED_S))
 
 
 def test_a_head_that_has_been_won_over_is_not_believed_by_who_knows_of_it() -> None:

@@ -22,6 +22,10 @@ SELDOM_BEATS = 3
 """Nodes that are no more than so many beats apart are due at each, as far as silence is concerned."""
 SILENCE_S = 10.0
 HEAD_SILENCE_S = 6.0
+HEAD_GIVEN_UP_S = 15.0
+"""Of a head that nobody has taken over from: some hear it, or nobody could. Less than a link is resumed for."""
+REGAINED_S = 5.0
+"""A head that has its lease again was cut off itself, maybe: who can be heard again has been heard by then."""
 CUT_OFF_S = 7.0
 """Less than `SILENCE_S` by more than two beats, one of each side."""
 RECENT_S = 5.0
@@ -58,6 +62,8 @@ class Hearing:
         """Since when the head is missed, and so all others are due."""
         self.silent: set[int] = set()
         """Nodes whose links were given up for silence, and which are not known to be dead."""
+        self.undecided_at = -math.inf
+        """On a head: when it was seen last to have no lease."""
         self._beat_at: float | None = None
 
     def forgive_own_stall(self, now: float) -> None:
@@ -89,6 +95,12 @@ class Hearing:
         else:  # two turns of its own, should what watches the connection miss its end
             due = min(self.missed_from, known.severed_from, known.last_heard + 2 * apart * BEAT_S)
         return now - max(known.last_heard, due)
+
+    def given_up_for(self, number: int, silent_s: float, now: float, head: int | None) -> str:
+        """Why it is; empty while its silence is borne."""
+        borne_s = HEAD_GIVEN_UP_S if number == head else SILENCE_S
+        is_over = silent_s > borne_s and now - self.undecided_at > REGAINED_S
+        return f"nothing was heard from it for {borne_s:g} s" if is_over else ""
 
     def heard(self, now: float, within_s: float, head: int | None, is_head: bool) -> list[int]:
         """The nodes that are linked and from which something came lately, or is not due yet."""

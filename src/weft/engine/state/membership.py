@@ -36,7 +36,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from weft.engine.state import membership_instructions as do
-from weft.engine.state.hearing import HEAD_SILENCE_S, RECENT_S, SILENCE_S, Hearing, Link
+from weft.engine.state.hearing import HEAD_SILENCE_S, RECENT_S, Hearing, Link
 from weft.engine.state.instructions import Ending
 from weft.engine.wire import link_messages as lm
 
@@ -452,14 +452,15 @@ class MembershipState:
         self._hearing.note_what_is_due(now, severed, self.head if self.has_joined and not self.is_head else None)
         out: list[do.Instruction] = []
         decides = not self.is_head or self.may_decide(now)
-        if decides:
+        if not decides:
+            self._hearing.undecided_at = now
+        else:
             missing, self._missing = self._missing, {}
             for number, reason in missing.items():
                 out += self._node_gone(number, reason, now)
         for number, link in self._in_use.items():
             silent_s = self._hearing.silent_s(number, now, self.head, self.is_head)
-            reason = f"nothing was heard from it for {SILENCE_S:g} s"
-            if silent_s > SILENCE_S and decides:
+            if decides and (reason := self._hearing.given_up_for(number, silent_s, now, self.head)):
                 self._silent.add(number)
                 out += self.let_go(number, reason) if self.is_head else [do.Close(link, reason)]
             elif silent_s > HEAD_SILENCE_S and number == self.head and self.has_joined and not self._is_doubted:
