@@ -85,15 +85,13 @@ class Executor(ProcessBase):
             return
         work = self._current
         if work.run.bunch.function.body is not None:
-            work.run.bunch.started += 1
-            work.run.begun += 1
+            work.run.began(1)
             self._batch = (1, self._clock.now, float("inf"))
             self._clock.after(LONG_S, self._is_long, epoch)
             self._clock.after(self._costs.execute_s, self._run_body, work, epoch)
             return
         count, took = self._how_far(work)
-        work.run.bunch.started += count
-        work.run.begun += count
+        work.run.began(count)
         if took > LONG_S and count == 1:
             self._clock.after(LONG_S, self._is_long, epoch)
         done = self.busy(took)
@@ -198,8 +196,7 @@ class Executor(ProcessBase):
         if work is None or count == 0:
             return
         done = min(count - 1, int(count * (self._clock.now - since) / took)) if took > 0 else 0
-        work.run.bunch.started -= count - done - 1
-        work.run.begun -= count - done - 1
+        work.run.began(done + 1 - count)
         if done and replies_arrive:
             self._answer(work, done, took / count)
 

@@ -312,20 +312,24 @@ class Process(Executor):
     def _granted(self, payload: bytes) -> None:
         lease, shape, *worker, _ = kinds.LEASE_GRANT_BODY.unpack(payload)
         name, is_known = self._met((worker[0], worker[1]))
-        if not is_known:  # it is dead already, and this process will not be told
+        if not is_known:
             self.tell_daemon(kinds.LEASE_RETURN, kinds.LEASE_BODY.pack(lease))
-        self._core_now().hear(kinds.LEASE_GRANT, kinds.LEASE_GRANT_BODY.pack(lease, shape, *name, 0))
+        self._hear_of(name, is_known, kinds.LEASE_GRANT, kinds.LEASE_GRANT_BODY.pack(lease, shape, *name, 0))
+
+    def _hear_of(self, name: tuple[int, int], is_known: bool, kind: int, payload: bytes) -> None:
+        """A record that names a process. One that is dead already finds out by itself where it would send to it."""
+        self._core_now().hear(kind, payload)
         if not is_known:
             self._core.hear(kinds.PEER_DIED, kinds.PEER_DIED_BODY.pack(*name, 0, 0) + b"it was dead")
         self._carry_out()
 
     def _actor_up(self, payload: bytes) -> None:
         actor, slot, generation, incarnation, _ = kinds.ACTOR_UP_BODY.unpack(payload)
-        name, _ = self._met((slot, generation))
+        name, is_known = self._met((slot, generation))
         before, self._actors[actor] = self._actors.get(actor, 0), name[0] - FAR_SLOTS
         if before != self._actors[actor]:
             self._lost(before)
-        self._hear(kinds.ACTOR_UP, kinds.ACTOR_UP_BODY.pack(actor, *name, incarnation, 0))
+        self._hear_of(name, is_known, kinds.ACTOR_UP, kinds.ACTOR_UP_BODY.pack(actor, *name, incarnation, 0))
 
     def _peer_died(self, payload: bytes) -> None:
         slot, generation = kinds.PROCESS_BODY.unpack_from(payload)
@@ -341,6 +345,5 @@ class Process(Executor):
         return (FAR_SLOTS + number, 1), process is not None
 
     def _lost(self, number: int) -> None:
-        """What that process has begun and not answered may have been done or not."""
         for run in self._sent.pop(number, ()):
-            run.bunch.lost += run.begun
+            run.lose()

@@ -89,7 +89,7 @@ class Bunch:
 class Run:
     """Tasks of a bunch that were pushed to a worker together."""
 
-    __slots__ = ("begun", "bunch", "indices", "left")
+    __slots__ = ("begun", "bunch", "indices", "is_lost", "left")
 
     def __init__(self, bunch: Bunch, indices: list[int]) -> None:
         self.bunch = bunch
@@ -98,6 +98,20 @@ class Run:
         """Neither answered nor handed back."""
         self.begun = 0
         """Executions that have begun and are not answered; nobody but the simulator knows."""
+        self.is_lost = False
+        """Who pushed it takes the worker for dead."""
+
+    def began(self, count: int) -> None:
+        """So many executions (fewer, when one is cut short). A worker that is taken for dead may not know it yet."""
+        self.bunch.started += count
+        self.begun += count
+        if self.is_lost:
+            self.bunch.lost += count
+
+    def lose(self) -> None:
+        """What has begun and is not answered may have been done or not."""
+        self.is_lost = True
+        self.bunch.lost += self.begun
 
 
 class Step(msgspec.Struct, frozen=True):
