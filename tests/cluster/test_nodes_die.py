@@ -20,6 +20,8 @@ from waiting import wait_until
 from weft.cluster_utils import Cluster
 from weft.engine.cluster.client import Client
 from weft.engine.process.session import rpc
+from weft.exceptions import ActorUnschedulableError, TaskUnschedulableError
+from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from weft.util.state import list_workers
 
 STOPS_ITSELF = """
@@ -257,3 +259,31 @@ def test_wait_ends_when_the_bytes_can_never_come(two_nodes: TwoNodes) -> None:
     assert weft.wait([made], timeout=30) == ([made], [])
     with pytest.raises(weft.exceptions.ObjectLostError):
         weft.get(made, timeout=30)
+
+
+def test_what_waits_for_one_node_alone_fails_when_that_is_gone(two_nodes: TwoNodes, tmp_path: Path) -> None:
+    """It waits behind something else there, or for the node itself."""
+    begun = tmp_path / "begun"
+
+    @weft.remote(max_retries=0, **THERE)
+    def hold() -> None:
+        begun.touch()
+        time.sleep(60)
+
+    @weft.remote(max_retries=-1, num_cpus=2)
+    def late() -> str:
+        return "ran"
+
+    there = NodeAffinitySchedulingStrategy(two_nodes.other.node_id, soft=False)
+    holding = hold.options(num_cpus=2).remote()
+    wait_until(begun.exists)
+    waiting = late.options(scheduling_strategy=there).remote()
+    actor = Resident.options(num_cpus=2, scheduling_strategy=there).remote()
+    called = actor.node_id.remote()
+    assert weft.wait([waiting, called], timeout=1)[0] == []
+    two_nodes.cluster.remove_node(two_nodes.other, allow_graceful=False)
+    with pytest.raises(TaskUnschedulableError, match=r"bound to is not alive"):
+        weft.get(waiting, timeout=60)
+    with pytest.raises(ActorUnschedulableError, match=r"bound to is not alive"):
+        weft.get(called, timeout=60)
+    del holding

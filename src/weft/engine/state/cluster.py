@@ -167,6 +167,16 @@ class ClusterView:
 
     def refusal(self, need: Amounts, strategy: Strategy) -> str:
         """Why it can never be placed in this cluster, however it grows; empty when it may."""
+        if why := self.is_bound_in_vain(strategy):
+            return why
+        if strategy.get("kind") == "node_affinity" and strategy.get("fail_on_unavailable") and not strategy.get("soft"):
+            meant = next(node for node in self.nodes.values() if node.node_id == strategy["node_id"])
+            if short := [name for name, amount in need if meant.available.get(name, 0) < amount]:
+                return f"the node that it is bound to has no {' and no '.join(short)} free, and it is not to wait"
+        return ""
+
+    def is_bound_in_vain(self, strategy: Strategy) -> str:
+        """Whether the one node that it may run on is gone, or about to: how so. Empty when it is not."""
         if strategy.get("kind") != "node_affinity" or strategy.get("soft"):
             return ""
         meant = next((node for node in self.nodes.values() if node.node_id == strategy["node_id"]), None)
@@ -174,9 +184,6 @@ class ClusterView:
             return f"the node {strategy['node_id']} that it is bound to is not alive"
         if meant.is_draining:
             return f"the node {strategy['node_id']} that it is bound to is being drained and takes no new work"
-        short = [name for name, amount in need if meant.available.get(name, 0) < amount]
-        if strategy.get("fail_on_unavailable") and short:
-            return f"the node that it is bound to has no {' and no '.join(short)} free, and it is not to wait"
         return ""
 
     def free(self) -> Free:

@@ -60,9 +60,9 @@ class NodeState:
         self.bundles, self.nesting = scheduler.bundles, scheduler.nesting
         self.jobs, self.drivers, self.guests = scheduler.jobs, scheduler.drivers, scheduler.guests
         self.job_of = scheduler.job_of
-        settling = Settling(self.standing, self.resources, self.groups, self.bundles, self.guests)
-        self._leasing = Leasing(scheduler, self.standing, settling, self.shapes)
-        self.actor_places = ActorPlaces(self.actors, scheduler, self.standing, settling)
+        self._settling = Settling(self.standing, self.resources, self.groups, self.bundles, self.guests)
+        self._leasing = Leasing(scheduler, self.standing, self._settling, self.shapes)
+        self.actor_places = ActorPlaces(self.actors, scheduler, self.standing, self._settling)
         self.grouping = Grouping(self.groups, scheduler, self.standing, self.shapes, self.actors, self.actor_places)
         self._succession = Succession(scheduler, self.standing, self.actors, self.actor_places, self.grouping)
         scheduler.place_group = self.grouping.place
@@ -218,12 +218,24 @@ class NodeState:
         if (deepest := self.nesting.ticked(has_actors=bool(self.actors.living))) is not None:
             fault = Fault(ErrorCode.NESTED_TOO_DEEPLY, self.nesting.refusal(deepest, self.shapes.name_of))
             self._scheduler.refuse(deepest, fault, out, only_now=True)
+        self._refuse_in_vain(out)
         self.grouping.refuse_unknown(out)
         self.grouping.ticked(out)
         for worker in self.workers.tick(self.actor_places.may_end):
             self._scheduler.let_go(worker, "it was idle and there are enough others", out)
         self.actor_places.refuse_without_slot(out)
         self._scheduler.schedule(out)
+
+    def _refuse_in_vain(self, out: list[Instruction]) -> None:
+        """What may run on one node alone, and waits for it, when that is gone."""
+        for demand in [one for one in self.demands.wanting() if one.strategy]:
+            if isinstance(demand.key, tuple) and (fault := self._settling.in_vain(demand)) is not None:
+                self._scheduler.refuse(demand, fault, out)
+            elif isinstance(demand.key, bytes):
+                actor = self.actors.by_id[demand.key]
+                if (fault := self._settling.in_vain(demand, str(actor))) is not None:
+                    self.demands.cancel(demand.key)
+                    self.actors.fail(actor, fault, out)
 
     # ---- other nodes ----
 

@@ -71,6 +71,13 @@ class Settling:
         refusal = cluster.refusal(demand.need, strategy)
         return never(demand, f"{what} cannot be placed: {refusal}.") if refusal else None
 
+    def in_vain(self, demand: Demand, what: str = "the task") -> Fault | None:
+        """Why what has been waiting can be placed no more."""
+        cluster = self._standing.cluster
+        if cluster is None or demand.group or not (why := cluster.is_bound_in_vain(demand.strategy)):
+            return None
+        return Fault(UNSCHEDULABLE, f"{what} cannot be placed: {why}.")
+
     def group(self, demand: Demand, strategy: Strategy) -> Fault | None:
         """Note what a strategy says about groups and priority; why the demand cannot be, if so."""
         demand.priority = int(strategy.get("priority", 0))
