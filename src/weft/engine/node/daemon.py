@@ -104,7 +104,7 @@ class NodeDaemon:
         self.storage = Storage(self.operations, self.nodes, config.storage)
         self.kept = KeptObjects(
             self.loop, port, self.tables, self.functions, self.operations, self.nodes, self.storage,
-            self.inheritance.forget_left,
+            lambda *change: self.requests.key_values.once(*change), self.inheritance.forget_left,
         )  # fmt: skip
         self.inheritance.is_kept, self.inheritance.find_named = self.kept.has, self.kept.find_named
         self._deadlocks = Deadlocks(self.loop, self.state, self.operations, self.nodes, self.send)

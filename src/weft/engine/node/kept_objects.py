@@ -69,9 +69,10 @@ class KeptObjects:
         operations: Operations,
         nodes: Nodes,
         storage: Storage,
+        once: Callable[[Asker, bytes, Write, bool], bool],
         forget_left: Callable[[bytes], None],
     ) -> None:
-        """`forget_left`: of what a dead process has left and nobody wants any more."""
+        """`once`: see `KeyValues`. `forget_left`: of what a dead process has left and nobody wants any more."""
         self._loop = loop
         self._port = port
         self._tables = tables
@@ -79,6 +80,7 @@ class KeptObjects:
         self._operations = operations
         self._nodes = nodes
         self._storage = storage
+        self._once = once
         self._forget_left = forget_left
         self._here: set[bytes] = set()
         """Objects that processes of this node own or owned, and that the head has rows of."""
@@ -111,7 +113,8 @@ class KeptObjects:
         return self.find(ids, wait)
 
     def _name_object(self, asker: Asker, name: str, namespace: str, id: bytes) -> None:
-        if not self._tables.put(OBJECT_NAMES, _name_key(namespace, name), id, if_absent=True):
+        key = _name_key(namespace, name)
+        if not self._once(asker, key, Put(OBJECT_NAMES, key, id), self._tables.get(OBJECT_NAMES, key) is None):
             self._release(id)
             raise ValueError(
                 f"The object name '{name}' is already taken in namespace '{namespace}'. Choose another name, use "
@@ -128,8 +131,9 @@ class KeptObjects:
         return found
 
     def _delete_object(self, asker: Asker, name: str, namespace: str) -> None:
-        self._named_object(asker, name, namespace)
-        self._tables.delete(OBJECT_NAMES, _name_key(namespace, name))
+        key = _name_key(namespace, name)
+        if not self._once(asker, key, Delete(OBJECT_NAMES, key), self._tables.get(OBJECT_NAMES, key) is not None):
+            self._named_object(asker, name, namespace)  # raises
 
     # ---- any node ----
 
@@ -189,7 +193,15 @@ class KeptObjects:
 
     # ---- the head ----
 
-    def _keep_row(self, params: dict[str, Any]) -> None:
+    def _when_safe(self) -> Pending:
+        """The answer to what must be asked of the next head again if this one dies before it is in the store."""
+        answer = Pending()
+        if self._nodes.cluster is None:
+            return Pending.of(None)
+        self._nodes.cluster.keeping.when_kept(lambda: answer.resolve(None))
+        return answer
+
+    def _keep_row(self, params: dict[str, Any]) -> Pending:
         row = decode_kept(params["row"])
         if row.function and params["function"] and row.function not in self._functions:
             self._function_table.keep(NO_JOB, params["function"])
@@ -197,11 +209,13 @@ class KeptObjects:
                 key = row.function.to_bytes(8, "little")
                 self._nodes.cluster.keeping.write([Put(FUNCTIONS, key, params["function"])])
         self._tables.put(KEPT, bytes(params["id"]), params["row"])
+        return self._when_safe()
 
-    def _drop_row(self, params: dict[str, Any]) -> None:
+    def _drop_row(self, params: dict[str, Any]) -> Pending:
         known = self.rows.get(bytes(params["id"]))
         if known is not None and list(known.owner) == list(params["owner"]):
             self._tables.delete(KEPT, bytes(params["id"]))
+        return self._when_safe()
 
     def _find_kept(self, params: dict[str, Any]) -> Pending:
         ids = {bytes(one) for one in params["ids"]}
@@ -209,11 +223,7 @@ class KeptObjects:
 
         def answer() -> None:
             rows = [[one, *self.rows[one].owner] for one in ids if one in self.rows]
-            keeping = None if self._nodes.cluster is None else self._nodes.cluster.keeping
-            if keeping is None:
-                found.resolve(rows)
-            else:
-                keeping.when_kept(lambda: found.resolve(rows))
+            self._when_safe().then(lambda _: found.resolve(rows))
 
         missing = ids - self.rows.keys()
         if missing and params["wait"]:

@@ -48,14 +48,15 @@ class KeyValues:
         whole = _key(key, namespace)
         if overwrite:
             return self._tables.put(KV, whole, value)
-        return self._once(asker, whole, Put(KV, whole, value), is_due=self._tables.get(KV, whole) is None)
+        return self.once(asker, whole, Put(KV, whole, value), is_due=self._tables.get(KV, whole) is None)
 
     def delete(self, asker: Asker, key: Any, namespace: str = "") -> bool:
         """Whether there was something to delete."""
         whole = _key(key, namespace)
-        return self._once(asker, whole, Delete(KV, whole), is_due=self._tables.get(KV, whole) is not None)
+        return self.once(asker, whole, Delete(KV, whole), is_due=self._tables.get(KV, whole) is not None)
 
-    def _once(self, asker: Asker, key: bytes, change: Write, is_due: bool) -> bool:
+    def once(self, asker: Asker, key: bytes, change: Write, is_due: bool) -> bool:
+        """Make a change that is due, of that key in any table. Whether this request has made it, now or before."""
         if self.name_of is None:
             return is_due and self._tables.write([change])
         done, row = (self.name_of(asker.process), asker.number), self._tables.get(KV_DONE, key)

@@ -46,13 +46,15 @@ def loads(data: bytes, known: Mapping[bytes, ObjectRef[Any]]) -> Any:
         del _local.known
 
 
-def keep(refs: Collection[ObjectRef[Any]]) -> None:
+def keep(refs: Collection[ObjectRef[Any]]) -> bool:
     """They can be read back by their ids when this returns, whoever dies. Not so a call of an actor that may not be
-    repeated, until it is answered."""
-    if refs:
-        for ref in refs:
-            _native.keep(ref)
-        rpc.request("find_kept", ids=[ref.binary() for ref in refs], wait=True)
+    repeated, until it is answered: whether all can."""
+    if not refs:
+        return True
+    for ref in refs:
+        _native.keep(ref)
+    found = rpc.request("find_kept", ids=[ref.binary() for ref in refs], wait=True)
+    return len(found) == len({ref.binary() for ref in refs})
 
 
 def restore(ids: Collection[bytes]) -> Refs:

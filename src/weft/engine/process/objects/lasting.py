@@ -44,7 +44,10 @@ def put(value: Any, replicas: int, durable: bool, name: str | None) -> ObjectRef
     if others:
         _keep(ref, replicas, _replicate(ref, replicas, others))
     if name is not None:
-        kept_refs.keep([ref])
+        if not kept_refs.keep([ref]):
+            raise RuntimeError(
+                f"the head has not heard in time of the value for {name!r}, which has no name now: try again"
+            )
         rpc.request("name_object", name=name, namespace=_namespace(None), id=ref.binary())
     return ref
 
