@@ -141,8 +141,8 @@ soak-serve: build  ## weft.serve under load, updates and kills; SOAK_SECONDS=600
 	@$(python) benchmarks/serve_soak.py --seconds $(SOAK_SECONDS)
 
 .PHONY: chaos
-chaos: build  ## real programs on a cluster while nodes and workers are killed; CHAOS_SECONDS=300 CHAOS_SEED=
-	@$(python) tests/chaos/harm.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
+chaos: build  ## real programs while all they run on is killed, stopped and cut off (machines, as root); CHAOS_SECONDS=300 CHAOS_SEED=
+	@$(python) tests/chaos --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 
 .PHONY: worlds
 worlds: build  ## five machines in network namespaces, one of them in trouble, one world after another (as root); WORLD_ROUNDS=1

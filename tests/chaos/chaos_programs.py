@@ -281,6 +281,35 @@ def serving(rng: random.Random) -> None:
     serve.delete("chaos")
 
 
+# ---- values that outlive their node ----------------------------------------------------------------
+
+
+@weft.remote(max_retries=FOR_EVER)
+def keep(name: str, seed: int, size: int) -> list[Any]:
+    """Run again, it finds what it had put."""
+    try:
+        return [weft.get_object(name)]
+    except ValueError:
+        return [weft.put(np.random.default_rng(seed).integers(0, 1000, size), durable=True, name=name)]
+
+
+@weft.remote(max_retries=FOR_EVER)
+def total(refs: list[Any]) -> list[int]:
+    return [int(value.sum()) for value in weft.get(refs)]
+
+
+def lasting(rng: random.Random) -> None:
+    """Put durable on nodes that die; read by the ref, and by the name."""
+    seed, size = rng.randrange(1 << 30), 100_000
+    names = [f"kept-{rng.randrange(1 << 60)}" for _ in range(4)]
+    refs = weft.get([keep.remote(name, seed + number, size) for number, name in enumerate(names)])
+    found = weft.get([total.remote([weft.get_object(name), *put]) for name, put in zip(names, refs, strict=True)])
+    for name in names:
+        weft.delete_object(name)
+    sums = [int(np.random.default_rng(seed + number).integers(0, 1000, size).sum()) for number in range(len(names))]
+    assert found == [[one] * 2 for one in sums], f"{found} instead of {sums}"
+
+
 PROGRAMS: dict[str, Callable[[random.Random], None]] = {
     "map_reduce": map_reduce,
     "spilling": spilling,
@@ -292,6 +321,7 @@ PROGRAMS: dict[str, Callable[[random.Random], None]] = {
     "groups": groups,
     "shuffle": shuffle,
     "serving": serving,
+    "lasting": lasting,
 }
 
 
