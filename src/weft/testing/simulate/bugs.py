@@ -20,7 +20,6 @@ from weft.engine.state import headship, inheritance, membership
 from weft.engine.state.bundles import BundlePools
 from weft.engine.state.grouping import Grouping
 from weft.engine.state.headship import Headship
-from weft.engine.state.hearing import SILENCE_S
 from weft.engine.state.inheritance import Inheritances, Part
 from weft.engine.state.instructions import Ending
 from weft.engine.state.node import NodeState
@@ -88,12 +87,12 @@ def _no_calm(state: Headship, is_heard: bool, turn: int, now: float, is_backed: 
 
 class _Believing(membership.MembershipState):
     """A head says who is dead also when it has no lease, and is believed by who knows that another has won; all give
-    each other up alike."""
+    each other up alike, after 10 s."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         hearing: Any = self._hearing
-        hearing.given_up_for = lambda number, silent_s, now, head: "silence" if silent_s > SILENCE_S else ""
+        hearing.given_up_for = lambda number, silent_s, now, head: "silence" if silent_s > 10.0 else ""
 
     may_decide: Any = property(lambda state: lambda now: True, lambda state, given: None)
     fence: Any = property(lambda state: 0, lambda state, given: None)
