@@ -25,7 +25,7 @@ RL_SEEDS ?= 5
 MODIN_TESTS ?= 20
 PANDAS_TESTS ?= 20
 RAY_REPOSITORY ?=
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 PAPER ?=
 PAPER_SHORT ?=
 SECTIONS ?=
@@ -87,7 +87,7 @@ $(venv)/.browser: $(venv)/.tools
 
 # The tests start thousands of processes. Where PYTHONDONTWRITEBYTECODE is set each would compile all that it imports.
 .PHONY: test
-test: build test-native $(venv)/.browser  ## the whole test suite, in parts, three side by side; TEST_PROCESSES=1: one pytest
+test: build test-native $(venv)/.browser  ## the whole test suite, in parts, four side by side; TEST_PROCESSES=1: one pytest
 	@$(python) -m compileall -q src tests
 	@$(python) $(if $(filter 1,$(TEST_PROCESSES)),-m pytest -q tests,tests/by_folder.py --processes $(TEST_PROCESSES))
 

@@ -28,6 +28,18 @@ ALONE = ("stress", "chaos", "faults/test_memory_limits.py")
 """Tests that want the whole machine, or look at all nodes' groups of processes."""
 PART_BYTES = 50_000
 """Source of tests that makes a part: a minute or so."""
+WEIGHTS = {
+    "cluster": 2.5,
+    "faults": 2.5,
+    "store": 2.5,
+    "benchmarks": 2.0,
+    "engine/node": 0.5,
+    "engine/process": 0.5,
+    "engine/state": 0.5,
+    "engine/wire": 0.5,
+}
+"""How long a byte of their tests takes, beside one of other folders: parts are to take about equally long, so that none
+is left over at the end."""
 PART_DEADLINE_S = 900.0
 """Seven times what the longest takes on a quiet machine: a part that does not end must not take the others' result."""
 NO_TESTS = 5
@@ -75,8 +87,8 @@ class Outcome:
 
 
 def parts(wanted: list[str]) -> list[Part]:
-    """All tests, those of large folders first, but not the parts of one folder next to each other: they are alike in
-    what they take of the machine."""
+    """All tests, those of large folders first, but the parts of one folder far from each other: they are alike in what
+    they take of the machine. Small folders fill the gaps at the end."""
     folders: dict[tuple[str, bool], list[Path]] = {}
     for path in sorted(HERE.rglob("test_*.py")):
         name = path.relative_to(HERE).as_posix()
@@ -85,21 +97,28 @@ def parts(wanted: list[str]) -> list[Part]:
             is_alone = name.startswith(ALONE)
             folders.setdefault((f"{folder}-alone" if is_alone else folder, is_alone), []).append(path)
     by_size = sorted(folders.items(), key=lambda item: -_size(item[1]))
-    cut = [part for (name, is_alone), files in by_size for part in _cut(name, is_alone, files)]
-    return sorted(cut, key=lambda part: -part.place)
+    cut = [_cut(name, is_alone, files) for (name, is_alone), files in by_size]
+    placed = [((len(some) - part.place + 0.5) / len(some), part) for some in cut if len(some) > 1 for part in some]
+    spread = [part for _, part in sorted(placed, key=lambda pair: pair[0])]
+    return spread + [some[0] for some in cut if len(some) == 1]
 
 
-def _size(files: list[Path]) -> int:
-    return sum(path.stat().st_size for path in files)
+def _size(files: list[Path]) -> float:
+    return sum(path.stat().st_size * _weight(path) for path in files)
+
+
+def _weight(path: Path) -> float:
+    name = path.relative_to(HERE).as_posix()
+    return next((weight for folder, weight in WEIGHTS.items() if name.startswith(f"{folder}/")), 1.0)
 
 
 def _cut(name: str, is_alone: bool, files: list[Path]) -> list[Part]:
-    total, before = _size(files), 0
+    total, before = _size(files), 0.0
     count = max(1, round(total / PART_BYTES))
     cut: dict[int, list[Path]] = {}
     for path in files:
-        cut.setdefault(count * before // total, []).append(path)
-        before += path.stat().st_size
+        cut.setdefault(int(count * before / total), []).append(path)
+        before += _size([path])
     return [
         Part(f"{name}-{place}" if len(cut) > 1 else name, tuple(one), place, is_alone)
         for place, one in enumerate(cut.values(), 1)

@@ -31,6 +31,16 @@ def test_a_folder_can_be_chosen_and_keeps_the_order_of_its_files() -> None:
     assert len(chosen) > 1 and files == sorted(by_folder.HERE.glob("cluster/test_*.py"))
 
 
+def test_no_part_is_much_larger_than_others_small_ones_come_last_and_like_ones_apart() -> None:
+    sizes = [by_folder._size(list(part.files)) for part in parts([]) if not part.is_alone]
+    assert max(sizes) < 2.5 * by_folder.PART_BYTES
+    last = sizes[-len(sizes) // 4 :]
+    assert max(last) < by_folder.PART_BYTES
+    folders = [part.name.rpartition("-")[0] for part in parts([]) if part.name[-1].isdigit()]
+    assert not [three for three in zip(folders, folders[1:], folders[2:], strict=False) if len(set(three)) == 1]
+    assert all((by_folder.HERE / folder).is_dir() for folder in by_folder.WEIGHTS)
+
+
 def test_the_closing_line_has_the_counts_of_all_parts() -> None:
     outcomes = [outcome("3 passed, 1 skipped in 1.20s"), outcome("1 failed, 4 passed, 1 error in 2.00s", "", False)]
     assert closing_line(outcomes, 61.0) == "1 failed, 7 passed, 1 skipped, 1 error in 61.00s (0:01:01)"
