@@ -76,7 +76,7 @@ class Settling:
         cluster = self._standing.cluster
         if cluster is None or demand.group or not (why := cluster.is_bound_in_vain(demand.strategy)):
             return None
-        return Fault(UNSCHEDULABLE, f"{what} cannot be placed: {why}.")
+        return never(demand, f"{what} cannot be placed: {why}.")
 
     def group(self, demand: Demand, strategy: Strategy) -> Fault | None:
         """Note what a strategy says about groups and priority; why the demand cannot be, if so."""
