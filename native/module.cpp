@@ -377,6 +377,7 @@ struct Exported {
 
 PyMethodDef hot_functions[] = {
     {"put", py_put, METH_O, "Store a value; its ref."},
+    {"mark", py_mark, METH_NOARGS, "An object with nothing in it; its ref."},
     {"promise", py_promise, METH_NOARGS, "The ref of a value that this process will give."},
     {"keep_promise", as_function(py_keep_promise), METH_FASTCALL,
      "keep_promise(ref, value, error): give a promise its value, or an error value that is not empty."},
@@ -411,6 +412,7 @@ NB_MODULE(_native, m) {
     m.attr("SessionEnded") = nb::handle(session_ended);
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
+    m.attr("DeviceLost") = nb::borrow(device_lost);
     m.def("attach", &attach, nb::arg("segment_fd"), nb::arg("event_fd"), nb::arg("slot"),
           nb::arg("generation"), nb::arg("host"), nb::arg("root_task"), nb::arg("is_worker"),
           nb::arg("daemon_socket_fd") = -1);

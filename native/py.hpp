@@ -81,6 +81,9 @@ Entry* entry_of(PyObject* ref);
 inline bool is_ref(PyObject* object) {
     return Py_TYPE(object) == ref_type;
 }
+/// A ref of an object with nothing in it, whose refs are counted. Its id is the process's own and not the
+/// task's: of two attempts each has marks of its own.
+PyObject* py_mark(PyObject*, PyObject*);
 bool add_ref_types(PyObject* module);
 
 // ---- values.cpp ------------------------------------------------------------------------------------
@@ -146,6 +149,8 @@ class AskedAhead {
 void wait_for_writers(Core& core);
 /// Room in the arena, asking the daemon to spill when there is none. False with an exception set.
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data);
+/// Raised while a value is read whose bytes were in memory of a device, and are gone with their process.
+extern PyObject* device_lost;
 bool init_values();
 
 // ---- memory.cpp ------------------------------------------------------------------------------------

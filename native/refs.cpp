@@ -229,6 +229,32 @@ Entry* entry_of(PyObject* self) {
     return nullptr;
 }
 
+static thread_local Nested* collecting = nullptr;
+
+Collecting::Collecting(Nested& nested) : before_(collecting) {
+    collecting = &nested;
+}
+Collecting::~Collecting() {
+    collecting = before_;
+}
+Nested* Collecting::current() {
+    return collecting;
+}
+
+PyObject* py_mark(PyObject*, PyObject*) {
+    Core* core = attached();
+    if (core == nullptr) return nullptr;
+    Entry* entry;
+    {
+        std::lock_guard lock(core->mutex());
+        const uint64_t number = core->endpoint.root_counter.fetch_add(1, std::memory_order_relaxed);
+        entry = core->objects.new_entry(core->endpoint.root.child(number).object(0xffff));
+        hold(entry);
+        core->objects.complete(entry, Where::inlined, "N", 1, {});
+    }
+    return make_ref(*core, ref_type, entry);
+}
+
 bool add_ref_types(PyObject* module) {
     ref_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&ref_spec));
     token_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&token_spec));

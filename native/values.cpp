@@ -12,6 +12,8 @@
 
 namespace weft {
 
+PyObject* device_lost;
+
 namespace {
 
 constexpr int kPlainDepth = 4;
@@ -37,8 +39,6 @@ PyObject* pickle_loads;
 PyObject* buffers_keyword;  // ("buffers",)
 PyObject* name_serialize;
 PyObject* name_load_writable;
-
-thread_local Nested* collecting = nullptr;
 
 size_t aligned(size_t at) {
     return (at + kAlign - 1) & ~(kAlign - 1);
@@ -233,8 +233,9 @@ class Writing {
     Core& core_;
 };
 
-bool place(Core& core, size_t bytes, Buffer& out, ProcessId owner, Encoded& encoded, char*& to) {
-    if (bytes <= kInlineBytes) {
+bool place(Core& core, size_t bytes, Buffer& out, ProcessId owner, Encoded& encoded, char*& to,
+           bool in_arena = false) {
+    if (bytes <= kInlineBytes && !in_arena) {
         encoded.bytes = bytes;
         to = out.extend(bytes);
         return true;
@@ -452,16 +453,6 @@ void wait_for_writers(Core& core) {
         futex_wait(core.writers, left, until - now_ns());
 }
 
-Collecting::Collecting(Nested& nested) : before_(collecting) {
-    collecting = &nested;
-}
-Collecting::~Collecting() {
-    collecting = before_;
-}
-Nested* Collecting::current() {
-    return collecting;
-}
-
 bool allocate(Core& core, uint64_t bytes, ProcessId owner, ArenaRef& ref, char*& data) {
     // Others may take what was freed; as long as something is freed, asking again is worth it.
     StoreRequests::Space answer{true, 1, ""};
@@ -531,7 +522,8 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
             core.arena().seal(encoded.arena, owner == core.self());
             return true;
         }
-        if (!place(core, pickled_size(bytes, views), out, owner, encoded, to)) return false;
+        const bool in_arena = PyTuple_GET_SIZE(pair.get()) == 3;  // it can be lost, so it needs lineage
+        if (!place(core, pickled_size(bytes, views), out, owner, encoded, to, in_arena)) return false;
         const bool is_written = write_pickled(to, PyBytes_AS_STRING(pickle), bytes, views);
         if (!is_written || core.is_closed()) {
             if (encoded.where == Where::arena) core.arena().abandon(encoded.arena);
@@ -624,7 +616,13 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost, b
                     core.arena().unpin(arena);
                     return nullptr;
                 }
-                return decode_value(data, arena.bytes, keeper.get(), writable);
+                PyObject* value = decode_value(data, arena.bytes, keeper.get(), writable);
+                if (value == nullptr && PyErr_ExceptionMatches(device_lost)) {
+                    PyErr_Clear();
+                    core.arena().remove(arena);  // for all who have it: its owner has it made again
+                    lost = lost_for_good();
+                }
+                return value;
             }
             case PinResult::spilled: {
                 std::string problem;
@@ -701,7 +699,8 @@ bool init_values() {
     buffers_keyword = Py_BuildValue("(s)", "buffers");
     name_serialize = PyUnicode_InternFromString("serialize");
     name_load_writable = PyUnicode_InternFromString("load_writable");
-    return pickle_loads && buffers_keyword && name_serialize && name_load_writable;
+    device_lost = PyErr_NewException("weft._native.DeviceLost", nullptr, nullptr);
+    return pickle_loads && buffers_keyword && name_serialize && name_load_writable && device_lost;
 }
 
 }  // namespace weft

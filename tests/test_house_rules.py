@@ -92,7 +92,8 @@ BELOW = {
     "weft.net": (),
     "weft.machine": (),
     "weft.terminal": (),
-    "weft.values": ("weft._native",),
+    "weft.devices": ("weft._native",),
+    "weft.values": ("weft._native", "weft.devices"),
 }
 # Above the engine, which they use. It names them only here, where a part of it is their host.
 ABOVE = ("weft.inspection", "weft.jobs", "weft.local", "weft.replay", "weft.slurm")

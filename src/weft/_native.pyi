@@ -185,7 +185,7 @@ class NodePort:
 class Host(Protocol):
     """What the core calls back. Every method runs with the GIL."""
 
-    def serialize(self, value: object, what: str) -> tuple[bytes, list[Any]]:
+    def serialize(self, value: object, what: str) -> tuple[bytes, list[Any]] | tuple[bytes, list[Any], bool]:
         """Pickle with protocol 5: the bytes, and the out-of-band buffers (anything with the buffer protocol).
 
         `what` names the value for errors: "args[0] of task f"."""
@@ -342,6 +342,10 @@ class Exported:
     key: int
     def __init__(self, key: int, payload: bytes) -> None: ...
 
+class DeviceLost(Exception):
+    """Raised by what reads a value whose bytes were in memory of a device, and are gone with their process: the value
+    is lost then, and made again if it can be."""
+
 def put(value: object) -> ObjectRef[Any]: ...
 def _restore_ref(id: bytes, owner: int) -> ObjectRef[Any]:
     """As a pickled ref is read: slot and generation of the owner are the halves of that number."""
@@ -414,6 +418,10 @@ def retire_worker() -> None:
 def on_freed(ref: ObjectRef[Any], callback: Callable[[], None]) -> None:
     """Call back, in the core's own thread, when no ref to an object of this process is left anywhere. Nobody does when
     the process ends, or another takes the object over from it."""
+
+def mark() -> ObjectRef[Any]:
+    """An object with nothing in it, whose refs are counted: `on_freed` tells that none is left. Its id is this
+    process's own."""
 
 def keep(ref: ObjectRef[Any]) -> None:
     """What outlives all processes is about to name it: its owner holds it from now on, and has the store know its

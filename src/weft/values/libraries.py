@@ -19,6 +19,8 @@ from pickle import PickleBuffer
 from typing import Any
 
 from weft import _native
+from weft.devices.blocks import here
+from weft.values import cuda_tensors
 
 Reducer = Callable[[Any], "str | tuple[Any, ...]"]
 _SLACK = 64 * 1024
@@ -98,9 +100,10 @@ def _torch(module: Any) -> dict[type, Reducer]:
 def _reduce_tensor(tensor: Any) -> Any:
     import torch
 
+    on_device = tensor.device.type == "cuda" and here.collection is not None
     if (
         tensor.layout is not torch.strided
-        or tensor.device.type != "cpu"
+        or (tensor.device.type != "cpu" and not on_device)
         or tensor.is_quantized
         or tensor.is_conj()
         or tensor.is_neg()
@@ -111,6 +114,8 @@ def _reduce_tensor(tensor: Any) -> Any:
         if tensor.layout is not torch.strided and reduced[0] is torch._utils._rebuild_sparse_tensor:
             return _sparse, reduced[1]
         return reduced
+    if on_device:
+        cuda_tensors.watch(tensor)
     return _tensor, (
         tensor.untyped_storage(),
         tensor.dtype,
@@ -126,7 +131,8 @@ def _tensor(
 ) -> Any:
     import torch
 
-    tensor = torch.empty(0, dtype=dtype).set_(storage, offset, shape, strides)
+    where = None if storage.device.type == "cpu" else storage.device
+    tensor = torch.empty(0, dtype=dtype, device=where).set_(storage, offset, shape, strides)
     return tensor.requires_grad_() if requires_grad else tensor
 
 
@@ -141,6 +147,11 @@ def _sparse(*args: Any) -> Any:
 
 
 def _reduce_storage(storage: Any) -> Any:
+    collection = here.collection
+    if collection is not None and collection.device is not None:
+        storage = cuda_tensors.moved(storage, collection.device)
+    if storage.device.type == "cuda" and collection is not None:
+        return cuda_tensors.reduce_storage(storage, collection)
     if storage.device.type != "cpu":
         return storage.__reduce_ex__(5)
     return _storage, (PickleBuffer(_native.memory_of(storage, storage.data_ptr(), storage.nbytes())),)
@@ -253,9 +264,17 @@ def _series(table: Any) -> Any:
     return _frame(table).to_series()
 
 
+# ---- CuPy ------------------------------------------------------------------------------------------
+
+
+def _cupy(module: Any) -> dict[type, Reducer]:
+    return {module.ndarray: cuda_tensors.reduce_cupy}
+
+
 _LIBRARIES: dict[str, Callable[[Any], dict[type, Reducer]]] = {
     "numpy.ma": _numpy_ma,
     "torch": _torch,
     "jaxlib._jax": _jax,
     "polars": _polars,
+    "cupy": _cupy,
 }

@@ -18,11 +18,12 @@ import os
 import pickle
 from collections import ChainMap
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import cloudpickle
 
 from weft._native import ObjectRef
+from weft.devices import blocks
 from weft.exceptions import OutOfBandObjectRefSerializationError
 from weft.values import late_array, libraries
 
@@ -33,6 +34,8 @@ _OUT_OF_BAND = "RAY_allow_out_of_band_object_ref_serialization"
 _ARROW_TYPES = frozenset(("Table", "RecordBatch", "ChunkedArray", "Schema", "Buffer"))
 
 _LARGE_BYTES = 64 * 1024
+
+Pickled: TypeAlias = "tuple[bytes, list[Any]] | tuple[bytes, list[Any], bool]"
 
 _custom: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 _reducers: dict[type, libraries.Reducer] = {**cloudpickle.Pickler._dispatch_table, memoryview: libraries.reduce_view}
@@ -58,18 +61,32 @@ class _ValuePickler(_Pickler):
     )
 
 
-def serialize(value: object) -> tuple[bytes, list[Any]]:
-    """The pickle and its out-of-band buffers; in the place of a late array's, its size and what writes it. Raises what
-    the pickler raised; see `explain_failure`."""
+def serialize(value: object, given_away: bool = False) -> Pickled:
+    """The pickle and its out-of-band buffers; in the place of a late array's, its size and what writes it. A third part
+    where the value names memory of a device, which is taken over when the value is `given_away`. Raises what the
+    pickler raised; see `explain_failure`."""
     buffers: list[pickle.PickleBuffer] = []
     if not _custom and fast_path(value):
         if type(value) is bytearray and len(value) > _LARGE_BYTES:
             value = libraries.Bytearray(value)
         # Flat byte views; a Fortran-ordered or otherwise odd buffer has one too.
         return pickle.dumps(value, protocol=5, buffer_callback=buffers.append), [buffer.raw() for buffer in buffers]
-    with io.BytesIO() as file:
-        _ValuePickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
-        return file.getvalue(), [late_array.buffer_of(buffer) for buffer in buffers]
+    here, before = blocks.here, blocks.here.collection
+    collection = here.collection = blocks.Collection(given_away, here.device, _new_holding)
+    try:
+        with io.BytesIO() as file:
+            _ValuePickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+            data = file.getvalue()
+    finally:
+        here.collection = before
+    raw = [late_array.buffer_of(buffer) for buffer in buffers]
+    return (data, raw, True) if collection.seal() else (data, raw)
+
+
+def _new_holding() -> Any:
+    from weft.devices import holder
+
+    return holder.server().hold()
 
 
 def dumps(value: object, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
@@ -122,9 +139,13 @@ class _WritableUnpickler(pickle._Unpickler):
 
 def load_writable(data: Any, buffers: list[Any]) -> object:
     """The value, over buffers that are the caller's own."""
-    if pickle.NEXT_BUFFER + pickle.READONLY_BUFFER not in bytes(data):
-        return pickle.loads(data, buffers=buffers)
-    return _WritableUnpickler(io.BytesIO(data), buffers=buffers).load()
+    before, blocks.here.copies = blocks.here.copies, True
+    try:
+        if pickle.NEXT_BUFFER + pickle.READONLY_BUFFER not in bytes(data):
+            return pickle.loads(data, buffers=buffers)
+        return _WritableUnpickler(io.BytesIO(data), buffers=buffers).load()
+    finally:
+        blocks.here.copies = before
 
 
 def fast_path(value: object) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from weft.engine.state import nesting
+from weft.machine import accelerators
 from weft.store.server_config import SHARDS
 
 STORE_SHARE = 0.3
@@ -30,7 +31,6 @@ WAITS_VARIABLE = "WEFT_WAIT_FOR_RESOURCES"
 PROCESS_BYTES = 8 << 20
 """What an idle actor takes, about: more of them than fit into the memory need no room."""
 FEWEST_PROCESSES, MOST_PROCESSES = 1024, 1 << 14
-GPU_FOLDER = "/proc/driver/nvidia/gpus"
 
 
 class StartError(RuntimeError):
@@ -119,6 +119,9 @@ def decide(config: NodeConfig, ip: str = "127.0.0.1") -> NodeOffer:
         total["node:__internal_head__"] = 1.0
     if gpu_ids:
         total["GPU"] = len(gpu_ids)
+        kinds = accelerators.nvidia_kinds()
+        for kind in {kinds[number] for number in gpu_ids if number < len(kinds)} - {""}:
+            total.setdefault(f"accelerator_type:{kind}", 1.0)
     prestart = max(1, min(math.ceil(cpus), max(usable_cpus(), 2)))
     processes = most_processes(memory, os.environ.get(PROCESSES_VARIABLE, ""))
     return NodeOffer(total, gpu_ids, store, prestart, max(8, prestart), _most_blocked(memory), processes)
@@ -176,7 +179,7 @@ def choose_gpus(wanted: float | None) -> tuple[int, ...]:
     """The ids of the devices that the node hands out: what CUDA_VISIBLE_DEVICES leaves, all there are without it."""
     visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if wanted is None:
-        return tuple(range(_count_gpus())) if visible is None else visible
+        return tuple(range(len(accelerators.nvidia_kinds()))) if visible is None else visible
     count = int(wanted)
     if visible is None:
         return tuple(range(count))
@@ -196,13 +199,6 @@ def visible_gpus(variable: str | None) -> tuple[int, ...] | None:
     if all(name.isdigit() for name in names):
         return tuple(int(name) for name in names)
     return tuple(range(len(names)))
-
-
-def _count_gpus() -> int:
-    try:
-        return len(os.listdir(GPU_FOLDER))
-    except OSError:
-        return 0
 
 
 def read_text(path: str) -> str:

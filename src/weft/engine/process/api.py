@@ -347,7 +347,7 @@ def remote(*args: Any, **options: Any) -> Any:
         lifetime: "detached" outlives its driver. namespace: where its name is found.
         get_if_exists: True returns the actor of that name, if there is one.
         allow_out_of_order_execution: a call need not wait for the arguments of the calls before it.
-        enable_tensor_transport: not supported; tensors travel through object memory.
+        enable_tensor_transport: without effect; tensors stay on their device by themselves.
 
     >>> @weft.remote(num_cpus=2)
     ... def f(): ...

@@ -64,10 +64,10 @@ def test_what_only_the_decorator_takes_is_refused_in_options() -> None:
         call_options.validate({"concurrency_groups": {}}, "actors", in_options=True)
 
 
-def test_what_would_be_ignored_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="no tensor_transport; leave it out"):
-        call_options.validate({"tensor_transport": "nccl"}, "methods")
-    call_options.validate({"tensor_transport": "object_store"}, "methods")
+def test_what_moves_tensors_needs_no_word_and_takes_rays() -> None:
+    for transport in ("nccl", "gloo", "nixl", "object_store"):
+        call_options.validate({"tensor_transport": transport}, "methods")
+    call_options.validate({"enable_tensor_transport": True}, "actors")
 
 
 def test_other_labels_will_do_where_no_node_has_the_first() -> None:

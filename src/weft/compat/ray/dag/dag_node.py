@@ -64,7 +64,7 @@ class DAGNode:
         return CompiledDAG(self)
 
     def with_tensor_transport(self, *args: Any, **kwargs: Any) -> DAGNode:
-        """Without effect: tensors travel through object memory."""
+        """Without effect: tensors stay on their device by themselves."""
         return self
 
     def get_args(self) -> tuple[Any, ...]:

@@ -85,7 +85,7 @@ def delete_object(name: str, namespace: str | None = None) -> None:
     rpc.request("delete_object", name=name, namespace=_namespace(namespace))
 
 
-class _OnNode:
+class OnNode:
     """As `weft.util.scheduling_strategies` has it."""
 
     def __init__(self, node_id: str, soft: bool) -> None:
@@ -135,7 +135,7 @@ def _replicate(ref: ObjectRef[Any], replicas: int, others: list[str]) -> list[st
         chosen = [candidates.pop(0) for _ in range(min(replicas - 1 - len(made), len(candidates)))]
         asked = [
             fetch.options(
-                name="weft.put: replica", num_cpus=0, max_retries=0, scheduling_strategy=_OnNode(node, soft=False)
+                name="weft.put: replica", num_cpus=0, max_retries=0, scheduling_strategy=OnNode(node, soft=False)
             ).remote([ref])
             for node in chosen
         ]
@@ -196,7 +196,7 @@ def _write(value: Any) -> ObjectRef[Any]:
         if os.path.exists(f"{path}.part"):
             os.unlink(f"{path}.part")
         raise
-    here = _OnNode(cluster.own_node_id(), soft=True)
+    here = OnNode(cluster.own_node_id(), soft=True)
     read = remote(_read).options(name="weft.put: durable value", num_cpus=0, max_retries=-1, scheduling_strategy=here)
     ref: ObjectRef[Any] = read.remote(path, refs)
     _native.on_freed(ref, functools.partial(_remove, path))

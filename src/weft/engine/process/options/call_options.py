@@ -99,12 +99,6 @@ OPTIONS: dict[str, Option] = {
     "tensor_transport": Option((str, NONE), tasks=False, actors=False, methods=True),
 }
 
-_NOT_THERE = {
-    "tensor_transport": "leave it out: tensors travel through object memory",
-    "enable_tensor_transport": "leave it out: tensors travel through object memory",
-}
-"""Options of Ray's that would change what happens, and what to do without them."""
-
 
 def near(name: str, known: Iterable[str]) -> str:
     """What was probably meant, as the end of a message.
@@ -136,8 +130,6 @@ def validate(given: Mapping[str, Any], kind: str, in_options: bool = False) -> N
                 f"The type of keyword '{name}' must be {type_name_of(option.types)}, "
                 f"but received type {type(value)}: got {value!r}"
             )
-        if value and value != "object_store" and name in _NOT_THERE:
-            raise NotImplementedError(f"Weft has no {name}; {_NOT_THERE[name]}")
         if option.check is not None and value is not None:
             option.check(name, value)
     if in_options and kind == "tasks" and "max_calls" in given:

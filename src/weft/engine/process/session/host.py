@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from weft import _native
+from weft.devices import hooks
 from weft.engine.process.calls import errors
 from weft.engine.process.session import context_state, rpc
 from weft.engine.process.worker import lifecycle
@@ -37,6 +38,9 @@ from weft.values import serialize as values
 _events = msgspec.msgpack.Decoder(Reply | LogLines | Warn | ExitProcess | GroupChanged | Tell | TellWaits | BreakWait)
 
 
+hooks.node_id = lambda: context_state.state.node_id
+
+
 class Host:
     """What drivers and workers share."""
 
@@ -44,10 +48,10 @@ class Host:
         self.logs = LogPrinter()
         self._warned: set[str] = set()
 
-    def serialize(self, value: object, what: str = "") -> tuple[bytes, list[Any]]:
-        """`what` says whose value it is, for the error: "args[0] of task f"."""
+    def serialize(self, value: object, what: str = "") -> values.Pickled:
+        """`what` says whose value it is, for the error: "args[0] of task f". A result is given away."""
         try:
-            return values.serialize(value)
+            return values.serialize(value, what.startswith(("result", "item")))
         except WeftError:
             raise
         except Exception as error:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from weft import _native
+from weft.devices import hooks
 from weft.engine.process.options.init_options import ADDRESS_VARIABLES, OF_A_NODE, InitOptions
 from weft.engine.process.session import attached, context_state
 
@@ -319,6 +320,7 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
             session.attachment.close()
         _end_slurm_cluster()
         _drop_copies()
+        hooks.end()
         session.uncaught.withdraw()
         session.host.logs.flush()
         if session.options.own_logging is not None:
