@@ -17,6 +17,7 @@ import weft
 from waiting import wait_until
 from weft import _native
 from weft.cluster_utils import Cluster
+from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
 @weft.remote
@@ -69,6 +70,11 @@ class Owner:
         ref = double.options(**where).remote(double.options(**where).remote(make.options(**where).remote(1)))
         weft.wait([ref], fetch_local=False)
         return [ref]
+
+    def pass_on(self, where: dict[str, Any], keeper: Any) -> None:
+        self.made = make.options(**where).remote(1)
+        weft.wait([self.made], fetch_local=False)
+        weft.get(keeper.keep.remote([self.made]))
 
     def nest(self, where: dict[str, Any]) -> list[Any]:
         self.outer = nest.options(**where).remote(where)
@@ -271,6 +277,19 @@ def test_an_owner_that_dies_alone_leaves_its_objects_to_another_node(two_nodes: 
     lent = Keeper.remote()
     weft.get(lent.keep.remote([small]))
     assert weft.get(lent.read.remote(), timeout=30) == "kept"
+
+
+def test_a_value_on_another_node_stays_when_its_owners_neighbour_inherits_it(two_nodes: TwoNodes) -> None:
+    """That node hears of the owner's death, and is not to free what has an heir."""
+    here = {"scheduling_strategy": NodeAffinitySchedulingStrategy(weft.get_runtime_context().get_node_id(), False)}
+    for _ in range(20):
+        owner, heir = Owner.options(**THERE).remote(), Keeper.options(**THERE).remote()
+        pid = weft.get(owner.pid.remote())
+        weft.get(owner.pass_on.remote(here, heir))
+        os.kill(pid, signal.SIGKILL)
+        for _ in range(2):
+            assert weft.get(heir.read.remote(), timeout=60).sum() == SIZE
+        weft.kill(heir)
 
 
 def test_a_task_of_an_owner_that_dies_alone_is_run_again(two_nodes: TwoNodes, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from weft.engine.cluster.claims import LINGER_S, Claims
 from weft.engine.cluster.directory import Owned
 from weft.engine.cluster.fences import Fences
 from weft.engine.cluster.left_rows import LeftRows, is_in
+from weft.engine.cluster.objects import Entry
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state import inheritance as inh
 from weft.engine.state.events import Process
@@ -113,6 +114,11 @@ class ClusterInheritance:
         else:  # its node was dead before this one came
             self._unsettled[name[0]] = None
             self._tell_lost(name[0])
+
+    def has_heir(self, entry: Entry) -> None:
+        """What a dead process of this node owned has another one for its owner. The node that has the bytes, if that is
+        another, is told before the estate is settled: it frees then what nobody has inherited."""
+        self._shell.objects.own(entry)
 
     def died(self, estate: Estate, has_left: bool) -> None:
         """A process of this node that others know: this node is the executor."""

@@ -402,6 +402,8 @@ class InheritanceShell:
         row = self.rows.get(identity)
         if row is None:
             return None if self.cluster is None else self.cluster.left.bequest(identity, heir)
+        if self.cluster is not None and row.arena is not None:
+            self.cluster.has_heir(row.arena[:2])
         function = (self._functions.find(row.function) or b"") if row.function else b""
         return Bequest(row.id, function, row.shape, row.body)
 
