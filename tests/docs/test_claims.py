@@ -38,9 +38,9 @@ def test_every_section_with_figures_names_the_command_that_makes_them() -> None:
 
 
 def test_the_page_of_benchmarks_is_made_of_what_they_printed() -> None:
-    """It is what `python benchmarks/page.py` writes."""
+    """It is what `python benchmarks/figures.py` writes."""
     made = subprocess.run(
-        [sys.executable, "-c", "import page; print(page.page(), end='')"],
+        [sys.executable, "-c", "import figures; print(figures.page(), end='')"],
         cwd=ROOT / "benchmarks",
         capture_output=True,
         text=True,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from weft.library.storage import LocalStorage
+from weft.library.storage import LocalStorage, UrlStorage
 
 FILES = ("first", "second", "third")
 
@@ -75,3 +75,13 @@ def test_a_folder_of_another_file_system_is_copied_before_it_is_moved_into_place
     monkeypatch.undo()
     assert contents(Path(storage.path("trial/checkpoint"))) == {"new"}
     assert not source.exists()
+
+
+def test_a_name_at_a_url_that_leads_out_of_its_folder_is_not_taken(tmp_path: Path) -> None:
+    storage = UrlStorage("memory://experiment")
+    storage.put_folder(folder_with(tmp_path / "one", "old"), "trial")
+    with storage.folder("trial") as local:
+        assert contents(local) == {"old"}
+    storage._files.store["/experiment/trial/../../../out"] = storage._files.store["/experiment/trial/first"]
+    with pytest.raises(PermissionError, match="leads out of the folder trial"), storage.folder("trial"):
+        pass

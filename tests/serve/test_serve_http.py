@@ -124,6 +124,23 @@ def test_arrays_and_bytes_travel_as_they_are(client: httpx.Client) -> None:
     assert raw.content == b"\0\1"
 
 
+def compressed(table: pa.Table, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_small_body_that_holds_a_large_table_is_refused_before_it_is_decompressed(codec: str) -> None:
+    table = pa.table({"a": list(range(1000)), "s": pa.array(["text"] * 1000).dictionary_encode(), "n": [None] * 1000})
+    assert decoded(compressed(table, codec), ARROW).equals(table)
+    for column in (np.zeros(20_000_000), pa.DictionaryArray.from_arrays([0], np.zeros(20_000_000))):
+        with pytest.raises(BadRequest, match=r"would have 1600000\d\d bytes; 67108864 are the most") as refused:
+            decoded(compressed(pa.table({"a": column}), codec), ARROW)
+        assert refused.value.status == 413
+
+
 def test_arrow_tables_travel_as_streams() -> None:
     table = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})
     answer = encoded(table, "")

@@ -222,6 +222,8 @@ class UrlStorage(Storage):
             self._files.invalidate_cache()
             for remote in self._files.find(base):
                 target = Path(local, remote[len(base) :].lstrip("/"))
+                if ".." in target.parts:
+                    raise PermissionError(f"{remote} is not taken: its name leads out of the folder {name}")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(self._files.cat_file(remote))
             yield Path(local)

@@ -7,18 +7,22 @@ a string, anything else bytes. Query parameters become keyword arguments, as str
 from __future__ import annotations
 
 import io
+import struct
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 import numpy as np
 
+from weft.serve.http.arrow_streams import expanded_bytes
 from weft.serve.http.messages import Headers, HttpAnswer, HttpHead, header_of
 
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 _TEXT: Headers = ((b"content-type", b"text/plain; charset=utf-8"),)
 LATE = "the deployment did not answer in time"
+_EXPANDED_BYTES, _EXPANSION = 64 << 20, 8
+"""A compressed table may have so many bytes, or so many times the body's if that is more."""
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -120,10 +124,17 @@ def _table(body: bytes) -> Any:
     except ImportError:
         raise BadRequest(415, "Arrow cannot be read here: pyarrow is not installed") from None
     try:
+        expanded, most = expanded_bytes(pa.ipc.MessageReader.open_stream(pa.py_buffer(body))), _most_expanded(body)
+        if expanded > most:
+            raise BadRequest(413, f"the table is compressed and would have {expanded} bytes; {most} are the most")
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             return reader.read_all()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, struct.error) as error:
         raise ValueError(str(error)) from None
+
+
+def _most_expanded(body: bytes) -> int:
+    return max(_EXPANDED_BYTES, _EXPANSION * len(body))
 
 
 def _arrow_payload(value: Any) -> tuple[bytes, bytes]:

@@ -1,10 +1,10 @@
-"""Makes benchmarks/README.md of the words in `page.md` and of what the scripts here have printed.
+"""Makes benchmarks/README.md of the words in `figures.md` and of what the scripts here have printed.
 
-    python benchmarks/page.py                  the page anew
-    python benchmarks/page.py growth tensors   measure these again first, with the commands that the page names
+    python benchmarks/figures.py                  the page anew
+    python benchmarks/figures.py growth tensors   measure these again first, with the commands that the page names
 
-In `page.md` a line `@NAME: COMMAND` stands for the command and its tables, which are in `results/NAME.md` behind a line
-that says on what they were measured.
+In `figures.md` a line `@NAME: COMMAND` stands for the command and its tables, which are in `results/NAME.md` behind a
+line that says on what they were measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-WORDS = HERE / "page.md"
+WORDS = HERE / "figures.md"
 RESULTS = HERE / "results"
 PAGE = HERE / "README.md"
 PLACES = {"PEERS_PYTHON": "an interpreter that has the peers (.venv-peers)", "FOLDER": "where data sets may be written"}
