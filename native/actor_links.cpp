@@ -131,9 +131,9 @@ void ActorLinks::on_actor_down(Cursor cursor) {
     const bool is_dead = down.state != 0;
     const std::string error(cursor.rest());
     to->state = is_dead ? ActorLink::dead : ActorLink::restarting;
+    to->death = error;
     if (std::exchange(to->out_of_reach, false) && !is_dead) fail_unsent(to, error);
     settle_flight(to, !is_dead, error);
-    to->death = error;
     if (!is_dead) return;
     actor_is_dead(to, error);
     sweep_.may_be_unused();

@@ -51,7 +51,7 @@ struct EntryExtra {
     bool is_kept = false;               ///< owned: what outlives all processes names it (KEEP)
     bool keeps = false;                 ///< this process wants that; asked of each owner that it gets
     std::vector<ProcessId> late_lends;  ///< who was sent the ref while its owner was dead
-    std::shared_ptr<const std::string> unmakeable;  ///< of an item: its task, and why that runs no more
+    std::shared_ptr<const std::string> unmakeable;  ///< of an item: an error value, why it is lost
 };
 
 /// An object that this process owns or borrows.
@@ -93,6 +93,11 @@ inline void hold(Entry* entry) {
 /// Of an item of a generator's: its id is the object after the next of the index, since the first is the end.
 inline uint32_t item_index(const Entry* item) {
     return item->id.index() - 2;
+}
+
+/// What became of its generator's task, as its own error.
+inline std::string of_item(const Entry* item, std::string error) {
+    return error.insert(kErrorCodeBytes, "item " + std::to_string(item_index(item)) + " of ");
 }
 
 /// The consumer's end of the generator task that completes it, if it is one's.

@@ -27,9 +27,7 @@ std::string lost_for_good() {
 }
 
 std::string Lineage::why_lost(const Entry* entry) const {
-    if (entry->extra && entry->extra->unmakeable)
-        return error_value(ErrorCode::reconstruction_failed,
-                           "item " + std::to_string(item_index(entry)) + " of " + *entry->extra->unmakeable);
+    if (entry->extra && entry->extra->unmakeable) return of_item(entry, *entry->extra->unmakeable);
     if (entry->flushed == 0) return lost_for_good();
     return error_value(ErrorCode::reconstruction_failed,
                        "its bytes are gone with the node or the process that had them, and what made it is "

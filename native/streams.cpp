@@ -49,8 +49,22 @@ std::string lost_story(const Task* task, std::string_view why) {
            std::string(why);
 }
 
+/// Why it runs no more, as an error value.
+std::string end_of(const Task* task) {
+    const bool died = task->actor != nullptr && task->actor->state == ActorLink::dead && !task->cancelled;
+    if (died && is_error_value(task->actor->death)) return task->actor->death;
+    return error_value(ErrorCode::reconstruction_failed, why_ended(task));
+}
+
+/// Of what cannot be made again because of this error. A death is told as what it is, as for calls under way.
+std::string lost_value(const Task* task, std::string_view error) {
+    const auto code = ErrorCode(error[1]);
+    const bool is_death = code == ErrorCode::actor_died || code == ErrorCode::worker_crashed;
+    return error_value(is_death ? code : ErrorCode::reconstruction_failed, lost_story(task, error.substr(2)));
+}
+
 std::shared_ptr<const std::string> why_not_again(const Task* task) {
-    return std::make_shared<const std::string>(lost_story(task, why_ended(task)));
+    return std::make_shared<const std::string>(lost_value(task, end_of(task)));
 }
 
 }  // namespace
@@ -250,7 +264,7 @@ void Streams::end_stream(Task* task) {
         for (auto it = wanted.rbegin(); it != wanted.rend(); ++it)
             if (!(*it)->is_done()) lineage_.rebuild(*it);
     } else {
-        if (!wanted.empty()) fail_items(task, error_value(ErrorCode::reconstruction_failed, why_ended(task)));
+        if (!wanted.empty()) fail_items(task, end_of(task));
         submitter_.finish_task(task);
     }
     for (Entry* item : wanted)
@@ -261,11 +275,8 @@ void Streams::fail_items(Task* task, std::string_view error) {
     for (Entry* item : wanted_items(task)) {
         item->cookie = 0;
         lineage_.forget_return(item);
-        objects_.fail(item, is_error_value(error)
-                                ? error_value(ErrorCode::reconstruction_failed,
-                                              "item " + std::to_string(item_index(item)) + " of " +
-                                                  lost_story(task, error.substr(2)))
-                                : std::string(error));
+        objects_.fail(item,
+                      is_error_value(error) ? of_item(item, lost_value(task, error)) : std::string(error));
         objects_.drop_locked(item);
     }
 }

@@ -105,6 +105,23 @@ def test_items_of_a_method_are_made_again_by_the_actors_next_incarnation(two_nod
     assert sums(refs) == [1, 2, 3]
 
 
+class Endless:
+    @weft.method(num_returns="streaming", _generator_backpressure_num_objects=1)
+    def run(self) -> Iterator[Any]:
+        yield np.full(SIZE, 1)
+        signal.pause()
+
+
+def test_an_item_that_is_lost_with_its_actor_says_that_the_actor_died(two_nodes: TwoNodes) -> None:
+    endless = weft.remote(Endless).options(max_task_retries=-1, **THERE).remote()
+    taken = next(endless.run.remote())
+    lose_node(two_nodes)
+    with pytest.raises(
+        weft.exceptions.ActorDiedError, match=r"item 0 of generator task Endless\.run: its bytes are gone"
+    ):
+        weft.get(taken, timeout=60)
+
+
 def test_items_whose_lineage_is_on_disk_are_made_again(two_nodes: TwoNodes) -> None:
     _native.limit_lineage(1, 1 << 30)
     refs = made(count.options(**STREAM).remote(3))

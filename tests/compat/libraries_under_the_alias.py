@@ -17,13 +17,14 @@ import pytest
 import ray
 import ray.train
 from ray import serve, tune
-from ray.serve.config import AutoscalingContext
+from ray.serve.config import AutoscalingContext, AutoscalingPolicy
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.tune.result import TRAINING_ITERATION
 
 import weft.serve
+from waiting import comes_true
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -103,15 +104,47 @@ def test_handles_take_values_and_give_refs(address: str) -> None:
 
 
 def test_what_weft_cannot_do_is_refused_by_name() -> None:
-    def policy(context: AutoscalingContext) -> int:
+    def app() -> int:
         return 1
 
-    with pytest.raises(NotImplementedError, match="no autoscaling policy of Ray's"):
-        serve.deployment(autoscaling_config={"max_replicas": 2, "policy": policy})(policy)
-    with pytest.raises(NotImplementedError, match="placement_group_bundles"):
-        serve.deployment(placement_group_bundles=[{"CPU": 1}])(policy)
-    made = serve.deployment(num_replicas="auto")(policy)
-    assert made.config.autoscaling.max_replicas == 100 and made.func_or_class is policy
+    with pytest.raises(NotImplementedError, match="request_router_config"):
+        serve.deployment(request_router_config=object())(app)
+    with pytest.raises(NotImplementedError, match="gang_scheduling_config"):
+        serve.deployment(gang_scheduling_config=object())(app)
+    made = serve.deployment(num_replicas="auto", placement_group_bundles=[{"CPU": 1}])(app)
+    assert made.config.autoscaling.max_replicas == 100 and made.func_or_class is app
+    assert made.config.placement_group_bundles == ({"CPU": 1},)
+
+
+class OneMore:
+    """Asks for one replica more each time, until there are so many."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, int]]:
+        asyncio.get_running_loop()  # there is one, for policies that look elsewhere meanwhile
+        asked = context.policy_state.get("asked", 1) + 1
+        return min(asked, self.most, context.capacity_adjusted_max_replicas), {"asked": asked}
+
+
+def test_a_policy_of_ones_own_says_how_many_replicas_there_are(address: str) -> None:
+    scaling = {
+        "max_replicas": 4,
+        "upscale_delay_s": 0,
+        "policy": {"policy_function": OneMore, "policy_kwargs": {"most": 2}},
+    }
+
+    @serve.deployment(autoscaling_config=scaling, ray_actor_options={"num_cpus": 0})
+    class Grows:
+        def __call__(self) -> int:
+            return os.getpid()
+
+    handle = serve.run(Grows.bind(), name="grows", route_prefix=None)
+    assert comes_true(lambda: len({handle.remote().result() for _ in range(20)}) == 2)
+    serve.delete("grows")
+    with pytest.raises(TypeError, match="a function, a class or its place"):
+        AutoscalingPolicy(policy_function=3)
 
 
 # ---- train and tune --------------------------------------------------------------------------------

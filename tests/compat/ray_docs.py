@@ -19,7 +19,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 LIBRARIES = {"ray-core": "", "data": "data/", "serve": "serve/", "train": "train/", "tune": "tune/"}
 """Folders of the documentation, and what goes before the names of their programs."""
@@ -48,15 +50,24 @@ def programs(repository: Path) -> dict[str, str]:
     return found
 
 
+def beside(name: str, texts: Mapping[str, str]) -> dict[str, str]:
+    """The programs of the same folder, by their file's name."""
+    folder = Path(name).parent
+    return {Path(other).name: text for other, text in texts.items() if Path(other).parent == folder}
+
+
 def lacks_a_package(result: str) -> bool:
     """Whether it ended because a package is not installed here that is none of Ray's."""
     missing = re.search(r"ModuleNotFoundError: No module named '(\w+)", result)
     return missing is not None and missing[1] != "ray"
 
 
-def run(name: str, text: str, limit_s: float) -> str:
-    """RUNS, or the last line of what it has said."""
+def run(name: str, text: str, limit_s: float, neighbours: Mapping[str, str] = MappingProxyType({})) -> str:
+    """RUNS, or the last line of what it has said. `neighbours` are the programs of its folder, by their file's name:
+    some import others."""
     with tempfile.TemporaryDirectory(prefix="ray-docs-") as folder:
+        for other, its_text in neighbours.items():
+            Path(folder, other).write_text(its_text)
         program = Path(folder, Path(name).name)
         program.write_text(text)
         process = subprocess.Popen(
@@ -97,14 +108,18 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="note the results of programs that are not known yet")
     options = parser.parse_args()
     known: dict[str, str] = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
+    all_texts = programs(options.repository)
     chosen = {
         name: text
-        for name, text in programs(options.repository).items()
+        for name, text in all_texts.items()
         if options.only in name and not known.get(name, "").startswith("not tried")
     }
     results: dict[str, str] = {}
     with concurrent.futures.ThreadPoolExecutor(options.processes) as pool:
-        futures = {pool.submit(run, name, text, options.limit_s): name for name, text in chosen.items()}
+        futures = {
+            pool.submit(run, name, text, options.limit_s, beside(name, all_texts)): name
+            for name, text in chosen.items()
+        }
         for future in concurrent.futures.as_completed(futures):
             name = futures[future]
             results[name] = future.result()

@@ -7,6 +7,8 @@ import logging
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -265,6 +267,45 @@ def test_a_pools_imap_gives_exceptions_in_their_places() -> None:
         results = list(pool.imap(reciprocal, [1, 0, 2], chunksize=2))
         assert [results[0], results[2]] == [1.0, 0.5] and isinstance(results[1], ZeroDivisionError)
         assert sum(isinstance(result, Exception) for result in pool.imap_unordered(reciprocal, [0, 1, 0])) == 2
+
+
+def test_who_asked_for_no_gpu_sees_what_the_driver_sees() -> None:
+    @ray.remote
+    def seen() -> tuple[str | None, dict[str, list[str]]]:
+        return os.environ.get("CUDA_VISIBLE_DEVICES"), ray.get_runtime_context().get_accelerator_ids()
+
+    shown, devices = ray.get(seen.remote())
+    assert shown == os.environ.get("CUDA_VISIBLE_DEVICES")
+    assert devices["GPU"] == devices["TPU"] == devices["neuron_cores"] == []
+    there = ray.get(seen.options(runtime_env={"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}}).remote())
+    assert there[0] == ""
+
+
+@ray.remote
+def fail() -> None:
+    raise KeyError("here")
+
+
+def test_a_callback_is_told_the_value_or_the_error() -> None:
+    told: list[Any] = []
+    for ref in (ray.put(5), fail.remote()):
+        ref._on_completed(told.append)
+    assert comes_true(lambda: len(told) == 2)
+    assert told[0] == 5 and isinstance(told[1], KeyError)
+
+
+def test_memory_is_counted_in_whole_bytes_and_settings_are_the_first_nodes() -> None:
+    program = """
+import pytest, ray
+with ray.init(num_cpus=1, _memory=2.2):
+    assert ray.cluster_resources()["memory"] == 2
+    fits, waits = [ray.remote(lambda: 0).options(memory=wanted).remote() for wanted in (2.9, 3.1)]
+    assert ray.get(fits) == 0 and not ray.wait([waits], timeout=0.1)[0]
+    with pytest.raises(ValueError, match="_system_config"):
+        ray.init("auto", _system_config={"a": 1})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_temporary_folder_is_an_absolute_path() -> None:

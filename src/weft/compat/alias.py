@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 API_LEVEL = "2.60.0"
 """The version of Ray whose words are spoken; `ray.__version__`, and that of the metadata."""
 VARIABLE = "RAY_MEANS_WEFT"
+ON_ZERO = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+"""Ray's workers that asked for no GPU see what the driver sees, unless this is 1."""
 ON_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "on_path")
 _WORKER_IMPORTS = ("WEFT_WORKER_IMPORTS", "weft.compat.in_worker")
 _OURS = ("weft", "weft.compat.ray")
@@ -130,6 +132,7 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
     imports = inherited.get(variable, "").split()
     return {
         VARIABLE: "1",
+        ON_ZERO: inherited.get(ON_ZERO, "0"),
         "PYTHONPATH": os.pathsep.join([ON_PATH, *path]),
         variable: " ".join(imports if module in imports else [*imports, module]),
     }

@@ -6,9 +6,12 @@ RayTaskError` catches it, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import weft.exceptions
+from weft import ObjectRef
 from weft.actor import ActorClass, ActorMethod
 from weft.engine.process.actors.actor_class import ActorClassVariant
 from weft.engine.process.actors.actor_handle import ActorMethodVariant
@@ -35,6 +38,8 @@ def teach() -> None:
         (ActorMethodVariant, "bind", class_node.bind_method),
         (ObjectRefGenerator, "_generator_ref", property(ObjectRefGenerator.completed)),
         (RuntimeContext, "get_node_labels", _node_labels),
+        (RuntimeContext, "get_accelerator_ids", _accelerator_ids),
+        (ObjectRef, "_on_completed", _on_completed),
         (TaskError, "make_dual_exception_instance", TaskError.as_instanceof_cause),
         (UnserializableException, "__str__", _text_of_unserializable),
     )
@@ -53,6 +58,25 @@ def _node_labels(self: RuntimeContext) -> dict[str, str]:
     """Of the node that this process is on."""
     own = self.get_node_id()
     return next((dict(node["Labels"]) for node in weft.nodes() if node["NodeID"] == own), {})
+
+
+_ACCELERATORS = "GPU HPU NPU RBLN TPU TTNPU FURIOSA MBLT neuron_cores".split()
+_gpus_alone = RuntimeContext.get_accelerator_ids
+
+
+def _accelerator_ids(self: RuntimeContext) -> dict[str, list[str]]:
+    """Of each kind that Ray knows, whether there are any or not."""
+    return {**{name: [] for name in _ACCELERATORS}, **_gpus_alone(self)}
+
+
+def _on_completed(self: ObjectRef[Any], callback: Callable[[Any], object]) -> None:
+    """Call it with the value, or with the error in its place."""
+
+    def tell(done: Future[Any]) -> None:
+        error = done.exception()
+        callback(done.result() if error is None else error)
+
+    self.future().add_done_callback(tell)
 
 
 def _text_of_unserializable(self: UnserializableException) -> str:

@@ -137,6 +137,18 @@ def test_when_the_daemon_closes_the_socket_every_worker_ends_first(nursery: Nurs
             os.kill(pid, 0)
 
 
+def test_workers_are_the_first_to_go_without_memory(nursery: Nursery) -> None:
+    def adjusted(pid: int) -> int:
+        with open(f"/proc/{pid}/oom_score_adj") as file:
+            return int(file.read())
+
+    out, err = nursery.fork(SLEEPER)
+    assert os.read(out, 9) == b"sleeping\n"
+    assert adjusted(nursery.report()[3]) == 1000
+    assert adjusted(nursery.pid) == adjusted(os.getpid())
+    close(out, err)
+
+
 def test_workers_die_with_their_zygote(nursery: Nursery) -> None:
     out, err = nursery.fork(SLEEPER)
     assert os.read(out, 9) == b"sleeping\n"

@@ -177,6 +177,7 @@ class Zygote:
                 os.dup2(fd, number)
                 os.close(fd)
             set_process_name("weft-worker")
+            be_first_without_memory()
             if len(pipes) > 2:
                 from weft.engine.process.runtime_env import launch
 
@@ -254,6 +255,12 @@ def set_process_name(name: str) -> None:
     """What ps and top show."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
         file.write(name)
+
+
+def be_first_without_memory() -> None:
+    """Where memory runs out, the kernel ends a worker, whose work is done again, and no driver."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def main(daemon: socket.socket, segment_fd: int, event_fd: int, parent: int) -> None:

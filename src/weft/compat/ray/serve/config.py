@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,22 +20,70 @@ _WITHOUT_EFFECT = frozenset(
     "prometheus_metrics prometheus_host".split()
 )
 """Of autoscaling: they tune how Ray measures."""
-_POLICY_REFUSED = (
-    "Weft takes no autoscaling policy of Ray's: give a function of a weft.serve.ScalingView to "
-    "weft.serve.AutoscalingConfig(policy=...)"
-)
 
 
 class AutoscalingContext(SimpleNamespace):
-    """What a policy of one's own is given: for annotations and tests of policies, since Weft calls none."""
+    """What a policy of one's own is given. Weft gathers no metrics from replicas: `aggregated_metrics` and
+    `raw_metrics` are empty."""
 
 
 @dataclass(frozen=True)
 class AutoscalingPolicy:
-    """Refused where a deployment is given one."""
+    """A function of an `AutoscalingContext` that returns (replicas, state), or a class of such; or its place,
+    "module:name"."""
 
-    policy_function: Any = None
+    policy_function: Any
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.policy_function, str):
+            object.__setattr__(self, "policy_function", pkgutil.resolve_name(self.policy_function))
+        if not callable(self.policy_function):
+            raise TypeError(f"policy_function must be a function, a class or its place, got {self.policy_function!r}")
+
+    def get_policy(self) -> Any:
+        """What is called with the context."""
+        if isinstance(self.policy_function, type):
+            return self.policy_function(**self.policy_kwargs)
+        return partial(self.policy_function, **self.policy_kwargs) if self.policy_kwargs else self.policy_function
+
+
+class _PolicyOfRay:
+    """Such a policy as a function of a `weft.serve.ScalingView`; made, and its state kept, where it is called."""
+
+    def __init__(self, policy: AutoscalingPolicy, config: Mapping[str, Any]) -> None:
+        self._policy = policy
+        self._config = dict(config)
+        self._made: Any = None
+        self._state: Any = {}
+
+    def __call__(self, view: weft.serve.ScalingView) -> float:
+        if self._made is None:
+            self._made = self._policy.get_policy()
+        count, self._state = self._made(self._context(view))
+        return float(count)
+
+    def _context(self, view: weft.serve.ScalingView) -> AutoscalingContext:
+        return AutoscalingContext(
+            deployment_id=None,
+            deployment_name=None,
+            app_name=None,
+            current_num_replicas=view.replicas,
+            target_num_replicas=view.replicas,
+            running_replicas=[],
+            total_num_requests=view.ongoing + view.waiting,
+            total_queued_requests=view.waiting,
+            aggregated_metrics={},
+            raw_metrics={},
+            capacity_adjusted_min_replicas=self._config.get("min_replicas", 1),
+            capacity_adjusted_max_replicas=self._config.get("max_replicas", 1),
+            policy_state=self._state,
+            last_scale_up_time=None,
+            last_scale_down_time=None,
+            current_time=view.time_s,
+            config=SimpleNamespace(**self._config),
+            total_pending_async_requests=0,
+        )
 
 
 class ProxyLocation(str, Enum):
@@ -98,11 +148,15 @@ class AutoscalingConfig(WeftAutoscaling):
     downscale_delay_s: float = 600.0
 
     def __init__(self, **given: Any) -> None:
-        if given.pop("policy", None) is not None:
-            raise NotImplementedError(_POLICY_REFUSED)
+        policy = given.pop("policy", None)
         known = {name: value for name, value in given.items() if name not in _WITHOUT_EFFECT}
         made = {"upscale_delay_s": 30.0, "downscale_delay_s": 600.0, **known}
-        made["target_ongoing_requests"] = made.get("target_ongoing_requests") or 2.0
+        if policy is None:
+            made["target_ongoing_requests"] = made.get("target_ongoing_requests") or 2.0
+        else:
+            made.pop("target_ongoing_requests", None)
+            chosen = AutoscalingPolicy(**policy) if isinstance(policy, Mapping) else policy
+            made["policy"] = _PolicyOfRay(chosen, known)
         plain = WeftAutoscaling(**made)
         for name, value in vars(plain).items():
             object.__setattr__(self, name, value)

@@ -12,13 +12,11 @@ from weft.compat.ray.serve.config import AutoscalingConfig, autoscaling
 from weft.serve.http.answering import INGRESS
 
 _WITHOUT_EFFECT = frozenset(
-    "graceful_shutdown_wait_loop_s logging_config max_replicas_per_node version "
+    "graceful_shutdown_wait_loop_s logging_config version "
     "request_routing_stats_period_s request_routing_stats_timeout_s".split()
 )
 _REFUSED = {
-    "placement_group_bundles": "replicas have no placement groups of their own: ask for all in ray_actor_options",
-    "placement_group_strategy": "replicas have no placement groups of their own",
-    "placement_group_bundle_label_selector": "replicas have no placement groups of their own",
+    "placement_group_bundle_label_selector": "the groups of replicas have no labels: give ray_actor_options one",
     "request_router_config": "requests go to the replica with the fewest, and there is no other router",
     "gang_scheduling_config": "replicas start one by one",
     "deployment_actors": "make the actors in the constructor, with get_if_exists=True",

@@ -293,7 +293,7 @@ def _resources(given: Mapping[str, Any], default_cpus: float) -> dict[str, float
     amounts = {
         "CPU": float(default_cpus if cpus is None else cpus),
         "GPU": float(given.get("num_gpus") or 0),
-        "memory": float(given.get("memory") or 0),
+        "memory": float(int(given.get("memory") or 0)),  # bytes
         **{name: float(amount) for name, amount in (given.get("resources") or {}).items()},
     }
     if given.get("accelerator_type"):

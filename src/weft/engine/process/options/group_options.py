@@ -12,8 +12,7 @@ Wire = dict[str, str | int | bool]
 
 
 def strategy_of(given: Mapping[str, Any], needed: Mapping[str, float], who: str = "a task") -> Wire:
-    """As the node daemon reads it; empty when no group is named, {"kind": "default"} for none on purpose. `who` is
-    named in errors."""
+    """As the node daemon reads it; empty when no group is named, {"kind": "default"} for none on purpose."""
     strategy: Any = given.get("scheduling_strategy")
     if hasattr(strategy, "placement_group"):
         group = strategy.placement_group
@@ -54,12 +53,8 @@ def check(bundles: Sequence[Mapping[str, float]] | None, index: Any, needed: Map
         )
     allowed = bundles if index == -1 else [bundles[index]]
     if not any(all(bundle.get(name, 0) >= amount for name, amount in needed.items()) for bundle in allowed):
+        asked = {name: int(amount) if amount == int(amount) else amount for name, amount in needed.items()}
         raise ValueError(
-            f"Cannot schedule {who} with the placement group because the resource request {_as_written(needed)} cannot "
+            f"Cannot schedule {who} with the placement group because the resource request {asked} cannot "
             f"fit into any bundles for the placement group, {[dict(bundle) for bundle in allowed]}."
         )
-
-
-def _as_written(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Whole numbers without their fraction, as people give them."""
-    return {name: int(amount) if amount == int(amount) else amount for name, amount in amounts.items()}

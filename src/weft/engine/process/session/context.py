@@ -227,8 +227,7 @@ _context = RuntimeContext()
 
 
 def get_gpu_ids() -> list[int] | list[str]:
-    """The devices that this task or actor was given; CUDA sees only these. Numbers, or UUIDs where the variable
-    CUDA_VISIBLE_DEVICES of the node names them so.
+    """The devices that this task or actor was given; CUDA sees only these. UUIDs where the node has them so.
 
     >>> weft.get(weft.remote(lambda: weft.get_gpu_ids()).remote())  # asked for no GPU
     []

@@ -100,11 +100,15 @@ def limit_threads(num_cpus: float, chosen: Mapping[str, str]) -> None:
 
 _ALL_DEVICES = ("WEFT_NOSET_CUDA_VISIBLE_DEVICES", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
 """Either is set: every worker sees the devices that the driver sees, and chooses by itself."""
+_NONE_ON_ZERO = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+"""0: so do those that asked for no GPU."""
 
 
 def show_gpus(gpu_ids: list[int]) -> None:
     """Only the devices that this worker was given, as Ray does; none when it asked for none."""
     if any(os.environ.get(name, "0") not in ("", "0") for name in _ALL_DEVICES):
+        return
+    if not gpu_ids and os.environ.get(_NONE_ON_ZERO) == "0":
         return
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, device_names(gpu_ids)))
 
