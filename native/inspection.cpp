@@ -28,6 +28,7 @@ Explanation Inspection::explain(Entry* entry, bool counts_ahead) {
     out.owner = entry->owner;
     out.owner_alive = core_.endpoint.segment.is_alive(entry->owner);
     out.borrowers = entry->extra ? entry->extra->borrowers.size() : 0;
+    out.refs = entry->extra ? entry->extra->nested.size() : 0;
     out.holds = entry->holds.load();
     if (entry->is_done()) {
         const bool failed = entry->now() == ObjectState::failed;

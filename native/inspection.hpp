@@ -28,6 +28,7 @@ struct Explanation {
     Id actor;
     uint64_t bytes = 0;
     size_t borrowers = 0, holds = 0, ahead = 0, leases = 0;
+    size_t refs = 0;  ///< inside its value
     uint32_t attempt = 0;
     int32_t retries_left = 0;
     int64_t shape = -1;

@@ -22,6 +22,8 @@ nb::dict explain(nb::handle ref) {
     }
     nb::dict out;
     out["arena"] = nb::make_tuple(arena.entry, arena.generation);
+    out["is_elsewhere"] = core.arena().is_elsewhere(arena);
+    out["refs"] = e.refs;
     out["state"] = e.state;
     out["task"] = e.task;
     out["is_owned"] = e.is_owned;

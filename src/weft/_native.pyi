@@ -460,8 +460,8 @@ def set_current_task(task: bytes, name: str) -> None:
     """Adopt a task on another thread of a concurrent actor."""
 
 def explain(ref: ObjectRef[Any]) -> dict[str, Any]:
-    """What this process knows of an object: state, task, worker, what is ahead of it, bytes, holds; arena, its entry
-    and generation, where the state is "in the arena"…"""
+    """What this process knows of an object: state, task, worker, what is ahead of it, bytes, holds, how many refs are
+    in it; arena, its entry and generation, where the state is "in the arena"…"""
 
 def held_objects(most: int) -> list[dict[str, Any]]:
     """At most so many of the objects that this process holds: id, state, owner, bytes, holds, borrowers' counts."""

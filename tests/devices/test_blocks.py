@@ -275,3 +275,69 @@ def test_a_value_is_read_on_another_node(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (value.array() == 4).all()
     del value
     assert fake_device.open_count() == 0
+
+
+def test_explain_tells_the_device_the_process_and_the_size_and_reads_nothing() -> None:
+    maker = Holder.remote()
+    pid = weft.get(maker.pid.remote())
+    ref = maker.make.remote(7)
+    weft.wait([ref])
+    held = f"The process pid={pid} holds 1 block of it on fake-0: 400000 bytes lie on the device"
+    assert f"{held}, nobody has it open." in weft.explain(ref)
+    assert weft.get(maker.rows.remote())[0]["readers"] == 0
+    value = weft.get(ref)
+    assert f"{held}, readers have it open." in weft.explain(ref)
+    assert (value.array() == 7).all()
+    two = weft.put([value, FakeArray.of(np.ones(SIZE, np.uint8))])
+    assert f"The process pid={os.getpid()} holds 2 blocks of it on fake-0: 800000 bytes lie" in weft.explain(two)
+
+
+def test_explain_tells_what_is_spilled_and_leaves_it_so() -> None:
+    maker = Holder.remote({holder.BUDGET_VARIABLE: str(SIZE)})
+    refs = [maker.make.remote(number) for number in range(3)]
+    weft.wait(refs, num_returns=3)
+    spilled = "are spilled to the host"
+    for ref, where in zip(refs, (spilled, spilled, "lie on the device"), strict=True):
+        told = weft.explain(ref)
+        assert f": 400000 bytes {where}, nobody has it open." in told, told
+    assert weft.get(maker.spilled.remote()) == 2
+    assert used(maker) == SIZE
+
+
+def test_explain_of_another_machine_asks_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.devices import machine_id
+
+    maker = Holder.remote()
+    pid = weft.get(maker.pid.remote())
+    ref = maker.make.remote(7)
+    weft.wait([ref])
+    monkeypatch.setattr(machine_id, "of", lambda: "another machine")
+    assert f"The process pid={pid} holds 1 block of it on fake-0: 400000 bytes lie" in weft.explain(ref)
+
+
+def test_explain_of_lost_blocks_says_so_and_get_makes_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.devices import machine_id
+
+    @weft.remote(max_retries=3)
+    def make() -> tuple[FakeArray, int]:
+        return FakeArray.of(np.full(SIZE, 8, np.uint8)), os.getpid()
+
+    ref = make.remote()
+    value, pid = weft.get(ref)
+    del value
+    process = psutil.Process(pid)
+    process.kill()
+    process.wait(60)
+    gone = "Its blocks on a device are gone: the process of this node that held them has ended."
+    assert gone in weft.explain(ref)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(machine_id, "of", lambda: "another machine")
+        assert gone in weft.explain(ref)
+    assert (weft.get(ref)[0].array() == 8).all()
+
+
+def test_explain_of_a_value_with_refs_and_no_blocks_tells_of_no_device() -> None:
+    maker = Holder.remote()
+    inner = maker.make.remote(5)
+    outer = weft.put([inner, np.ones(SIZE)])
+    assert "read in place. This process owns it" in weft.explain(outer)

@@ -67,6 +67,8 @@ class _Thread(threading.local):
     collection: Collection | None = None
     copies = False
     """Whether who reads a value wants blocks of its own, to write to."""
+    seeks = False
+    """Whether who reads a value only wants to know where its blocks lie (`whereabouts.py`)."""
     device: str | None = None
 
 

@@ -174,17 +174,24 @@ class Server:
         """One a holding, for people."""
         with self._lock:
             opened = self._opened()
-            return [
-                {
-                    "mark": holding.name,
-                    "blocks": len(holding.blocks),
-                    "device": sorted({device for _, device in holding.bytes_on()}),
-                    "device_bytes": holding.bytes_on().total(),
-                    "spilled_bytes": sum(b.size for b in holding.blocks if isinstance(b, SpilledBlock)),
-                    "readers": opened[token],
-                }
-                for token, holding in self._holdings.items()
-            ]
+            return [self._row(holding, opened[token]) for token, holding in self._holdings.items()]
+
+    def _row(self, holding: Holding, readers: int) -> dict[str, Any]:
+        return {
+            "pid": self.pid,
+            "mark": holding.name,
+            "blocks": len(holding.blocks),
+            "devices": sorted({block.device for block in holding.blocks}),
+            "device_bytes": holding.bytes_on().total(),
+            "spilled_bytes": sum(block.size for block in holding.blocks if isinstance(block, SpilledBlock)),
+            "readers": readers,
+        }
+
+    def _told(self, token: bytes) -> dict[str, Any]:
+        """Its row, or nothing when it is gone. To be told of is not to be read."""
+        with self._lock:
+            holding = self._holdings.get(token)
+            return {} if holding is None else self._row(holding, self._opened()[token])
 
     def _opened(self) -> Counter[bytes]:
         total: Counter[bytes] = Counter()
@@ -250,6 +257,9 @@ class Server:
                 with self._lock:
                     self._readers[reader][token] -= 1
                     self._readers[reader] += Counter()
+                return
+            if word == "tell":
+                reader.send(msgspec.msgpack.encode(self._told(token)))
                 return
             holding = self.find(token)
             if holding is None:

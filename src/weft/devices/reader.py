@@ -27,7 +27,7 @@ from weft.exceptions import ObjectLostError
 
 NO_SHARING = "WEFT_DEVICE_IPC"
 """Set to 0, blocks go through the host, as between machines. For those whose container forbids it, and for tests."""
-_GONE = (
+GONE = (
     "the process that held this value in memory of a device has ended, or has left its session: its bytes are gone. "
     "What a task returned is made again; what was put is not."
 )
@@ -51,6 +51,9 @@ class Named:
 def open_holding(address: str, machine: str, node: str, token: Any, mark: Any) -> Any:
     """Called by the unpickler, once for a value."""
     token = bytes(token)
+    if here.seeks:
+        whereabouts = importlib.import_module("weft.devices.whereabouts")
+        raise whereabouts.Whereabouts(address, machine, node, token)
     own = hooks.server
     if own is not None and own.address == address and own.pid == os.getpid():
         return _Own(own, token)
@@ -83,7 +86,7 @@ class _Own:
     def __init__(self, server: Any, token: bytes) -> None:
         holding = server.find(token)
         if holding is None:
-            raise DeviceLost(_GONE)
+            raise DeviceLost(GONE)
         if holding.was_changed():
             raise ValueError(_CHANGED)
         self._blocks: list[Block] = holding.restore()
@@ -118,7 +121,7 @@ class _Connection:
                 return entries_of(self.socket)
             except OSError as error:
                 self.is_broken = True
-                raise DeviceLost(_GONE) from error
+                raise DeviceLost(GONE) from error
 
     def close_holding(self, token: bytes) -> None:
         if self.pid == os.getpid():
@@ -132,7 +135,7 @@ def connect(address: str) -> socket.socket:
         made.connect(address)
     except OSError as error:
         made.close()
-        raise DeviceLost(_GONE) from error
+        raise DeviceLost(GONE) from error
     return made
 
 
@@ -144,7 +147,7 @@ def entries_of(answers: socket.socket) -> list[tuple[str, str, bytes, int, int]]
             raise ConnectionResetError("the holder has ended")
         what, count, some = msgspec.msgpack.decode(packet, type=tuple[str, int, list[tuple[str, str, bytes, int, int]]])
         if what == "gone":
-            raise DeviceLost(_GONE)
+            raise DeviceLost(GONE)
         if what == "changed":
             raise ValueError(_CHANGED)
         entries += some
@@ -242,7 +245,7 @@ def bring(address: str, token: bytes, blocks: list[Block]) -> list[Block]:
         copier.copy(token, blocks)
     except OSError as error:
         _forget(address)
-        raise DeviceLost(_GONE) from error
+        raise DeviceLost(GONE) from error
     return blocks
 
 

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft import _native
-from weft._native import ObjectRef
+from weft._native import DeviceLost, ObjectRef
+from weft.devices import whereabouts
 from weft.engine.process.calls import errors
 from weft.engine.process.session import attached, cluster, rpc
+from weft.exceptions import WeftError
 
 _MEBI = 1 << 20
 _TASK_DIGITS = 24
@@ -27,7 +29,8 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<func
 
 
 def explain(ref: ObjectRef[Any]) -> str:
-    """The ref's state: what it waits for, down to what runs, and where; who has the resources; how large its value is.
+    """The ref's state: what it waits for, down to what runs, and where; who has the resources; how large its value is,
+    and where its blocks lie that are on devices.
 
     >>> print(weft.explain(weft.put("hello")))
     The object is ready: 10 bytes, kept inline in this process. This process owns it; nobody borrows it.
@@ -45,7 +48,8 @@ def _what(ref: ObjectRef[Any], known: dict[str, Any]) -> str:
     if state == "inline":
         return f"The object is ready: {known['bytes']} bytes, kept inline in this process."
     if state == "in the arena":
-        return f"The object is ready: {_size(known['bytes'])} in the node's arena, read in place."
+        size = _size(known["bytes"])
+        return f"The object is ready: {size} in the node's arena, read in place.{_on_devices(ref, known)}"
     if state == "failed":
         return f"The object ended in an error: {_error_of(ref)}"
     if state == "waits for arguments":
@@ -64,6 +68,34 @@ def _what(ref: ObjectRef[Any], known: dict[str, Any]) -> str:
     if state == "not asked for":
         return "The value is known to its owner; it is fetched by get()."
     return "Nothing is known of what makes the object: its task is over, or it was never submitted."
+
+
+def _on_devices(ref: ObjectRef[Any], known: dict[str, Any]) -> str:
+    """Where the blocks are that the value names of devices. It refers to their mark, so it has refs in it."""
+    if not known["refs"] or (known["is_elsewhere"] and known["bytes"] > _MEBI):
+        return ""
+    try:
+        found = whereabouts.seek(lambda: _native.get(ref, whereabouts.ANSWER_S))
+    except Exception as error:
+        return f" It cannot be read here: {type(error).__name__}: {error}"
+    if found is None:
+        return ""
+    node = "" if found.node == cluster.own_node_id() else f" of node {found.node[:8]}"
+    try:
+        row = whereabouts.ask(found)
+    except DeviceLost:
+        return f" Its blocks on a device are gone: the process{node or ' of this node'} that held them has ended."
+    except (TimeoutError, WeftError) as error:
+        return f" It has blocks on a device, of which their holder{node} does not tell: {type(error).__name__}: {error}"
+    blocks = f"{row['blocks']} block{'s' if row['blocks'] > 1 else ''}"
+    told = []
+    if row["device_bytes"] or not row["spilled_bytes"]:
+        told.append(f"{_size(row['device_bytes'])} lie on the device")
+    if row["spilled_bytes"]:
+        told.append(f"{_size(row['spilled_bytes'])} are spilled to the host")
+    told.append("readers have it open" if row["readers"] else "nobody has it open")
+    where = " and ".join(row["devices"])
+    return f" The process pid={row['pid']}{node} holds {blocks} of it on {where}: {', '.join(told)}."
 
 
 def _whose(known: dict[str, Any]) -> str:

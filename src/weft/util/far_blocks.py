@@ -1,5 +1,5 @@
 """Blocks of a device on another machine: a task there brings them to memory of the host, and its results travel as
-arrays do.
+arrays do. Another asks their holder where they are.
 
 Runs in drivers and workers, on the thread that reads the value. `weft.devices.reader` finds it by its name.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import weft
 from weft._native import DeviceLost
-from weft.devices import reader
+from weft.devices import reader, whereabouts
 from weft.devices.blocks import Block
 from weft.exceptions import ObjectLostError
 from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -22,11 +22,20 @@ def _stage(address: str, token: bytes, mark: list[weft.ObjectRef[Any]]) -> list[
 
 def fetch(node: str, address: str, token: bytes, mark: weft.ObjectRef[Any]) -> list[Block]:
     """In memory of the host. ObjectLostError when the holder has ended."""
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    stage = weft.remote(_stage).options(num_cpus=0, scheduling_strategy=there)
     try:
-        brought = weft.get(stage.remote(address, token, [mark]))
+        brought = weft.get(_there(_stage, node).remote(address, token, [mark]))
     except DeviceLost as error:
         why = f"a tensor on a device of node {node[:8]} is gone: {error} From another node it is not made again."
         raise ObjectLostError(call_site=why) from error
     return [Block(driver, "", array.ctypes.data, array.nbytes, array) for driver, array in brought]
+
+
+def ask(node: str, address: str, token: bytes, timeout_s: float) -> dict[str, Any]:
+    """What `whereabouts.ask_here` answers there."""
+    answer: dict[str, Any] = weft.get(_there(whereabouts.ask_here, node).remote(address, token), timeout=timeout_s)
+    return answer
+
+
+def _there(function: Any, node: str) -> Any:
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    return weft.remote(function).options(num_cpus=0, scheduling_strategy=strategy)
