@@ -284,6 +284,17 @@ def test_clients_can_ask_which_services_and_methods_there_are(channel: grpc.Chan
     assert greet(channel, "you").value, "the services themselves are answered as before"
 
 
+@pytest.mark.parametrize("asked", [b"\x1a\x04Shop" * 20_000, b"", b"\xff"])
+def test_who_asks_for_services_does_not_ask_without_end(channel: grpc.Channel, asked: bytes) -> None:
+    ask: Any = channel.stream_stream(REFLECTION)
+    with pytest.raises(grpc.RpcError) as refused:
+        for _ in ask((asked for _ in range(200_000)), timeout=DEADLINE_S):
+            pass
+    wanted = grpc.StatusCode.INVALID_ARGUMENT if asked == b"\xff" else grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert refused.value.code() is wanted
+    assert greet(channel, "you").value.startswith("hello you ")
+
+
 def test_what_services_there_are_can_be_kept_to_oneself(shared_weft_session: ModuleType) -> None:
     options = serve.GRPCOptions((add_ShopServicer_to_server,), port=0, reflection=False)
     with grpc.insecure_channel(serve.start_grpc(options)) as channel:
@@ -311,7 +322,10 @@ def half_call(stream: int, path: str) -> bytes:
     return frame(1, 4, stream, head + TRAILERS) + frame(0, 0, stream, bytes((0, 0, 0, 0, 100)) + b"ab")
 
 
-@pytest.mark.parametrize("path", [f"/{NAME}/Greet", "/grpc.health.v1.Health/Check"])
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+
+
+@pytest.mark.parametrize("path", [f"/{NAME}/Greet", "/grpc.health.v1.Health/Check", REFLECTION])
 def test_calls_whose_message_does_not_come_give_way_to_others(shared_weft_session: ModuleType, path: str) -> None:
     serve.run(Shop.bind(), name="shop", route_prefix=None)
     options = serve.GRPCOptions((add_ShopServicer_to_server,), port=0, max_concurrent_rpcs=8)

@@ -27,6 +27,7 @@ from weft.serve.errors import (
     RequestFailedError,
     ServeError,
 )
+from weft.serve.grpc import reflected
 from weft.serve.grpc.callers import Caller, Callers
 from weft.serve.grpc.input import TALK
 from weft.serve.grpc.options import GRPCOptions
@@ -48,6 +49,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._known: dict[str, Any] = {HEALTH: grpc.stream_unary_rpc_method_handler(self._check_health)}
         self._ingresses: dict[str, str] = {}
         self.callers = Callers(options.max_concurrent_rpcs, options.request_timeout_s, self._waiting)
+        if options.reflection:
+            self._known[reflected.PATH] = reflected.Reflection(services.names, self.callers).handler()
         self._revision = -1
         self._id_prefix = os.urandom(8).hex()
         self._numbers = itertools.count(1)

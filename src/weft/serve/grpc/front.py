@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc_reflection.v1alpha import reflection
 
 import weft
 from weft.serve import descriptors
@@ -34,7 +33,6 @@ class GrpcFront:
         self._options = options
         services = Services(_function(one) for one in options.servicers)
         self._calls = Calls(controller, options, services)
-        self._service_names = (*sorted(services.names), reflection.SERVICE_NAME)
         self.learn()
         self._port = weft.get(controller.port.remote("grpc")) or options.port
         self._failure: BaseException | None = None
@@ -86,8 +84,6 @@ class GrpcFront:
                 ("grpc.max_connection_idle_ms", IDLE_MS),
             ),
         )
-        if options.reflection:
-            reflection.enable_server_reflection(self._service_names, server)
         where = f"{options.host}:{self._port}"
         if options.ssl_certfile:
             self._port = server.add_secure_port(where, _credentials(options))
