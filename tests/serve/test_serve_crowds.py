@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import select
@@ -41,12 +42,22 @@ async def listen(socket: WebSocket) -> None:
         pass
 
 
+async def measure(socket: WebSocket) -> None:
+    await socket.accept()
+    await socket.send_text(str(len(await socket.receive_bytes())))
+
+
 async def size(request: Request) -> Response:
     return Response(str(len(await request.body())))
 
 
 app = Starlette(
-    routes=[WebSocketRoute("/push", push), WebSocketRoute("/listen", listen), Route("/size", size, methods=["POST"])]
+    routes=[
+        WebSocketRoute("/push", push),
+        WebSocketRoute("/listen", listen),
+        WebSocketRoute("/size", measure),
+        Route("/size", size, methods=["POST"]),
+    ]
 )
 
 
@@ -181,6 +192,29 @@ def test_pings_whose_answers_are_not_read_are_not_taken_without_end(port: int) -
             except ConnectionError:
                 break
     assert taken < 100_000_000, "all of it was answered, into the front's memory"
+
+
+@pytest.mark.parametrize("frame", [b"\x8a\x80", b"\x00\x80", b"\x89\x80"], ids=["pong", "continuation", "ping"])
+def test_frames_without_content_end_a_websocket(port: int, frame: bytes) -> None:
+    with websocket(port, "/listen") as made:
+        assert made.recv(12) == b"HTTP/1.1 101"
+        told = b""
+        with contextlib.suppress(ConnectionError):
+            made.sendall(b"\x02\x80" + bytes(4) + (frame + bytes(4)) * 20_000)
+            while piece := made.recv(1 << 16):
+                told += piece
+                assert b"\x89" not in told, "the server still asks, after 20 s, whether its client is there"
+        wait_until(lambda: held(port) == 0)
+
+
+def test_a_message_in_a_great_many_parts_comes_whole(port: int) -> None:
+    parts = b"".join(b"\x00\x82" + bytes(4) + b"%02d" % (number % 100) for number in range(20_000))
+    with websocket(port, "/size") as made:
+        assert made.recv(12) == b"HTTP/1.1 101"
+        made.sendall(b"\x02\x81" + bytes(4) + b"x" + parts + b"\x80\x80" + bytes(4))
+        told = b""
+        while b"40001" not in told:
+            told += made.recv(1 << 16) or pytest.fail(f"it has ended with {told!r}")
 
 
 @pytest.mark.parametrize("sent", [b"1\r\na\r\n0\r\nx: ", b"1;"])

@@ -34,6 +34,12 @@ class Waiting(IntEnum):
     WEBSOCKET = 3
 
 
+MOST_IDLE_FRAMES = 500
+"""Of a WebSocket, that carry nothing, between two sweeps: pings, pongs and empty parts of messages."""
+SLICE_BYTES = 16 * 1024
+"""Taken at once: some thousand frames."""
+
+
 class WebSocketBounds(asyncio.Protocol):
     """Stands before uvicorn's protocol, which waits without end for a client that does not read."""
 
@@ -46,6 +52,10 @@ class WebSocketBounds(asyncio.Protocol):
     """The client does not read what is written."""
     _fine_s = 0.0
     """When it last was not."""
+    _idle_frames = 0
+    """That carried nothing, since the last sweep."""
+    frames: list[Any]
+    """Of the message that is coming."""
 
     def guard(self, front: HttpApp, path: str) -> None:
         """To be called first."""
@@ -53,9 +63,33 @@ class WebSocketBounds(asyncio.Protocol):
         self.made_s = self._fine_s = front.now_s
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        rest = memoryview(data)
+        while rest and not self.transport.is_closing():
+            super().data_received(bytes(rest[:SLICE_BYTES]))
+            rest = rest[SLICE_BYTES:]
+            if self._idle_frames > MOST_IDLE_FRAMES:
+                self.send_away()
         if self._is_stuck and hasattr(self, "read_paused"):
             self.transport.pause_reading()  # it could send pings without end, and read none of the answers
+
+    def handle_ping(self, *event: Any) -> None:
+        self._idle_frames += 1
+        super().handle_ping(*event)  # type: ignore[misc]
+
+    def handle_pong(self, event: Any) -> None:
+        self._idle_frames += 1
+        super().handle_pong(event)  # type: ignore[misc]
+
+    def handle_cont(self, event: Any) -> None:
+        """In one piece with what came before: uvicorn would keep an object of each, however small."""
+        if not event.data:
+            self._idle_frames += 1
+        if not isinstance(self.frames[0], bytearray):
+            self.frames = [bytearray(self.frames[0])]
+        self.frames[0] += event.data
+        if event.fin:
+            self.frames = [bytes(self.frames[0])]
+            self.send_receive_event_to_app()  # type: ignore[attr-defined]
 
     def pause_writing(self) -> None:
         self._is_stuck = True
@@ -69,6 +103,7 @@ class WebSocketBounds(asyncio.Protocol):
 
     def sweep(self, now_s: float) -> None:
         """Cut off a client that leaves unread what is written, or that the connection ends."""
+        self._idle_frames = 0
         if not self._is_stuck and not self.transport.is_closing():
             self._fine_s = now_s
         elif now_s - self._fine_s > self.front.options.send_timeout_s:
