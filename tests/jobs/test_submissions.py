@@ -91,7 +91,16 @@ def test_only_the_last_ones_that_are_over_are_kept(monkeypatch: pytest.MonkeyPat
     assert list(table.by_id) == ["b", "c", "d"]
 
 
-@pytest.mark.parametrize("name", ["", "a\x1b[31mb", "a\nb", "../a", "a/b", "a\u202eb", "x" * 201])
+@pytest.mark.parametrize("name", ["", "a\x1b[31mb", "a\nb", "a/../b", "a/b", "a\u202eb", "x" * 201])
 def test_an_id_that_would_do_something_to_a_terminal_or_a_path_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="all of them visible"):
         SubmissionTable().submit(submission(name))
+
+
+@pytest.mark.parametrize("name", [".", "..", ".hidden", "packages"])
+def test_a_job_is_not_called_like_a_folder_that_is_not_its_own(name: str) -> None:
+    """With the files of `packages`, all that was uploaded for other jobs would go."""
+    table = SubmissionTable()
+    with pytest.raises(ValueError, match="must not be 'packages' nor begin with"):
+        table.submit(submission(name))
+    assert not table.by_id

@@ -19,6 +19,7 @@ import msgspec
 
 from weft.environments import apply
 from weft.jobs import log_files, supervisor
+from weft.jobs.submissions import UPLOADS
 from weft.machine import own_folders, secrets
 from weft.machine.programs import python_command
 from weft.net.loop import Loop
@@ -147,7 +148,7 @@ class Runner:
         return os.path.join(self._folder(), _as_name(job))
 
     def _package(self, name: str) -> str:
-        return os.path.join(self._folder(), "packages", _as_name(name))
+        return os.path.join(self._folder(), UPLOADS, _as_name(name))
 
     def _order(self, order: RunOrder) -> supervisor.Order:
         folder = self._job_folder(order.id)

@@ -79,6 +79,8 @@ class Submission:
 
 
 LONGEST_ID = 200
+UPLOADS = "packages"
+"""The folder of what was uploaded for jobs, beside those of the jobs."""
 
 
 class SubmissionTable:
@@ -89,6 +91,8 @@ class SubmissionTable:
 
     def submit(self, submission: Submission) -> None:
         """ValueError when the id is taken, or would do something to a terminal or a path."""
+        if submission.id == UPLOADS or submission.id.startswith("."):
+            raise ValueError(f"a submission id must not be {UPLOADS!r} nor begin with '.', but got {submission.id!r}")
         if not 1 <= len(submission.id) <= LONGEST_ID or not submission.id.isprintable() or "/" in submission.id:
             raise ValueError(
                 f"a submission id must have 1 to {LONGEST_ID} characters, all of them visible and no '/', but got "
