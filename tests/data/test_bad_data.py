@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from weft import data
+from weft.data.writers import Writer, save_csv
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
 
@@ -365,6 +367,24 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(data.RowError):
         data.range(10_000, blocks=20).map(late_failure).write_parquet(str(target))
     assert sorted(os.listdir(target)) == before
+
+
+def test_tasks_that_still_write_after_a_failure_do_not_keep_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One comes between the removal of the staging folder's files and its own."""
+    writer = Writer(str(tmp_path), "csv", save_csv)
+    writer.begin()
+    remove_folder = os.rmdir
+
+    def after_a_task(path: Any, **given: Any) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            Path(writer.staging, "part.csv").touch()
+        remove_folder(path, **given)
+
+    monkeypatch.setattr(os, "rmdir", after_a_task)
+    writer.clean_up()
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_killed_program_had_prepared_goes_with_the_next_write(tmp_path: Path) -> None:

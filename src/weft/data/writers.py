@@ -137,13 +137,19 @@ class Writer:
         return moved
 
     def clean_up(self) -> None:
-        """Whatever happened, the staging folder goes."""
-        system, _ = file_system(self.path)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            system.rm(self.staging, recursive=True)
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        """Whatever happened, the staging folder goes. Tasks may still write there, after another has failed: the folder
+        has another name before it is emptied, so that they find none."""
+        try:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                if is_remote(self.path):
+                    file_system(self.path)[0].rm(self.staging, recursive=True)
+                else:
+                    os.rename(self.staging, gone := f"{self.staging}.gone")
+                    shutil.rmtree(gone)
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
 
 
 def remove_abandoned(folder: str) -> None:
