@@ -290,6 +290,11 @@ uint32_t Arena::node_of(const ArenaRef& ref) const {
     return node >> 32 == ref.generation ? uint32_t(node) : 0;
 }
 
+bool Arena::is_import(const ArenaRef& ref) const {
+    return exists(ref) &&
+           segment_.object(ref.entry).node.load(std::memory_order_relaxed) >> 32 == ref.generation;
+}
+
 bool Arena::has_run(uint32_t granules) const {
     const uint32_t total = segment_.header().granules;
     for (uint32_t at = 0, found = 0; at < total; ++at) {

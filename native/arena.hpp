@@ -121,6 +121,8 @@ class Arena {
         const EntryWord word = word_of(segment_, ref.entry);
         return word.generation() == ref.generation && word.has(EntryWord::kElsewhere);
     }
+    /// Whether its bytes came from another node, or are there.
+    bool is_import(const ArenaRef& ref) const;
     /// Whether it is not gone; it may be deleted.
     bool exists(const ArenaRef& ref) const {
         return ref.entry < segment_.header().objects &&

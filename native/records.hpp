@@ -45,6 +45,7 @@ enum class Kind : uint16_t {
     NOT_NEAR = 35,
     RETIRES = 36,
     SPARE_RINGS = 37,
+    DEVICE_LOST = 38,
     REPLY = 64,
     HANDBACK = 65,
     BORROW_ADD = 66,

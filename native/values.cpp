@@ -619,6 +619,10 @@ PyObject* value_in_arena(Core& core, const ArenaRef& arena, std::string& lost, b
                 PyObject* value = decode_value(data, arena.bytes, keeper.get(), writable);
                 if (value == nullptr && PyErr_ExceptionMatches(device_lost)) {
                     PyErr_Clear();
+                    const uint64_t key = arena.key();
+                    const bool is_import = core.arena().is_import(arena);
+                    std::lock_guard lock(core.mutex());
+                    if (is_import) core.endpoint.send_daemon(Kind::DEVICE_LOST, &key, sizeof key);
                     core.arena().remove(arena);  // for all who have it: its owner has it made again
                     lost = lost_for_good();
                 }

@@ -229,6 +229,12 @@ RECORDS = {
         "By the native core: no shared ring is free. Give back those that were not written to since the last time.",
         to_process=DAEMON,
     ),
+    "DEVICE_LOST": Record(
+        38,
+        "An object of another node names memory of a device that is gone: nobody can read it, wherever it is.",
+        "IN_ARENA",
+        to_daemon=LOCAL,
+    ),
     "REPLY": Record(
         64, "ReplyHeader, then for each return a PackedValue.", tail="reply", to_process=PEER, travels=True
     ),

@@ -23,7 +23,6 @@ from weft.devices import driver as drivers
 from weft.devices import hooks, machine_id, mappings, staging
 from weft.devices.blocks import Block, here
 from weft.devices.spilled import allocate
-from weft.exceptions import ObjectLostError
 
 NO_SHARING = "WEFT_DEVICE_IPC"
 """Set to 0, blocks go through the host, as between machines. For those whose container forbids it, and for tests."""
@@ -60,15 +59,10 @@ def open_holding(address: str, machine: str, node: str, token: Any, mark: Any) -
     if machine != machine_id.of():
         far = importlib.import_module(hooks.FAR)
         return _Brought(_to_own_device(far.fetch(node, address, token, mark)))
-    try:
-        opened = _Opened(address, token, mark)
-        if opened.can_share():
-            return opened
-        return _Brought(bring(address, token, [_own_block(*entry) for entry in opened.places()]))
-    except DeviceLost as error:
-        if node != hooks.node_id():  # of another node on this machine, whose owner would not learn of it
-            raise ObjectLostError(call_site=str(error)) from error
-        raise
+    opened = _Opened(address, token, mark)
+    if opened.can_share():
+        return opened
+    return _Brought(bring(address, token, [_own_block(*entry) for entry in opened.places()]))
 
 
 def block_of(opened: Any, number: int) -> Block:

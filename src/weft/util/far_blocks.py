@@ -12,7 +12,7 @@ import weft
 from weft._native import DeviceLost
 from weft.devices import reader, whereabouts
 from weft.devices.blocks import Block
-from weft.exceptions import ObjectLostError
+from weft.exceptions import WeftError
 from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
@@ -21,12 +21,15 @@ def _stage(address: str, token: bytes, mark: list[weft.ObjectRef[Any]]) -> list[
 
 
 def fetch(node: str, address: str, token: bytes, mark: weft.ObjectRef[Any]) -> list[Block]:
-    """In memory of the host. ObjectLostError when the holder has ended."""
+    """In memory of the host. DeviceLost when the holder has ended, or its node."""
     try:
         brought = weft.get(_there(_stage, node).remote(address, token, [mark]))
     except DeviceLost as error:
-        why = f"a tensor on a device of node {node[:8]} is gone: {error} From another node it is not made again."
-        raise ObjectLostError(call_site=why) from error
+        raise DeviceLost(reader.GONE) from error
+    except WeftError as error:
+        if any(one["NodeID"] == node and one["Alive"] for one in weft.nodes()):
+            raise
+        raise DeviceLost(reader.GONE) from error
     return [Block(driver, "", array.ctypes.data, array.nbytes, array) for driver, array in brought]
 
 

@@ -184,6 +184,13 @@ class Objects:
         if self._port.exists(message.entry, message.generation):
             self._port.remove(message.entry, message.generation)
 
+    def device_lost(self, payload: bytes) -> None:
+        """A reader has removed an import that nobody can read. Its origin does so too, and tells the other nodes that
+        have it: its owner finds it lost. Who asks the owner sooner is given the name again, and finds it lost again."""
+        if (known := self.imports.get(kinds.IN_ARENA_BODY.unpack_from(payload))) is not None:
+            node, entry, generation, _ = known.origin
+            self._send(node, lm.Free(entry, generation))
+
     def node_gone(self, node: int, seek: Callable[[Iterable[Entry]], None]) -> None:
         """`seek`: called with what processes of this node own, and what was there."""
         lost = {entry: known for entry, known in self.imports.items() if known.origin[0] == node}

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 LEASE_SHIFT = 40
 WATCH_AGAIN_S = 0.2
 _LEFT = frozenset((kinds.DEPOSIT, kinds.WITHDRAW))
-_LOOKED_AT = FOR_HEAD | {kinds.RESTORE, kinds.LEASE_RETURN, kinds.CONTROL} | _LEFT
+_LOOKED_AT = FOR_HEAD | {kinds.RESTORE, kinds.DEVICE_LOST, kinds.LEASE_RETURN, kinds.CONTROL} | _LEFT
 
 
 class ClusterShell:
@@ -293,6 +293,9 @@ class ClusterShell:
             return self.inheritance.takes(process, kind, payload)
         if kind == kinds.RESTORE:
             return self.objects.restore(process, payload)
+        if kind == kinds.DEVICE_LOST:
+            self.objects.device_lost(payload)
+            return True
         if kind == kinds.LEASE_RETURN:
             node = kinds.LEASE_BODY.unpack_from(payload)[0] >> LEASE_SHIFT
             if node == self.names.number:

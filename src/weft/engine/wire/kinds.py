@@ -97,6 +97,9 @@ RETIRES = 36
 SPARE_RINGS = 37
 """From the daemon. By the native core: no shared ring is free. Give back those that were not written to since the last
 time."""
+DEVICE_LOST = 38
+"""To the daemon (entry u32, generation u32). An object of another node names memory of a device that is gone: nobody
+can read it, wherever it is."""
 KEEP = 77
 """Between processes (object id, is_kept u32, zero u32). 1: what outlives all processes names it, so it stays and its
 row is kept; from a daemon 0: no more."""
@@ -166,7 +169,7 @@ SAYERS = {
     **dict.fromkeys((CONTROL, LEASE_REQUEST, LEASE_RETURN, CREATE_ACTOR, ACTOR_WATCH), Role.ANY),
     **dict.fromkeys((ACTOR_DROP, ACTOR_CREATED, FUNCTION), Role.ANY),
     **dict.fromkeys((PEER_DETACHED, NEED_SPACE, RESTORE, ORPHANS, ADOPTED), Role.LOCAL),
-    **dict.fromkeys((ORPHAN_ASKED, DEPOSIT, WITHDRAW), Role.LOCAL),
+    **dict.fromkeys((ORPHAN_ASKED, DEPOSIT, WITHDRAW, DEVICE_LOST), Role.LOCAL),
     **dict.fromkeys((BLOCKED, UNBLOCKED, LENDS_OBJECTS, RETIRES), Role.WORKER),
 }
 """Who may say what to a daemon; nobody says anything else. Of a lease, an inheritance or an actor, the state
