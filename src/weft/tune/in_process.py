@@ -82,6 +82,9 @@ class _NoHosts:
     def make_way(self) -> None:
         """There is nobody."""
 
+    def packed(self, storage: Storage, checkpoint: SavedCheckpoint | None) -> None:
+        """This process sees the storage."""
+
     def close(self) -> None:
         """There is nobody."""
 
@@ -96,9 +99,6 @@ class InProcessRunner(Runner):
         if self._spec.run.failure_config.hang_timeout_s is not None:
             raise TuneError("in_process=True cannot end a trial that hangs: leave hang_timeout_s out")
         return _NoHosts()
-
-    def _packed(self, checkpoint: SavedCheckpoint | None) -> None:
-        """This process sees the storage."""
 
     def run(self) -> None:
         try:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import weft
+from weft.library.storage import LocalStorage, Storage, pack
 from weft.tune.errors import TuneError
 from weft.tune.host import CONTROL, TrialHost
 from weft.tune.resources import PlacementGroupFactory
+from weft.tune.trial import SavedCheckpoint
 
 __all__ = ["Host", "HostPool"]
 
@@ -120,6 +123,13 @@ class HostPool:
             self._refreshed_at = now
             self._total = weft.cluster_resources()
         return self._total
+
+    def packed(self, storage: Storage, checkpoint: SavedCheckpoint | None) -> dict[str, bytes] | None:
+        """On one machine every host sees the storage; in a cluster the files are sent along."""
+        if checkpoint is None or not isinstance(storage, LocalStorage) or len(weft.nodes()) <= 1:
+            return None
+        with storage.folder(checkpoint.path) as folder:
+            return pack(Path(folder))
 
     def check_possible(self, resources: PlacementGroupFactory) -> None:
         """Raise if this cluster, as it is, can never hold it."""

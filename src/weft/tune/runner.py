@@ -13,11 +13,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import weft
-from weft.library.storage import LocalStorage, Storage, new_folder, pack, unpack
+from weft.library.storage import LocalStorage, Storage, new_folder, unpack
 from weft.tune.audience import Audience
 from weft.tune.bundles import Bundles
 from weft.tune.callback import Callback
@@ -185,7 +184,7 @@ class Runner:
             trial.config,
             trial.incarnation,
             trial.checkpoint,
-            _packed(self._storage, trial.checkpoint),
+            self._pool.packed(self._storage, trial.checkpoint),
             self._state.milestone(trial),
             trial.resources,
         )
@@ -477,11 +476,3 @@ def _left_behind(journals: LocalStorage, trial: Trial) -> list[tuple[Any, ...]]:
 def _counts(iteration: int, decision: Decision, decided_at: int) -> bool:
     """Whether a checkpoint of the batch is the trial's: not one after a decision, nor of a trial that was replaced."""
     return decision == CONTINUE or (iteration == decided_at and not isinstance(decision, Exploit))
-
-
-def _packed(storage: Storage, checkpoint: SavedCheckpoint | None) -> dict[str, bytes] | None:
-    """On one machine every host sees the storage; in a cluster the files are sent along."""
-    if checkpoint is None or not isinstance(storage, LocalStorage) or len(weft.nodes()) <= 1:
-        return None
-    with storage.folder(checkpoint.path) as folder:
-        return pack(Path(folder))
