@@ -174,6 +174,18 @@ def test_strange_calls_are_refused_with_their_reason(channel: grpc.Channel) -> N
     assert greet(channel, "x", (("request_id", "y" * 1000),)).value.startswith("hello x ")
 
 
+@pytest.mark.parametrize("kind", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_a_compressed_message_is_bounded_by_what_it_is_unpacked(shared_weft_session: ModuleType, kind: Any) -> None:
+    serve.run(Shop.bind(), name="shop", route_prefix=None)
+    options = serve.GRPCOptions((add_ShopServicer_to_server,), port=0, max_message_bytes=1 << 20)
+    with grpc.insecure_channel(serve.start_grpc(options), compression=kind) as made:
+        assert greet(made, "a" * 10_000).value.startswith("hello aaa")
+        code, reason = status_of(lambda: greet(made, "a" * (100 << 20)))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "Decompressed message larger than max" in reason
+    serve.shutdown()
+
+
 def test_the_health_protocol_says_that_it_serves(channel: grpc.Channel) -> None:
     assert raw(channel, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
     asked = bytes([0x0A, len(NAME)]) + NAME.encode()
