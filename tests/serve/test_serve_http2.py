@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import h2.config
@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from waiting import wait_until
 from weft import serve
+from weft.serve.http.http2 import Http2Connection
 
 DEADLINE_S = 30
 MOST_BODY = 2 * 1024 * 1024
@@ -286,6 +287,26 @@ def test_frames_that_ask_for_nothing_end_the_connection(address: str, what: str)
         except ConnectionError:  # it was closed while this was still sending
             return
         assert event is None or event.error_code == ErrorCodes.ENHANCE_YOUR_CALM
+
+
+def test_a_flood_of_resets_is_noticed_before_it_is_parsed() -> None:
+    """What comes in one read may be ten thousand of them, half a second of the front's loop."""
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    for number in range(1, 10_001, 2):
+        client.send_headers(number, [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/")])
+        client.reset_stream(number)
+    written: list[bytes] = []
+    options = serve.HTTPOptions()
+    app = SimpleNamespace(options=options, now_s=0.0, reads_pieces=lambda *_: False, exchange_ended=lambda _: None)
+    state = SimpleNamespace(connections=set(), total_requests=0)
+    served = Http2Connection(app, state, None, None)  # type: ignore[arg-type]
+    served.connection_made(SimpleNamespace(write=written.append, close=lambda: None))
+    served.data_received(client.data_to_send())
+    client.receive_data(b"".join(written[:1]))
+    ends = [one for one in client.receive_data(b"".join(written[1:])) if isinstance(one, ConnectionTerminated)]
+    assert [one.error_code for one in ends] == [ErrorCodes.ENHANCE_YOUR_CALM]
+    assert (ends[0].last_stream_id or 0) < 1000, "it has parsed more than it had to, to know"
 
 
 def test_bodies_of_many_streams_have_a_bound_together(address: str) -> None:

@@ -35,7 +35,7 @@ from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 from weft.serve.http.bodies import refusal
-from weft.serve.http.bounds import Waiting
+from weft.serve.http.bounds import MOST_IDLE_FRAMES, SLICE_BYTES, Waiting
 from weft.serve.http.heads import Head
 from weft.serve.http.messages import Headers
 from weft.serve.http.streams import BadRequest, Stream, StreamExchange, head_of
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 MOST_STREAMS = 100
 LINGER_S = 2.0
 """So long a client may still send of a request that has its answer."""
-MOST_IDLE_FRAMES = 500
-"""That ask for nothing, between two sweeps."""
 STREAM_WINDOW_BYTES = 256 * 1024
 CONNECTION_WINDOW_BYTES = 1024 * 1024
 
@@ -109,16 +107,21 @@ class Http2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
             return
-        try:
-            for event in self.h2.receive_data(data):
-                self._take(event)
-        except H2Error:  # h2 has written why
-            self._end_now()
-            return
-        if self._idle_frames > MOST_IDLE_FRAMES:
-            self.h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
-            self._end_now()
-            return
+        rest = memoryview(data)
+        while rest:
+            try:
+                for event in self.h2.receive_data(bytes(rest[:SLICE_BYTES])):
+                    self._take(event)
+            except H2Error:  # h2 has written why
+                self._end_now()
+                return
+            if self._idle_frames > MOST_IDLE_FRAMES:
+                self.h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
+                self._end_now()
+                return
+            if self.is_closing:
+                return
+            rest = rest[SLICE_BYTES:]
         self.flush()
 
     def pause_writing(self) -> None:
