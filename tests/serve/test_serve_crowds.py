@@ -150,13 +150,15 @@ def test_who_keeps_a_replica_waiting_gives_way_to_those_that_wait_for_it(port: i
     with ExitStack() as strangers:
         if what == "streams":
             strangers.enter_context(connected(port, streams(9)))
+        made = []
         for _ in range(9 * (what != "streams")):
-            made = websocket(port, "/listen", b"few") if what == "websockets" else connected(port, begun)
-            strangers.enter_context(made)
+            made.append(websocket(port, "/listen", b"few") if what == "websockets" else connected(port, begun))
+            strangers.enter_context(made[-1])
         for _ in range(3):
             assert httpx.post(f"http://127.0.0.1:{port}/few/size", content=b"abc", timeout=DEADLINE_S).text == "3"
         if what == "bodies":
-            assert made.recv(12) == b"HTTP/1.1 503"
+            sent_away, _, _ = select.select(made, [], [], 0)  # one of them may have kept a place that nobody wants
+            assert sent_away and {one.recv(12) for one in sent_away} == {b"HTTP/1.1 503"}
     wait_until(lambda: held(port) == 0)
 
 
