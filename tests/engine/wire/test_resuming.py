@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from weft.engine.cluster.transport import NodeLink, SocketTransport, listen
-from weft.engine.state import membership
+from weft.engine.state import hearing
 from weft.engine.wire import link as link_module
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire import reconnect
@@ -208,7 +208,7 @@ def test_a_link_that_was_cut_is_tried_again_for_as_long_as_silence_is_borne() ->
     """A machine with a hundred busy processes takes seconds to answer, and no node is to end for that."""
     loop, link, attempts = SlowLoop(), mock.Mock(is_severed=True), mock.Mock(side_effect=OSError)
     reconnect.NextConnection(cast(Any, loop), link, attempts).find("it was reset", is_silent=False)
-    while loop.time < membership.SILENCE_S + 2:
+    while loop.time < hearing.SILENCE_S + 2:
         loop.due.pop()()
         loop.time += reconnect.ATTEMPT_S
     assert attempts.call_count == 4 and not link.close.called
