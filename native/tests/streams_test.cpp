@@ -686,7 +686,10 @@ TEST("items of an actor that is gone for good are lost with it, and say so") {
     CHECK(!flow.lose(items[0]));
     {
         std::lock_guard lock(flow.driver->mutex());
-        CHECK(flow.driver->lineage.why_lost(items[0]).find("its actor is dead") != std::string::npos);
+        const std::string lost = flow.driver->lineage.why_lost(items[0]);
+        CHECK(ErrorCode(lost[1]) == ErrorCode::actor_died);
+        CHECK(lost.find("item 0 of generator task f") != std::string::npos);
+        CHECK(lost.find("it was ended") != std::string::npos);
     }
     flow.drop_all(items);
 }
