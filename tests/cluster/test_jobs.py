@@ -181,7 +181,7 @@ def test_jobs_are_listed_and_deleted(client: JobSubmissionClient) -> None:
 
 @pytest.mark.parametrize("name", ["../up", ".hidden", "a/b"])
 def test_an_id_that_could_lead_out_of_the_folder_is_refused(client: JobSubmissionClient, name: str) -> None:
-    with pytest.raises(ValueError, match=r"cannot be a name|a submission id must have"):
+    with pytest.raises(ValueError, match="a submission id must "):
         client.submit_job(entrypoint="true", submission_id=name)
     assert name not in [one.submission_id for one in client.list_jobs()]
 
