@@ -195,8 +195,9 @@ std::vector<Entry*> LentRows::send_deposit(Entry* entry, const std::vector<uint3
     Buffer body;
     if (!describe(entry, head, body, named)) return {};
     Buffer out;
-    out.add(records::Deposit{uint32_t(nodes.size())});
-    out.append(nodes.data(), nodes.size() * sizeof(uint32_t));
+    const auto count = uint32_t(nodes.size());
+    out.add(records::Deposit{count});
+    out.append(nodes.data(), count * sizeof(uint32_t));
     out.add(head);
     for (const Entry* need : named.own)
         out.add(need->id);
