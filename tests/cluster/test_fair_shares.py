@@ -51,10 +51,11 @@ def test_a_job_that_comes_later_gets_its_share_on_every_node(two_nodes: TwoNodes
 
 
 def test_on_another_node_too_the_higher_priority_goes_first(two_nodes: TwoNodes, tmp_path: Path) -> None:
-    order, go = tmp_path / "order", tmp_path / "go"
+    order, begun, go = tmp_path / "order", tmp_path / "begun", tmp_path / "go"
 
     @weft.remote(resources={"there": 10})
     def hold() -> None:
+        begun.touch()
         while not go.exists():
             time.sleep(0.01)
 
@@ -64,6 +65,7 @@ def test_on_another_node_too_the_higher_priority_goes_first(two_nodes: TwoNodes,
             file.write(name)
 
     holding = hold.remote()
+    assert comes_true(begun.exists), "else the higher priority may go before it"
     low = [note.options(priority=0).remote("l") for _ in range(3)]
     high = [note.options(priority=5).remote("h") for _ in range(3)]
     client = Client(two_nodes.cluster.address)

@@ -263,7 +263,8 @@ def relay(to: str, terminates: bool = False) -> Iterator[tuple[str, bytearray]]:
                 heard.extend(data)
                 target.sendall(data)
         with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
+            # An SSLSocket's own shutdown takes the encryption away from the thread that reads.
+            socket.socket.shutdown(target, socket.SHUT_WR)
 
     def serve() -> None:
         with contextlib.suppress(OSError):  # the end of the listener

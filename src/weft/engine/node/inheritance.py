@@ -235,8 +235,9 @@ class InheritanceShell:
             return
         if dead in self._dying:
             return
-        if (owner := self.heir_of(identity)) is not None and owner not in (dead, process):
-            self.answer(process, identity, owner)
+        owner = self._heirs.get(identity)
+        if owner in self._dying or (owner is not None and owner not in (dead, process) and self._port.is_alive(*owner)):
+            self.when_ready(owner, lambda: self.answer(process, identity, owner))  # of a dead one it asks in turn
         elif self.cluster is not None:
             self.cluster.claims.look_up(process, dead, identity)
         elif identity in self.rows:
