@@ -581,6 +581,8 @@ def difference(pair: Pair) -> str | None:
         return None  # behind a function of no rows
     if found.columns != pair.frame.columns:
         return f"columns {found.columns} instead of {pair.frame.columns}"
+    if pair.dataset._plan.columns not in (None, found.columns):
+        return f"the plan has columns {pair.dataset._plan.columns} instead of {found.columns}"
     for name, kind in pair.frame.schema.items():
         if found.schema[name] != kind and not (found.height == 0 or found[name].dtype == pl.Null):
             return f"{name} is {found.schema[name]} instead of {kind}"

@@ -16,6 +16,7 @@ from weft.data.aggregates import Aggregate, combined_frame, partial_frame, whole
 from weft.data.block import coalesced, gathered, piece_of
 from weft.data.exchange import HashDivide, RangeDivide, boundaries, sorted_sample
 from weft.data.expressions import col
+from weft.data.functions import Function
 from weft.data.iteration import rebatched, shuffled
 from weft.data.optimize import optimize
 from weft.data.running import Running
@@ -33,6 +34,9 @@ class Columns(Source):
 
     def columns(self) -> list[str]:
         return self.names
+
+    def types(self) -> pl.Schema:
+        return pl.Schema(dict.fromkeys(self.names, pl.Int64))
 
 
 def read(*names: str) -> plan.Read:
@@ -67,8 +71,6 @@ def test_a_count_reads_one_column() -> None:
 
 
 def test_a_users_function_gets_all_columns() -> None:
-    from weft.data.functions import Function
-
     node = plan.Project((plan.Map((read("a", "b"),), Function("map", dict)),), (col("a"),))
     assert reads(optimize(node)) == [["a", "b"]]
 
@@ -91,6 +93,26 @@ def test_a_users_function_gets_all_columns() -> None:
 def test_a_filter_sinks_as_far_as_its_meaning_stays(above: object, expected: list[str]) -> None:
     made = above(read("a", "b"))  # type: ignore[operator]
     assert shape(optimize(plan.Filter((made,), col("a") > 1))) == expected
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+@pytest.mark.parametrize("keys", [("a", "a"), ("a", "c"), ("b", "a"), ("b", "c")])
+def test_a_join_knows_the_columns_that_it_gives(how: str, keys: tuple[str, str]) -> None:
+    joined = plan.Join((read("a", "b", "d"), read("c", "a", "d")), keys[:1], keys[1:], how, "_right")
+    assert joined.schema is not None
+    assert joined.columns == joined.schema.names()
+
+
+@pytest.mark.parametrize(("how", "columns"), [("left", None), ("full", None), ("semi", ["a", "b"])])
+def test_a_join_with_what_a_function_makes_does_not_claim_to_know_its_columns(how: str, columns: object) -> None:
+    unknown = plan.Map((read("c"),), Function("map", dict))
+    assert plan.Join((read("a", "b"), unknown), ("a",), ("c",), how, "_right").columns == columns
+
+
+def test_a_count_of_a_union_keeps_a_column_that_its_sides_have() -> None:
+    joined = plan.Join((read("a", "b"), read("c", "d")), ("a",), ("c",), "right", "_right")
+    counted = optimize(plan.Count((plan.Union((joined, plan.Filter((joined,), col("d") > 0))),)))
+    assert counted.inputs[0].schema.names() == ["b"]  # type: ignore[union-attr]
 
 
 def test_filters_go_to_the_side_of_a_join_that_has_their_columns() -> None:

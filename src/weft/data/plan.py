@@ -374,10 +374,15 @@ class Join(Node):
     @property
     def columns(self) -> list[str] | None:
         left, right = (node.columns for node in self.inputs)
-        if left is None or right is None or self.how in ("semi", "anti"):
+        if self.how in ("semi", "anti"):
             return left
-        others = [name for name in right if name not in self.right_on]
-        return [*left, *(name + self.suffix if name in left else name for name in others)]
+        if left is None or right is None:
+            return None
+        if self.how == "right":  # its keys are the right side's
+            left = [name for name in left if name not in self.left_on]
+        else:
+            right = [name for name in right if name not in self.right_on]
+        return [*left, *(name + self.suffix if name in left else name for name in right)]
 
     @property
     def joined(self) -> Joined:
