@@ -12,8 +12,8 @@ from weft.engine.cluster.client import Client
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.node.operations import Outcome, value_of
 from weft.engine.wire import link_messages as lm
-from weft.engine.wire import roles
-from weft.engine.wire.link import CHUNK, HEADER, NAME, RECORDS, RESUME
+from weft.engine.wire import link_codec, roles
+from weft.engine.wire.link import CHUNK, HEADER, MESSAGE, NAME, RECORDS, RESUME
 from weft.job_submission import JobSubmissionClient
 from weft.net.auth import Refused, read_only
 from weft.net.endpoint import BlockingStream
@@ -60,6 +60,18 @@ def test_frames_that_are_no_questions_end_the_connection(cluster: Cluster, reade
             stream.send(HEADER.pack(16, kind) + bytes(16))
             with pytest.raises(ConnectionError):
                 stream.receive()
+
+
+def test_a_question_that_is_nested_without_end_ends_the_connection_and_not_the_node(
+    cluster: Cluster, reader: bytes
+) -> None:
+    question = link_codec.encode(lm.Call(1, "status", {"a": None})).removesuffix(b"\xc0") + b"\x91" * 100_000
+    with BlockingStream(cluster.address, 10) as stream:
+        launch.prove(stream, reader)
+        stream.send(HEADER.pack(len(question), MESSAGE) + question)
+        with pytest.raises(ConnectionError):
+            stream.receive()
+    assert ask(cluster, reader, "status")
 
 
 def test_what_it_is_for_is_there(cluster: Cluster) -> None:

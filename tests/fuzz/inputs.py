@@ -356,7 +356,7 @@ class ServeApp:
 
     def exchange_ended(self, exchange: Exchange) -> None: ...
     def count_refusal(self, status: int) -> None:
-        assert status in (400, 404, 408, 413, 431, 501)
+        assert status in (400, 404, 408, 413, 431, 501, 505)
 
 
 async def _serve(data: bytes, cut: int) -> None:

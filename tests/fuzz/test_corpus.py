@@ -25,13 +25,15 @@ def mutated(rng: random.Random) -> bytes:
     data = bytearray(rng.choice(INPUTS))
     for _ in range(rng.randint(1, 8)):
         at = rng.randrange(len(data) + 1)
-        match rng.randrange(4):
+        match rng.randrange(5):
             case 0:
                 data[at : at + 1] = bytes([rng.randrange(256)])
             case 1:
                 del data[at : at + rng.randint(1, 16)]
             case 2:
                 data[at:at] = rng.randbytes(rng.randint(1, 16))
+            case 3:  # as deep as it goes
+                data[at:at] = data[at : at + rng.randint(1, 8)] * rng.randrange(2000)
             case _:
                 data[at : at + 4] = rng.choice([bytes(4), b"\xff" * 4, b"\x7f\xff\xff\xff", b"\0\0\0\x80"])
     return bytes(data)

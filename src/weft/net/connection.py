@@ -239,7 +239,7 @@ class Connection:
             self._end(error)
         except (EOFError, OSError) as error:
             self._end(self._failure or error)
-        except (ValueError, struct.error, msgspec.MsgspecError) as error:
+        except (ValueError, struct.error, msgspec.MsgspecError, RecursionError) as error:
             self._end(error)
 
     def _read_some(self) -> bool:

@@ -116,7 +116,7 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyParts | None:
         encoder = ObservationEncoder(space_of(description["observation"]), decoder)
         behaviour = _part_of(description["behaviour"])
         return PolicyParts(description["algorithm"], behaviour, encoder, decoder, params, description["seed"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         if isinstance(error, PolicyFileError):
             raise
         raise PolicyFileError(f"{path} is damaged, or of a newer version: {type(error).__name__}: {error}") from error
@@ -136,7 +136,7 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
             if not 0 <= begin <= end <= len(data) - 8 - length or end - begin != math.prod(shape) * dtype.itemsize:
                 raise ValueError(f"{name} does not lie within the file")
             arrays[name] = np.frombuffer(data, dtype, math.prod(shape), 8 + length + begin).reshape(shape)
-    except (struct.error, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (struct.error, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PolicyFileError(
             f"{path} is no safetensors file, or is damaged: {type(error).__name__}: {error}"
         ) from error
