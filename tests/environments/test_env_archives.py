@@ -56,7 +56,7 @@ def archive_with(path: Path, name: str, mode: int = 0o100777, text: str = "x") -
     return made
 
 
-@pytest.mark.parametrize("how", ["absolute", "upwards", "upwards through a folder", "backslashes"])
+@pytest.mark.parametrize("how", ["absolute", "upwards", "upwards through a folder", "backslashes", "the folder"])
 def test_an_archive_that_names_a_file_elsewhere_is_refused_and_changes_no_mode(
     tmp_path: Path, unpacker: Unpacker, how: str
 ) -> None:
@@ -71,6 +71,7 @@ def test_an_archive_that_names_a_file_elsewhere_is_refused_and_changes_no_mode(
         "upwards": up,
         "upwards through a folder": "a/" + up,
         "backslashes": "..\\..\\secret",
+        "the folder": ".",
     }[how]
     with pytest.raises(ValueError, match="is refused"):
         unpacker(archive_with(tmp_path, name), folder)

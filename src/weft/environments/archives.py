@@ -56,17 +56,20 @@ def _unpack(archive: str, target: str, most_bytes: int) -> int:
 
 
 def _check(archive: str, entry: zipfile.ZipInfo) -> None:
-    # `orig_filename` is what stands in the archive; `filename` ends at a zero byte.
-    name = entry.orig_filename
     kind = stat.S_IFMT(entry.external_attr >> _MODE_SHIFT)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        why = "it is a link or a device"
-    elif not name or name.startswith(("/", "\\")) or (name[1:2] == ":" and name[0].isalpha()):
-        why = "its path is absolute"
-    elif ".." in name.replace("\\", "/").split("/"):
-        why = "its path leads out of the folder"
-    elif "\0" in name:
-        why = "its name has a zero byte"
-    else:
-        return
-    raise ValueError(f"{os.path.basename(archive)} is refused: of its entry {name[:100]!r}, {why}")
+    # `orig_filename` is what stands in the archive; `filename` ends at a zero byte, or is its second name.
+    for name in (entry.orig_filename, entry.filename):
+        parts = name.replace("\\", "/").split("/")
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            why = "it is a link or a device"
+        elif not name or not parts[0] or (name[1:2] == ":" and name[0].isalpha()):
+            why = "its path is absolute"
+        elif ".." in parts:
+            why = "its path leads out of the folder"
+        elif "\0" in name:
+            why = "its name has a zero byte"
+        elif not entry.is_dir() and set(parts) <= {"", "."}:
+            why = "its path is the folder's own"
+        else:
+            continue
+        raise ValueError(f"{os.path.basename(archive)} is refused: of its entry {name[:100]!r}, {why}")
