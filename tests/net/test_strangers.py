@@ -30,6 +30,14 @@ def test_a_crowd_of_one_address_pushes_out_its_own_and_nobody_of_another() -> No
     assert [link.is_closed for link in crowd] == [True] * 17 + [False] * 3
 
 
+def test_some_of_a_large_crowd_give_way_at_once() -> None:
+    strangers, honest = Strangers(64), Link("10.0.0.2")
+    crowd = [Link("10.0.0.1") for _ in range(64)]
+    add(strangers, honest, *crowd)
+    assert not honest.is_closed
+    assert [link.is_closed for link in crowd] == [True] * 4 + [False] * 60
+
+
 def test_who_only_knocks_gives_way_to_who_has_begun_to_encrypt() -> None:
     strangers, honest = Strangers(4), Link("10.0.0.1", is_encrypted=True)
     add(strangers, honest, *[Link("10.0.0.1") for _ in range(20)])

@@ -37,10 +37,11 @@ class Strangers:
         self._whence: dict[Arrived, str] = {}
 
     def add(self, link: Arrived) -> None:
-        """One more, if it is one; where there are `most`, another is closed."""
+        """One more, if it is one; where there are `most`, others are closed."""
         if not link.connection.is_strange:
             return
-        self._whence = {one: host for one, host in self._whence.items() if _is_strange(one)}
+        if len(self._whence) >= self._most:
+            self._whence = {one: host for one, host in self._whence.items() if _is_strange(one)}
         if len(self._whence) >= self._most:
             self._send_away()
         host = ""
@@ -49,12 +50,14 @@ class Strangers:
         self._whence[link] = LOOPBACK if host.startswith(LOOPBACK) else host
 
     def _send_away(self) -> None:
+        """Several of a large crowd: to look at all of them again for each that comes takes longer than it to come."""
         crowds = collections.Counter(self._whence.values())
         most = max(crowds.values())
         those = [one for one, host in self._whence.items() if crowds[host] == most]
-        one = next((one for one in those if not one.connection.is_encrypted), those[0])
-        del self._whence[one]
-        one.close(f"refused: {self._most} others came after it")
+        those.sort(key=lambda one: one.connection.is_encrypted)
+        for one in those[: 1 + len(those) // 16]:
+            del self._whence[one]
+            one.close(f"refused: {self._most} others came after it")
 
 
 def _is_strange(link: Arrived) -> bool:
