@@ -11,8 +11,8 @@ from weft.engine.cluster import launch
 from weft.engine.cluster.client import Client
 from weft.engine.node.config import ClusterConfig, NodeConfig
 from weft.engine.node.operations import Outcome, value_of
-from weft.engine.wire import link_messages as lm
 from weft.engine.wire import link_codec, roles
+from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import CHUNK, HEADER, MESSAGE, NAME, RECORDS, RESUME
 from weft.job_submission import JobSubmissionClient
 from weft.net.auth import Refused, read_only
