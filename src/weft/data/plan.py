@@ -374,10 +374,8 @@ class Join(Node):
     @property
     def columns(self) -> list[str] | None:
         left, right = (node.columns for node in self.inputs)
-        if self.how in ("semi", "anti"):
-            return left
-        if left is None or right is None:
-            return None
+        if (is_filter := self.how in ("semi", "anti")) or left is None or right is None:
+            return left if is_filter else None
         if self.how == "right":  # its keys are the right side's
             left = [name for name in left if name not in self.left_on]
         else:
