@@ -94,9 +94,14 @@ class Writer:
         choices += [f"case when {self.condition(columns, depth - 1)} then {a} else {b} end", f"greatest({a}, {b})"]
         text, date = self.pick(columns, "str"), self.pick(columns, "date")
         if text:
-            choices.append(f"length({text})")
+            choices += [
+                f"length({text})",
+                f"strpos({text}, 'b')",
+                f"length(split_part({text}, 'b', {rng.choice([1, -1])}))",
+            ]
         if date:
-            choices.append(f"extract({rng.choice(['year', 'month', 'day'])} from {date})")
+            choices.append(f"extract({rng.choice(['year', 'month', 'day', 'isodow', 'week'])} from {date})")
+            choices.append(f"date_diff('{rng.choice(['day', 'month', 'year'])}', {date}, date '2024-02-01')")
         if depth > 1:
             choices.append(f"(select {self.aggregate(columns)})")
         return rng.choice(choices)
@@ -133,17 +138,32 @@ class Writer:
             choices += [f"{name} is {rng.choice(['', 'not '])}distinct from {other}", f"{name} * 0.5 {operator} 0.5"]
         if kind == "float":
             choices += [f"{name} {operator} {rng.choice(['0.5', '1', '-2'])}", f"{name} / 2 > 0.25"]
+            choices += [
+                f"isnan({name})",
+                f"{rng.choice(['greatest', 'least'])}({name}, 0.5) {operator} 1",
+                f"sign({name}) = 1",
+            ]
         if kind == "money":
             choices += [f"{name} {operator} 0.5", f"{name} * 1.5 {operator} 1", f"{name} between 0.06 - 0.01 and 2"]
         if kind == "str":
             pattern = rng.choice(["a%", "%b", "_", "%", "a_c", "%b%", "b\\%"])
             choices += [f"{name} {operator} 'ab'", f"{name} {rng.choice(['', 'not '])}like '{pattern}'"]
             choices += [f"upper({name}) = 'AB'", f"{name} || 'x' = 'ax'", f"{name} in ('a', 'ab')"]
+            choices += [
+                f"left({name}, -1) = 'a'",
+                f"right({name}, 2) = 'ab'",
+                f"lpad({name}, 3, 'xy') {operator} 'xab'",
+            ]
+            choices += [f"ends_with({name}, 'b')", f"replace({name}, 'a', {name}) = 'aab'"]
             choices += [f"substring({name}, 1, 1) = 'a'", f"{name} like 'b!%' escape '!'"]
         if kind == "date":
             choices += [f"{name} {operator} date '2024-01-31' + interval '1' month", f"{name} {operator} '2024-02-10'"]
             choices += [f"{name} - date '2024-02-01' > 3", f"date_trunc('month', {name}) = date '2024-02-01'"]
-            choices += [f"{name} + interval 1 month > date '2024-03-01'"]
+            choices += [
+                f"{name} + interval 1 month > date '2024-03-01'",
+                f"cast({name} as timestamp) {operator} '2024-02-10 12:00:00'",
+            ]
+            choices += [f"last_day({name}) = date '2024-02-29'", f"strftime({name}, '%Y-%m') {operator} '2024-02'"]
         if kind == "bool":
             choices += [name, f"not {name}", f"{name} is true", f"{name} is not false"]
         return rng.choice(choices)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -94,6 +95,75 @@ def asked(statement: str) -> list[dict[str, Any]]:
 )
 def test_nulls_names_and_numbers_mean_what_they_mean_in_sql(statement: str, expected: list[Any]) -> None:
     assert [tuple(row.values()) for row in asked(statement)] == expected
+
+
+CALLS = """
+left(s, 2) | left(s, -1) | right(s, 2) | right(s, -1) | repeat(s, 2) | repeat(s, 0) | lpad(s, 4, 'xy') | rpad(s, 1, 'é')
+strpos(s, 'b') | split_part(s, 'b', 2) | split_part(s, 'b', -1) | ends_with(s, 'b') | concat_ws('-', s, k, s)
+replace(s, '', 'x') | replace(s, 'a', null) | replace(s, 'a', s) | sign(f) | trunc(f) | isnan(f) | isinf(f)
+round(log2(k + 9), 9) | pi()
+greatest(f, 1) | least(f, g, 0.5) | g + 1 | g * 0.1 | g = 0.1 | g / 3 | g > f | coalesce(g, 0) | k & 6 | xor(k, 5) | ~k
+cast(d as timestamp) | d > timestamp '2024-01-31 10:00:00' | cast('2024-02-03 04:05:06.7' as timestamp) | last_day(d)
+date_diff('month', d, date '2024-01-01') | date_diff('hour', t, timestamp '2024-02-01 00:00:00') | epoch(t) | isodow(d)
+date_part('isoyear', d) | hour(t) | strftime(t, '%Y-%m %H') | t = m | m + interval 1 microsecond | d - (interval 1 day)
+e > 'b' | max(e) over () | rank() over (order by e) | lag(f, 1, 0) over (order by n)
+lag(d, 1, '2000-01-01') over (order by n)
+"""
+AT = [dt.datetime(2024, 1, 31, 23, 59, 59, 1500), dt.datetime(1969, 12, 31, 12), None, dt.datetime(2023, 1, 1)]
+KINDS = pl.DataFrame(
+    {
+        "n": [0, 1, 2, 3],
+        "k": [1, -8, None, 7],
+        "s": ["ab", "", None, "bÄbaé"],
+        "f": [float("nan"), -0.5, None, float("-inf")],
+        "g": pl.Series([0.1, float("nan"), None, -2.5], dtype=pl.Float32),
+        "d": pl.Series(AT).dt.date(),
+        "t": pl.Series(AT),
+        "m": pl.Series(AT).cast(pl.Datetime("ms")),
+        "e": pl.Series(["c", "a", None, "b"], dtype=pl.Enum(["c", "b", "a"])),
+    }
+)
+
+
+@pytest.mark.usefixtures("shared_weft_session")
+def test_functions_and_types_mean_what_they_mean_in_duckdb() -> None:
+    calls = [call.strip() for line in CALLS.strip().splitlines() for call in line.split(" | ")]
+    statement = f"select {', '.join(f'{call} as c{at}' for at, call in enumerate(calls))} from kinds order by n"
+    found = data.sql(statement, kinds=data.from_polars(KINDS)).to_polars().rows()
+    with duckdb.connect(":memory:") as connection:
+        connection.register("kinds", KINDS.to_arrow())
+        expected = connection.sql(statement).fetchall()
+    for mine, theirs in zip(found, expected, strict=True):
+        differ = [pair for pair in zip(calls, mine, theirs, strict=True) if repr(pair[1]) != repr(pair[2])]
+        assert not [(call, a, b) for call, a, b in differ if a != b]
+
+
+@pytest.mark.usefixtures("shared_weft_session")
+@pytest.mark.parametrize(("condition", "rows"), [("true", [(1,)]), ("1 = 2", []), ("count(*) > 9", [])])
+def test_a_having_without_groups_is_of_one_group(condition: str, rows: list[Any]) -> None:
+    assert [tuple(row.values()) for row in asked(f"select 1 as one from trips having {condition}")] == rows
+
+
+@pytest.mark.usefixtures("shared_weft_session")
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ("interval 1 day", "as a value"),
+        ("hour(z)", "convert_time_zone"),
+        ("z = t", "time zone of the other"),
+        ("date '0001-01-01' - interval 1 day", "in no year"),
+        ("cast(t as int)", "extract a part"),
+        ("lag(n, 1, 1.5) over (order by n)", "default of LAG.*cast it to Int64"),
+        ("rank() over (order by l)", "order by List"),
+        ("s like 'a!' escape '!'", "ends in what escapes"),
+    ],
+)
+def test_what_has_another_meaning_in_duckdb_is_refused(wanted: str, told: str) -> None:
+    zoned = KINDS.with_columns(
+        pl.col("t").dt.replace_time_zone("UTC").alias("z"), pl.col("n").implode().over("n").alias("l")
+    )
+    with pytest.raises(ValueError, match=f"(?s){told}"):
+        data.sql(f"select {wanted} as x from kinds", kinds=data.from_polars(zoned))
 
 
 @pytest.mark.usefixtures("shared_weft_session")

@@ -12,7 +12,7 @@ from sqlglot import exp
 from weft.data import plan
 from weft.data.aggregates import Aggregate
 from weft.data.query.relation import Relation, fresh, only_args, refused
-from weft.data.query.values import Value, common_number, condition, constant, exact_sum, number, value
+from weft.data.query.values import Value, condition, constant, exact_sum, number, total_number, value
 
 if TYPE_CHECKING:
     from weft.data.query.selecting import Level
@@ -96,6 +96,8 @@ def aggregate(level: Level, keys: Sequence[Any], nodes: Sequence[Any], extra: Se
         text = node.sql("duckdb")
         if text not in names:
             names[text] = _made(gathering, node)
+    if not (key_names or extra_names or gathering.made):
+        gathering("len", None)  # HAVING alone: there is one group
     # What has the subqueries of inputs beside it is known only now.
     below = level.relation.with_columns(gathering.before).dataset
     grouping = plan.GroupBy((below._plan,), (*key_names, *extra_names), tuple(gathering.made))
@@ -149,7 +151,7 @@ def _sum(gathering: _Gathering, given: Value, node: Any) -> Value:
 
 def _total(gathering: _Gathering, given: Value) -> tuple[pl.Expr, pl.Expr, pl.DataType]:
     """The sum, null of no value; the number of values; the sum's type."""
-    kind = common_number([given.kind])
+    kind = total_number(given.kind)
     column = gathering.column(number(given, kind))
     count, total = gathering("count", column), gathering("sum", column)
     if given.kind in (pl.Int64, pl.UInt64):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
 from sqlglot import exp
 
-from weft.data.query.dates import extracted, interval, truncated
+from weft.data.query.dates import between, extracted, formatted, interval, last_day, part_of, truncated, without_zone
 from weft.data.query.relation import refused
+from weft.data.query.texts import CALLS as TEXT_CALLS
+from weft.data.query.texts import as_text
 from weft.data.query.values import Place, Value, as_time, comparison, constant, fits, number, scale_of, together, value
 
 _TYPES: dict[str, pl.DataType] = {
@@ -33,29 +35,14 @@ def called(place: Place, node: exp.Expr) -> Value:
     make = _CALLS.get(type(node))
     if make is not None:
         return make(place, node)
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _BY_NAME:
+        return _BY_NAME[node.name.lower()](place, node.expressions)
     if isinstance(node, exp.AggFunc):
         raise refused(f"the aggregate {node.sql('duckdb')} here", "an aggregate stands in SELECT, HAVING or ORDER BY")
     if isinstance(node, exp.All | exp.Any):
         raise refused(node.sql("duckdb"), "write IN (SELECT …), EXISTS (SELECT …), or compare with min() or max()")
     name = node.name if isinstance(node, exp.Anonymous) else type(node).__name__
     raise refused(f"{name} in {node.sql('duckdb')}", "compute it with with_column() or map_batches() before the query")
-
-
-def _texts(place: Place, node: Any, *given: Any) -> list[pl.Expr]:
-    found = [value(place, each) for each in given]
-    for each in found:
-        if each.kind not in (pl.String, pl.Categorical, pl.Enum, pl.Null):
-            raise refused(f"{node.sql('duckdb')} of {each.kind}", "cast it to VARCHAR")
-    return [each.expr.cast(pl.String) if each.kind != pl.String else each.expr for each in found]
-
-
-def _of_text(make: Callable[[pl.Expr], pl.Expr], kind: pl.DataType | None = None) -> Callable[[Place, Any], Value]:
-    def made(place: Place, node: Any) -> Value:
-        (text,) = _texts(place, node, node.this)
-        expr = make(text)
-        return Value(expr if kind is None else expr.cast(kind), kind or pl.String())
-
-    return made
 
 
 def _of_float(make: Callable[[pl.Expr], pl.Expr]) -> Callable[[Place, Any], Value]:
@@ -71,43 +58,6 @@ def _float(given: Value, node: exp.Expr) -> pl.Expr:
     return number(given, pl.Float64())
 
 
-def _like(place: Place, node: Any, flags: str = "s") -> Value:
-    (text,) = _texts(place, node, node.this)
-    pattern, escape = node.expression, node.args.get("escape")
-    found = value(place, pattern).constant
-    if not isinstance(found, str):
-        raise refused(f"{node.sql('duckdb')}, whose pattern is no constant", "write the pattern as a text")
-    matches = text.str.contains(_regex(found, escape.name if escape else None, flags))
-    return Value(~matches if node.args.get("negate") else matches, pl.Boolean())
-
-
-def _regex(pattern: str, escape: str | None, flags: str) -> str:
-    made, letters = [], iter(pattern)
-    for letter in letters:
-        if letter == escape:
-            made.append(re.escape(next(letters, "")))
-        else:
-            made.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
-    return f"(?{flags})^{''.join(made)}$"
-
-
-def _escaped(place: Place, node: Any) -> Value:
-    """`x LIKE pattern ESCAPE letter`, which the parser puts around the LIKE."""
-    inside = node.this.copy()
-    inside.set("escape", node.expression.copy())
-    return value(place, inside)
-
-
-def _substring(place: Place, node: Any) -> Value:
-    (text,) = _texts(place, node, node.this)
-    start = value(place, node.args["start"]).constant
-    length_node = node.args.get("length")
-    length = None if length_node is None else value(place, length_node).constant
-    if not isinstance(start, int) or start < 1 or not (length is None or (isinstance(length, int) and length >= 0)):
-        raise refused(node.sql("duckdb"), "start must be a constant from 1 on, and the length a constant")
-    return Value(text.str.slice(start - 1, length), pl.String())
-
-
 def _coalesce(place: Place, node: Any) -> Value:
     exprs, kind = together([value(place, each) for each in (node.this, *node.expressions)], node.sql("duckdb"))
     return Value(pl.coalesce(exprs), kind)
@@ -119,37 +69,22 @@ def _nullif(place: Place, node: Any) -> Value:
     return Value(pl.when(~same.expr.fill_null(False)).then(first.expr), first.kind)
 
 
-def _extreme(make: Callable[..., pl.Expr]) -> Callable[[Place, Any], Value]:
+def _extreme(make: Callable[..., pl.Expr], better: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[..., Value]:
     def made(place: Place, node: Any) -> Value:
         exprs, kind = together([value(place, each) for each in (node.this, *node.expressions)], node.sql("duckdb"))
-        if kind.is_float():
-            raise refused(f"{node.sql('duckdb')} of floats", "write CASE WHEN a > b THEN a ELSE b END")
-        return Value(make(*exprs), kind)
+        if not kind.is_float():
+            return Value(make(*exprs), kind)
+        best = exprs[0]  # NaN is larger than all numbers; Polars leaves it out
+        for other in exprs[1:]:
+            best = pl.when(other.is_null() | better(best, other)).then(best).otherwise(other)
+        return Value(best, kind)
 
     return made
 
 
-def _concat(place: Place, node: Any) -> Value:
-    """`concat` leaves nulls out, `||` does not."""
-    given = node.expressions if isinstance(node, exp.Concat) else list(node.flatten())
-    found = [_as_text(value(place, each), node) for each in given]
-    whole = isinstance(node, exp.DPipe)
-    return Value(pl.concat_str(found, ignore_nulls=not whole), pl.String())
-
-
-def _as_text(given: Value, node: exp.Expr) -> pl.Expr:
-    if given.kind == pl.String:
-        return given.expr
-    if given.kind.is_float() or given.kind == pl.Datetime or given.kind.is_nested() or given.kind == pl.Binary:
-        raise refused(
-            f"{given.kind} as text in {node.sql('duckdb')}", "format it in Python, or cast it to an exact type before"
-        )
-    return given.expr.cast(pl.String)
-
-
 def _cast(place: Place, node: Any) -> Value:
     inside, to = value(place, node.this), node.args["to"]
-    name = to.this.name
+    name = to.this.name.removesuffix("NTZ")
     kind = _TYPES.get(name)
     if name == "DECIMAL":
         sizes = [int(each.name) for each in to.expressions] or [18, 3]
@@ -162,7 +97,11 @@ def _cast(place: Place, node: Any) -> Value:
             return constant(at.date() if isinstance(at, dt.datetime) else at)
         return constant(at if isinstance(at, dt.datetime) else dt.datetime(at.year, at.month, at.day))
     if kind == pl.String:
-        return Value(_as_text(inside, node), kind)
+        return Value(as_text(inside, node), kind)
+    if inside.kind.is_temporal():
+        without_zone(inside, node)
+    if (inside.kind.is_temporal() and not kind.is_temporal()) or (inside.kind == pl.Boolean and kind.is_decimal()):
+        raise refused(f"{node.sql('duckdb')} of {inside.kind}", "extract a part of it, or write CASE")
     if kind.is_integer() and inside.kind.is_float():
         return Value(inside.expr.round(0, mode="half_to_even").cast(kind), kind)
     if kind.is_integer() and inside.kind.is_decimal():
@@ -220,30 +159,40 @@ def _power(place: Place, node: Any) -> Value:
     return Value(base.pow(exponent), pl.Float64())
 
 
-def _trim(place: Place, node: Any) -> Value:
-    given = node.args.get("expression")
-    letters = " " if given is None else value(place, given).constant
-    if not isinstance(letters, str):
-        raise refused(node.sql("duckdb"), "write the letters as a text")
-    (text,) = _texts(place, node, node.this)
-    where = str(node.args.get("position") or "").upper()
-    strip = {"LEADING": text.str.strip_chars_start, "TRAILING": text.str.strip_chars_end}.get(where)
-    return Value((strip or text.str.strip_chars)(letters), pl.String())
+def _sign(place: Place, node: Any) -> Value:
+    given = _float(value(place, node.this), node)
+    sign = (given > 0).cast(pl.Int64) - (given < 0).cast(pl.Int64)
+    return Value(pl.when(given.is_nan()).then(0).otherwise(sign), pl.Int64())
 
 
-def _replaced(place: Place, node: Any) -> Value:
-    text, old, new = _texts(place, node, node.this, node.expression, node.args["replacement"])
-    return Value(text.str.replace_all(old, new, literal=True), pl.String())
+def _logarithm(place: Place, node: Any) -> Value:
+    """`log(x)` and `log(base, x)`."""
+    of, base = (node.this, 10) if node.expression is None else (node.expression, value(place, node.this).constant)
+    if base not in (2, 10):
+        raise refused(node.sql("duckdb"), "divide by ln() of the base")
+    given = _float(value(place, of), node)
+    return Value(given.log10() if base == 10 else given.log(2), pl.Float64())
 
 
-def _starts(place: Place, node: Any) -> Value:
-    text, prefix = _texts(place, node, node.this, node.expression)
-    return Value(text.str.starts_with(prefix), pl.Boolean())
+def _of_floats_only(make: Callable[[pl.Expr], pl.Expr]) -> Callable[[Place, Any], Value]:
+    def made(place: Place, node: Any) -> Value:
+        given = value(place, node.this)
+        if not given.kind.is_float():
+            raise refused(f"{node.sql('duckdb')} of {given.kind}", "cast it to DOUBLE")
+        return Value(make(given.expr), pl.Boolean())
+
+    return made
 
 
-def _contains(place: Place, node: Any) -> Value:
-    text, part = _texts(place, node, node.this, node.expression)
-    return Value(text.str.contains(part, literal=True), pl.Boolean())
+def _bits(make: Callable[..., pl.Expr]) -> Callable[[Place, Any], Value]:
+    def made(place: Place, node: Any) -> Value:
+        found = [value(place, each) for each in (node.this, node.expression) if each is not None]
+        for each in found:
+            if not each.kind.is_integer():
+                raise refused(f"{node.sql('duckdb')} of {each.kind}", "cast it to BIGINT")
+        return Value(make(*(number(each, pl.Int64()) for each in found)), pl.Int64())
+
+    return made
 
 
 def _field(name: str) -> Callable[[Place, Any], Value]:
@@ -256,31 +205,32 @@ def _without_cast(node: exp.Expr) -> exp.Expr:
 
 
 _CALLS: dict[type, Callable[[Place, Any], Value]] = {
+    **TEXT_CALLS,
     exp.Interval: interval,
     exp.Extract: lambda place, node: extracted(place, node.this.name, node.expression),
     exp.Year: _field("YEAR"),
     exp.Month: _field("MONTH"),
     exp.Day: _field("DAY"),
     exp.Quarter: _field("QUARTER"),
+    exp.Hour: _field("HOUR"),
+    exp.Minute: _field("MINUTE"),
+    exp.Second: _field("SECOND"),
+    exp.DayOfMonth: _field("DAY"),
+    exp.DayOfWeek: _field("DOW"),
+    exp.DayOfWeekIso: _field("ISODOW"),
+    exp.DayOfYear: _field("DOY"),
+    exp.Week: _field("WEEK"),
+    exp.WeekOfYear: _field("WEEK"),
+    exp.TimeToUnix: _field("EPOCH"),
+    exp.LastDay: last_day,
+    exp.DateDiff: between,
+    exp.TimeToStr: formatted,
     exp.DateTrunc: lambda place, node: truncated(place, node.args["unit"].name, node.this),
     exp.TimestampTrunc: lambda place, node: truncated(place, node.args["unit"].name, node.this),
-    exp.Like: _like,
-    exp.ILike: lambda place, node: _like(place, node, "si"),
-    exp.Escape: _escaped,
-    exp.Substring: _substring,
-    exp.Upper: _of_text(lambda text: text.str.to_uppercase()),
-    exp.Lower: _of_text(lambda text: text.str.to_lowercase()),
-    exp.Length: _of_text(lambda text: text.str.len_chars(), pl.Int64()),
-    exp.Trim: _trim,
-    exp.Replace: _replaced,
-    exp.StartsWith: _starts,
-    exp.Contains: _contains,
-    exp.Concat: _concat,
-    exp.DPipe: _concat,
     exp.Coalesce: _coalesce,
     exp.Nullif: _nullif,
-    exp.Greatest: _extreme(pl.max_horizontal),
-    exp.Least: _extreme(pl.min_horizontal),
+    exp.Greatest: _extreme(pl.max_horizontal, lambda best, other: best >= other),
+    exp.Least: _extreme(pl.min_horizontal, lambda best, other: best <= other),
     exp.Cast: _cast,
     exp.Abs: _absolute,
     exp.Round: _round,
@@ -289,5 +239,32 @@ _CALLS: dict[type, Callable[[Place, Any], Value]] = {
     exp.Sqrt: _of_float(lambda given: given.sqrt()),
     exp.Ln: _of_float(lambda given: given.log()),
     exp.Exp: _of_float(lambda given: given.exp()),
+    exp.Log: _logarithm,
     exp.Pow: _power,
+    exp.Sign: _sign,
+    exp.Trunc: _whole(lambda given: pl.when(given < 0).then(given.ceil()).otherwise(given.floor())),
+    exp.Sin: _of_float(lambda given: given.sin()),
+    exp.Cos: _of_float(lambda given: given.cos()),
+    exp.Tan: _of_float(lambda given: given.tan()),
+    exp.Asin: _of_float(lambda given: given.arcsin()),
+    exp.Acos: _of_float(lambda given: given.arccos()),
+    exp.Atan: _of_float(lambda given: given.arctan()),
+    exp.Radians: _of_float(lambda given: given.radians()),
+    exp.Degrees: _of_float(lambda given: given.degrees()),
+    exp.Cbrt: _of_float(lambda given: given.cbrt()),
+    exp.Pi: lambda place, node: constant(math.pi),
+    exp.IsNan: _of_floats_only(lambda given: given.is_nan()),
+    exp.IsInf: _of_floats_only(lambda given: given.is_infinite()),
+    exp.BitwiseAnd: _bits(lambda a, b: a & b),
+    exp.BitwiseOr: _bits(lambda a, b: a | b),
+    exp.BitwiseXor: _bits(lambda a, b: a ^ b),
+    exp.BitwiseNot: _bits(lambda a: pl.lit(-1) - a),
 }
+_BY_NAME: dict[str, Callable[[Place, Sequence[Any]], Value]] = {
+    "date_part": lambda place, given: extracted(place, part_of(place, given), given[1]),
+    "datepart": lambda place, given: extracted(place, part_of(place, given), given[1]),
+    "weekday": lambda place, given: extracted(place, "DOW", given[0]),
+    "prefix": lambda place, given: value(place, exp.StartsWith(this=given[0].copy(), expression=given[1].copy())),
+    "suffix": lambda place, given: value(place, exp.EndsWith(this=given[0].copy(), expression=given[1].copy())),
+}
+"""What the parser has no node for."""

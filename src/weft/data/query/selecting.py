@@ -12,7 +12,7 @@ from weft.data import plan
 from weft.data.dataset import Dataset
 from weft.data.query import aggregating, sources, windows
 from weft.data.query.relation import Field, Pair, Relation, copied, fresh, only_args, refused
-from weft.data.query.values import Value, condition, together, value
+from weft.data.query.values import Value, condition, ordering, together, value
 
 Env = Mapping[str, Relation]
 """The tables and common table expressions that a query sees."""
@@ -192,6 +192,11 @@ def _sorted(relation: Relation, orders: Sequence[Any], names: Sequence[str]) -> 
     downs = tuple(bool(ordered.args.get("desc")) for ordered in first.values())
     lasts = tuple(not ordered.args.get("nulls_first") for ordered in first.values())
     below = relation.dataset
+    for name in list(first):
+        by = ordering(relation.schema[name])(pl.col(name))
+        if isinstance(relation.schema[name], pl.Enum):
+            below = below.with_column(text := fresh("text"), by)
+            first = {text if each == name else each: ordered for each, ordered in first.items()}
     dataset = below._then(plan.Sort((below._plan,), tuple(first), downs, lasts))
     hidden = [name for name in first if name not in {field.column for field in relation.fields}]
     return Relation(dataset.drop(*hidden) if hidden else dataset, relation.fields)
@@ -226,7 +231,8 @@ def _limited(relation: Relation, node: Any) -> Relation:
 
 def _count(node: Any, word: str) -> int:
     found = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
-    percent = node.args.get("limit_options")
+    options = node.args.get("limit_options")
+    percent = options is not None and (options.args.get("percent") or options.args.get("with_ties"))
     if not isinstance(found, exp.Literal) or not found.is_int or percent or node.expressions:
         raise refused(f"{word} {found.sql('duckdb') if found else ''}", "write a whole number")
     return int(found.name)

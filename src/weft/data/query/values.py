@@ -128,8 +128,8 @@ def number(given: Value, kind: pl.DataType) -> pl.Expr:
     """Of a numeric type, cast without loss; a constant becomes a literal of it."""
     if given.kind == kind:
         return given.expr
-    if given.is_constant and kind == pl.Float64 and given.constant is not None:
-        return pl.lit(float(given.constant))
+    if given.is_constant and kind.is_float() and given.constant is not None:
+        return pl.lit(float(given.constant), kind)
     return given.expr.cast(kind)
 
 
@@ -140,7 +140,7 @@ def scale_of(kind: pl.DataType) -> int:
 def common_number(kinds: Sequence[pl.DataType]) -> pl.DataType:
     found = [kind for kind in kinds if kind != pl.Null]
     if any(kind.is_float() for kind in found):
-        return pl.Float64()
+        return pl.Float64() if pl.Float64 in found else pl.Float32()
     if any(kind.is_decimal() for kind in found):
         return pl.Decimal(38, max(map(scale_of, found)))
     return pl.Int64()
@@ -158,8 +158,7 @@ def together(values: Sequence[Value], what: str) -> tuple[list[pl.Expr], pl.Data
         values = [as_time(one) if isinstance(one.constant, str) else one for one in values]
         kinds = [one.kind for one in values if one.kind != pl.Null]
         if all(kind in (pl.Date, pl.Datetime) for kind in kinds):
-            times = [kind for kind in kinds if kind == pl.Datetime]
-            kind = times[0] if times else pl.Date()
+            kind = _common_time(kinds, what)
             return [one.expr if one.kind == kind else one.expr.cast(kind) for one in values], kind
     texts = (pl.String, pl.Categorical, pl.Enum)
     if all(kind in texts for kind in kinds):
@@ -168,6 +167,26 @@ def together(values: Sequence[Value], what: str) -> tuple[list[pl.Expr], pl.Data
         shown = " and ".join(dict.fromkeys(map(str, kinds)))
         raise refused(f"{what} of {shown}", "cast one of them with CAST(… AS …)")
     return [one.expr if one.kind == kinds[0] else one.expr.cast(kinds[0]) for one in values], kinds[0]
+
+
+def total_number(kind: pl.DataType) -> pl.DataType:
+    """In which sums are made."""
+    return pl.Float64() if kind.is_float() else common_number([kind])
+
+
+def _common_time(kinds: Sequence[pl.DataType], what: str) -> pl.DataType:
+    """The finer one: the other would lose what it has."""
+    times = [kind for kind in kinds if isinstance(kind, pl.Datetime)]
+    if len({kind.time_zone for kind in times}) > 1 or (len(times) < len(kinds) and times and times[0].time_zone):
+        raise refused(f"{what} of {' and '.join(map(str, kinds))}", "convert one to the time zone of the other before")
+    return max(times, key=lambda kind: ("ms", "us", "ns").index(kind.time_unit)) if times else pl.Date()
+
+
+def ordering(kind: pl.DataType) -> Callable[[pl.Expr], pl.Expr]:
+    """What is sorted by, of a column: enumerated texts are texts, and in their order."""
+    if kind.is_nested():
+        raise refused(f"an order by {kind}", "order by what is in it, in columns of their own")
+    return lambda expr: expr.cast(pl.String) if isinstance(kind, pl.Enum) else expr
 
 
 def as_time(given: Value) -> Value:
@@ -236,7 +255,9 @@ def arithmetic(place: Place, word: str, left: Value, right: Value, node: exp.Exp
     if left.is_constant and right.is_constant and word in "+-*" and not any(kind.is_float() for kind in kinds):
         made = {"+": left.constant + right.constant, "-": left.constant - right.constant}
         return constant(made.get(word, left.constant * right.constant))
-    kind = pl.Float64() if word == "/" else common_number(kinds)
+    kind = common_number(kinds)
+    if word == "/" and not kind.is_float():
+        kind = pl.Float64()
     if word == "*" and kind.is_decimal():  # Polars keeps the larger scale of the two, and would round
         scale = sum(map(scale_of, kinds))
         if scale > MOST_SCALE:
@@ -245,6 +266,8 @@ def arithmetic(place: Place, word: str, left: Value, right: Value, node: exp.Exp
     a, b = number(left, kind), number(right, kind)
     if word in ("//", "%"):
         return Value(_whole(word, a, b, kind, node), kind)
+    if kind == pl.Float32 and word == "/":  # Polars multiplies by what a constant goes into one
+        return Value((a.cast(pl.Float64) / b.cast(pl.Float64)).cast(kind), kind)
     if kind == pl.Int64:
         a, b = a.cast(pl.Int128), b.cast(pl.Int128)
         return Value(fits(place, {"+": a + b, "-": a - b, "*": a * b}[word]), kind)
@@ -382,6 +405,13 @@ _ARGS: dict[type, tuple[str, ...]] = {
     exp.Least: ("ignore_nulls",),
     exp.Like: ("negate", "escape"),
     exp.Literal: ("is_string",),
+    exp.Pad: ("fill_pattern", "is_left"),
+    exp.Repeat: ("times",),
+    exp.SplitPart: ("delimiter", "part_index"),
+    exp.StrPosition: ("substr",),
+    exp.TimeToStr: ("format",),
+    exp.ConcatWs: ("safe", "coalesce"),
+    exp.DateDiff: ("unit", "date_part_boundary"),
     exp.Replace: ("replacement",),
     exp.Round: ("decimals",),
     exp.Subquery: ("alias", "limit", "offset", "order", "with_"),

@@ -14,7 +14,17 @@ import polars as pl
 from sqlglot import exp
 
 from weft.data.query.relation import fresh, only_args, refused
-from weft.data.query.values import Value, common_number, condition, exact_sum, number, value
+from weft.data.query.values import (
+    Value,
+    condition,
+    exact_sum,
+    number,
+    ordering,
+    scale_of,
+    together,
+    total_number,
+    value,
+)
 
 if TYPE_CHECKING:
     from weft.data.query.selecting import Level
@@ -83,7 +93,7 @@ def _name_of(node: exp.Expr) -> str:
 def _prepared(level: Level, node: Any) -> _Window:
     partition = [value(level, each).expr for each in node.args.get("partition_by") or []]
     order = node.args.get("order")
-    keys = [(value(level, each.this), each) for each in (order.expressions if order else [])]
+    keys = [(_ordered(value(level, each.this)), each) for each in (order.expressions if order else [])]
     names = [fresh("partition") for _ in partition]
     key_names = [fresh("order") for _ in keys]
     level.add([*partition, *(key.expr for key, _ in keys)], [*names, *key_names])
@@ -98,6 +108,11 @@ def _prepared(level: Level, node: Any) -> _Window:
         row = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
         level.add([row.over(names or None, order_by=ranks)], [window.row], over_all=True)
     return window
+
+
+def _ordered(given: Value) -> Value:
+    made = ordering(given.kind)(given.expr)
+    return Value(made, pl.String() if isinstance(given.kind, pl.Enum) else given.kind)
 
 
 def _rank(window: _Window, name: str, node: exp.Expr) -> pl.Expr:
@@ -140,8 +155,17 @@ def _other_row(window: _Window, name: str, node: Any) -> Value:
     if not isinstance(offset, int) or offset < 0 or (default is not None and not default.is_constant):
         raise refused(node.sql("duckdb"), "the offset and the default must be constants")
     shift = offset if name == "lag" else -offset
-    fill = None if default is None or default.constant is None else pl.lit(default.constant).cast(found.kind)
+    fill = None if default is None or default.constant is None else _default(found, default, node)
     return Value(window.step(window.over(column.shift(shift, fill_value=fill), ordered=True)), found.kind)
+
+
+def _default(found: Value, default: Value, node: exp.Expr) -> pl.Expr:
+    """In the type of the column."""
+    both, kind = together([found, default], f"the default of {node.sql('duckdb')}")
+    same = (kind.is_integer() and found.kind.is_integer()) or scale_of(kind) == scale_of(found.kind) > 0
+    if kind != found.kind and not same:
+        raise refused(f"the default of {node.sql('duckdb')}, of {kind}", f"cast it to {found.kind}")
+    return both[1].cast(found.kind)
 
 
 def _frame(node: Any) -> tuple[str, int]:
@@ -178,7 +202,10 @@ def _aggregated(window: _Window, name: str, node: Any, where: pl.Expr | None) ->
     if name in ("sum", "avg"):
         if not found.kind.is_numeric():
             raise refused(f"{node.sql('duckdb')} of {found.kind}", "cast it to a number")
-        found = Value(number(found, common_number([found.kind])), common_number([found.kind]))
+        kind_of = total_number(found.kind)
+        found = Value(number(found, kind_of), kind_of)
+    if name in ("min", "max"):
+        found = _ordered(found)
     if where is not None:
         found = Value(pl.when(where).then(found.expr), found.kind)
     column = window.plain(found.expr)
