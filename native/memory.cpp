@@ -7,10 +7,13 @@
 ///        So it is never without the pin.
 /// MEM-3  What is being filled is mapped shared, apart from the segment's own mapping, so that it can become
 ///        private where it is when it is sealed, in a fork's child, and when the session ends.
+/// MEM-4  A process without mappings left has no memory and no threads either. So at most half of what the
+///        kernel gives it are made here. Beyond, bytes are copied.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -42,6 +45,15 @@ PinObject* as_pin(PyObject* object) {
 size_t page_bytes() {
     static const auto bytes = size_t(sysconf(_SC_PAGESIZE));
     return bytes;
+}
+
+bool may_map() {
+    static const size_t most = [] {
+        size_t limit = 0;
+        std::ifstream("/proc/sys/vm/max_map_count") >> limit;
+        return (limit > 0 ? limit : 65530) / 2;
+    }();
+    return mapped.size() < most;
 }
 
 size_t whole_pages(size_t bytes) {
@@ -152,15 +164,22 @@ PyType_Spec memory_spec = {"weft._native.Memory", sizeof(MemoryObject), 0,
 bool map_own(PinObject* pin) {
     if (pin->own != nullptr) return true;
     // After a shutdown the segment's pages may be another object's: what `data` shows was kept.
-    if (!pin->core->is_closed())
+    if (!pin->core->is_closed() && may_map())
         pin->own = pin->core->endpoint.segment.map_private(pin->data, whole_pages(pin->arena.bytes));
-    if (pin->own == nullptr) {  // also where a process has as many mappings as it may
-        pin->own = static_cast<char*>(malloc(pin->arena.bytes));
-        if (pin->own == nullptr) return PyErr_NoMemory() != nullptr;
-        pin->is_allocated = true;
-        memcpy(pin->own, pin->data, pin->arena.bytes);
+    if (pin->own != nullptr) {
+        mapped.insert(pin);
+        return true;
     }
-    mapped.insert(pin);
+    pin->own = static_cast<char*>(malloc(pin->arena.bytes));
+    if (pin->own == nullptr) {
+        PyErr_Format(PyExc_MemoryError,
+                     "a value of %zu bytes cannot be read to be written to: this process has mapped %zu such "
+                     "values, and has no memory for a copy. Let go of some of what it has read.",
+                     size_t(pin->arena.bytes), mapped.size());
+        return false;
+    }
+    pin->is_allocated = true;
+    memcpy(pin->own, pin->data, pin->arena.bytes);
     return true;
 }
 
@@ -190,7 +209,7 @@ PyObject* writable_memory(PyObject* keeper) {
 
 void keep_own_memory(const Core& core, bool is_given_away) {
     for (PinObject* pin : mapped) {
-        if (pin->core.get() != &core || pin->is_allocated) continue;
+        if (pin->core.get() != &core) continue;
         if (pin->is_filled) stop_filling(pin);
         if (is_given_away) copy_all_pages(pin);
     }
@@ -225,6 +244,7 @@ PyObject* py_allocate(PyObject*, PyObject* bytes) {
     }
     const Attached core;
     if (!core) return nullptr;
+    if (!may_map()) Py_RETURN_NONE;
     ArenaRef arena;
     char* data = nullptr;
     if (!allocate(*core, kFilledAt + uint64_t(wanted), core->self(), arena, data)) return nullptr;

@@ -366,7 +366,8 @@ def set_loop_variable(variable: ContextVar[Any]) -> None:
     """Where coroutines, which share a thread, say to which call they belong: what they submit is that call's child."""
 
 def allocate(bytes: int) -> Any:
-    """A buffer for an array that is filled where it will be stored: in the object memory of the node."""
+    """A buffer for an array that is filled where it will be stored: in the object memory of the node. None where the
+    process has half as many mappings as it may."""
 
 def own_memory(buffer: Any) -> Any:
     """The bytes of a buffer, writable and seen by nobody else: private pages of what is in object memory, the buffer

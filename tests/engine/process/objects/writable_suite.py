@@ -121,6 +121,22 @@ def test_a_fork_and_its_parent_do_not_see_what_the_other_writes(torch: Any) -> N
     assert weft.get(weft.put(filling)).sum() == LARGE
 
 
+def test_more_values_than_a_process_has_mappings_can_be_written_to() -> None:
+    most = int(Path("/proc/sys/vm/max_map_count").read_text())
+    if most > 70_000:
+        pytest.skip(f"a process may have {most} mappings here")
+    ref = weft.put(np.zeros(16_000))
+    held = weft.get([ref] * (most // 2 + 100), writable=True)
+    assert mappings() < most // 2 + 100
+    for number, array in enumerate(held[-200:]):  # some of them mapped, the others copied
+        array[0] = number
+    assert [array[0] for array in held[-200:]] == list(range(200))
+    assert held[0][0] == weft.get(ref)[0] == 0
+    filled = weft.empty(LARGE)
+    filled[:] = 1
+    assert weft.get(weft.put(filled)).sum() == LARGE
+
+
 # ---- arguments -------------------------------------------------------------------------------------
 
 

@@ -39,21 +39,20 @@ def empty(shape: int | Sequence[int], dtype: Any = float, order: Literal["C", "F
     dtype = np.dtype(dtype)
     if dtype.hasobject:
         raise TypeError(f"dtype must have no Python objects, but got {dtype}")
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < FEWEST_BYTES:
-        return np.empty(shape, dtype, order=order)
-    return np.ndarray(shape, dtype, _allocate(nbytes), order=order)
+    memory = _allocate(math.prod(shape) * dtype.itemsize)
+    return np.empty(shape, dtype, order=order) if memory is None else np.ndarray(shape, dtype, memory, order=order)
 
 
 def _tensor(shape: tuple[int, ...], dtype: Any) -> Any:
     import torch
 
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < FEWEST_BYTES:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(_allocate(nbytes), dtype=dtype).reshape(shape)
+    memory = _allocate(math.prod(shape) * dtype.itemsize)
+    return torch.empty(shape, dtype=dtype) if memory is None else torch.frombuffer(memory, dtype=dtype).reshape(shape)
 
 
 def _allocate(nbytes: int) -> Any:
+    """None for little, and where this process has as many mappings as it may: `put` copies those."""
+    if nbytes < FEWEST_BYTES:
+        return None
     attached.ensure()
     return _native.allocate(nbytes)
