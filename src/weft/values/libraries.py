@@ -20,7 +20,7 @@ from typing import Any
 
 from weft import _native
 from weft.devices.blocks import here
-from weft.values import cuda_tensors
+from weft.values import cuda_tensors, dlpack
 
 Reducer = Callable[[Any], "str | tuple[Any, ...]"]
 _SLACK = 64 * 1024
@@ -47,14 +47,28 @@ def register(reducers: dict[type, Reducer]) -> None:
 
 def reduce_view(view: memoryview) -> tuple[Any, ...]:
     """A memoryview: read in place, so read-only."""
+    if not _casts(view):
+        import numpy as np
+
+        return memoryview, (np.asarray(view),)
     if not view.c_contiguous:
         return _view, (view.tobytes(), view.format, view.shape)
     return _view, (PickleBuffer(view), view.format, view.shape)
 
 
+_NATIVE = frozenset("bBhHiIlLqQnNfdc?P")
+
+
+def _casts(view: memoryview) -> bool:
+    """Whether `memoryview.cast` makes it of bytes: not to other formats than native numbers, nor to none of them."""
+    is_native = view.format.removeprefix("@") in _NATIVE
+    return is_native and (view.ndim == 1 or view.nbytes > 0)
+
+
 def _view(buffer: Any, form: str, shape: tuple[int, ...]) -> memoryview:
-    flat = memoryview(buffer).cast("B")
-    return flat if (form, len(shape)) == ("B", 1) else flat.cast(form, shape)  # type: ignore[call-overload]
+    flat: Any = memoryview(buffer).cast("B")
+    view: memoryview = flat.cast(form) if len(shape) == 1 else flat.cast(form, shape)
+    return view
 
 
 class Bytearray:
@@ -103,6 +117,7 @@ def _reduce_tensor(tensor: Any) -> Any:
     on_device = tensor.device.type == "cuda" and here.collection is not None
     if (
         tensor.layout is not torch.strided
+        or tensor.is_nested
         or (tensor.device.type != "cpu" and not on_device)
         or tensor.is_quantized
         or tensor.is_conj()
@@ -112,7 +127,7 @@ def _reduce_tensor(tensor: Any) -> Any:
     ):
         reduced = tensor.__reduce_ex__(5)
         if tensor.layout is not torch.strided and reduced[0] is torch._utils._rebuild_sparse_tensor:
-            return _sparse, reduced[1]
+            return _sparse, (tensor.requires_grad, *reduced[1])
         return reduced
     if on_device:
         cuda_tensors.watch(tensor)
@@ -136,12 +151,13 @@ def _tensor(
     return tensor.requires_grad_() if requires_grad else tensor
 
 
-def _sparse(*args: Any) -> Any:
-    """PyTorch notes each one that it makes, to check it at the end of `torch.load`, and would keep it until then."""
+def _sparse(requires_grad: bool, *args: Any) -> Any:
+    """PyTorch notes each one that it makes, to check it at the end of `torch.load`, and would keep it until then.
+    Whether it wants a gradient is not in what PyTorch writes."""
     import torch
 
     try:
-        return torch._utils._rebuild_sparse_tensor(*args)  # type: ignore[no-untyped-call]
+        return torch._utils._rebuild_sparse_tensor(*args).requires_grad_(requires_grad)  # type: ignore[no-untyped-call]
     finally:
         torch._utils._validate_loaded_sparse_tensors()  # type: ignore[no-untyped-call]
 
@@ -271,10 +287,18 @@ def _cupy(module: Any) -> dict[type, Reducer]:
     return {module.ndarray: cuda_tensors.reduce_cupy}
 
 
+# ---- TensorFlow ------------------------------------------------------------------------------------
+
+
+def _tensorflow(module: Any) -> dict[type, Reducer]:
+    return {module.EagerTensor: dlpack.reduce_tensorflow}
+
+
 _LIBRARIES: dict[str, Callable[[Any], dict[type, Reducer]]] = {
     "numpy.ma": _numpy_ma,
     "torch": _torch,
     "jaxlib._jax": _jax,
     "polars": _polars,
     "cupy": _cupy,
+    "tensorflow.python.framework.ops": _tensorflow,
 }

@@ -16,7 +16,6 @@ import copyreg
 import io
 import os
 import pickle
-from collections import ChainMap
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
@@ -25,7 +24,7 @@ import cloudpickle
 from weft._native import ObjectRef
 from weft.devices import blocks
 from weft.exceptions import OutOfBandObjectRefSerializationError
-from weft.values import late_array, libraries
+from weft.values import dlpack, late_array, libraries
 
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), range, slice, bytearray))
 _CONTAINERS = frozenset((list, tuple, set, frozenset))
@@ -46,7 +45,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle with the serializers that the user registered, and with those of known libraries."""
 
     # One map of all: the pickler asks it for every object, and a map inside a map is asked twice.
-    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(_custom, _reducers, copyreg.dispatch_table)
+    dispatch_table: ClassVar[dlpack.Reducers] = dlpack.Reducers(_custom, _reducers, copyreg.dispatch_table)
 
     def dump(self, value: object) -> None:
         libraries.register(_reducers)
@@ -56,7 +55,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 class _ValuePickler(_Pickler):
     """For what is stored by the native core, which writes late arrays where they will lie."""
 
-    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(
+    dispatch_table: ClassVar[dlpack.Reducers] = dlpack.Reducers(
         {late_array.LateArray: late_array.defer}, *_Pickler.dispatch_table.maps
     )
 
@@ -118,7 +117,7 @@ def _refuse_ref(ref: ObjectRef[Any]) -> NoReturn:
 class _StrictPickler(_Pickler):
     """Refuses refs."""
 
-    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap({ObjectRef: _refuse_ref}, _Pickler.dispatch_table)
+    dispatch_table: ClassVar[dlpack.Reducers] = dlpack.Reducers({ObjectRef: _refuse_ref}, _Pickler.dispatch_table)
 
 
 def deserialize(data: Any, buffers: list[Any]) -> object:

@@ -106,12 +106,15 @@ def test_what_torch_says_of_a_tensor_stays(torch: Any) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_has_no_plain_buffer_takes_the_slow_path(torch: Any) -> None:
     values = {
-        "sparse": torch.eye(300).to_sparse(),
+        "sparse": torch.eye(300).to_sparse().requires_grad_(),
         "csr": torch.eye(300).to_sparse_csr(),
+        "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)]),
         "quantized": torch.quantize_per_tensor(torch.arange(LARGE) / 7, 0.5, 1, torch.quint8),
     }
     got = passed(values)
     assert torch.equal(got["sparse"].to_dense(), torch.eye(300))
+    assert got["sparse"].requires_grad
+    assert torch.equal(got["nested"].to_padded_tensor(0.0), values["nested"].to_padded_tensor(0.0))
     assert got["csr"].layout is torch.sparse_csr
     assert torch.equal(got["csr"].to_dense(), torch.eye(300))
     assert got["quantized"].q_scale() == 0.5
@@ -248,6 +251,81 @@ def test_bytes_views_and_kinds_of_numpy_arrays() -> None:
         assert passed(value) == value
         assert type(passed(value)) is type(value)
     assert passed(memoryview(bytes(range(200)) * 1000)[::2]) == bytes(range(0, 200, 2)) * 1000
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(LARGE, dtype=">i4"),
+        np.zeros(5, dtype=[("a", "i4"), ("b", "f8")]),
+        np.ones(LARGE, complex)[::2],
+        np.ones((2, 3), np.float16),
+        np.zeros((0, 3)),
+        np.array(3.0),
+        np.array([b"abc", b"d"]),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_views_of_all_formats_are_read_as_they_were(array: Any) -> None:
+    got = passed(memoryview(array))
+    assert (got.format, got.shape) == (memoryview(array).format, array.shape)
+    assert got.tobytes() == array.tobytes()
+
+
+def test_tensorflow_reads_in_object_memory() -> None:
+    tf = pytest.importorskip("tensorflow")
+    got = passed([tf.range(LARGE, dtype=tf.float32), tf.constant(["a"]), tf.cast([1, 2], tf.bfloat16)])
+    assert is_in_object_memory(np.from_dlpack(got[0]).ctypes.data)
+    assert (got[0].numpy() == np.arange(LARGE)).all()
+    assert got[1].numpy().tolist() == [b"a"]
+    assert got[2].dtype == tf.bfloat16
+
+
+class Other:
+    """An array of a library that Weft does not know, which has no pickle and speaks DLPack."""
+
+    def __init__(self, array: Any, device: int = 1) -> None:
+        self.array, self.device = array, device
+
+    def __getstate__(self) -> Any:
+        raise TypeError("cannot pickle an Other")
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self.array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device, 0
+
+
+def other_library(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    library = ModuleType("other_library")
+    library.from_dlpack = lambda array: Other(np.from_dlpack(array))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "other_library", library)
+    monkeypatch.setattr(Other, "__module__", "other_library")
+    return library
+
+
+def test_what_speaks_dlpack_alone_is_read_in_object_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    other_library(monkeypatch)
+    whole = np.arange(LARGE).reshape(400, 500)
+    ref = weft.put({name: Other(array) for name, array in (("w", whole), ("t", whole.T), ("n", np.array(3.0)))})
+    got = weft.get(ref)
+    assert is_in_object_memory(got["w"].array.ctypes.data)
+    assert (got["w"].array == whole).all()
+    assert (got["t"].array == whole.T).all()
+    assert got["n"].array == 3
+    got["w"].array[0, 0] = 9
+    assert weft.get(ref)["w"].array[0, 0] == 0
+
+
+def test_what_cannot_go_by_dlpack_is_refused_by_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = other_library(monkeypatch)
+    for value in (Other(np.zeros(3), device=2), Other(np.zeros(3, "M8[s]"))):
+        with pytest.raises(TypeError, match="cannot pickle an Other"):
+            weft.put(value)
+    del library.from_dlpack
+    with pytest.raises(TypeError, match="cannot pickle an Other"):
+        weft.put(Other(np.zeros(3)))
 
 
 def test_no_library_is_imported_for_values_of_others() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import threading
-from collections import ChainMap
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
@@ -19,7 +18,7 @@ from weft import _native
 from weft._native import ObjectRef
 from weft.engine.process.session import rpc
 from weft.engine.wire.kinds import ErrorCode
-from weft.values import serialize
+from weft.values import dlpack, serialize
 
 Refs = dict[bytes, ObjectRef[Any]]
 _local = threading.local()
@@ -85,4 +84,4 @@ def _name(ref: ObjectRef[Any]) -> tuple[Any, tuple[bytes]]:
 
 
 class _NamingPickler(serialize._Pickler):
-    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap({ObjectRef: _name}, serialize._Pickler.dispatch_table)
+    dispatch_table: ClassVar[dlpack.Reducers] = dlpack.Reducers({ObjectRef: _name}, serialize._Pickler.dispatch_table)
