@@ -21,6 +21,7 @@ from weft.data.optimize import optimize
 from weft.data.others_words import no_such_method
 from weft.data.physical import Planner
 from weft.data.projecting import extended, filtered, selected
+from weft.data.resuming import checkpoint_of
 from weft.data.schemas import common_schema, no_such_column, schema_of
 from weft.data.small import NAME as SMALL
 from weft.data.small import Small
@@ -113,6 +114,9 @@ class Dataset(Writable, Consumable):
           and `fn_constructor_kwargs`; `concurrency` is how many actors there are (2 unless said).
         - `num_cpus`, `num_gpus`, `resources`: what each task or actor needs.
         - `on_error`: "raise" a RowError that names file and row, or "skip" and count.
+        - `checkpoint`: a folder or URL that keeps the result of each batch, so that who begins again after a stop gets
+          from there what has been made. A result is that of its rows and of the function's code and plain values; the
+          function may not depend on anything else.
         """
         return self._mapped("map_batches", function, options)
 
@@ -128,6 +132,8 @@ class Dataset(Writable, Consumable):
             resources=tuple(sorted((given.pop("resources", None) or {}).items())),
             actors=(concurrency or 2) if is_class else None,
         )
+        folder = given.pop("checkpoint", None) if kind == "map_batches" else None
+        kept = None if folder is None else checkpoint_of(str(folder), function, given)
         made = Function(
             kind,
             function,
@@ -139,6 +145,7 @@ class Dataset(Writable, Consumable):
             constructor_kwargs=dict(given.pop("fn_constructor_kwargs", {})),
             on_error=given.pop("on_error", "raise"),
             placement=placement,
+            checkpoint=kept,
         )
         if given:
             raise TypeError(f"{kind}() does not know the option {', '.join(sorted(given))}")

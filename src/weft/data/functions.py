@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from weft.data import block as blocks
 from weft.data.errors import DataError, RowError
+from weft.data.resuming import Checkpoint
 from weft.data.running import Running
 from weft.library.checks import at_least, one_of
 
@@ -49,6 +51,7 @@ class Function:
     constructor_kwargs: dict[str, Any] = field(default_factory=dict)
     on_error: str = "raise"
     placement: Placement = Placement()
+    checkpoint: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         one_of("on_error", self.on_error, ("raise", "skip"))
@@ -99,16 +102,19 @@ class FunctionOp:
             yield self._rows(block, called, running)
 
     def _batches(self, block: pa.Table, called: Callable[..., Any], running: Running) -> Iterator[pa.Table]:
-        size = self.function.batch_size or block.num_rows
+        size, kept = self.function.batch_size or block.num_rows, self.function.checkpoint
         for start in range(0, block.num_rows, size):
-            batch = blocks.to_batch(block.slice(start, size), self.function.batch_format)
+            rows = block.slice(start, size)
+            make = partial(self._results, blocks.to_batch(rows, self.function.batch_format), called)
             try:
-                result = called(batch, *self.function.args, **self.function.kwargs)
-                yield from _blocks_of(result, str(self))
+                yield from make() if kept is None else [kept.results(rows, make)]
             except blocks.MixedTypesError as error:
                 self._failed(error, running, start, min(size, block.num_rows - start), error.column)
             except (Exception, SystemExit) as error:
                 self._failed(error, running, start, min(size, block.num_rows - start), None)
+
+    def _results(self, batch: Any, called: Callable[..., Any]) -> Iterator[pa.Table]:
+        yield from _blocks_of(called(batch, *self.function.args, **self.function.kwargs), str(self))
 
     def _rows(self, block: pa.Table, called: Callable[..., Any], running: Running) -> pa.Table:
         results: list[Any] = []
