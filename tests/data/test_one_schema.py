@@ -302,3 +302,38 @@ def test_categories_of_several_blocks_are_written_to_one_arrow_file(tmp_path: Pa
     ]
     data.from_arrow(names).repartition(1).write_arrow(str(tmp_path / "out"))
     assert [row["c"] for row in data.read_arrow(str(tmp_path / "out")).take_all()] == ["x", "y", "z", "y"]
+
+
+def test_texts_of_parquet_files_are_texts_whether_they_are_large_or_not(tmp_path: Path) -> None:
+    kinds = (pa.string(), pa.list_(pa.string())), (pa.large_string(), pa.large_list(pa.large_string()))
+    for number, (text, several) in enumerate(kinds):
+        columns = {"s": pa.array(["a", None], text), "l": pa.array([["x"], None], several)}
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
+    assert rows(data.read_parquet(str(tmp_path)).sort("s")) == [("a", ["x"]), ("a", ["x"]), (None, None), (None, None)]
+
+
+@pytest.mark.parametrize("what", ["parquet", "csv", "arrow", "orc", "avro"])
+def test_a_dataset_of_no_rows_is_written_with_its_columns(tmp_path: Path, what: str) -> None:
+    none = data.from_items([{"a": 1, "b": "x"}]).filter(col("a") > 5)
+    paths = getattr(none, f"write_{what}")(str(tmp_path))
+    assert len(paths) == 1
+    read = getattr(data, f"read_{what}")
+    assert read(str(tmp_path)).to_polars().columns == ["a", "b"]
+    if what == "parquet":
+        data.from_items([{"a": 1, "b": "x"}]).write_parquet(str(tmp_path))
+        assert rows(read(str(tmp_path))) == [(1, "x")]
+
+
+def test_two_columns_of_one_name_are_told_when_the_step_is_written(tmp_path: Path) -> None:
+    one = data.from_items([{"a": 1, "b": 2}])
+    for make in (lambda: one.rename({"a": "b"}), lambda: one.select(col("a"), (col("a") + 1).alias("b"), col("b"))):
+        with pytest.raises(data.RowError, match=r"column 'b'.*two columns would have this name"):
+            make()
+    pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "twice.parquet")
+    with pytest.raises(data.ReadError, match=r"two of its columns are called 'a'"):
+        data.read_parquet(str(tmp_path)).take()
+
+
+def test_lists_are_no_csv(tmp_path: Path) -> None:
+    with pytest.raises(data.WriteError, match=r"column 'l' is list.*select its parts, or write JSON or Parquet"):
+        data.from_arrow(pa.table({"l": [[1]]})).write_csv(str(tmp_path))

@@ -403,7 +403,7 @@ class Dataset(Writable, Consumable):
             written = self._then(plan.Write((self._plan,), writer))
             names = [name for block in written._blocks() for name in block.column("path").to_pylist()]
             self._statistics = written._statistics
-            return writer.commit(names)
+            return writer.commit(names or writer.of_nothing(self._plan.schema))
         finally:
             writer.clean_up()
 

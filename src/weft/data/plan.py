@@ -22,7 +22,7 @@ from weft.data.errors import DataError
 from weft.data.expressions import Expr, all_roots, is_plain, output, outputs, roots
 from weft.data.joining import Joined
 from weft.data.reach import Reach, reach
-from weft.data.schemas import common_schema, empty_frame, missing_name, no_such_column
+from weft.data.schemas import common_schema, empty_frame, no_such_column, wrong_name
 
 if TYPE_CHECKING:
     from weft.data.functions import Function
@@ -57,8 +57,8 @@ class Node:
         try:
             made = self.of(*frames)
             return None if made is None else made.collect_schema()
-        except pl.exceptions.ColumnNotFoundError as error:
-            raise no_such_column(self.label, "the dataset", missing_name(error), known[0]) from None
+        except (pl.exceptions.ColumnNotFoundError, pl.exceptions.DuplicateError) as error:
+            raise wrong_name(self.label, error, known[0]) from None
         except pl.exceptions.PolarsError:
             return None  # what runs will tell it with the row
 

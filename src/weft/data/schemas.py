@@ -139,6 +139,15 @@ def missing_name(error: Exception) -> str:
     return named.group(1) if named else said.strip("'` ")
 
 
+def wrong_name(operator: str, error: Exception, there: Iterable[str]) -> RowError:
+    """The error for a column that is not there, or for two of one name."""
+    if isinstance(error, pl.exceptions.ColumnNotFoundError):
+        return no_such_column(operator, "the dataset", missing_name(error), there)
+    named = re.search(r"""['"]([^'"]*)['"]""", str(error))
+    reason = "two columns would have this name; give one another with alias() or rename()"
+    return RowError(operator, "the dataset", None, named.group(1) if named else None, reason)
+
+
 def no_such_column(operator: str, where: str, name: str, there: Iterable[str]) -> RowError:
     """The error for a column that is not there, with the one that was meant."""
     names = list(there)

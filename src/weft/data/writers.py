@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+import polars as pl
 import pyarrow as pa
 
-from weft.data.block import frame_of, to_array
+from weft.data.block import block_of, frame_of, to_array
 from weft.data.errors import WriteError
 from weft.data.partitions import partitions
 from weft.data.running import Running
@@ -28,6 +29,8 @@ from weft.library.checks import one_of
 
 MODES = ("append", "overwrite", "error")
 LOCK = ".lock"
+WITH_COLUMNS = ("parquet", "csv", "arrow", "orc", "avro")
+"""Formats in which a file of no rows has its columns."""
 
 
 def file_system(path: str) -> tuple[Any, str]:
@@ -86,7 +89,6 @@ class Writer:
 
     def end(self, block: pa.Table, running: Running) -> pa.Table:
         """In a worker: one block, into the staging folder; a second attempt writes over the first."""
-        system, _ = file_system(self.path)
         names, rows = [], []
         block_number = f"{running.index:06d}" + (f"-{running.ended}" if running.ended else "")
         running.ended += 1
@@ -95,14 +97,26 @@ class Writer:
                 continue
             suffix = f"-{number:06d}" if self.file_a_row or self.partition_by else ""
             name = f"part-{self.token}-{block_number}{suffix}.{self.extension}"
-            try:
-                with system.open(f"{self.staging}/{name}", "wb") as file:
-                    self.save(piece, file)
-            except (OSError, pa.ArrowException, ValueError, TypeError) as error:
-                raise WriteError(f"{self.path}/{folder}{name}", f"{type(error).__name__}: {error}") from error
+            self._saved(piece, folder, name)
             names.append(f"{folder}{name}")
             rows.append(piece.num_rows)
         return pa.table({"path": pa.array(names, pa.string()), "rows": pa.array(rows, pa.int64())})
+
+    def of_nothing(self, schema: pl.Schema | None) -> list[str]:
+        """A file for the columns of no rows, where the format can hold these and they are known."""
+        if not schema or self.extension not in WITH_COLUMNS or self.partition_by:
+            return []
+        name = f"part-{self.token}-000000.{self.extension}"
+        self._saved(block_of(pl.DataFrame(schema=schema)), "", name)
+        return [name]
+
+    def _saved(self, piece: pa.Table, folder: str, name: str) -> None:
+        system, _ = file_system(self.path)
+        try:
+            with system.open(f"{self.staging}/{name}", "wb") as file:
+                self.save(piece, file)
+        except (OSError, pa.ArrowException, pl.exceptions.PolarsError, ValueError, TypeError) as error:
+            raise WriteError(f"{self.path}/{folder}{name}", f"{type(error).__name__}: {error}") from error
 
     def _pieces(self, block: pa.Table) -> list[tuple[str, pa.Table]]:
         """What goes into a file each, with the folder that it is in."""
@@ -179,6 +193,11 @@ class SaveParquet:
 
 def save_csv(block: pa.Table, file: Any) -> None:
     _refuse_binary(block, "CSV")
+    for name, kind in zip(block.schema.names, block.schema.types, strict=True):
+        if pa.types.is_nested(kind):
+            raise ValueError(
+                f"column {name!r} is {kind}, which CSV cannot hold: select its parts, or write JSON or Parquet"
+            )
     frame_of(block).write_csv(file)
 
 

@@ -43,7 +43,13 @@ def read_footer(path: str) -> Footer:
             found = pq.read_metadata(file)
             groups = [found.row_group(number) for number in range(found.num_row_groups)]
             sizes = tuple((group.num_rows, group.total_byte_size) for group in groups)
-            return Footer(path, found.schema.to_arrow_schema().remove_metadata(), sizes)
+            schema = found.schema.to_arrow_schema().remove_metadata()
+            twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+            return (
+                Footer(path, schema, sizes)
+                if twice is None
+                else Footer(path, None, (), f"two of its columns are called {twice!r}")
+            )
     except (pa.ArrowException, OSError, ReadError) as error:
         reason = error.reason if isinstance(error, ReadError) else f"{type(error).__name__}: {error}"
         return Footer(path, None, (), reason)
@@ -249,11 +255,14 @@ def _first(footers: Sequence[Footer]) -> Footer:
 
 
 def check_fits(path: str, expected: pa.Schema, found: pa.Schema) -> None:
-    """SchemaError names the first column that is missing, new, or of another type."""
+    """SchemaError names the first column that is missing, new, or of another type: texts are texts, large or not."""
+    if found.equals(expected):
+        return
+    kinds, wanted = schema_of(found), schema_of(expected)
     for column in expected:
         if column.name not in found.names:
             raise SchemaError(path, column.name, "the column is missing")
-        if found.field(column.name).type != column.type:
+        if kinds[column.name] != wanted[column.name]:
             raise SchemaError(path, column.name, f"it is {found.field(column.name).type}, but must be {column.type}")
     for name in found.names:
         if name not in expected.names:
