@@ -51,7 +51,7 @@ REASONS = (
     ("ray.serve", "no counterpart in weft.serve"),
     ("ray.tune.logger", "trials report to weft.library.reporting"),
     ("ray.tune", "no counterpart in weft.tune"),
-    ("ray.util.collective", "not yet"),
+    ("ray.util.collective", "several GPUs of one process, and backends of one's own: torch.distributed has them"),
     ("ray.util.state", "weft.util.state has other views"),
     ("ray.util.accelerators", "devices that Weft does not tell apart"),
     ("ray.util.annotations", "marks of Ray's own documentation"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import logging
 import os
 import pickle
@@ -12,10 +13,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
+import ray.util.collective as collective
 from ray.dag import InputNode, MultiOutputNode
 from ray.exceptions import RayTaskError, TaskCancelledError
+from ray.util.collective.types import ReduceOp
 
 from waiting import comes_true
 
@@ -342,3 +346,71 @@ def test_a_pools_map_gives_each_worker_as_many_calls() -> None:
         with pytest.raises(ray.exceptions.ActorDiedError):
             pool.map(end_where, [found[0][1]] * 8, chunksize=1)
         assert comes_true(lambda: len({pid for _, pid in pool.map(hold, range(8))}) == 2)
+
+
+@ray.remote(num_cpus=0)
+class Member:
+    def join(self, size: int, rank: int) -> None:
+        collective.init_collective_group(size, rank, "gloo")
+
+    def leave(self, group: str) -> tuple[int, bool]:
+        collective.destroy_collective_group(group)
+        return collective.get_rank(group), collective.is_group_initialized(group)
+
+    def all(self, group: str, array: Any) -> dict[str, Any]:
+        """What each operation leaves in the arrays."""
+        rank, left = collective.get_rank(group), {"size": collective.get_collective_group_size(group)}
+        for name, of in (("reduce", collective.reduce), ("broadcast", collective.broadcast)):
+            left[name] = copy.copy(array)
+            of(left[name], 0, group)
+        left["gathered"] = [copy.copy(array), copy.copy(array)]
+        collective.allgather(left["gathered"], array, group)
+        left["scattered"] = copy.copy(array)
+        collective.reducescatter(left["scattered"], [array, array * 10], group, ReduceOp.MAX)
+        left["sent"] = copy.copy(array)
+        if rank == 0:
+            collective.send(left["sent"], 1, group)
+        else:
+            collective.recv(left["sent"], 0, group)
+        collective.barrier(group)
+        return {key: value if key == "size" else np.asarray(value).tolist() for key, value in left.items()}
+
+    def sum(self, group: str, number: float) -> float:
+        array = np.full(3, number)
+        collective.allreduce(array, group)
+        return float(array[0])
+
+
+def test_a_collective_group_works_in_place_and_can_be_made_again() -> None:
+    members = [Member.remote() for _ in range(2)]
+    for _ in range(2):
+        ray.get([member.join.remote(2, rank) for rank, member in enumerate(members)])
+        arrays = [np.full(2, rank + 1.0) for rank in range(2)]
+        first, second = ray.get([m.all.remote("default", a.copy()) for m, a in zip(members, arrays, strict=True)])
+        assert (first["size"], first["reduce"], second["reduce"]) == (2, [3, 3], [2, 2])
+        assert second["broadcast"] == second["sent"] == [1, 1]
+        assert first["gathered"] == second["gathered"] == [[1, 1], [2, 2]]
+        assert (first["scattered"], second["scattered"]) == ([2, 2], [20, 20])
+        assert ray.get([member.leave.remote("default") for member in members]) == [(-1, False)] * 2
+
+
+def test_actors_that_were_declared_a_group_join_at_their_first_operation() -> None:
+    members = [Member.remote() for _ in range(2)]
+    collective.create_collective_group(members, 2, [1, 0], "gloo", "declared")
+    assert ray.get([member.sum.remote("declared", 2.0) for member in members]) == [4, 4]
+    with pytest.raises(RuntimeError, match="the collective group 'declared' is declared already: destroy it first"):
+        collective.create_collective_group(members, 2, [1, 0], "gloo", "declared")
+    ray.get([member.leave.remote("declared") for member in members])
+    collective.destroy_collective_group("declared")
+    with pytest.raises(RuntimeError, match="this process is in no collective group 'declared'"):
+        ray.get(members[0].sum.remote("declared", 2.0))
+
+
+def test_a_collective_group_that_cannot_be_says_why() -> None:
+    assert (collective.gloo_available(), collective.nccl_available()) == (True, False)
+    with pytest.raises(RuntimeError, match="the backend 'NCCL' of the collective group 'default' is not there"):
+        collective.init_collective_group(2, 0)
+    with pytest.raises(ValueError, match="a group of 2 has as many actors, with ranks from 0 on, but got 1"):
+        collective.create_collective_group([Member.remote()], 2, [0, 2], "gloo")
+    with pytest.raises(RuntimeError, match="this process is in no collective group 'no such'"):
+        collective.barrier("no such")

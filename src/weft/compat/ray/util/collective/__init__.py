@@ -1,0 +1,43 @@
+"""`ray.util.collective` in the words of Ray 2.60, over groups of `weft.train`: for arrays in memory of the host."""
+
+from weft.compat.ray.util.collective.collective import (
+    allgather,
+    allreduce,
+    barrier,
+    broadcast,
+    create_collective_group,
+    destroy_collective_group,
+    get_collective_group_size,
+    get_group_handle,
+    get_rank,
+    gloo_available,
+    init_collective_group,
+    is_backend_available,
+    is_group_initialized,
+    nccl_available,
+    recv,
+    reduce,
+    reducescatter,
+    send,
+)
+
+__all__ = [
+    "allgather",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "create_collective_group",
+    "destroy_collective_group",
+    "get_collective_group_size",
+    "get_group_handle",
+    "get_rank",
+    "gloo_available",
+    "init_collective_group",
+    "is_backend_available",
+    "is_group_initialized",
+    "nccl_available",
+    "recv",
+    "reduce",
+    "reducescatter",
+    "send",
+]
