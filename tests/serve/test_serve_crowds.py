@@ -10,7 +10,7 @@ import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import h2.connection
 import httpx
@@ -24,6 +24,8 @@ from starlette.websockets import WebSocket
 
 from waiting import wait_until
 from weft import serve
+from weft.serve.http.bounds import Waiting, free_places
+from weft.serve.http.messages import Kind
 
 MOST = 40
 DEADLINE_S = 30
@@ -160,6 +162,29 @@ def test_who_keeps_a_replica_waiting_gives_way_to_those_that_wait_for_it(port: i
             sent_away, _, _ = select.select(made, [], [], 0)  # one of them may have kept a place that nobody wants
             assert sent_away and {one.recv(12) for one in sent_away} == {b"HTTP/1.1 503"}
     wait_until(lambda: held(port) == 0)
+
+
+class Unread:
+    """A connection whose client reads nothing of its answer."""
+
+    client = ("10.0.0.1", 1)
+    is_sent_away = False
+
+    def __init__(self) -> None:
+        self.waited_since = (Waiting.BODY, 100.0, "/few")
+
+    def send_away(self) -> None:
+        self.is_sent_away = True
+
+
+@pytest.mark.parametrize(("waiting", "borne_s"), [(5, 5.0), (20, 2.0), (5000, 1.0)])
+def test_the_more_wait_the_sooner_who_does_not_read_gives_way(waiting: int, borne_s: float) -> None:
+    routes = {"/few": SimpleNamespace(kind=Kind.APP, router=SimpleNamespace(waiting=waiting), crowded_since_s=0.0)}
+    clients = [Unread() for _ in range(20)]
+    free_places(routes, clients, 99.9 + borne_s)
+    assert not any(one.is_sent_away for one in clients)
+    free_places(routes, clients, 100.0 + borne_s)
+    assert sum(one.is_sent_away for one in clients) == min(20, waiting)
 
 
 def test_who_leaves_while_he_waits_for_a_replica_does_not_get_one(port: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from weft.serve.crowds import CROWDED_S, PATIENCE_S, crowds_first
+from weft.serve.crowds import CROWDED_S, crowds_first, patience_s
 from weft.serve.grpc.talks import Refused
 
 SWEEP_S = 0.25
@@ -93,7 +93,9 @@ class Callers:
             self._crowded_since_s = {app: self._crowded_since_s.get(app, now_s) for app in waiting}
             for app, since_s in self._crowded_since_s.items():
                 if now_s - since_s >= CROWDED_S:
-                    self._free(waiting[app], lambda one, app=app: one.app == app, PATIENCE_S)  # type: ignore[misc]
+                    keeping = sum(one.app == app and one.waits_since_s is not None for one in self._under_way)
+                    patient_s = patience_s(keeping, waiting[app])
+                    self._free(waiting[app], lambda one, app=app: one.app == app, patient_s)  # type: ignore[misc]
 
     def _free(self, wanted: int, is_meant: Callable[[Caller], bool], waited_s: float) -> int:
         """So many, or fewer, of those that have waited so long give way; how many."""

@@ -16,7 +16,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from weft.serve.crowds import CROWDED_S, PATIENCE_S, crowds_first
+from weft.serve.crowds import CROWDED_S, crowds_first, patience_s
 from weft.serve.http.messages import Kind, find_route
 
 if TYPE_CHECKING:
@@ -204,7 +204,9 @@ def free_places(routes: Mapping[str, Route], connections: Iterable[Any], now_s: 
         elif now_s - route.crowded_since_s >= CROWDED_S:
             holders = (holder for one in connections for holder in getattr(one, "streams", (one,)))
             kept = [(*since, one) for one in holders if (since := one.waited_since) is not None and since[2]]
-            kept = [one for one in kept if one[1] <= now_s - PATIENCE_S and _route_of(routes, one[2]) == prefix]
+            kept = [one for one in kept if _route_of(routes, one[2]) == prefix]
+            before_s = now_s - patience_s(len(kept), wanted)
+            kept = [one for one in kept if one[1] <= before_s]
             for kind in sorted({one[0] for one in kept}):
                 alike = [(since_s, _host(one), one) for its, since_s, _, one in kept if its == kind]
                 those = crowds_first(alike)[:wanted]
