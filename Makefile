@@ -185,8 +185,10 @@ tpch: build  ## TPC-H's 22 queries through data.sql against DuckDB; TPCH_SCALE=0
 .PHONY: simulate
 simulate: build  ## simulated clusters from many seeds; SEEDS=2000 TROUBLE_SEEDS=500 CHAIN_SEEDS=500 FIRST_SEED=0 PROCESSES=1
 	@$(python) -m weft.testing.simulate --processes $(PROCESSES) --seeds $(FIRST_SEED):$$(( $(FIRST_SEED) + $(SEEDS) ))
-	@$(python) -m weft.testing.simulate --processes $(PROCESSES) --seeds $$(( 2000000 + $(FIRST_SEED) )):$$(( 2000000 + $(FIRST_SEED) + $(TROUBLE_SEEDS) ))
-	@$(python) -m weft.testing.simulate --processes $(PROCESSES) --seeds $$(( 5000000 + $(FIRST_SEED) )):$$(( 5000000 + $(FIRST_SEED) + $(TROUBLE_SEEDS) ))
+	@for kind in 1 2 3 4 5; do \
+		first=$$(( kind * 1000000 + $(FIRST_SEED) )); \
+		$(python) -m weft.testing.simulate --processes $(PROCESSES) --seeds $$first:$$(( first + $(TROUBLE_SEEDS) )) || exit 1; \
+	done
 	@$(python) tests/store/chain_worlds.py $(FIRST_SEED):$$(( $(FIRST_SEED) + $(CHAIN_SEEDS) ))
 
 .PHONY: check
