@@ -17,8 +17,8 @@ from tests.waiting import comes_true, wait_until
 
 import weft
 from weft.engine.process.calls import mapping
-from weft.engine.process.telling import progress_bar
 from weft.exceptions import TaskError, WorkerCrashedError
+from weft.terminal import bar
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
 
@@ -264,4 +264,4 @@ def test_a_bar_is_drawn_where_somebody_sees_it(monkeypatch: pytest.MonkeyPatch) 
     assert screen.getvalue() == ""
     assert list(weft.map(double, range(10), progress="doubling")) == [*range(0, 20, 2)]
     assert screen.getvalue().endswith("\n")
-    assert f"doubling: 100%|{'█' * progress_bar.WIDTH}| 10/10 [00:00<00:00" in screen.getvalue()
+    assert f"doubling: 100%|{'█' * bar.WIDTH}| 10/10 [00:00<00:00" in screen.getvalue()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 import weft
-from weft.engine.process.telling.progress_bar import REDRAW_S, Bar
+from weft.terminal.bar import REDRAW_S, Bar
 from weft.terminal.status_line import Line as StatusLine
 from weft.terminal.status_line import is_wanted
 

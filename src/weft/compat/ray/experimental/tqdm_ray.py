@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from weft.engine.process.session.context_state import state
-from weft.engine.process.telling.progress_bar import Bar
+from weft.terminal.bar import Bar
 from weft.terminal.status_line import is_wanted
 
 __all__ = ["instance", "safe_print", "tqdm"]

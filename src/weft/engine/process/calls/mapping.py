@@ -24,9 +24,9 @@ from weft import _native
 from weft.engine.process.calls import errors
 from weft.engine.process.calls.chunk_task import Outcome, has_refs
 from weft.engine.process.calls.generator import cancel_task
-from weft.engine.process.session import attached, cluster
-from weft.engine.process.telling.progress_bar import Bar
+from weft.engine.process.session import attached, cluster, context_state
 from weft.exceptions import TaskError
+from weft.terminal.bar import Bar
 
 R = TypeVar("R")
 
@@ -166,7 +166,7 @@ def _results(name: str, task: Any, source: Source, order: bool, chunk: int | Non
     attached.ensure()
     cpus = max(1, int(cluster.cluster_resources().get("CPU", 1)))
     pace = _Pace(source, chunk, cpus)
-    bar = Bar.for_user(progress, source.total)
+    bar = Bar.for_user(progress, source.total, context_state.state.is_worker)
     under_way: deque[_Chunk] = deque()
     try:
         while True:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-from weft.engine.process.session import context_state
 from weft.terminal import status_line
 from weft.terminal.status_line import Line
 
@@ -34,9 +33,10 @@ class Bar:
         self._next_s = self._began_s + after_s
 
     @classmethod
-    def for_user(cls, asked: bool | str | None, total: int | None) -> Bar:
-        """`asked`: True or a label for a bar at once, None for one when it takes long, False for none."""
-        is_shown = asked is not False and status_line.is_wanted() and not context_state.state.is_worker
+    def for_user(cls, asked: bool | str | None, total: int | None, is_worker: bool) -> Bar:
+        """`asked`: True or a label for a bar at once, None for one when it takes long, False for none. Workers show
+        none."""
+        is_shown = asked is not False and status_line.is_wanted() and not is_worker
         return cls(asked if isinstance(asked, str) else "", total, is_shown, after_s=AFTER_S if asked is None else 0.0)
 
     def add(self, count: int) -> None:
