@@ -25,32 +25,10 @@ from pandas._libs.lib import no_default
 from pandas.api.types import is_list_like
 from pandas.io.common import infer_compression
 
+from weft.pandas.stretches import Stretch
 from weft.pandas.text_dates import guessed_formats, have_one_type, mark_holes, mixed_column
 
 _PIECE_BYTES = 1 << 20
-
-
-class Stretch(io.RawIOBase):
-    """Lines of a header, then the bytes of a file from `start` to `end`."""
-
-    def __init__(self, file: io.FileIO, header: bytes, start: int, end: int) -> None:
-        super().__init__()
-        self._file = file
-        self._header = header
-        self._left = end - start
-        file.seek(start)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if self._header:
-            piece, self._header = self._header[: len(buffer)], self._header[len(buffer) :]
-            buffer[: len(piece)] = piece
-            return len(piece)
-        count = self._file.readinto(memoryview(buffer)[: self._left]) or 0
-        self._left -= count
-        return count
 
 
 class StretchParser(parsers.PandasCSVParser):

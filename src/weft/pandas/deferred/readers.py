@@ -22,6 +22,7 @@ from weft.pandas.deferred.limits import limits
 from weft.pandas.deferred.moves import moves
 from weft.pandas.deferred.parts import home
 from weft.pandas.deferred.plans import Rows, Table, Told, UnsupportedError, gather, same_type, stored
+from weft.pandas.stretches import Stretch
 
 PIECE_BYTES = 1 << 20
 FOR_STRETCHES = frozenset(
@@ -31,29 +32,6 @@ SAFE_INTS = 2**53
 
 
 # ---- CSV -------------------------------------------------------------------------------------------
-
-
-class Stretch(io.RawIOBase):
-    """The header's line, then the bytes of a file from `start` to `end`."""
-
-    def __init__(self, file: io.FileIO, header: bytes, start: int, end: int) -> None:
-        super().__init__()
-        self._file = file
-        self._header = header
-        self._left = end - start
-        file.seek(start)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if self._header:
-            piece, self._header = self._header[: len(buffer)], self._header[len(buffer) :]
-            buffer[: len(piece)] = piece
-            return len(piece)
-        count = self._file.readinto(memoryview(buffer)[: self._left]) or 0
-        self._left -= count
-        return count
 
 
 def parse(path: str, header: bytes, start: int, end: int, kwargs: dict[str, Any]) -> tuple[Any, Told, dict[Any, float]]:
