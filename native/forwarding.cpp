@@ -78,6 +78,15 @@ void Forwarding::name_outside(ArenaRef& arena) {
     arena = to_link(FarObject{names.node, arena.entry, arena.generation, arena.bytes});
 }
 
+std::string Forwarding::record_out(Kind kind, const char* data, size_t bytes) {
+    constexpr ProcessId kDaemon{kDaemonSlot, 1};
+    Buffer batch;
+    if (bytes > kMostLinkBytes ||
+        !append(batch, {uint32_t(bytes), uint16_t(kind), 0, kDaemon, kDaemon}, data))
+        throw std::invalid_argument("a record is malformed");
+    return {batch.data(), batch.size()};
+}
+
 std::string Forwarding::row_out(std::string body) {
     const bool is_whole = walk_row_names(
         body.data(), body.size(), [this](ProcessId& id) { id = to_link(names.far(id)); },

@@ -72,6 +72,8 @@ class Forwarding {
     /// One batch of that node. std::invalid_argument when it is none. Where there is a `refusal`, an error
     /// value, it stands in the first record for each object that has no name here.
     Delivery deliver(uint32_t node, const char* data, size_t bytes, std::string_view refusal = {});
+    /// A record of this daemon to a daemon, as a batch of one. std::invalid_argument when it is malformed.
+    std::string record_out(Kind kind, const char* data, size_t bytes);
     /// The body of a row of a ledger, in the link's names; and in this node's, where what the dead process
     /// (of slot 0: any of that node) owned has no owner. `out` has the names that are not known here.
     std::string row_out(std::string body);

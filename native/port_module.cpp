@@ -229,6 +229,12 @@ void add_node_port(nb::module_& m) {
         .def("deliver", &deliver)
         .def("refuse_records", [](NodePort& p, uint32_t slot,
                                   uint32_t generation) { p.forwarding().refuse({slot, generation}); })
+        .def("to_link",
+             [](NodePort& p, int kind, nb::bytes payload) {
+                 const std::string record =
+                     p.forwarding().record_out(Kind(kind), payload.c_str(), payload.size());
+                 return nb::bytes(record.data(), record.size());
+             })
         .def("row_to_link",
              [](NodePort& p, nb::bytes body) {
                  const std::string row = p.forwarding().row_out({body.c_str(), body.size()});

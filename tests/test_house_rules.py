@@ -49,7 +49,6 @@ LARGE_CLASSES = {
     "weft.engine.cluster.heading.Heading": 40,
     "weft.engine.cluster.inheritance.ClusterInheritance": 40,
     "weft.engine.cluster.membership.Membership": 37,
-    "weft.engine.cluster.shell.ClusterShell": 42,
     "weft.store.server_shell.ServerShell": 35,
     "weft.store.state.chain.Replica": 40,
     "weft.engine.state.membership.MembershipState": 33,

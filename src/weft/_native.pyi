@@ -155,6 +155,8 @@ class NodePort:
         A `refusal` is an error value: in the first record it stands for each object that is not known here."""
     def refuse_records(self, slot: int, generation: int) -> None:
         """That process is about to end: drop what other nodes send to it."""
+    def to_link(self, kind: int, payload: bytes) -> bytes:
+        """A record of this daemon, in the link's names, as `deliver` takes it. ValueError when it is malformed."""
     def row_to_link(self, body: bytes) -> bytes:
         """The body of a row of a ledger, in the link's names. ValueError when it is cut short."""
     def row_from_link(

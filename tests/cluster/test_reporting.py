@@ -43,17 +43,10 @@ def reporting_of(members: Links) -> Reporting:
         demands=demands,
         grouping=SimpleNamespace(is_waiting=False),
     )
-    daemon: Any = SimpleNamespace(
-        workers=SimpleNamespace(zygote=SimpleNamespace(renew_lease=lambda is_leased: None)),
-        state=state,
-        loop=SimpleNamespace(call_later=lambda delay_s, call: None),
-    )
-    shell: Any = SimpleNamespace(
-        members=members,
-        asking=SimpleNamespace(queued=lambda: 0, asked={}),
-        heading=SimpleNamespace(has_store=True, is_head=members.is_head),
-    )
-    return Reporting(daemon, shell)
+    loop = SimpleNamespace(call_later=lambda delay_s, call: None)
+    asking = SimpleNamespace(queued=lambda: 0, asked={})
+    parts: list[Any] = [loop, state, lambda event: None, members, asking, lambda is_leased: None]
+    return Reporting(*parts, lambda: (members.is_head, True))
 
 
 def beats(own: int, count: int, head: int | None, times: int, is_lively: bool = False) -> Counter[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -110,7 +110,6 @@ def test_a_node_without_place_for_a_copy_says_so_to_who_asked_for_it(node: Node)
     node.port.left = 0
     answers: list[lm.LinkMessage] = []
     link: Any = SimpleNamespace(peer=THERE, send=answers.append)
-    daemon: Any = SimpleNamespace(loop=None, state=None, requests=SimpleNamespace())
-    shell: Any = SimpleNamespace(objects=node.objects)
-    ReplicasShell(daemon, shell).keep_came(link, lm.Keep(OBJECTS[0], 2))
+    loop, state, members = cast(Any, (None, None, None))
+    ReplicasShell(loop, state, members, node.objects).keep_came(link, lm.Keep(OBJECTS[0], 2))
     assert answers == [lm.Kept(7, 1, False, False)]

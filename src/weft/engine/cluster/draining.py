@@ -114,7 +114,7 @@ class Draining:
         if number == self._cluster.members.own.number:
             processes = [worker.process for worker in self._state.workers]
         else:
-            processes = self._cluster.processes_of(number)
+            processes = self._cluster.names.of_node(number)
         self._feed(ev.ActorsToMove(tuple(processes)))
         self._loop.call_later(CHECK_S, lambda: self._move_actors(number))
 

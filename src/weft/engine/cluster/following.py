@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from weft.engine.cluster.calls import ANSWER_S
+from weft.engine.cluster.calls import ANSWER_S, Calls
+from weft.engine.cluster.guests import Guests
+from weft.engine.cluster.membership import Membership
 from weft.engine.cluster.transport import NodeLink
-from weft.engine.node.operations import Outcome, Pending
+from weft.engine.node.operations import Operations, Outcome, Pending
 from weft.engine.state.events import Process
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
@@ -32,11 +34,7 @@ from weft.engine.wire.messages import (
     Request,
     WatchGroup,
 )
-from weft.net.loop import Timer
-
-if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
+from weft.net.loop import Loop, Timer
 
 MARK_S = 0.1
 """So long after something was told the head is asked whether it is safe."""
@@ -71,9 +69,12 @@ def for_head(kind: int, payload: bytes) -> tuple[bool, Any]:
 class Following:
     """One daemon's side of it."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell) -> None:
-        self._daemon = daemon
-        self._shell = shell
+    def __init__(self, loop: Loop, operations: Operations, members: Membership, calls: Calls, guests: Guests) -> None:
+        self._loop = loop
+        self._operations = operations
+        self._members = members
+        self._calls = calls
+        self._guests = guests
         self._told: deque[tuple[int, Told]] = deque()
         self._last = 0
         self._marking: Timer | None = None
@@ -111,8 +112,8 @@ class Following:
         return (process, payload[:16]) in self._actors
 
     def _send(self, process: Process, kind: int, payload: bytes) -> None:
-        if (head := self._shell.members.head) is not None:
-            self._shell.send_to_daemon(head, process, kind, payload)
+        if (head := self._members.head) is not None:
+            self._guests.send_to_daemon(head, process, kind, payload)
 
     def head_says(self, to: Process, kind: int, payload: bytes) -> None:
         """A record of the head to a process of this node passes by."""
@@ -139,15 +140,15 @@ class Following:
 
     def _mark_later(self) -> None:
         if self._marking is None:
-            self._marking = self._daemon.loop.call_later(MARK_S, self._mark)
+            self._marking = self._loop.call_later(MARK_S, self._mark)
 
     def _mark(self) -> None:
-        head = self._shell.members.head
-        if head is None or not self._shell.members.send(head, lm.Mark(self._last)):
+        head = self._members.head
+        if head is None or not self._members.send(head, lm.Mark(self._last)):
             self._marking = None  # registering with the next head marks anew
 
     def marked(self, link: NodeLink, message: lm.Marked) -> None:
-        if link.peer != self._shell.members.head:
+        if link.peer != self._members.head:
             return
         self._marking = None
         while self._told and self._told[0][0] <= message.number:
@@ -198,20 +199,20 @@ class Following:
             self._ask(method, params, answer)
 
     def _ask(self, method: str, params: dict[str, Any], answer: Pending) -> None:
-        head = self._shell.members.head
-        if self._daemon.operations.ask_head is None:
-            self._daemon.operations.perform(method, params).then(answer.settle)
-        elif head is None or self._shell.is_head:  # which does not serve yet
+        head = self._members.head
+        if self._operations.ask_head is None:
+            self._operations.perform(method, params).then(answer.settle)
+        elif head is None or self._members.is_head:  # which does not serve yet
             self._asks.append((method, params, answer))
             text = f"the cluster has had no head for {ANSWER_S:g} s that could be asked for {method!r}"
-            self._daemon.loop.call_later(ANSWER_S, lambda: answer.fail(TimeoutError(text)))
+            self._loop.call_later(ANSWER_S, lambda: answer.fail(TimeoutError(text)))
         else:
 
             def came(outcome: Outcome) -> None:
-                is_lost = outcome.error_kind == "ConnectionError" and self._shell.members.head != head
+                is_lost = outcome.error_kind == "ConnectionError" and self._members.head != head
                 if is_lost and method not in ONCE:
                     self._ask(method, params, answer)
                 else:
                     answer.settle(outcome)
 
-            self._shell.calls.ask(head, method, params).then(came)
+            self._calls.ask(head, method, params).then(came)

@@ -8,16 +8,15 @@ An owner that is dead has an heir, so one node decides, whoever dies: HOM-1. Rea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from weft.engine.cluster.objects import Entry, Origin
-from weft.engine.node.operations import Outcome, gather
+from weft.engine.cluster.membership import Membership
+from weft.engine.cluster.objects import Entry, Objects, Origin
+from weft.engine.node.nodes import Nodes
+from weft.engine.node.operations import Operations, Outcome, gather
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalObject
-
-if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
+from weft.net.loop import Loop
 
 ANSWER_S = 2.0
 """A node that takes longer to answer has no copy."""
@@ -26,24 +25,25 @@ ANSWER_S = 2.0
 class Homes:
     """One daemon's."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell) -> None:
-        self._daemon = daemon
-        self._shell = shell
-        self._objects = shell.objects
+    def __init__(self, loop: Loop, operations: Operations, nodes: Nodes, members: Membership, objects: Objects) -> None:
+        self._loop = loop
+        self._nodes = nodes
+        self._members = members
+        self._objects = objects
         self._undecided: dict[Entry, None] = {}
-        daemon.operations.offer("copies_here", self._copies_here)
+        operations.offer("copies_here", self._copies_here)
 
     def seek(self, entries: Iterable[Entry]) -> None:
         """Imports whose owner is a process of this node, and whose origin is dead."""
         for entry in entries:
             if not self._undecided:
-                self._daemon.loop.call_later(0, self._decide)
+                self._loop.call_later(0, self._decide)
             self._objects.imports[entry].is_sought = True
             self._undecided[entry] = None
 
     def _decide(self) -> None:
         undecided, self._undecided = self._undecided, {}
-        links = self._shell.members.links
+        links = self._members.links
         sought: dict[Origin, Entry] = {}
         for entry in undecided:
             known = self._objects.imports.get(entry)
@@ -53,9 +53,7 @@ class Homes:
                 sought[known.origin[:3]] = entry
         if not self._take(sought):
             return
-        asked = {
-            node: self._daemon.nodes.ask_node(node, "copies_here", {"names": [*sought]}, ANSWER_S) for node in links
-        }
+        asked = {node: self._nodes.ask_node(node, "copies_here", {"names": [*sought]}, ANSWER_S) for node in links}
         gather(asked).then(lambda outcome: self._came(sought, outcome.value))
 
     def _take(self, sought: dict[Origin, Entry]) -> bool:
@@ -69,18 +67,18 @@ class Homes:
                 del sought[origin]
                 here.append((origin, self._objects.adopt(entry)))
         if here:
-            self._shell.members.broadcast(lm.Rehomed(here))
+            self._members.broadcast(lm.Rehomed(here))
         return bool(sought)
 
     def _came(self, sought: dict[Origin, Entry], answers: dict[int, Outcome]) -> None:
         homes: dict[Origin, GlobalObject] = {}
-        for node in sorted(answers.keys() & self._shell.members.links.keys()):
+        for node in sorted(answers.keys() & self._members.links.keys()):
             for origin, copy in answers[node].value or ():
                 homes.setdefault(tuple(origin), tuple(copy))
         self._take(sought)
         found = [(origin, homes[origin]) for origin in sought if origin in homes]
         if found:
-            self._shell.members.broadcast(lm.Rehomed(found))
+            self._members.broadcast(lm.Rehomed(found))
             self.rehome(found)
         for origin, entry in sought.items():
             self._objects.sought(entry, origin in homes)

@@ -44,7 +44,7 @@ class ClusterInheritance:
         self._here = daemon.inheritance
         self._here.cluster = self
         self.left = LeftRows(daemon, shell, store)
-        self.fences = Fences(daemon, shell)
+        self.fences = Fences(daemon.loop, daemon.inheritance, shell.members, shell.names, shell.pings)
         self._directory = self.left.directory
         self._settlements = Settlements()
         self._known: set[Process] = set()
@@ -143,7 +143,6 @@ class ClusterInheritance:
         """After all of its processes are known to be dead."""
         self.left.node_gone(node)
         self._found = {pair for pair in self._found if node not in pair}
-        self.fences.node_gone(node)
         self._carry(self._settlements.node_gone(node, self._nodes()))
         self._unsettled[node] = None
         if node not in self._told:  # else the death of one of its processes was noticed first

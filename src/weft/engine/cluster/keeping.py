@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.engine.cluster.objects import DAEMON
-from weft.engine.cluster.store import Store
 from weft.engine.state.actors import ALIAS, Actor
 from weft.engine.state.instructions import Fault, PublishGroup, RecordActor
 from weft.engine.state.placement import Group, GroupState
@@ -36,15 +34,18 @@ from weft.store.tables import (
     KV_DONE,
     NODES,
     OBJECT_NAMES,
+    MemoryTables,
 )
 
 if TYPE_CHECKING:
+    from weft import _native
     from weft.engine.cluster.head_folder import HeadFolder, Tables
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
+    from weft.engine.cluster.membership import Membership
+    from weft.engine.cluster.names import Names
+    from weft.engine.cluster.store import Store
+    from weft.engine.node.functions import FunctionTable
+    from weft.engine.state.node import NodeState
 
-EXPORT = (1 << 20) - 1
-"""The number of no node: records for it are taken out in the form that travels between nodes."""
 STATE, ALIASED = b"s", b"a"
 """At the end of an actor's key: what changes of it, and the rows of other ids for it."""
 ACTOR_KEY_BYTES = 16
@@ -88,11 +89,26 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
 class Keeping:
     """The head's rows."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell, store: Store | None) -> None:
-        self._daemon = daemon
-        self._state = daemon.state
-        self._shell = shell
+    def __init__(
+        self,
+        port: _native.NodePort,
+        state: NodeState,
+        tables: MemoryTables,
+        functions: FunctionTable,
+        members: Membership,
+        names: Names,
+        store: Store | None,
+    ) -> None:
+        self._port = port
+        self._state = state
+        self._tables = tables
+        self._function_table = functions
+        self._members = members
+        self._names = names
         self._store = store
+        self.on_job_ended: Callable[[], None] = lambda: None
+        self.keep_submitted: Callable[[], None] = lambda: None
+        """Write the jobs that were submitted, into a store that is empty."""
         self._is_stored = False
         """The control store has been begun."""
         self._folder: HeadFolder | None = None
@@ -108,7 +124,7 @@ class Keeping:
         self._actors: set[bytes] = set()
         """Jobs, classes and actors whose rows have been written."""
         for table in MIRRORED:
-            daemon.tables.subscribe(table, b"", self._row_changed)
+            tables.subscribe(table, b"", self._row_changed)
 
     def begin(self) -> None:
         """This node is the head, and others may take over."""
@@ -215,7 +231,7 @@ class Keeping:
             self._actors.add(actor.id)
             self._keep_job(actor.job, batch)
             self._keep_function(actor.spec.class_key, batch)
-            owner = self._shell.names.to_global(actor.owner)
+            owner = self._names.to_global(actor.owner)
             batch.append(Put(ACTORS, actor.id, _encode(ActorRow(actor.spec, self._exported(actor), owner, actor.job))))
         cause = (actor.cause.code, actor.cause.text) if isinstance(actor.cause, Fault) else actor.cause
         row = ActorStateRow(one.state, actor.incarnation, actor.moves, cause)
@@ -223,15 +239,10 @@ class Keeping:
         return self.write(batch)
 
     def _exported(self, actor: Actor) -> bytes:
-        if not actor.record:
-            return b""
-        self._daemon.port.pass_on(EXPORT, DAEMON, DAEMON, kinds.TASK, actor.record)
-        batch = self._daemon.port.take_batch(EXPORT)
-        self._daemon.port.remove_link(EXPORT)
-        return batch
+        return self._port.to_link(kinds.TASK, actor.record) if actor.record else b""
 
     def _keep_function(self, key: int, batch: list[Write]) -> None:
-        if key not in self._functions and (record := self._daemon.functions.find(key)) is not None:
+        if key not in self._functions and (record := self._function_table.find(key)) is not None:
             self._functions.add(key)
             batch.append(Put(FUNCTIONS, key.to_bytes(8, "little"), record))
 
@@ -239,14 +250,14 @@ class Keeping:
         job = self._state.jobs.get(job_id)
         if job is not None and job_id not in self._jobs:
             self._jobs.add(job_id)
-            row = JobRow(self._shell.names.to_global(job.driver), job.pid, job.hello)
+            row = JobRow(self._names.to_global(job.driver), job.pid, job.hello)
             batch.append(Put(JOBS, DRIVER + b"%d" % job_id, _encode(row)))
 
     def job_ended(self, job_id: int) -> None:
         if job_id in self._jobs:
             self._jobs.discard(job_id)
             self.write([Delete(JOBS, DRIVER + b"%d" % job_id)])
-        self._shell.inheritance.left.functions.look_later()
+        self.on_job_ended()
 
     def group(self, one: PublishGroup) -> None:
         group = self._state.groups.by_id.get(one.spec.group)
@@ -258,7 +269,7 @@ class Keeping:
             return [Delete(GROUPS, group.id)]  # every node has learnt of it
         batch: list[Write] = []
         self._keep_job(group.job, batch)
-        creator = self._shell.names.to_global(group.creator)
+        creator = self._names.to_global(group.creator)
         row = GroupRow(group.spec, state, creator, group.job, group.actor)
         return [*batch, Put(GROUPS, group.id, _encode(row))]
 
@@ -274,7 +285,7 @@ class Keeping:
         """Rows that are in the store."""
         self._is_loading = True
         for table, rows in tables.items():
-            self._daemon.tables.write([Put(table, key, value) for key, value in rows])
+            self._tables.write([Put(table, key, value) for key, value in rows])
         self._is_loading = False
 
     def restored(self, actors: list[bytes], jobs: list[int], functions: list[int]) -> None:
@@ -301,7 +312,7 @@ class Keeping:
         """Into a store that is empty."""
         for known in (self._actors, self._jobs, self._functions):
             known.clear()
-        for member in self._shell.members.members.values():
+        for member in self._members.members.values():
             self.member(member)
         for actor in self._state.actors.by_id.values():
             self.actor(RecordActor(actor.id, actor.stage.value, {}))
@@ -310,7 +321,6 @@ class Keeping:
         for group in self._state.groups.by_id.values():
             self.write(self._group_rows(group, group.state.value))
         for table in MIRRORED:
-            for key, value in self._daemon.tables.scan(table):
+            for key, value in self._tables.scan(table):
                 self.write([Put(table, key, value)])
-        if self._daemon.submitted is not None:
-            self._daemon.submitted.keep_all()
+        self.keep_submitted()

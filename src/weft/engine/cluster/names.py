@@ -43,6 +43,10 @@ class Names:
     def is_proxy(self, process: Process) -> bool:
         return self._port.is_proxy(process[0]) and self.proxies.get(self._port.far_name(*process)) == process
 
+    def of_node(self, node: int) -> list[Process]:
+        """The proxies of that node's processes."""
+        return [process for name, process in self.proxies.items() if name[0] == node]
+
     def gone(self, name: GlobalProcess) -> Process | None:
         """That process is dead; its proxy, if there was one."""
         return self.proxies.pop(name, None)

@@ -1,37 +1,55 @@
-"""Actors and bundles on other nodes: the head's side, which asks for them, and the side of the node that gives them.
+"""Actors on other nodes: the head's side, which asks for a worker, and the side of the node that gives it.
 
 Runs in the daemon's thread. What is decided is the state's affair; this carries it over the links.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable
 
 import msgspec
 
+from weft.engine.cluster.guests import Guests
+from weft.engine.cluster.membership import Membership
+from weft.engine.cluster.names import Names
 from weft.engine.cluster.objects import DAEMON
+from weft.engine.cluster.pings import Pings
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state import events as ev
-from weft.engine.state import instructions as do
+from weft.engine.state.asking import Asking
 from weft.engine.state.events import Process
-from weft.engine.state.placement import GroupState
+from weft.engine.state.node import NodeState
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalProcess
-
-if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
 
 
 class Places:
     """What the head has placed elsewhere, and what this node gives to the head."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell) -> None:
-        self._daemon = daemon
-        self._state = daemon.state
-        self._shell = shell
-        self._pings: dict[int, tuple[bytes, GlobalProcess, int]] = {}
+    def __init__(
+        self,
+        state: NodeState,
+        feed: Callable[[ev.Event], None],
+        members: Membership,
+        names: Names,
+        asking: Asking,
+        guests: Guests,
+        pings: Pings,
+        function_of: Callable[[int], bytes | None],
+        kill: Callable[[Process], None],
+    ) -> None:
+        """`kill`: end a worker of this node, whose records count no more."""
+        self._state = state
+        self._feed = feed
+        self._members = members
+        self._names = names
+        self._asking = asking
+        self._guests = guests
+        self._pings = pings
+        self._function_of = function_of
+        self._kill = kill
         self._hosted: dict[Process, ev.FoundActor] = {}
         """Workers of this node that the head has made actors of."""
         self._actor_of: dict[Process, bytes] = {}
@@ -40,9 +58,9 @@ class Places:
 
     def wanted(self, link: NodeLink, message: lm.WantPlace) -> None:
         """The head asks this node for a worker."""
-        process = self._shell.names.to_local((link.peer, *DAEMON))
+        process = self._names.to_local((link.peer, *DAEMON))
         need, hold = tuple(message.need), tuple(message.hold)
-        self._daemon.feed(
+        self._feed(
             ev.PlaceWanted(
                 process, message.number, message.job, need, hold, message.runtime_env, message.wanted, message.strategy
             )
@@ -50,29 +68,26 @@ class Places:
 
     def found(self, node: int, lease: int, number: int, worker: Process, pid: int) -> None:
         """Another node has a worker for an actor: send it the creation. The watchers hear when it has arrived."""
-        shell = self._shell
-        actor_id = shell.asking.place_found(node, number, worker)
+        guests = self._guests
+        actor_id = self._asking.place_found(node, number, worker)
         actor = None if actor_id is None else self._state.actors.by_id.get(actor_id)
-        name = shell.names.to_global(worker)
+        name = self._names.to_global(worker)
         if actor is None:
-            shell.pass_on(node, DAEMON, DAEMON, kinds.LEASE_RETURN, kinds.LEASE_BODY.pack(lease))
+            guests.pass_on(node, DAEMON, DAEMON, kinds.LEASE_RETURN, kinds.LEASE_BODY.pack(lease))
             return
-        shell.members.send(node, lm.ActorHere(name[1], name[2], actor.id, actor.incarnation))
-        if (function := self._daemon.functions.find(actor.spec.class_key)) is not None:
-            shell.pass_on(node, DAEMON, name[1:], kinds.FUNCTION, function)
-        shell.pass_on(node, DAEMON, name[1:], kinds.TASK, actor.record)
-        ping = shell.next_ping()
-        self._pings[ping] = (actor.id, name, pid)
-        shell.members.send(node, lm.Ping(ping))
+        self._members.send(node, lm.ActorHere(name[1], name[2], actor.id, actor.incarnation))
+        if (function := self._function_of(actor.spec.class_key)) is not None:
+            guests.pass_on(node, DAEMON, name[1:], kinds.FUNCTION, function)
+        guests.pass_on(node, DAEMON, name[1:], kinds.TASK, actor.record)
+        self._pings.ask([node], functools.partial(self.arrived, actor.id, name, pid))
 
-    def arrived(self, number: int) -> None:
-        """All that was sent before the ping has been handled: the actor's creation is there. Unless the worker has died
+    def arrived(self, actor: bytes, name: GlobalProcess, pid: int) -> None:
+        """All that was sent before has been handled there: the actor's creation is there. Unless the worker has died
         since: then the actor may be on its way to another one already."""
-        actor, name, pid = self._pings.pop(number, (b"", (0, 0, 0), 0))
-        worker, creating = self._shell.names.proxies.get(name), self._shell.asking.creating
+        worker, creating = self._names.proxies.get(name), self._asking.creating
         if worker is not None and creating.get(actor) == worker:
             del creating[actor]
-            self._daemon.feed(ev.ActorPlacedElsewhere(actor, worker, pid))
+            self._feed(ev.ActorPlacedElsewhere(actor, worker, pid))
 
     def actor_comes(self, link: NodeLink, message: lm.ActorHere) -> None:
         """The creation of an actor follows, for a worker of this node."""
@@ -107,52 +122,13 @@ class Places:
 
     def kill(self, process: Process) -> bool:
         """Whether it is another node's worker, which that node has been told to end."""
-        if not self._shell.names.is_proxy(process):
+        if not self._names.is_proxy(process):
             return False
-        node, slot, generation = self._shell.names.to_global(process)
-        self._shell.members.send(node, lm.KillProcess(slot, generation))
+        node, slot, generation = self._names.to_global(process)
+        self._members.send(node, lm.KillProcess(slot, generation))
         return True
 
     def kill_came(self, link: NodeLink, message: lm.KillProcess) -> None:
         process = (message.slot, message.generation)
         if process in self._state.workers.by_process:
-            self._daemon.port.refuse_records(*process)
-            self._daemon.workers.kill(process)
-
-    # ---- placement groups ----
-
-    def carry(self, one: do.ReserveBundles | do.ReleaseBundles | do.AnswerBundles | do.PublishGroup) -> None:
-        """What the head decides about groups, and what it is answered."""
-        members = self._shell.members
-        if isinstance(one, do.AnswerBundles):
-            if members.head is not None:
-                members.send(members.head, lm.BundlesSet(one.group, one.ok, one.attempt))
-        elif isinstance(one, do.PublishGroup):
-            self._shell.keeping.group(one)
-            members.broadcast(lm.GroupNews(one.spec, one.state, one.nodes))
-        elif isinstance(one, do.ReleaseBundles):
-            members.send(one.node, lm.DropBundles(one.group, one.bundles))
-        else:
-            bundles = {index: list(amounts) for index, amounts in one.bundles.items()}
-            if not members.send(one.node, lm.AskBundles(one.group, bundles, one.attempt, one.waits)):
-                self._daemon.feed(ev.BundlesAnswered(one.node, one.group, False, one.attempt))
-
-    def bundles_asked(self, link: NodeLink, message: lm.AskBundles) -> None:
-        if self._state.cluster is None:  # it has not joined: the head asks again
-            link.send(lm.BundlesSet(message.group, False, message.attempt))
-            return
-        bundles = {index: tuple(amounts) for index, amounts in message.bundles.items()}
-        self._daemon.feed(ev.BundlesAsked(message.group, bundles, message.attempt, message.waits))
-
-    def bundles_set(self, link: NodeLink, message: lm.BundlesSet) -> None:
-        self._daemon.feed(ev.BundlesAnswered(link.peer, message.group, message.ok, message.attempt))
-
-    def bundles_dropped(self, link: NodeLink, message: lm.DropBundles) -> None:
-        self._daemon.feed(ev.BundlesDropped(message.group, message.bundles))
-
-    def group_came(self, link: NodeLink, message: lm.GroupNews) -> None:
-        if link.peer != self._shell.members.head:
-            return  # a head that is none any more
-        if message.state == GroupState.REMOVED.value:
-            self._shell.following.group_gone(message.spec.group)
-        self._daemon.feed(ev.GroupLearnt(message.spec, message.state, message.nodes))
+            self._kill(process)

@@ -6,16 +6,14 @@ Runs in the daemon's thread. A copy is an import whose bytes are fetched at once
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from weft.engine.cluster.objects import DAEMON, Entry
+from weft.engine.cluster.membership import Membership
+from weft.engine.cluster.objects import DAEMON, Entry, Objects
 from weft.engine.cluster.transport import NodeLink
+from weft.engine.state.node import NodeState
 from weft.engine.state.replicas import AskCopy, Replicas
 from weft.engine.wire import link_messages as lm
-
-if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
+from weft.net.loop import Loop
 
 LOOK_S = 1.0
 """After this node has become an object's origin, others have told of their copies; and while some are missing."""
@@ -24,23 +22,22 @@ LOOK_S = 1.0
 class ReplicasShell:
     """One daemon's."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell) -> None:
-        self._loop = daemon.loop
-        self._node = daemon.state
-        self._shell = shell
-        self._objects = shell.objects
+    def __init__(self, loop: Loop, node: NodeState, members: Membership, objects: Objects) -> None:
+        self._loop = loop
+        self._node = node
+        self._members = members
+        self._objects = objects
         self._state = Replicas()
         self._is_looking = False
-        shell.objects.on_adopted = self._took_over
-        shell.objects.on_gone = self._state.freed
-        daemon.requests.keep_replicas = self.begin
+        objects.on_adopted = self._took_over
+        objects.on_gone = self._state.freed
 
     def begin(self, entry: Entry, size: int, replicas: int, node_ids: Iterable[str]) -> None:
         """A process of this node has put it, and these nodes have fetched it."""
         if entry in self._objects.imports:
             return  # what comes from a file is read again
-        numbers = {member.node_id: member.number for member in self._shell.members.alive()}
-        holders = [numbers[node_id] for node_id in node_ids if numbers.get(node_id) in self._shell.members.links]
+        numbers = {member.node_id: member.number for member in self._members.alive()}
+        holders = [numbers[node_id] for node_id in node_ids if numbers.get(node_id) in self._members.links]
         self._carry(self._state.begun(entry, size, replicas, holders))
 
     def keep_came(self, link: NodeLink, message: lm.Keep) -> None:
@@ -78,14 +75,14 @@ class ReplicasShell:
 
     def _others(self) -> list[int]:
         """The nodes that may be asked for a copy."""
-        cluster, links = self._node.cluster, self._shell.members.links
+        cluster, links = self._node.cluster, self._members.links
         views = [] if cluster is None else cluster.nodes.values()
         return [view.number for view in views if view.number in links and not view.is_draining]
 
     def _carry(self, asked: list[AskCopy]) -> None:
         for one in asked:
             name = (self._objects.number, *one.entry, one.size)
-            self._shell.members.send(one.node, lm.Keep(name, one.replicas))
+            self._members.send(one.node, lm.Keep(name, one.replicas))
         self._look_later()
 
     def _look_later(self) -> None:

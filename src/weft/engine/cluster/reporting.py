@@ -9,17 +9,16 @@ answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from weft.engine.cluster.membership import Membership
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.state import events as ev
+from weft.engine.state.asking import Asking
 from weft.engine.state.hearing import SELDOM_BEATS, beats_apart
+from weft.engine.state.node import NodeState
 from weft.engine.wire import link_messages as lm
-from weft.net.loop import Timer
-
-if TYPE_CHECKING:
-    from weft.engine.cluster.shell import ClusterShell
-    from weft.engine.node.daemon import NodeDaemon
+from weft.net.loop import Loop, Timer
 
 PLAN_S = 0.003
 """Work that is done sooner is not worth another node."""
@@ -36,11 +35,24 @@ LIVELY_BEATS = 2 * SELDOM_BEATS
 class Reporting:
     """One daemon's reports and plans."""
 
-    def __init__(self, daemon: NodeDaemon, shell: ClusterShell) -> None:
-        self._daemon = daemon
-        self._state = daemon.state
-        self._loop = daemon.loop
-        self._shell = shell
+    def __init__(
+        self,
+        loop: Loop,
+        state: NodeState,
+        feed: Callable[[ev.Event], None],
+        members: Membership,
+        asking: Asking,
+        renew_lease: Callable[[bool], None],
+        stands: Callable[[], tuple[bool, bool]],
+    ) -> None:
+        """`stands`: whether this node is the head, and whether it has a server of the control store."""
+        self._loop = loop
+        self._state = state
+        self._feed = feed
+        self._members = members
+        self._asking = asking
+        self._renew_lease = renew_lease
+        self._stands = stands
         self._planned: Timer | None = None
         self._reported: lm.Report | None = None
         """What all were told last."""
@@ -61,7 +73,7 @@ class Reporting:
             view.is_draining = message.is_draining
             if cluster.nodes.reported(view, message.available, message.queued) or has_turned:
                 self.plan_later()
-        if message.asks and not self._shell.members.misses_head:  # else it tells all at each beat
+        if message.asks and not self._members.misses_head:  # else it tells all at each beat
             self.report(to=link.peer)
 
     def node_gone(self, number: int) -> None:
@@ -74,14 +86,14 @@ class Reporting:
             return
         self._lively_beats = LIVELY_BEATS
         if self._report_timer is None:
-            delay_s = max(REPORT_S, len(self._shell.members.links) * REPORT_EACH_S)
+            delay_s = max(REPORT_S, len(self._members.links) * REPORT_EACH_S)
             self._report_timer = self._loop.call_later(delay_s, self._report_if_changed)
         if self._has_plans:
             self.plan_later()
 
     @property
     def _has_plans(self) -> bool:
-        return self._state.demands.is_waiting or bool(self._shell.asking.asked) or self._state.grouping.is_waiting
+        return self._state.demands.is_waiting or bool(self._asking.asked) or self._state.grouping.is_waiting
 
     def plan_later(self) -> None:
         if self._planned is None:
@@ -89,10 +101,10 @@ class Reporting:
 
     def _plan(self) -> None:
         if self._state.grouping.is_waiting:
-            self._daemon.feed(ev.NodesChanged())  # no change of its own: it does not ask for the next plan
+            self._feed(ev.NodesChanged())  # no change of its own: it does not ask for the next plan
         self._planned = None
-        if self._state.demands.is_waiting or self._shell.asking.asked:
-            self._shell.asking.plan()
+        if self._state.demands.is_waiting or self._asking.asked:
+            self._asking.plan()
 
     def _report_if_changed(self) -> None:
         self._report_timer = None
@@ -108,24 +120,24 @@ class Reporting:
         message = self._message()
         if to is None:
             self._reported = message
-            self._shell.members.broadcast(message)
+            self._members.broadcast(message)
         else:
-            self._shell.members.send(to, message)
+            self._members.send(to, message)
 
     def _message(self) -> lm.Report:
-        members, heading = self._shell.members, self._shell.heading
+        members, (is_head, has_store) = self._members, self._stands()
         return lm.Report(
             dict(self._state.resources.available),
-            self._shell.asking.queued(),
+            self._asking.queued(),
             self._state.standing.is_draining,
-            members.hears_head or heading.is_head,
-            heading.has_store,
+            members.hears_head or is_head,
+            has_store,
             asks=members.misses_head,
         )
 
     def beat(self) -> None:
         """Again and again from when this node is in."""
-        members = self._shell.members
+        members = self._members
         self._beats += 1
         self._lively_beats -= 1
         apart = beats_apart(len(members.links))
@@ -140,8 +152,8 @@ class Reporting:
                     members.send(number, message)
         if self._is_leased or members.links:
             self._is_leased = bool(members.links)
-            self._daemon.workers.zygote.renew_lease(self._is_leased)
+            self._renew_lease(self._is_leased)
         if self._has_plans:
             self.plan_later()
-        delay_s = max(HEARTBEAT_S, len(self._shell.members.links) * HEARTBEAT_EACH_S)
+        delay_s = max(HEARTBEAT_S, len(self._members.links) * HEARTBEAT_EACH_S)
         self._loop.call_later(delay_s, self.beat)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.engine.cluster.head_folder import Tables
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
+    from weft.engine.state.node import NodeState
 
 _READ = (NODES, ACTORS, GROUPS, JOBS, FUNCTIONS, *keeping.MIRRORED)
 _members = msgspec.msgpack.Decoder(Member)
@@ -113,7 +114,7 @@ def restore(
     is_restart: bool = False,
 ) -> None:
     """Make this daemon's tables those of the head. `is_restart`: all nodes had ended."""
-    dead = _dead_here(shell, rows)
+    dead = _dead_here(daemon.state, shell, rows)
     used = {(row.job, row.spec.class_key) for row in rows.actors.values()}
     used |= {(NO_JOB, decode_kept(value).function) for _, value in rows.mirrored[KEPT]}
     records = {int.from_bytes(key, "little"): record for key, record in rows.functions}
@@ -159,8 +160,8 @@ def _imported(shell: ClusterShell, batch: bytes) -> bytes:
     return taken[0] if taken else b""
 
 
-def _dead_here(shell: ClusterShell, rows: Rows) -> list[Process]:
+def _dead_here(state: NodeState, shell: ClusterShell, rows: Rows) -> list[Process]:
     """Owners and drivers of this node that have died without the rows telling of it."""
     names: set[GlobalProcess] = {row.owner for row in rows.actors.values()} | {row.driver for row in rows.jobs.values()}
     local = [(slot, generation) for number, slot, generation in names if number == shell.names.number and slot]
-    return [process for process in local if not shell.is_here(process)]
+    return [process for process in local if not state.is_here(process)]

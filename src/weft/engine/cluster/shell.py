@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.cluster.calls import Calls
+from weft.engine.cluster.far_groups import FarGroups
 from weft.engine.cluster.flushing import Flushing
 from weft.engine.cluster.following import FOR_HEAD, Following, for_head
+from weft.engine.cluster.guests import Guests
 from weft.engine.cluster.handover import Handover
 from weft.engine.cluster.heading import Heading
 from weft.engine.cluster.homes import Homes
@@ -22,6 +24,7 @@ from weft.engine.cluster.membership import Membership
 from weft.engine.cluster.names import Names
 from weft.engine.cluster.objects import DAEMON, Objects
 from weft.engine.cluster.peers import remember
+from weft.engine.cluster.pings import Pings
 from weft.engine.cluster.places import Places
 from weft.engine.cluster.records import IncomingRecords, OutgoingRecords
 from weft.engine.cluster.replicas import ReplicasShell
@@ -38,11 +41,11 @@ from weft.engine.state.events import Process
 from weft.engine.state.instructions import Ending
 from weft.engine.state.jobs import JobNumbers
 from weft.engine.state.membership import MembershipState
-from weft.engine.state.resources import to_amounts, to_floats
+from weft.engine.state.resources import to_amounts
 from weft.engine.wire import kinds
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link_messages import GlobalProcess, Member
-from weft.engine.wire.messages import Happening, Request, Warn
+from weft.engine.wire.messages import Request
 from weft.net.loop import OUT_OF_DESCRIPTORS, REST_S
 
 if TYPE_CHECKING:
@@ -73,57 +76,80 @@ class ClusterShell:
         self.on_joined: Callable[[], None] = lambda: None
         self._watchers: dict[Process, set[int]] = {}
         """Which nodes have a proxy for a process of this one."""
-        self._told_jobs: set[tuple[int, int]] = set()
-        self._told_guests: set[tuple[int, Process]] = set()
-        self._last_ping = 0
-        self.reporting = Reporting(daemon, self)
-        self.places = Places(daemon, self)
-        self.records = IncomingRecords(daemon, self)
-        self._flushing = Flushing(daemon.loop, daemon.output.flush, daemon.send, self)
         self.members: Membership
         self.objects: Objects = Objects(
             self._port,
             daemon.loop,
             daemon.spilling,
             own.number,
-            self._send,
+            lambda node, message: self.members.send(node, message),
             lambda transfer: self.members.drop_chunks(transfer),
         )
-        self.members = Membership(daemon.loop, transport, MembershipState(own, head), self, self.objects.pulls)
+        self.members = self._make_members(transport, own, head)
         transport.open(self.members)
-        self.names = Names(self._port, own.number, self._proxy_made)
+        self.names: Names = Names(self._port, own.number, self._proxy_made)
         daemon.requests.key_values.name_of = self.names.to_global
-        self.asking = Asking(
-            self._state,
-            daemon.feed,
-            lambda node, process, ask: self.send_to_daemon(node, process, *outgoing.encode_ask(ask)),
-            self.members.send,
-            self._tell_job,
-            self._warn,
-        )
-        self.calls = Calls(daemon.loop, daemon.operations, self.members.send)
-        self.handover = Handover(self.objects, self.members.send, self.members.broadcast)
-        self.keeping = Keeping(daemon, self, store)
-        self.following = Following(daemon, self)
-        self.heading: Heading = Heading(daemon, self, store)
-        self.homes = Homes(daemon, self)
-        self.inheritance = ClusterInheritance(daemon, self, store)
-        self.replicas = ReplicasShell(daemon, self)
+        self._make_parts(store)
         self._handlers = self._make_handlers()
+
+    def _make_members(self, transport: Transport, own: Member, head: str) -> Membership:
+        return Membership(self._loop, transport, MembershipState(own, head), self, self.objects.pulls)
+
+    def _make_parts(self, store: Store | None) -> None:
+        """Each is given what it needs of those before it."""
+        daemon, loop, state, members, names = self._daemon, self._loop, self._state, self.members, self.names
+        self.pings: Pings = Pings(members)
+        self.guests = Guests(self._port, state, daemon.feed, members, names)
+        self.asking = Asking(
+            state,
+            daemon.feed,
+            lambda node, process, ask: self.guests.send_to_daemon(node, process, *outgoing.encode_ask(ask)),
+            members.send,
+            self.guests.tell_job,
+            daemon.send,
+        )
+        self.calls = Calls(loop, daemon.operations, members.send)
+        self.reporting = Reporting(
+            loop, state, daemon.feed, members, self.asking, daemon.workers.zygote.renew_lease,
+            lambda: (self.heading.is_head, self.heading.has_store),
+        )  # fmt: skip
+        self.places = Places(
+            state,
+            daemon.feed,
+            members,
+            names,
+            self.asking,
+            self.guests,
+            self.pings,
+            daemon.functions.find,
+            daemon.workers.kill_for_another,
+        )
+        self.records = IncomingRecords(daemon, self)
+        self._flushing = Flushing(loop, daemon.output.flush, daemon.send, members, self.pings)
+        self.handover = Handover(self.objects, members.send, members.broadcast)
+        self.keeping = Keeping(self._port, state, daemon.tables, daemon.functions, members, names, store)
+        self.following = Following(loop, daemon.operations, members, self.calls, self.guests)
+        self.far_groups = FarGroups(state, daemon.feed, members, self.keeping.group, self.following.group_gone)
+        self.heading: Heading = Heading(daemon, self, store)
+        self.homes = Homes(loop, daemon.operations, daemon.nodes, members, self.objects)
+        self.inheritance = ClusterInheritance(daemon, self, store)
+        self.keeping.on_job_ended = self.inheritance.left.functions.look_later
+        self.replicas = ReplicasShell(loop, state, members, self.objects)
+        daemon.requests.keep_replicas = self.replicas.begin
 
     def _make_handlers(self) -> dict[type[lm.LinkMessage], Any]:
         """What becomes of each message."""
-        objects, places, inheritance = self.objects, self.places, self.inheritance
+        objects, places, inheritance, groups = self.objects, self.places, self.inheritance, self.far_groups
         return {
             lm.Report: self.reporting.came,
             lm.WatchProcess: self._watch_came,
             lm.ProcessGone: self._gone_came,
             lm.KillProcess: places.kill_came,
-            lm.JobInfo: self._job_came,
-            lm.Guest: self._guest_came,
+            lm.JobInfo: self.guests.job_came,
+            lm.Guest: self.guests.guest_came,
             lm.WantPlace: places.wanted,
             lm.Ping: self._ping_came,
-            lm.Pong: self._pong_came,
+            lm.Pong: self.pings.answered,
             lm.Happened: lambda _, message: self._daemon.chronicle.came(message.what),
             lm.Imported: lambda link, message: objects.was_imported(link.peer, message),
             lm.Keep: self.replicas.keep_came,
@@ -141,10 +167,10 @@ class ClusterShell:
             lm.Moved: self.handover.moved,
             lm.Call: self.calls.came,
             lm.CallAnswer: self.calls.answered,
-            lm.AskBundles: places.bundles_asked,
-            lm.BundlesSet: places.bundles_set,
-            lm.DropBundles: places.bundles_dropped,
-            lm.GroupNews: places.group_came,
+            lm.AskBundles: groups.bundles_asked,
+            lm.BundlesSet: groups.bundles_set,
+            lm.DropBundles: groups.bundles_dropped,
+            lm.GroupNews: groups.group_came,
             lm.ActorHere: places.actor_comes,
             lm.HeadIs: self.heading.head_came,
             lm.Hosted: self.heading.hosted_came,
@@ -223,8 +249,7 @@ class ClusterShell:
         self.handover.node_gone(number)
         self.heading.node_gone(number)
         self.reporting.node_gone(number)
-        self._told_jobs = {told for told in self._told_jobs if told[0] != number}
-        self._told_guests = {told for told in self._told_guests if told[0] != number}
+        self.guests.node_gone(number)
         for watching in self._watchers.values():
             watching.discard(number)
         self.objects.node_gone(number, self.homes.seek)
@@ -235,6 +260,7 @@ class ClusterShell:
         kept = (number, *DAEMON) if number == self.members.lost_head else None
         for process in [proxy for proxy in self.names.proxies if proxy[0] == number and proxy != kept]:
             self.proxy_died(process, f"{name} died: {reason}", NODE_LOST)
+        self.pings.node_gone(number)
         self.inheritance.node_gone(number)
         self._daemon.feed(ev.NodeLeft(number))
         if self._daemon.submitted is not None and self.is_head:
@@ -250,10 +276,6 @@ class ClusterShell:
 
     def head_found(self) -> None:
         self.heading.found()
-
-    def tell_head(self, head: int, one: Happening) -> bool:
-        """Whether it is on its way."""
-        return self.members.send(head, lm.Happened(one))
 
     def keep_member(self, member: Member, then: Callable[[], None]) -> None:
         what = f"node {member.node_id[:8]} at {member.address}"
@@ -279,10 +301,6 @@ class ClusterShell:
         self.members.leaves_because, self.members.ends_cluster = why, True
         self._daemon.stop("")
 
-    def processes_of(self, node: int) -> list[Process]:
-        """The proxies of that node's processes."""
-        return [process for name, process in self.names.proxies.items() if name[0] == node]
-
     # ---- records of local processes ----
 
     def takes(self, process: Process, kind: int, payload: bytes) -> bool:
@@ -300,7 +318,7 @@ class ClusterShell:
             node = kinds.LEASE_BODY.unpack_from(payload)[0] >> LEASE_SHIFT
             if node == self.names.number:
                 return False
-            self.send_to_daemon(node, process, kind, payload)
+            self.guests.send_to_daemon(node, process, kind, payload)
             return True
         if kind == kinds.FUNCTION and (job := self._state.job_of(process)) is not None:
             self._daemon.functions.keep(job.id, payload)  # for who takes over from that process
@@ -343,36 +361,6 @@ class ClusterShell:
             else:
                 self._port.remove_link(node)
 
-    def pass_on(self, node: int, sender: Process, to: Process, kind: int, payload: bytes) -> bool:
-        link = self.members.links.get(node)
-        if link is None:
-            return False
-        self._port.pass_on(node, sender, to, kind, payload)
-        link.send_records()
-        return True
-
-    def _send(self, node: int, message: lm.LinkMessage) -> bool:
-        return self.members.send(node, message)
-
-    def send_to_daemon(self, node: int, process: Process, kind: int, payload: bytes) -> bool:
-        """A record to another daemon in a local process's name."""
-        if node not in self.members.links:
-            return False
-        if (node, process) not in self._told_guests and (job := self._state.job_of(process)) is not None:
-            self._told_guests.add((node, process))
-            self._tell_job(node, job.id)
-            self.members.send(node, lm.Guest(*process, job.id))
-        return self.pass_on(node, process, DAEMON, kind, payload)
-
-    def _tell_job(self, node: int, job_id: int) -> None:
-        job = self._state.jobs.get(job_id)
-        if job is None or (node, job_id) in self._told_jobs:
-            return
-        self._told_jobs.add((node, job_id))
-        driver = self.names.to_global(job.driver) if job.is_driver_alive else (self.names.number, *DAEMON)
-        if driver[0] != node:
-            self.members.send(node, lm.JobInfo(job_id, driver, job.pid, job.hello))
-
     # ---- records of other nodes ----
 
     def received(self, link: NodeLink, message: lm.LinkMessage) -> None:
@@ -388,17 +376,6 @@ class ClusterShell:
             print(f"weft: {what} makes no sense: {error!r}", file=sys.stderr, flush=True)
             self._loop.call_later(0, lambda: link.close(f"{what} made no sense"))
 
-    def is_here(self, process: Process) -> bool:
-        return process in self._state.drivers or process in self._state.workers.by_process
-
-    def _job_came(self, link: NodeLink, message: lm.JobInfo) -> None:
-        self._told_jobs.add((link.peer, message.job))
-        self._daemon.feed(ev.JobLearnt(self.names.to_local(message.driver), message.job, message.pid, message.hello))
-
-    def _guest_came(self, link: NodeLink, message: lm.Guest) -> None:
-        process = self.names.to_local((link.peer, message.slot, message.generation))
-        self._daemon.feed(ev.GuestJoined(process, message.job))
-
     # ---- deaths ----
 
     def _proxy_made(self, name: GlobalProcess) -> None:
@@ -412,7 +389,7 @@ class ClusterShell:
         process = (message.slot, message.generation)
         if process[0] == 0:
             return
-        if self.is_here(process):
+        if self._state.is_here(process):
             self._watchers.setdefault(process, set()).add(link.peer)
         else:
             link.send(lm.ProcessGone(*process, "it had died before it was reached", -9))
@@ -430,7 +407,7 @@ class ClusterShell:
         self._state.actor_places.owners_elsewhere.discard(process)
         self.following.process_died(process)
         self.places.process_died(process)
-        self._told_guests = {told for told in self._told_guests if told[1] != process}
+        self.guests.process_died(process)
 
     def _gone_came(self, link: NodeLink, message: lm.ProcessGone) -> None:
         name = (link.peer, message.slot, message.generation)
@@ -451,36 +428,15 @@ class ClusterShell:
         elif self.heading.is_head:
             self.heading.hold(lambda: self._mark_came(link, message))
 
-    # ---- for people ----
-
-    def next_ping(self) -> int:
-        self._last_ping += 1
-        return self._last_ping
-
-    def _pong_came(self, link: NodeLink, message: lm.Pong) -> None:
-        number = message.number
-        if not self._flushing.answered(link, number) and not self.inheritance.fences.answered(link, number):
-            self.places.arrived(number)
-
     def _ping_came(self, link: NodeLink, message: lm.Ping) -> None:
         self._daemon.output.flush()
         self._daemon.rings.drain()
         link.send(lm.Pong(message.number))
 
-    def _warn(self, driver: Process, message: Warn) -> None:
-        self._daemon.send(driver, message)
+    # ---- for people ----
 
     def _ask_came(self, link: NodeLink, message: lm.Ask) -> None:
         cluster = self._state.cluster
         views = [] if cluster is None else list(cluster.nodes.values())
         available = [(view.number, view.available) for view in views]
         link.send(lm.Answer(list(self.members.members.values()), available, self.cluster_address))
-
-    def rows(self) -> list[tuple[Member, dict[str, float]]]:
-        """Every node, living or dead, this one first, with what it has free."""
-        cluster = self._state.cluster
-        if cluster is None:
-            return []
-        cluster.own.available = self._state.resources.available
-        members = sorted(self.members.members.values(), key=lambda m: (m.number != self.names.number, m.number))
-        return [(m, to_floats(cluster.nodes[m.number].available) if m.number in cluster.nodes else {}) for m in members]

@@ -177,7 +177,7 @@ class NodeDaemon:
 
     def _make_requests(self, config: NodeConfig) -> Requests:
         listing = Listing(self.state, self.node_id, self.address, config.labels, self.nodes.place_of)
-        listing.members = lambda: [] if self.cluster is None else self.cluster.rows()
+        listing.members = self.nodes.rows
         listing.pids_of = self.nodes.pids_of
         self.operations.offer("node_pids", lambda params: listing.pids())
         more: dict[str, Callable[..., object]] = {
@@ -325,7 +325,7 @@ class NodeDaemon:
 
     def _tell_nodes(self, one: do.ReserveBundles | do.ReleaseBundles | do.AnswerBundles | do.PublishGroup) -> None:
         if self.cluster is not None:
-            self.cluster.places.carry(one)
+            self.cluster.far_groups.carry(one)
 
     def stop(self, error: str = "", ending: do.Ending = do.Ending.FAILED) -> None:
         """The node ends; an empty `error`: it was asked to."""
@@ -413,5 +413,6 @@ class NodeDaemon:
         if self.cluster is not None:
             from weft.engine.cluster.draining import Draining
 
-            jobs.keep, jobs.when_kept = self.cluster.keeping.submission, self.cluster.keeping.when_kept
+            keeping = self.cluster.keeping
+            jobs.keep, jobs.when_kept, keeping.keep_submitted = keeping.submission, keeping.when_kept, jobs.keep_all
             Draining(self.loop, self.state, *here, self.feed, lambda: jobs.runner.running, self.cluster)

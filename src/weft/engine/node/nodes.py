@@ -81,12 +81,22 @@ class Nodes:
         total, own = to_floats(self._state.resources.total), self.own_address
         return [Member(0, self.node_id, own, own, total, dict(self._state.standing.own.labels))]
 
+    def rows(self) -> list[tuple[Member, dict[str, float]]]:
+        """Every node of a cluster, living or dead, this one first, with what it has free."""
+        if self.cluster is None or (view := self._state.cluster) is None:
+            return []
+        view.own.available, own = self._state.resources.available, self.own_number
+        members = sorted(self.cluster.members.members.values(), key=lambda m: (m.number != own, m.number))
+        return [(m, to_floats(view.nodes[m.number].available) if m.number in view.nodes else {}) for m in members]
+
     def tell_head(self, one: Happening) -> bool | None:
         """Whether it went to another node; None when it was to, and there is no link to it."""
         if self.cluster is None or self.cluster.is_head:
             return False
+        from weft.engine.wire.link_messages import Happened
+
         head = self.cluster.members.head
-        return True if head is not None and self.cluster.tell_head(head, one) else None
+        return True if head is not None and self.cluster.members.send(head, Happened(one)) else None
 
     # ---- processes ----
 

@@ -106,6 +106,11 @@ class WorkerProcesses:
         """A process of this node."""
         self.zygote.kill(process)
 
+    def kill_for_another(self, process: Process) -> None:
+        """A node asked for it: what others have sent to the process is dropped."""
+        self._port.refuse_records(*process)
+        self.kill(process)
+
     def stop_for_memory(self, process: Process, why: StoppedForMemory) -> None:
         self._stopped[process] = why
         self.kill(process)

@@ -129,6 +129,10 @@ class NodeState:
         self._handlers[type(event)](event, out)
         return out
 
+    def is_here(self, process: Process) -> bool:
+        """Whether it is a driver or a worker of this node, and lives."""
+        return process in self.drivers or process in self.workers.by_process
+
     @property
     def wants_ticks(self) -> bool:
         """Whether Ticked events are needed now."""

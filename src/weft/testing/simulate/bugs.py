@@ -147,12 +147,11 @@ def _unknown(here: ClusterInheritance, process: Any) -> bool:
     return False
 
 
-def _forget_chosen(here: Any, number: int) -> None:
+def _forget_chosen(here: Any, actor: bytes, name: Any, pid: int) -> None:
     """A worker that has died makes the head forget which one it has chosen for the actor since."""
-    actor, name, _ = here._pings.get(number, (b"", (0, 0, 0), 0))
-    if name not in here._shell.names.proxies:
-        here._shell.asking.creating.pop(actor, None)
-    _real_arrived(here, number)
+    if name not in here._names.proxies:
+        here._asking.creating.pop(actor, None)
+    _real_arrived(here, actor, name, pid)
 
 
 BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from weft.engine.cluster.membership import Membership
 from weft.engine.cluster.records import OutgoingRecords
+from weft.engine.cluster.shell import ClusterShell
+from weft.engine.cluster.transport import Transport
 from weft.engine.state.cluster import NodeView, NodeViews
 from weft.engine.state.resources import Amounts, to_amounts
 from weft.engine.wire import link_messages as lm
@@ -32,7 +35,7 @@ class Crowd:
         self.waiting: dict[int, SimNode] = {}
         """Nodes that would have more, were it free."""
 
-    def take_in(self, node: SimNode) -> None:
+    def take_in(self, node: SimNode) -> CrowdMembership:
         number = len(self.members)
         row = Member(
             number,
@@ -44,7 +47,7 @@ class Crowd:
         )
         self.members[number] = row
         self.views[number] = NodeView(number, row.node_id, row.labels, dict(to_amounts(row.total)))
-        node.shell.members = cast(Any, CrowdMembership(self, node, row))
+        return CrowdMembership(self, node, row)
 
     def report(self, number: int, message: lm.Report) -> None:
         """One node tells all others."""
@@ -66,6 +69,15 @@ class Crowd:
             self.waiting[node.number] = node
         else:
             self.waiting.pop(node.number, None)
+
+
+class CrowdShell(ClusterShell):
+    """One node's part in such a cluster."""
+
+    def _make_members(self, transport: Transport, own: Member, head: str) -> Membership:
+        node: SimNode = cast(Any, self._daemon).node
+        assert node.cluster.crowd is not None
+        return cast(Membership, node.cluster.crowd.take_in(node))
 
 
 class CrowdMembership:

@@ -27,6 +27,7 @@ from weft.store.tables import MemoryTables, Write
 from weft.testing.simulate.base import ProcessBase
 from weft.testing.simulate.clock import NodeLoop
 from weft.testing.simulate.costs import Machine
+from weft.testing.simulate.crowd import CrowdShell
 from weft.testing.simulate.executor import Executor
 from weft.testing.simulate.network import SimLink, SimTransport
 from weft.testing.simulate.port import Name, SimPort
@@ -175,7 +176,8 @@ class SimNode:
         self.transport = SimTransport(simulation.network, self, simulation.costs.message_s)
         own = Member(0, self.daemon.node_id, self.address, self.daemon.address, _floats(self.daemon), machine.labels)
         store = SimStore(simulation, self) if simulation.crowd is None else None
-        self.shell = ClusterShell(self.daemon, self.transport, head, own, store)
+        made = ClusterShell if simulation.crowd is None else CrowdShell
+        self.shell = made(self.daemon, self.transport, head, own, store)
         self.daemon.join(self.shell)
         self.shell.on_joined = self._joined
 

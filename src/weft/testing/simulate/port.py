@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.engine.cluster.keeping import EXPORT
 from weft.engine.wire import kinds
 from weft.engine.wire.link_messages import GlobalProcess
 
@@ -117,6 +116,9 @@ class SimPort:
             return self._living.get(name) == (slot, generation)
         return slot == 0 or (slot, generation) in self._node.processes
 
+    def to_link(self, kind: int, payload: bytes) -> bytes:
+        return msgspec.msgpack.encode([FarRecord((0, 1), (0, 1), kind, payload)])
+
     def row_to_link(self, body: bytes) -> bytes:
         return body
 
@@ -173,15 +175,14 @@ class SimPort:
         return list(self._batches)
 
     def take_batch(self, node: int) -> Any:
-        batch = self._batches.pop(node, [])
-        return msgspec.msgpack.encode(batch) if node == EXPORT else batch
+        return self._batches.pop(node, [])
 
     def remove_link(self, node: int) -> None:
         self._batches.pop(node, None)
 
     def hold_link(self, node: int) -> None: ...
 
-    def release_link(self, node: int) -> None: ...
+    release_link = hold_link
 
     def deliver(self, node: int, batch: list[FarRecord] | bytes, at: int, refusal: bytes = b"") -> tuple[int, Any]:
         """As the native core does it: one record, or what must be decided first. Its table of objects is never full."""

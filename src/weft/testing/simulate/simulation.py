@@ -155,8 +155,6 @@ class Simulation:
         head = entry or (self.nodes[0].address if self.nodes else "")
         node = SimNode(self, machine, index, head)
         self.nodes.append(node)
-        if self.crowd is not None:
-            self.crowd.take_in(node)
         node.start()
         return node
 
