@@ -10,7 +10,8 @@ import pytest
 from tests.waiting import wait_until
 
 import weft
-from weft.engine.node.config import FEWEST_PROCESSES, MOST_PROCESSES, StartError, most_processes
+from weft.engine.node.config import FEWEST_PROCESSES, MOST_PROCESSES, most_processes
+from weft.machine.start_error import StartError
 
 
 @weft.remote(num_cpus=0, max_concurrency=2)

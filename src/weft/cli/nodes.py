@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli.options import ONLY, Commands, add_address, add_command
-from weft.engine.cluster import head_folder, launch, peers, tokens
+from weft.engine.cluster import launch, peers, tokens
 from weft.engine.cluster.client import Client, meant_address, named_address
 from weft.engine.cluster.entry import NodeUp
 from weft.engine.node.config import ClusterConfig, NodeConfig
@@ -23,6 +23,7 @@ from weft.net import tls
 from weft.net.auth import Refused
 from weft.net.credentials import connect_to_own, peer_pid
 from weft.net.endpoint import own_ip
+from weft.store import head_folder
 from weft.store.embedded import FSYNC
 from weft.store.server_config import MOST_SHARDS, SHARDS
 

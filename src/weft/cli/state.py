@@ -157,8 +157,9 @@ def _keepers(row: _Row) -> str:
 
 def _stored_rows(options: argparse.Namespace, limit: int) -> list[dict[str, Any]]:
     """What the control store knows: asked of the cluster, or read where the head of one that has ended has kept it."""
-    from weft.engine.cluster import head_folder, launch, tokens
+    from weft.engine.cluster import launch, tokens
     from weft.inspection import stored_rows
+    from weft.store import head_folder
 
     folder = Path(options.store) if options.store else None
     if folder is None:

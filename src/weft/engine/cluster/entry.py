@@ -18,10 +18,10 @@ from weft.engine.wire.link_messages import Member
 from weft.net.tls import is_loopback
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.head_folder import HeadFolder, Tables
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
     from weft.net.loop import Loop
+    from weft.store.head_folder import HeadFolder, Tables
 
 LARGEST = 4096
 HEAD, NODE, LEASHED = "h", "n", "l"
@@ -118,7 +118,7 @@ class Entry:
         return [address for address in known if address not in ("", self._address)]
 
     def _folder(self, loop: Loop) -> HeadFolder | None:
-        from weft.engine.cluster.head_folder import HeadFolder, forget, path_of
+        from weft.store.head_folder import HeadFolder, forget, path_of
 
         config = self._config
         if config.store_folder:

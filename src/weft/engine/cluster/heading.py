@@ -17,7 +17,6 @@ from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.store import Store
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.chronicle import HEAD, WARNING
-from weft.engine.node.config import StartError
 from weft.engine.state import events as ev
 from weft.engine.state import headship as do
 from weft.engine.state.actors import NODE_LOST
@@ -25,16 +24,17 @@ from weft.engine.state.events import FoundActor
 from weft.engine.state.headship import BEAT_S, RENEW_S, Headship, Role
 from weft.engine.state.instructions import Ending
 from weft.engine.wire import link_messages as lm
+from weft.machine.start_error import StartError
 from weft.net.loop import Timer
 from weft.store.state.chain_layout import key_of_each_shard
 from weft.store.state.chain_rows import Delete, Put
 from weft.store.tables import HEADS
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.head_folder import HeadFolder, Tables
     from weft.engine.cluster.restoring import Rows
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
+    from weft.store.head_folder import HeadFolder, Tables
 
 STORES = 5
 """So many nodes have a server of the control store, where there are as many; more where there are more shards."""
@@ -114,7 +114,7 @@ class Heading:
             if self.folder is not None:
                 self._start_from(self.folder)
         elif self.folder is not None:
-            from weft.engine.cluster.head_folder import supersede
+            from weft.store.head_folder import supersede
 
             supersede(self.folder.path, self._name_of_head())
         if self.store is not None:
@@ -126,7 +126,7 @@ class Heading:
 
     def _start_from(self, folder: HeadFolder) -> None:
         """This node begins the cluster, or starts it again with what its head had kept."""
-        from weft.engine.cluster.head_folder import epoch_in, row_of_epoch
+        from weft.store.head_folder import epoch_in, row_of_epoch
 
         keeping, members = self._shell.keeping, self._shell.members
         keeping.use_folder(folder)
@@ -202,7 +202,7 @@ class Heading:
         self._is_closed = True
         self._shell.keeping.let_go_of_folder()
         if self._hands_over and self.folder is not None:
-            from weft.engine.cluster.head_folder import supersede
+            from weft.store.head_folder import supersede
 
             supersede(self.folder.path, "its head has ended, and handed over to another node of the cluster")
         if self.store is not None:

@@ -22,10 +22,10 @@ from weft.engine.wire.link_messages import GlobalProcess, Member
 from weft.store.tables import ACTORS, FUNCTIONS, GROUPS, JOBS, KEPT, KV, NODES
 
 if TYPE_CHECKING:
-    from weft.engine.cluster.head_folder import Tables
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
     from weft.engine.state.node import NodeState
+    from weft.store.head_folder import Tables
 
 _READ = (NODES, ACTORS, GROUPS, JOBS, FUNCTIONS, *keeping.MIRRORED)
 _members = msgspec.msgpack.Decoder(Member)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from weft.engine.node.config import StartError
 from weft.engine.wire.link import Again, Link, LinkUser, Records, Sending
 from weft.engine.wire.link_messages import LinkMessage
+from weft.machine.start_error import StartError
 from weft.net.endpoint import Endpoint, dial, most_strangers
 from weft.net.loop import Loop
 from weft.net.strangers import Strangers

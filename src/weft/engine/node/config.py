@@ -13,6 +13,7 @@ import msgspec
 
 from weft.engine.state import nesting
 from weft.machine import accelerators
+from weft.machine.start_error import StartError
 from weft.store.server_config import SHARDS
 
 STORE_SHARE = 0.3
@@ -31,10 +32,6 @@ WAITS_VARIABLE = "WEFT_WAIT_FOR_RESOURCES"
 PROCESS_BYTES = 8 << 20
 """What an idle actor takes, about: more of them than fit into the memory need no room."""
 FEWEST_PROCESSES, MOST_PROCESSES = 1024, 1 << 14
-
-
-class StartError(RuntimeError):
-    """The node cannot come up, for a reason that a person can mend."""
 
 
 class ClusterConfig(msgspec.Struct, frozen=True):

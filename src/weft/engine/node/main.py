@@ -20,8 +20,9 @@ import msgspec
 
 from weft import _native
 from weft.engine.node import zygote
-from weft.engine.node.config import NodeConfig, NodeOffer, StartError, decide
+from weft.engine.node.config import NodeConfig, NodeOffer, decide
 from weft.machine import own_log, secrets, strays
+from weft.machine.start_error import StartError
 from weft.observe import event_records
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from waiting import wait_until
-from weft.engine.cluster import head_folder
-from weft.engine.cluster.head_folder import HeadFolder, Tables, epoch_in, supersede
-from weft.engine.node.config import StartError
+from weft.machine.start_error import StartError
 from weft.net.loop import Loop
+from weft.store import head_folder
 from weft.store.embedded import EmbeddedStorage
+from weft.store.head_folder import HeadFolder, Tables, epoch_in, supersede
 from weft.store.state.chain_rows import Delete, Put, Write
 from weft.store.tables import EVENTS, KV
 

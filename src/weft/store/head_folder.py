@@ -38,8 +38,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from weft.engine.node.config import StartError
 from weft.machine import own_folders
+from weft.machine.start_error import StartError
 from weft.net.loop import Loop
 from weft.store import journal
 from weft.store.embedded import EmbeddedStorage
