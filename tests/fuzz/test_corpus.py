@@ -17,8 +17,8 @@ def test_there_is_a_corpus() -> None:
     assert len(CORPUS) >= 20
 
 
-CPU_S = 15 / len(inputs.READERS)
-"""For each reader, so 15 s for all: a short form of `make fuzz`, without its sense for new paths."""
+CPU_S = 60 / len(inputs.READERS)
+"""For each reader, so a minute for all: a short form of `make fuzz`, without its sense for new paths."""
 
 
 def mutated(rng: random.Random) -> bytes:
