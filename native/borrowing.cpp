@@ -25,6 +25,8 @@ Entry* Borrowing::borrow(Id id, ProcessId owner, bool is_actor, uint32_t tokens)
     if (entry == nullptr) {
         entry = objects_.new_borrowed(id, owner, is_actor);
         objects_.escape(entry);
+        if (!is_actor && owner.slot != kDaemonSlot && !endpoint_.segment.is_alive(owner))
+            inheritance_.ask_where(entry);  // it may be settled, and nobody else will tell
     }
     if (entry->owned) return entry;
     if (!is_actor && entry->owner != owner) {
@@ -88,8 +90,7 @@ void Borrowing::lend_ref(Entry* entry, ProcessId to) {
     if (entry->owned) {
         add_borrower(entry, to, 1);
     } else if (!endpoint_.segment.is_alive(entry->owner)) {
-        if (entry->owner != to && !inheritance_.is_settled(entry->owner))
-            entry->more().late_lends.push_back(to);
+        if (entry->owner != to) entry->more().late_lends.push_back(to);
     } else if (entry->owner != to && entry->owner.slot != kDaemonSlot) {
         count_in(entry->id, entry->owner, to);
     }
@@ -162,6 +163,34 @@ void Borrowing::discard_task(const Incoming& incoming) {
     for (Entry* entry : unpack_refs(cursor, header.nested, false))
         objects_.drop_locked(entry);
     discard_values(cursor, header.deps, false);
+}
+
+std::vector<Entry*> Borrowing::hold_orphans(const Incoming& incoming) {
+    std::vector<Entry*> held;
+    Cursor cursor(incoming.bytes.data(), incoming.bytes.size());
+    const auto header = cursor.take<TaskHeader>();
+    const auto look_at = [&](uint32_t count) {
+        for (uint32_t i = 0; i < count; ++i) {
+            const auto ref = cursor.take<PackedRef>();
+            if (ref.is_actor != 0 || ref.owner.slot == kDaemonSlot || endpoint_.segment.is_alive(ref.owner))
+                continue;
+            held.push_back(borrow(ref.id, ref.owner, false, 0));
+            hold(held.back());
+        }
+    };
+    cursor.skip(header.static_bytes - header.nested * sizeof(PackedRef));
+    look_at(header.nested);
+    for (uint32_t i = 0; i < header.deps; ++i) {
+        const auto value = cursor.take<PackedValue>();
+        look_at(value.nested);
+        cursor.skip(value.bytes);
+    }
+    return held;
+}
+
+void Borrowing::drop(const std::vector<Entry*>& held) {
+    for (Entry* entry : held)
+        objects_.drop_locked(entry);
 }
 
 // ---- what others say -------------------------------------------------------------------------------

@@ -44,6 +44,9 @@ class Borrowing {
     /// Returns what came in values that nobody waits for: the counts of refs, and memory if it would have
     /// been ours.
     void discard_values(Cursor& cursor, uint32_t count, bool owns_memory);
+    /// Entries for the refs of such a task whose owners are dead; each is held.
+    std::vector<Entry*> hold_orphans(const Incoming& incoming);
+    void drop(const std::vector<Entry*>& held);
     /// Returns the counts of the refs that came with a task which will not run here.
     void discard_task(const Incoming& incoming);
 

@@ -66,8 +66,8 @@ class Core final : public std::enable_shared_from_this<Core>, private Pumped {
     Flushing flushing{endpoint, tasks, objects, borrowing, lineage, submitter, actors, leases, definitions};
     KeptInputs kept_inputs{endpoint, objects, flushing};
     LentRows lent_rows{endpoint, tasks, objects, flushing, definitions};
-    Inheritance inheritance{endpoint, tasks,     objects, borrowing, lent_rows,
-                            lineage,  submitter, actors,  leases,    definitions};
+    Inheritance inheritance{endpoint,  tasks,  objects, borrowing,   lent_rows, lineage,
+                            submitter, actors, leases,  definitions, inbox};
 
     // Submitting: tasks, shapes and leases, actors, generators.
     Tasks tasks;

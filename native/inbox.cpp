@@ -65,12 +65,37 @@ void Inbox::hand_back() {
         const auto* header = reinterpret_cast<const TaskHeader*>(incoming.bytes.data());
         if (header->flags & (kIsCreation | kIsMethod)) return false;
         cookies[incoming.from.key()].push_back(header->cookie);
-        borrowing_.discard_task(incoming);
+        discard(incoming);
         return true;
     });
     changed();
     for (auto& [key, list] : cookies)
         endpoint_.send(ProcessId::from_key(key), Kind::HANDBACK, list.data(), list.size() * sizeof(uint64_t));
+}
+
+void Inbox::discard(const Incoming& incoming) {
+    borrowing_.discard_task(incoming);
+    if (!held_.empty()) let_go(incoming.from, incoming.cookie());
+}
+
+void Inbox::hold_orphans() {
+    for (const Incoming& incoming : inbox_)
+        hold_orphans(incoming);
+    for (const Incoming& incoming : early)
+        hold_orphans(incoming);
+    if (taken_ != nullptr) hold_orphans(*taken_);
+}
+
+void Inbox::hold_orphans(const Incoming& incoming) {
+    if (incoming.bytes.empty()) return;
+    const std::vector<Entry*> orphans = borrowing_.hold_orphans(incoming);
+    if (orphans.empty()) return;
+    let_go(incoming.from, incoming.cookie());  // those of an earlier death are among these
+    held_[{incoming.from.key(), incoming.cookie()}] = orphans;
+}
+
+void Inbox::let_go(ProcessId from, uint64_t cookie) {
+    if (auto found = held_.extract({from.key(), cookie})) borrowing_.drop(found.mapped());
 }
 
 void Inbox::retire() {
@@ -88,7 +113,7 @@ void Inbox::sender_died(ProcessId dead) {
     forget_index();
     std::erase_if(inbox_, [&](const Incoming& in) {
         if (in.from != dead) return false;
-        if (!in.bytes.empty()) borrowing_.discard_task(in);
+        if (!in.bytes.empty()) discard(in);
         return true;
     });
     changed();
@@ -122,7 +147,7 @@ bool Inbox::cancel_incoming(ProcessId from, uint64_t cookie) {
 
 void Inbox::answer_cancelled(Incoming& incoming) {
     const uint64_t cookie = incoming.cookie();
-    borrowing_.discard_task(incoming);
+    discard(incoming);
     incoming.bytes.clear();  // it keeps its place, which is passed over
     const std::string error = error_value(ErrorCode::cancelled, "the task was cancelled before it started");
     Buffer out;

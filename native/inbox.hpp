@@ -15,6 +15,7 @@
 namespace weft {
 
 class Borrowing;
+struct Entry;
 
 /// The producer's end: what the consumer has taken.
 struct Credit {
@@ -40,13 +41,31 @@ class Inbox {
     /// Takes the mutex.
     bool take_incoming(Incoming& out);
     /// This one was taken last. The mutex is held.
-    void take(const Incoming& incoming) { taken_from_ = incoming.from, taken_cookie_ = incoming.cookie(); }
+    void take(const Incoming& incoming) {
+        taken_ = &incoming, taken_from_ = incoming.from, taken_cookie_ = incoming.cookie();
+    }
     /// Whether this is the one that was taken last: it may be about to run. The mutex is held.
     bool was_taken_last(ProcessId from, uint64_t cookie) const {
         return taken_from_ == from && taken_cookie_ == cookie;
     }
+    /// Its refs have been taken over. The mutex is held.
+    void unpacked() {
+        taken_ = nullptr;
+        if (!held_.empty()) let_go(taken_from_, taken_cookie_);
+    }
     /// It has run, or waits elsewhere: who cancels it now must not stop the next one. The mutex is held.
-    void forget_taken() { taken_from_ = {}, taken_cookie_ = 0; }
+    void forget_taken() {
+        unpacked();
+        taken_from_ = {}, taken_cookie_ = 0;
+    }
+    /// The one that was taken last is a call of an actor that is not created yet. The mutex is held.
+    void put_off(Incoming&& incoming) {
+        early.push_back(std::move(incoming));
+        taken_ = nullptr, taken_from_ = {}, taken_cookie_ = 0;
+    }
+    /// What waits here may have refs whose owners are dead: this process has them from now on, and so is
+    /// counted in at their heirs. The mutex is held.
+    void hold_orphans();
     bool has_incoming() const { return incoming_.load(std::memory_order_acquire) != 0; }
     /// The tasks that wait to be run here.
     std::vector<Id> waiting(size_t most) const;
@@ -71,10 +90,14 @@ class Inbox {
     void forget_credit(ProcessId from, uint64_t cookie) { credits_.erase({from.key(), cookie}); }
     void on_stream_credit(ProcessId from, Cursor cursor);
 
+    std::deque<Incoming> early;         ///< what was put off; guarded by the mutex
     std::atomic<bool> is_actor{false};  ///< what it has is its actor's: nothing is handed back
     uint64_t tasks_run = 0;
 
   private:
+    void hold_orphans(const Incoming& incoming);
+    void let_go(ProcessId from, uint64_t cookie);
+    void discard(const Incoming& incoming);
     bool cancel_incoming(ProcessId from, uint64_t cookie);
     Incoming* find_incoming(ProcessId from, uint64_t cookie);
     void changed() { incoming_.store(uint32_t(inbox_.size()), std::memory_order_release); }
@@ -87,10 +110,13 @@ class Inbox {
     /// rearranged.
     std::map<std::pair<uint64_t, uint64_t>, Incoming*> index_;
     bool is_indexed_ = false;
-    ProcessId taken_from_{};  ///< with its cookie: of the task that was taken last
+    const Incoming* taken_ = nullptr;  ///< the task that was taken last, until its refs are taken over
+    ProcessId taken_from_{};           ///< with its cookie: of the task that was taken last
     uint64_t taken_cookie_ = 0;
     std::atomic<uint32_t> incoming_{0};  ///< its length, for waiters
     bool is_retired_ = false;
+    /// Orphans that this process holds for what waits, by sender and cookie.
+    std::map<std::pair<uint64_t, uint64_t>, std::vector<Entry*>> held_;
     std::string binding_;
     std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<Credit>> credits_;
 };

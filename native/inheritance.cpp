@@ -5,6 +5,7 @@
 #include "actor_links.hpp"
 #include "borrowing.hpp"
 #include "definitions.hpp"
+#include "inbox.hpp"
 #include "leases.hpp"
 #include "lent_rows.hpp"
 #include "lineage.hpp"
@@ -27,6 +28,7 @@ void Inheritance::on_find_orphans(Cursor cursor) {
 }
 
 void Inheritance::name_orphans(const Question& question) {
+    inbox_.hold_orphans();
     const std::vector<ProcessId>& dead = question.dead;
     Buffer out;
     out.add(records::Orphans{question.number, question.round});
@@ -41,6 +43,7 @@ void Inheritance::name_orphans(const Question& question) {
 void Inheritance::on_moved(Cursor cursor) {
     const auto [id, owner] = cursor.take<records::Moved>();
     if (owner == endpoint_.self) return;
+    if (objects_.find(id) == nullptr) inbox_.hold_orphans();  // the ref may be in what waits there
     Entry* entry = objects_.find(id);
     if (entry == nullptr || entry->owned)
         return borrowing_.return_counts(id, owner, 1);  // it was dropped here meanwhile
@@ -63,7 +66,10 @@ void Inheritance::moved_to(Entry* entry, ProcessId owner) {
             borrowing_.lend_ref(entry, late);
             send_moved(entry->id, owner, late);
         }
-    if (std::exchange(entry->fetching, false)) borrowing_.fetch(entry);
+    if (std::exchange(entry->fetching, false))
+        borrowing_.fetch(entry);
+    else if (!endpoint_.segment.is_alive(owner))
+        ask_where(entry);
 }
 
 void Inheritance::send_moved(Id id, ProcessId owner, ProcessId to) {
@@ -81,6 +87,7 @@ void Inheritance::on_orphan_answered(Cursor cursor) {
     Entry* entry = objects_.find(id);
     if (entry == nullptr || entry->owned || endpoint_.segment.is_alive(entry->owner)) return;
     if (is_found == 0) {
+        if (entry->extra) entry->extra->late_lends.clear();
         if (!entry->is_done()) fail_orphan(entry);
         return;
     }
@@ -96,16 +103,10 @@ void Inheritance::on_settled(Cursor cursor) {
     const bool has_moved = settled.has_moved != 0;
     for (ProcessId& id : dead)
         id = cursor.take<ProcessId>();
-    for (const ProcessId& one : dead) {
-        buried_[one.slot] = one.generation;
+    inbox_.hold_orphans();
+    for (const ProcessId& one : dead)
         bury(one, has_moved);
-    }
     if (has_moved) bury({kDaemonSlot, 0}, true);  // what an heir needs, and has not been told of
-}
-
-bool Inheritance::is_settled(ProcessId dead) const {
-    const auto it = buried_.find(dead.slot);
-    return it != buried_.end() && it->second == dead.generation;
 }
 
 /// Fail what is still its, or ask where it is; and forget what it had borrowed.
@@ -113,7 +114,7 @@ void Inheritance::bury(ProcessId dead, bool has_moved) {
     std::vector<Entry*> orphans, unborrowed;
     for (auto& [id, entry] : objects_.table()) {
         // Each is held meanwhile: what follows from one may end another.
-        if (!entry->owned && entry->owner == dead && !entry->is_done() && !entry->is_actor) {
+        if (!entry->owned && entry->owner == dead && !entry->is_actor) {
             hold(entry);
             orphans.push_back(entry);
         }
@@ -126,10 +127,10 @@ void Inheritance::bury(ProcessId dead, bool has_moved) {
         unborrowed.push_back(entry);
     }
     for (Entry* entry : orphans) {
-        if (!has_moved)
-            fail_orphan(entry);
-        else if (entry->fetching)
+        if (has_moved)
             ask_where(entry);
+        else if (!entry->is_done())
+            fail_orphan(entry);
         objects_.drop_locked(entry);
     }
     for (Entry* entry : unborrowed)
@@ -196,6 +197,7 @@ void Inheritance::on_adopt(Cursor cursor) {
     for (const AdoptedRow& row : all.rows) {
         inherited.push_back(row.entry);
         row.entry->more().is_inherited = true;
+        rows_.need_row(row.entry);  // should this process die before anybody is counted in
         rows_.owner_changed(row.entry);
         if (row.entry->extra->keeps) rows_.keep(row.entry);
         // Before this process knew of the death it passed the ref on.
@@ -213,8 +215,10 @@ void Inheritance::let_inherited_go(uint64_t number) {
     if (it == inherited_.end()) return;
     const std::vector<Entry*> entries = std::move(it->second);
     inherited_.erase(it);
-    for (Entry* entry : entries)
+    for (Entry* entry : entries) {
+        rows_.need_row_no_more(entry);
         objects_.drop_locked(entry);
+    }
 }
 
 void Inheritance::answer_when_flushed() {

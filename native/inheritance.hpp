@@ -19,6 +19,7 @@ namespace weft {
 class ActorLinks;
 class Borrowing;
 class Definitions;
+class Inbox;
 class Leases;
 class LentRows;
 class Lineage;
@@ -30,7 +31,7 @@ class Inheritance {
   public:
     Inheritance(Endpoint& endpoint, Tasks& tasks, Objects& objects, Borrowing& borrowing, LentRows& rows,
                 Lineage& lineage, Submitter& submitter, ActorLinks& actors, Leases& leases,
-                Definitions& definitions)
+                Definitions& definitions, Inbox& inbox)
         : endpoint_(endpoint),
           tasks_(tasks),
           objects_(objects),
@@ -40,7 +41,8 @@ class Inheritance {
           submitter_(submitter),
           actors_(actors),
           leases_(leases),
-          definitions_(definitions) {}
+          definitions_(definitions),
+          inbox_(inbox) {}
 
     // What other processes had sent before the daemon asked or told is handled before these three.
     void on_find_orphans(Cursor cursor);
@@ -59,8 +61,6 @@ class Inheritance {
     /// The counts at the owner before died with it.
     void moved_to(Entry* entry, ProcessId owner);
     void ask_where(Entry* entry);
-    /// Whether nothing comes any more from that process, and all that had to move has moved.
-    bool is_settled(ProcessId dead) const;
 
   private:
     struct Adoption;
@@ -89,9 +89,7 @@ class Inheritance {
     ActorLinks& actors_;
     Leases& leases_;
     Definitions& definitions_;
-    /// By slot: the generation that was settled last. Of an earlier one it is forgotten that nothing comes
-    /// any more from it, and nothing does.
-    std::unordered_map<uint32_t, uint32_t> buried_;
+    Inbox& inbox_;
     std::vector<Question> asked_;    ///< which orphans it refers to
     std::vector<uint64_t> adopted_;  ///< inheritances to be confirmed
     /// By number: what this process keeps until the death is settled; each is held.

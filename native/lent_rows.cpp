@@ -263,17 +263,25 @@ void LentRows::set_kept(Entry* entry, bool is_kept) {
     if (std::exchange(entry->more().is_kept, is_kept) == is_kept) return;
     if (is_kept) {
         hold(entry);
-        ++lent_out_;
-        ++entry->extra->needed;  // by what names it, as by another row
-        if (entry->extra->row == 0) write_rows(entry);
+        need_row(entry);
         deposit(entry, kStoreNode);
     } else {
-        --lent_out_;
-        --entry->extra->needed;
-        if (entry->extra->row != 0 && entry->extra->needed == 0 && entry->extra->borrowers.empty())
-            erase_rows(entry);
+        need_row_no_more(entry);
         objects_.drop_locked(entry);
     }
+}
+
+void LentRows::need_row(Entry* entry) {
+    ++lent_out_;
+    ++entry->more().needed;  // as by another row
+    if (entry->extra->row == 0) write_rows(entry);
+}
+
+void LentRows::need_row_no_more(Entry* entry) {
+    --lent_out_;
+    --entry->extra->needed;
+    if (entry->extra->row != 0 && entry->extra->needed == 0 && entry->extra->borrowers.empty())
+        erase_rows(entry);
 }
 
 void LentRows::on_keep(Cursor cursor) {

@@ -43,6 +43,9 @@ class LentRows {
     void deposit_again(Entry* entry);
     /// The object is gone.
     void withdraw(Id id, const std::vector<uint32_t>& nodes);
+    /// Something needs its row, though nobody has borrowed it; until that does so no more.
+    void need_row(Entry* entry);
+    void need_row_no_more(Entry* entry);
     /// By a process that has a ref to it, before it writes that ref where the end of all processes leaves it.
     void keep(Entry* entry);
     void on_keep(Cursor cursor);

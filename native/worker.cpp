@@ -114,7 +114,6 @@ class Worker {
     PyObject* actor_ = nullptr;
     bool concurrent_ = false;
     std::string idle_title_ = "idle";
-    std::deque<Incoming> before_creation_;  ///< calls that came first; guarded by the core's mutex
     struct {
         ProcessId from;
         uint64_t cookie = 0;
@@ -231,6 +230,7 @@ bool Worker::decode_record(Incoming& incoming, Frame& frame, Arguments& argument
             dep.data = cursor.skip(dep.value.bytes);
             if (header.deps > 1 && dep.value.where == Where::arena) ahead.ask(dep.arena());
         }
+        core_->inbox.unpacked();
     }
     const bool writable = (header.flags & kWritable) != 0;
     const auto argument = [&]() -> PyObject* {
@@ -532,7 +532,7 @@ bool Worker::send_items(Frame& frame, PyObject* result, uint32_t& sent) {
 /// A caller wants a task that has been taken from the inbox to stop. The mutex is held.
 void Worker::on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive) {
     if (cancel_pending_call(*core_, from, cookie, force, recursive)) return;
-    for (Incoming& early : before_creation_)
+    for (Incoming& early : core_->inbox.early)
         if (!early.bytes.empty() && early.from == from && early.cookie() == cookie)
             return core_->inbox.answer_cancelled(early);
     const bool is_running = running_.cookie == cookie && running_.from == from;
@@ -558,10 +558,11 @@ void Worker::ring() {
 
 /// A call that came before its actor was created, once it is.
 bool Worker::take_early(Incoming& incoming) {
-    if (actor_ == nullptr || before_creation_.empty()) return false;  // this thread alone adds and takes
+    std::deque<Incoming>& early = core_->inbox.early;
+    if (actor_ == nullptr || early.empty()) return false;  // this thread alone adds and takes
     std::lock_guard lock(core_->mutex());
-    incoming = std::move(before_creation_.front());
-    before_creation_.pop_front();
+    incoming = std::move(early.front());
+    early.pop_front();
     if (!incoming.bytes.empty()) core_->inbox.take(incoming);
     return true;
 }
@@ -597,11 +598,10 @@ int Worker::run() {
         const auto* header = reinterpret_cast<const TaskHeader*>(incoming.bytes.data());
         if ((header->flags & kIsMethod) && actor_ == nullptr) {
             std::lock_guard lock(core_->mutex());
-            core_->inbox.forget_taken();
             if (is_cancelled())
-                core_->inbox.answer_cancelled(incoming), end_cancel();
+                core_->inbox.answer_cancelled(incoming), core_->inbox.forget_taken(), end_cancel();
             else
-                before_creation_.push_back(std::move(incoming));
+                core_->inbox.put_off(std::move(incoming));
             continue;
         }
         if (!to_ring_.empty()) {  // this one's arguments may take long, or wait for what another call does

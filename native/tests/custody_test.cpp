@@ -241,3 +241,103 @@ TEST("an heir holds from the beginning what something that outlives all processe
     CHECK(it.node.port.send(it.heir->self(), Kind::KEEP, &word, sizeof word));
     EVENTUALLY(!it.knows());
 }
+
+TEST("an heir has written down what it was given before anybody is counted in") {
+    Heritage it;
+    CHECK_EQ(read_ledger(it.heir->endpoint.segment, it.heir->self()).size(), 1u);
+    it.adopt(nullptr);
+    EVENTUALLY(!it.knows());
+    CHECK_EQ(read_ledger(it.heir->endpoint.segment, it.heir->self()).size(), 0u);
+}
+
+namespace {
+
+/// A task that waits in a worker's inbox; it brings a ref whose owner is dead by now.
+struct Waiting {
+    FakeNode node;
+    std::unique_ptr<Core> driver = node.driver(), worker = node.worker();
+    Puppet owner{node}, heir{node};
+    Id id = Id{77, 1}.object(1);
+
+    Waiting() {
+        Entry* ref = nullptr;
+        {
+            std::lock_guard lock(driver->mutex());
+            ref = driver->borrowing.borrow(id, owner.id, false, 1);
+            hold(ref);
+        }
+        Call call;
+        call.nested = {ref};
+        submit(*driver, call);
+        node.expect(Kind::LEASE_REQUEST);
+        node.grant(*driver, *worker);
+        wait_until(*worker, [&] { return worker->inbox.has_incoming(); });
+        node.port.mark_dead(owner.id);
+    }
+    /// The task runs, keeps the ref for a while, and drops it: how many counts the heir gets back.
+    uint64_t returned() {
+        const Task_ task = next_task(*worker);
+        CHECK(!heir.has_heard(worker->self(), Kind::BORROW_RELEASE));
+        {
+            std::lock_guard lock(worker->mutex());
+            worker->borrowing.drop(task.nested);
+        }
+        uint64_t count = 0;
+        const std::string record = heir.hear(worker->self(), Kind::BORROW_RELEASE);
+        memcpy(&count, record.data() + sizeof(Id), sizeof count);
+        return count;
+    }
+};
+
+}  // namespace
+
+TEST("a ref that waits in an inbox while its owner dies is named, and counted in at the heir") {
+    Waiting it;
+    Buffer question;
+    question.add(uint64_t(1));
+    question.add(uint32_t(1));
+    question.add(uint32_t(1));
+    question.add(it.owner.id);
+    CHECK(it.node.port.send(it.worker->self(), Kind::FIND_ORPHANS, question.data(), question.size()));
+    const Received named = it.node.expect(Kind::ORPHANS);
+    CHECK_EQ(named.payload.size(), 16 + sizeof(Id) + sizeof(ProcessId));
+    Buffer answer;
+    answer.add(it.id);
+    answer.add(uint32_t(1));
+    answer.add(uint32_t(0));
+    answer.add(it.heir.id);
+    CHECK(it.node.port.send(it.worker->self(), Kind::ORPHAN_ANSWERED, answer.data(), answer.size()));
+    it.heir.hear(it.worker->self(), Kind::BORROW_ADD);
+    CHECK_EQ(it.returned(), 1u);
+}
+
+TEST("the word of a move may come while the ref waits in an inbox") {
+    Waiting it;
+    it.heir.say(it.worker->self(), Kind::MOVED, it.id, it.heir.id);
+    settle(*it.worker);
+    CHECK_EQ(it.returned(), 1u);
+}
+
+TEST("what a task brings is let go when it is handed back") {
+    Waiting it;
+    it.heir.say(it.worker->self(), Kind::MOVED, it.id, it.heir.id);
+    settle(*it.worker);
+    {
+        std::lock_guard lock(it.worker->mutex());
+        it.worker->inbox.hand_back();
+    }
+    it.heir.hear(it.worker->self(), Kind::BORROW_RELEASE);
+    CHECK_EQ(borrowed(*it.worker), 0u);
+}
+
+TEST("who gets a ref of a dead owner asks at once who has it now") {
+    FakeNode node;
+    const std::unique_ptr<Core> borrower = node.driver();
+    Puppet owner(node);
+    node.port.mark_dead(owner.id);
+    std::lock_guard lock(borrower->mutex());
+    Entry* entry = borrower->borrowing.borrow(Id{77, 1}.object(1), owner.id, false, 1);
+    hold(entry);
+    node.expect(Kind::ORPHAN_ASKED);
+    borrower->objects.drop_locked(entry);
+}

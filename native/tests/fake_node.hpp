@@ -337,6 +337,7 @@ inline Task_ next_task(Core& worker) {
             task.nested.push_back(inner);
         task.deps.emplace_back(cursor.skip(value.bytes), value.bytes);
     }
+    worker.inbox.unpacked();
     return task;
 }
 

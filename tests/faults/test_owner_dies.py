@@ -76,6 +76,10 @@ class Keeper:
     def keep(self, refs: list[Any]) -> None:
         self.kept = refs
 
+    def wait_for_go(self, folder: str) -> int:
+        Path(folder, "started").touch()
+        return wait_for_go(folder)
+
     def read(self) -> Any:
         return weft.get(self.kept[0])
 
@@ -171,6 +175,26 @@ def test_a_ref_may_be_passed_on_while_it_moves(weft_session: ModuleType) -> None
         results = [read_boxed.remote([ref]) for _ in range(20)]
         assert [int(array.sum()) for array in weft.get(results, timeout=60)] == [MIB] * 20
         del owner, ref, results
+    assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
+
+
+def test_a_ref_that_waits_in_an_inbox_while_its_owner_dies_is_counted_in(
+    weft_session: ModuleType, tmp_path: Path
+) -> None:
+    """Its caller drops it as soon as the call has returned, and reads nothing before."""
+    owner, keeper = Owner.remote(), Keeper.remote()
+    [ref] = weft.get(owner.put.remote(np.ones(MIB)))
+    busy = keeper.wait_for_go.remote(str(tmp_path))
+    assert comes_true((tmp_path / "started").exists)
+    kept = keeper.keep.remote([ref])
+    kill(owner)
+    assert weft.wait([ref], timeout=60)[0], "it has an heir"
+    (tmp_path / "go").touch()
+    weft.get([busy, kept], timeout=60)
+    del ref, busy, kept, owner
+    assert comes_true(lambda: _native.statistics()["objects_borrowed"] == 0)
+    assert weft.get(keeper.read.remote(), timeout=60).sum() == MIB
+    del keeper
     assert comes_true(holds_nothing), (_native.held_objects(9), rpc.request("statistics"))
 
 

@@ -236,7 +236,8 @@ class Holding:
     # ---- for the daemon, when this process is dead ----
 
     def ledger(self) -> list[tuple[bytes, bool, int, int, list[bytes], None, bytes]]:
-        rows = {identity: counts for identity, counts in self.owned.items() if counts}
+        given = {identity for kept in self._kept.values() for identity in kept}
+        rows = {identity: counts for identity, counts in self.owned.items() if counts or identity in given}
         missing = list(rows)
         found: list[bytes] = []
         while missing:
