@@ -36,6 +36,8 @@ FOUND = {
     2_000_028: "a head that could not be heard wrote that all others were dead, and who took over believed it",
     2_000_853: "a head that had stood still, and had no lease, told the others that the winner was dead",
     2_001_006: "the same, and nodes to which nobody said that they were taken for dead claimed one epoch after another",
+    3_060_995: "a ref of an owner that nobody else knew came late to another node, and made its reader a second heir",
+    4_900_839: "the same, where the heir's node had taken over meanwhile",
     2_701_356: "a ping to a dead worker made the head forget the one it had chosen since: an actor was made twice",
     5_060_061: "a node whose cable was out while it joined for the first time was taken for one that is to come back",
     60435: "two slow CPUs that were left had not done all tasks when the time was over",

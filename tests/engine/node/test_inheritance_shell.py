@@ -12,6 +12,7 @@ from weft.engine.wire import kinds
 OWNER, HEIR, READER, DRIVER = (1, 1), (2, 1), (3, 1), (4, 1)
 OBJECT = b"an object's id.."
 ROW = (OBJECT, 0, 0, 0, (), None, b"body")
+IN_ARENA = (OBJECT, 0, 0, 0, (), (5, 1, 1 << 20), b"body")
 
 
 class Port:
@@ -21,9 +22,16 @@ class Port:
         self.alive = {OWNER, HEIR, READER, DRIVER}
         self.ledgers: dict[Process, list[Any]] = {}
         self.sent: list[tuple[Process, int, bytes]] = []
+        self.removed: list[tuple[int, int]] = []
 
     def is_alive(self, *process: int) -> bool:
         return process in self.alive
+
+    def exists(self, entry: int, generation: int) -> bool:
+        return (entry, generation) not in self.removed
+
+    def remove(self, entry: int, generation: int) -> None:
+        self.removed.append((entry, generation))
 
     def take_ledger(self, *process: int) -> list[Any]:
         return self.ledgers.pop(cast("Process", process), [])
@@ -116,3 +124,21 @@ def test_who_asks_for_what_an_heir_is_about_to_own_is_told_when_it_does() -> Non
     node.port.sent = adoption
     node.adopt(DRIVER)
     assert node.told() == {READER: DRIVER}
+
+
+def test_the_bytes_of_a_dead_heir_stay_for_who_has_inherited_them_through_the_estate_before() -> None:
+    node = Node()
+    node.dies(OWNER, IN_ARENA)
+    node.answer(HEIR, owner=OWNER)
+    node.adopt(HEIR)
+    second_round, node.port.sent = node.port.sent, []
+    node.dies(HEIR, IN_ARENA)
+    node.port.sent, of_the_heir = second_round, node.port.sent
+    node.answer(READER, owner=OWNER)
+    node.port.sent, adoption = of_the_heir, node.port.sent
+    node.answer(owner=HEIR)
+    node.answer(owner=HEIR)
+    assert HEIR not in node.shell.unsettled
+    node.port.sent = adoption
+    node.adopt(READER)
+    assert node.port.removed == []

@@ -66,7 +66,8 @@ class Claims:
             here = self._here.rows.get(identity)
             owner = names.to_global(here.owner) if here is not None else far[identity].owner
             before = self._directory.before((owner, identity)) if here is not None else far[identity].before
-            wanted[identity] = (*before, owner, owners.get(identity, owner))
+            named = owners.get(identity, owner)
+            wanted[identity] = (*before, owner) if named in before else (*before, owner, named)
         missing = {need for identity in wanted for need in self._left.needs(identity)} - wanted.keys()
         dead = {identity: chain for identity, chain in wanted.items() if self._is_dead(chain[-1])}
         living = {identity: names.to_local(wanted[identity][-1]) for identity in wanted.keys() - dead.keys()}
@@ -122,32 +123,52 @@ class Claims:
 
         def came(found: dict[Owned, GlobalProcess]) -> None:
             heir = found.get((owner, identity))
-            if heir is None and owner[0] in self._shell.members.links and not self._is_settled(owner):
-                self._ask_home(process, owner, identity)
-            elif heir is None:
-                self._here.came_late(owner, process, dead, identity)
-            elif heir == self._shell.names.to_global(process) or self._is_dead(heir):
-                self._follow(process, heir, identity)
+            if heir is not None:
+                self._passed_on(process, heir, identity)
+            elif owner[0] in self._shell.members.links:
+                self._ask_home(process, dead, owner, identity)
             else:
-                local = self._shell.names.to_local(heir)
-                self._fences.when_ready({local}, lambda: self._here.answer(process, identity, local))
+                self._here.came_late(owner, process, dead, identity)
 
         self._directory.heirs([(owner, identity)], came)
 
-    def _ask_home(self, process: Process, owner: GlobalProcess, identity: bytes) -> None:
-        """Its node lives, and knows whether a process there has it; or the owner itself lives, and only a link was lost
-        for too long."""
+    def _ask_home(self, process: Process, dead: Process, owner: GlobalProcess, identity: bytes) -> None:
+        """Its node lives, and knows whether a process there has it: what nobody elsewhere knew passes on there without
+        a row in the store. Or the owner itself lives, and only a link was lost for too long."""
 
         def came(outcome: Outcome) -> None:
-            heir = outcome.value
-            local = None if not heir else self._shell.names.to_local((heir[0], heir[1], heir[2]))
-            self._here.answer(process, identity, local)
+            heir: GlobalProcess | None = (value := outcome.value) and (value[0], value[1], value[2])
+            is_settled = self._is_settled(owner)
+            is_news = heir is not None and (heir != owner or not self._is_dead(owner))
+            if heir and is_news and (heir[0] == owner[0] or not is_settled):
+                self._passed_on(process, heir, identity)
+            elif is_settled:
+                self._here.came_late(owner, process, dead, identity)
+            else:
+                self._here.answer(process, identity, None)
 
         self._daemon.nodes.ask_node(owner[0], "heir_of", {"id": identity}).then(came)
 
     def heir_of(self, params: dict[str, Any]) -> list[int] | None:
-        heir = self._here.heir_of(bytes(params["id"]))
-        return None if heir is None else list(self._shell.names.to_global(heir))
+        """Of a process of this node, also when it is dead; None when the object is gone."""
+        identity = bytes(params["id"])
+        heir = self._here.last_heir(identity)
+        if heir is None or (self._port.is_proxy(heir[0]) and not self._port.is_alive(*heir)):
+            return None
+        name = self._shell.names.to_global(heir)
+        is_gone = name[0] == self._shell.names.number and not self._directory.before((name, identity))
+        return None if is_gone else list(name)
+
+    def _passed_on(self, process: Process, heir: GlobalProcess, identity: bytes) -> None:
+        if heir == self._shell.names.to_global(process) or self._is_dead(heir):
+            self._follow(process, heir, identity)
+            return
+        local = self._shell.names.to_local(heir)
+
+        def is_ready() -> None:
+            self._here.answer(process, identity, local)
+
+        self._fences.when_ready({local}, lambda: self._here.when_ready(local, is_ready))
 
     def _follow(self, process: Process, heir: GlobalProcess, identity: bytes) -> None:
         """An heir that is dead."""

@@ -120,6 +120,12 @@ class ClusterInheritance:
         another, is told before the estate is settled: it frees then what nobody has inherited."""
         self._shell.objects.own(entry)
 
+    def passed_on_here(self, identity: bytes, owner: Process, heir: Process) -> None:
+        """Nobody elsewhere knew the dead owner. Its heir's rows name it: a ref to its object may be under way."""
+        names = self._shell.names
+        before = (names.to_global(owner), identity)
+        self._directory.inherited((names.to_global(heir), identity), (*self._directory.before(before), before[0]))
+
     def died(self, estate: Estate, has_left: bool) -> None:
         """A process of this node that others know: this node is the executor."""
         process = estate[1:]

@@ -185,7 +185,7 @@ class InheritanceShell:
                 may_be_found = True  # who reads it next is its heir, and may have a ref by now
                 continue
             del self.rows[row.id]
-            if not part.is_shared and not is_inherited:
+            if not part.is_shared and not is_inherited and not self._has_heir(row.id):
                 self._free(row)
         body = kinds.SETTLED_BODY.pack(len(gone), int(may_be_found)) + _processes(gone)
         let_go = kinds.ADOPT_BODY.pack(part.number, 0, 0)
@@ -198,6 +198,11 @@ class InheritanceShell:
             early, self._early = self._early, []
             for process, payload in early:
                 self.asked(process, payload)
+
+    def _has_heir(self, identity: bytes) -> bool:
+        """That lives, through whatever estate."""
+        heir = self._heirs.get(identity)
+        return heir is not None and self._port.is_alive(*heir)
 
     def forget_left(self, identity: bytes) -> None:
         """Nothing names it any more, and its owner is dead."""
@@ -245,10 +250,9 @@ class InheritanceShell:
         else:
             self.answer(process, identity, None)
 
-    def heir_of(self, identity: bytes) -> Process | None:
-        """A living process that has inherited it."""
-        heir = self._heirs.get(identity)
-        return heir if heir is not None and self._port.is_alive(*heir) else None
+    def last_heir(self, identity: bytes) -> Process | None:
+        """Who was the last to inherit it; that one may be dead as well."""
+        return self._heirs.get(identity)
 
     def answer(self, process: Process, identity: bytes, owner: Process | None) -> None:
         answer = kinds.ORPHAN_ANSWERED_BODY.pack(identity, owner is not None, 0, *(owner or NOBODY))
@@ -376,7 +380,11 @@ class InheritanceShell:
         wanted = needed_rows(one.ids, self.rows)
         known = {identity: self._heirs[identity] for identity in wanted if identity in self._heirs}
         owners = {identity: owner for identity, owner in known.items() if self._port.is_alive(*owner)}
-        self.claimed(one.number, one.heir, [identity for identity in wanted if identity not in owners], owners)
+        won = [identity for identity in wanted if identity not in owners]
+        if self.cluster is not None:
+            for identity in won:
+                self.cluster.passed_on_here(identity, wanted[identity].owner, one.heir)
+        self.claimed(one.number, one.heir, won, owners)
 
     def _adopt(self, one: inh.Adopt) -> None:
         bequests = [made for identity in one.ids if (made := self._bequest(identity, one.heir)) is not None]
