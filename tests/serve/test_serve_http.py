@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,6 +151,13 @@ def test_arrow_tables_travel_as_streams() -> None:
     for wrong in (b"", b"nope", answer.body[:50]):
         with pytest.raises(BadRequest, match="the body is not application"):
             decoded(wrong, ARROW)
+
+
+def test_a_table_whose_offsets_lead_elsewhere_is_refused() -> None:
+    body = encoded(pa.table({"a": ["x" * 12_345]}), "").body
+    before, _, behind = body.rpartition(struct.pack("<ii", 0, 12_345))
+    with pytest.raises(BadRequest, match="the body is not application"):
+        decoded(before + struct.pack("<ii", 0, 1 << 30) + behind, ARROW)
 
 
 def test_a_generator_streams_lines(client: httpx.Client) -> None:

@@ -128,7 +128,9 @@ def _table(body: bytes) -> Any:
         if expanded > most:
             raise BadRequest(413, f"the table is compressed and would have {expanded} bytes; {most} are the most")
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-            return reader.read_all()
+            table = reader.read_all()
+        table.validate(full=True)  # else offsets in it could lead anywhere in this process's memory
+        return table
     except (pa.ArrowException, OSError, struct.error) as error:
         raise ValueError(str(error)) from None
 
