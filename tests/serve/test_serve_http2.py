@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, DataReceived, ResponseReceived, StreamEnded, StreamReset, WindowUpdated
+from hyperframe.frame import AltSvcFrame, PingFrame, PriorityFrame, WindowUpdateFrame
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -287,6 +288,49 @@ def test_frames_that_ask_for_nothing_end_the_connection(address: str, what: str)
         except ConnectionError:  # it was closed while this was still sending
             return
         assert event is None or event.error_code == ErrorCodes.ENHANCE_YOUR_CALM
+
+
+SILENT = {
+    "answers to pings": PingFrame(0, bytes(8), flags=["ACK"]).serialize(),
+    "priorities": PriorityFrame(3, depends_on=0).serialize(),
+    "windows": WindowUpdateFrame(0, window_increment=1).serialize(),
+    "unknown": b"\0\0\x01\xbb\0\0\0\0\0x",
+    "what only servers say": AltSvcFrame(0, b"a", b"b").serialize(),
+}
+
+
+def served() -> tuple[Http2Connection, list[str]]:
+    """A connection without a front, and when it was closed."""
+    ends: list[str] = []
+    app = SimpleNamespace(options=serve.HTTPOptions(), now_s=0.0)
+    state = SimpleNamespace(connections=set(), total_requests=0)
+    made = Http2Connection(app, state, None, None)  # type: ignore[arg-type]
+    made.connection_made(SimpleNamespace(write=lambda data: None, close=lambda: ends.append("closed")))
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    made.data_received(client.data_to_send())
+    return made, ends
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_frames_that_nobody_answers_end_the_connection(what: str) -> None:
+    connection, ends = served()
+    few = SILENT[what] * 100
+    connection.data_received(few)
+    connection.sweep(0.0)
+    connection.data_received(few)
+    assert not ends
+    connection.data_received(few * 300)
+    assert ends
+
+
+def test_windows_for_what_was_sent_are_no_flood() -> None:
+    connection, ends = served()
+    windows = WindowUpdateFrame(0, window_increment=16_384).serialize() * 2
+    for _ in range(1000):
+        connection.count_sent(16_384)
+        connection.data_received(windows)
+    assert not ends
 
 
 def test_a_flood_of_resets_is_noticed_before_it_is_parsed() -> None:

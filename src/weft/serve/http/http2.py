@@ -5,8 +5,8 @@ open a connection of HTTP/1.1 for them.
 
 1. H2-1: at most `MOST_STREAMS` requests of a connection are under way. The bodies that arrive for it have together at
    most `max_body_bytes`: what is more is told REFUSED_STREAM, which says that it has not begun and may be sent again.
-2. H2-2: who does not read is not read; and frames that ask for nothing (resets, pings, settings) are counted: too many
-   end the connection.
+2. H2-2: who does not read is not read; and frames that ask for nothing (resets, pings, settings, windows for what was
+   not sent) are counted, and bytes of which h2 tells nothing: too many end the connection.
 3. H2-3: in no state can a client stay longer than that state's timeout: `sweep` is called for that.
 """
 
@@ -23,11 +23,14 @@ from h2.events import (
     ConnectionTerminated,
     DataReceived,
     Event,
+    PingAckReceived,
     PingReceived,
+    PriorityUpdated,
     RemoteSettingsChanged,
     RequestReceived,
     StreamEnded,
     StreamReset,
+    UnknownFrameReceived,
     WindowUpdated,
 )
 from h2.exceptions import H2Error
@@ -49,6 +52,10 @@ LINGER_S = 2.0
 """So long a client may still send of a request that has its answer."""
 STREAM_WINDOW_BYTES = 256 * 1024
 CONNECTION_WINDOW_BYTES = 1024 * 1024
+_WORTH_WINDOWS_BYTES = 1024
+"""Of an answer, in one frame: for less its client opens no windows."""
+_IDLE = (PingAckReceived, PingReceived, PriorityUpdated, UnknownFrameReceived)
+_MOST_SILENT_SLICES = 60
 
 
 class Http2Connection(asyncio.Protocol):
@@ -65,6 +72,11 @@ class Http2Connection(asyncio.Protocol):
         self._arriving_bytes = 0
         self._last_stream = 0
         self._idle_frames = 0
+        self._silent_slices = 0
+        """Of which h2 tells nothing and that are no part of a body or a head, since the last sweep."""
+        self._most_silent_slices = _MOST_SILENT_SLICES + app.options.max_head_bytes // SLICE_BYTES
+        self._owed_windows = 0
+        """So often the client may still open a window for what was sent to it."""
         self._idle_since_s = app.now_s
         self._stuck_since_s: float | None = None
         """While the client does not read."""
@@ -110,12 +122,14 @@ class Http2Connection(asyncio.Protocol):
         rest = memoryview(data)
         while rest:
             try:
-                for event in self.h2.receive_data(bytes(rest[:SLICE_BYTES])):
+                events = self.h2.receive_data(bytes(rest[:SLICE_BYTES]))
+                self._silent_slices += not events
+                for event in events:
                     self._take(event)
             except H2Error:  # h2 has written why
                 self._end_now()
                 return
-            if self._idle_frames > MOST_IDLE_FRAMES:
+            if self._idle_frames > MOST_IDLE_FRAMES or self._silent_slices > self._most_silent_slices:
                 self.h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
                 self._end_now()
                 return
@@ -148,6 +162,10 @@ class Http2Connection(asyncio.Protocol):
             if (stream := self._streams.get(event.stream_id or 0)) is not None:
                 self.left(stream)
         elif isinstance(event, WindowUpdated):
+            if self._owed_windows:
+                self._owed_windows -= 1
+            else:
+                self._idle_frames += 1
             if (stream := self._streams.get(event.stream_id or 0)) is not None:
                 stream.send_more()
             elif not event.stream_id:
@@ -155,7 +173,7 @@ class Http2Connection(asyncio.Protocol):
         elif isinstance(event, RemoteSettingsChanged):
             self._idle_frames += 1
             self._send_all()
-        elif isinstance(event, PingReceived):
+        elif isinstance(event, _IDLE):
             self._idle_frames += 1
         elif isinstance(event, ConnectionTerminated):
             self._is_ending = True
@@ -163,7 +181,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _begin(self, event: RequestReceived) -> None:
         number = event.stream_id or 0
-        self._last_stream = number
+        self._last_stream, self._silent_slices = number, 0
         if self._is_ending:
             self.h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             return
@@ -188,6 +206,7 @@ class Http2Connection(asyncio.Protocol):
     def _take_data(self, event: DataReceived) -> None:
         stream = self._streams.get(event.stream_id or 0)
         data, counted = event.data or b"", event.flow_controlled_length or 0
+        self._silent_slices = max(0, self._silent_slices - len(data) // SLICE_BYTES - 1)
         if not data:
             self._idle_frames += 1
         if stream is None or stream.is_answered:
@@ -273,6 +292,11 @@ class Http2Connection(asyncio.Protocol):
 
     # ---- the connection --------------------------------------------------------------------------------------
 
+    def count_sent(self, count: int) -> None:
+        """A frame with so many bytes: its client may open a window for it, and the connection's."""
+        if count >= _WORTH_WINDOWS_BYTES:
+            self._owed_windows += 2
+
     @property
     def is_writable(self) -> bool:
         return self._stuck_since_s is None and not self._is_closing
@@ -314,7 +338,7 @@ class Http2Connection(asyncio.Protocol):
 
     def sweep(self, now_s: float) -> None:
         """End what has taken too long (H2-3)."""
-        self._idle_frames = 0
+        self._idle_frames = self._silent_slices = 0
         if self._stuck_since_s is not None and now_s - self._stuck_since_s > self._options.send_timeout_s:
             self._is_closing = True
             self.transport.abort()

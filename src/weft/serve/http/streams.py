@@ -209,6 +209,7 @@ class Stream:
             if count <= 0 and not is_last:
                 break
             h2.send_data(self.number, bytes(self._unsent[:count]), end_stream=is_last)
+            self.connection.count_sent(count)
             del self._unsent[:count]
             self._stuck_since_s = None
             self.connection.flush_soon()
