@@ -281,6 +281,10 @@ class Writer:
         choices += [f"lead({value}, 2, 7) over ({partition} order by {everything})"]
         choices += [f"first_value({value}) over ({partition} order by {everything})"]
         choices += [f"sum({value}) over ({partition} order by {everything} rows between 2 preceding and current row)"]
+        choices += [
+            f"{kind} over ({partition} order by {everything} rows between 1 preceding and 2 following)"
+            for kind in (f"avg({value})", f"min({value})")
+        ]
         choices += [f"last_value({value}) over ({partition} order by {everything})"]
         return rng.choice(choices)
 

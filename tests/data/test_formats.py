@@ -93,6 +93,8 @@ def test_an_overwrite_replaces_all_partitions_and_a_failure_leaves_them(tmp_path
         made().write_parquet(str(tmp_path), partition_by="town")
     with pytest.raises(data.WriteError, match="must leave a column"):
         made().select("city").write_parquet(str(tmp_path), partition_by="city")
+    with pytest.raises(data.WriteError, match=r"column 'l' is .*no name of a folder"):
+        data.from_items([{"l": [1], "x": 1}]).write_parquet(str(tmp_path), partition_by="l")
 
 
 def test_names_of_folders_may_be_any_text(tmp_path: Path) -> None:

@@ -107,7 +107,10 @@ cast(d as timestamp) | d > timestamp '2024-01-31 10:00:00' | cast('2024-02-03 04
 date_diff('month', d, date '2024-01-01') | date_diff('hour', t, timestamp '2024-02-01 00:00:00') | epoch(t) | isodow(d)
 date_part('isoyear', d) | hour(t) | strftime(t, '%Y-%m %H') | t = m | m + interval 1 microsecond | d - (interval 1 day)
 e > 'b' | max(e) over () | rank() over (order by e) | lag(f, 1, 0) over (order by n)
-lag(d, 1, '2000-01-01') over (order by n)
+lag(d, 1, '2000-01-01') over (order by n) | max(f) over (order by n rows between 1 preceding and 1 following)
+sum(g) over (order by n rows 1 preceding) | avg(f) over (order by n desc rows between 1 following and 2 following)
+min(s) over (order by n rows between 90 preceding and 2 following)
+greatest(f, g, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6) | pi()
 """
 AT = [dt.datetime(2024, 1, 31, 23, 59, 59, 1500), dt.datetime(1969, 12, 31, 12), None, dt.datetime(2023, 1, 1)]
 KINDS = pl.DataFrame(
@@ -227,7 +230,10 @@ def test_a_scalar_subquery_of_several_rows_is_an_error() -> None:
         ("select city = 3 as x from trips", r"cast one of them with CAST"),
         ("select sum(distinct fare) as s from trips", "aggregate a SELECT DISTINCT"),
         ("select fare, ntile(4) over (order by fare) as n from trips", "window function"),
-        ("select sum(fare) over (order by fare rows between 1 following and 2 following) as s from trips", "the frame"),
+        (
+            "select sum(fare) over (order by fare rows between 1 following and unbounded following) as s from trips",
+            "the frame",
+        ),
         ("select city, sum(fare) as s from trips group by rollup (city)", "ROLLUP"),
         ("with recursive r as (select 1 as x union all select x + 1 from r) select x from r", "WITH RECURSIVE"),
         ("select * from trips a join trips b using (city), trips c", "USING beside a comma"),

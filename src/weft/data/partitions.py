@@ -79,6 +79,10 @@ def partitions(block: pa.Table, keys: Sequence[str], where: str) -> list[tuple[s
     if missing or len(keys) == len(block.column_names):
         reason = f"there is no column {missing[0]!r}" if missing else "partition_by must leave a column for the files"
         raise WriteError(where, f"{reason}: there are {', '.join(block.column_names)}")
+    for key in keys:
+        kind = block.schema.field(key).type
+        if pa.types.is_nested(kind) or any(check(kind) for check in (pa.types.is_binary, pa.types.is_large_binary)):
+            raise WriteError(where, f"column {key!r} is {kind}, which is no name of a folder: partition by another")
     parts = frame_of(block).partition_by(*keys, maintain_order=True, include_key=False, as_dict=True)
     return [(_folder(keys, values), block_of(part)) for values, part in parts.items()]
 

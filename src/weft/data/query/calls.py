@@ -14,7 +14,19 @@ from weft.data.query.dates import between, extracted, formatted, interval, last_
 from weft.data.query.relation import refused
 from weft.data.query.texts import CALLS as TEXT_CALLS
 from weft.data.query.texts import as_text
-from weft.data.query.values import Place, Value, as_time, comparison, constant, fits, number, scale_of, together, value
+from weft.data.query.values import (
+    Place,
+    Value,
+    as_time,
+    comparison,
+    constant,
+    extreme,
+    fits,
+    number,
+    scale_of,
+    together,
+    value,
+)
 
 _TYPES: dict[str, pl.DataType] = {
     "BIGINT": pl.Int64(),
@@ -69,15 +81,10 @@ def _nullif(place: Place, node: Any) -> Value:
     return Value(pl.when(~same.expr.fill_null(False)).then(first.expr), first.kind)
 
 
-def _extreme(make: Callable[..., pl.Expr], better: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[..., Value]:
+def _extreme(word: str) -> Callable[[Place, Any], Value]:
     def made(place: Place, node: Any) -> Value:
         exprs, kind = together([value(place, each) for each in (node.this, *node.expressions)], node.sql("duckdb"))
-        if not kind.is_float():
-            return Value(make(*exprs), kind)
-        best = exprs[0]  # NaN is larger than all numbers; Polars leaves it out
-        for other in exprs[1:]:
-            best = pl.when(other.is_null() | better(best, other)).then(best).otherwise(other)
-        return Value(best, kind)
+        return Value(extreme(word, exprs, kind), kind)
 
     return made
 
@@ -229,8 +236,8 @@ _CALLS: dict[type, Callable[[Place, Any], Value]] = {
     exp.TimestampTrunc: lambda place, node: truncated(place, node.args["unit"].name, node.this),
     exp.Coalesce: _coalesce,
     exp.Nullif: _nullif,
-    exp.Greatest: _extreme(pl.max_horizontal, lambda best, other: best >= other),
-    exp.Least: _extreme(pl.min_horizontal, lambda best, other: best <= other),
+    exp.Greatest: _extreme("max"),
+    exp.Least: _extreme("min"),
     exp.Cast: _cast,
     exp.Abs: _absolute,
     exp.Round: _round,

@@ -182,6 +182,18 @@ def _common_time(kinds: Sequence[pl.DataType], what: str) -> pl.DataType:
     return max(times, key=lambda kind: ("ms", "us", "ns").index(kind.time_unit)) if times else pl.Date()
 
 
+def extreme(word: str, given: Sequence[pl.Expr], kind: pl.DataType) -> pl.Expr:
+    """The "max" or "min" of a row, nulls left out. NaN is larger than all numbers."""
+    make = pl.max_horizontal if word == "max" else pl.min_horizontal
+    if not kind.is_float():
+        return make(*given)
+    numbers = make(*(each.fill_nan(None) for each in given))
+    nan = pl.when(pl.any_horizontal([each.is_nan().fill_null(False) for each in given])).then(
+        pl.lit(float("nan"), kind)
+    )
+    return pl.coalesce(nan, numbers) if word == "max" else pl.coalesce(numbers, nan)
+
+
 def ordering(kind: pl.DataType) -> Callable[[pl.Expr], pl.Expr]:
     """What is sorted by, of a column: enumerated texts are texts, and in their order."""
     if kind.is_nested():

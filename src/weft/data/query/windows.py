@@ -6,8 +6,10 @@ sorts by whole numbers alone.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -18,6 +20,7 @@ from weft.data.query.values import (
     Value,
     condition,
     exact_sum,
+    extreme,
     number,
     ordering,
     scale_of,
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from weft.data.query.selecting import Level
 
 _LAST = 2**62
+MOST_NEAR = 100
+"""Rows of a frame that are looked at one by one."""
 
 
 @dataclass
@@ -168,11 +173,12 @@ def _default(found: Value, default: Value, node: exp.Expr) -> pl.Expr:
     return both[1].cast(found.kind)
 
 
-def _frame(node: Any) -> tuple[str, int]:
-    """ "whole", "range" and "rows" up to the current row, or "last" with how many rows before it."""
+def _frame(node: Any) -> tuple[str, int, int]:
+    """ "whole", "range" and "rows" up to the current row, "last" with how many rows before it, or "near" with how many
+    before and behind it."""
     spec = node.args.get("spec")
     if spec is None:
-        return ("range" if node.args.get("order") else "whole"), 0
+        return ("range" if node.args.get("order") else "whole"), 0, 0
     kind = str(spec.args.get("kind") or "RANGE").upper()
     start, end = spec.args.get("start"), spec.args.get("end")
     sides = str(spec.args.get("start_side") or "").upper(), str(spec.args.get("end_side") or "").upper()
@@ -180,15 +186,25 @@ def _frame(node: Any) -> tuple[str, int]:
     plain = not spec.args.get("exclude") and kind in ("ROWS", "RANGE")
     if plain and (before, sides[0]) == ("UNBOUNDED", "PRECEDING"):
         if (after, sides[1]) == ("UNBOUNDED", "FOLLOWING"):
-            return "whole", 0
+            return "whole", 0, 0
         if after == "CURRENT ROW":
-            return (kind.lower() if node.args.get("order") or kind == "ROWS" else "whole"), 0
+            return (kind.lower() if node.args.get("order") or kind == "ROWS" else "whole"), 0, 0
     if plain and kind == "ROWS" and after == "CURRENT ROW" and sides[0] == "PRECEDING" and before.isdigit():
-        return "last", int(before)
+        return "last", int(before), 0
+    first, last = _distance(before, sides[0]), _distance(after, sides[1])
+    if plain and kind == "ROWS" and first is not None and last is not None and 0 <= last - first < MOST_NEAR:
+        return "near", -first, last
     raise refused(
         f"the frame {spec.sql('duckdb')}",
-        "write ROWS BETWEEN n PRECEDING AND CURRENT ROW, or UNBOUNDED PRECEDING as the start",
+        f"write ROWS BETWEEN n PRECEDING AND m FOLLOWING of up to {MOST_NEAR} rows, or begin with UNBOUNDED PRECEDING",
     )
+
+
+def _distance(bound: str, side: str) -> int | None:
+    """Of a bound of a frame from the current row."""
+    if bound == "CURRENT ROW":
+        return 0
+    return (int(bound) if side == "FOLLOWING" else -int(bound)) if bound.isdigit() else None
 
 
 def _bound(given: Any) -> str:
@@ -209,9 +225,11 @@ def _aggregated(window: _Window, name: str, node: Any, where: pl.Expr | None) ->
     if where is not None:
         found = Value(pl.when(where).then(found.expr), found.kind)
     column = window.plain(found.expr)
-    kind, before = _frame(window.node)
+    kind, before, after = _frame(window.node)
     if kind != "whole" and not window.ranks:
         raise refused(window.node.sql("duckdb"), "give the window an ORDER BY, or leave out its frame")
+    if kind == "near" or (kind == "last" and name != "count" and not found.kind.is_integer() and before < MOST_NEAR):
+        return _near(window, name, column, found.kind, range(-after, before + 1))
     if found.kind.is_float() and ((kind != "whole" and name in ("min", "max")) or kind == "last"):
         raise refused(f"{node.sql('duckdb')} of floats in a frame", "cast it to DECIMAL, or leave out the frame")
     if kind == "whole":
@@ -232,6 +250,22 @@ def _of_all(window: _Window, name: str, column: pl.Expr, kind: pl.DataType) -> V
     if name == "max" and kind.is_float():
         found = pl.when(column.is_nan().any()).then(pl.lit(float("nan"), kind)).otherwise(found)
     return Value(window.step(window.over(found)), kind)
+
+
+def _near(window: _Window, name: str, column: pl.Expr, kind: pl.DataType, shifts: range) -> Value:
+    """Of a few rows, each of which is asked: so a sum of floats has no trace of what has left the frame."""
+    rows = [column.shift(by) for by in reversed(shifts)]
+    if name in ("min", "max"):
+        return Value(window.step(window.over(extreme(name, rows, kind), ordered=True)), kind)
+    count = pl.sum_horizontal([row.is_not_null().cast(pl.Int64) for row in rows])
+    if name == "count":
+        return Value(window.step(window.over(count, ordered=True)), pl.Int64())
+    wide = pl.Int128() if kind == pl.Int64 else kind
+    total = reduce(operator.add, [row.cast(wide).fill_null(pl.lit(0).cast(wide)) for row in rows]).cast(kind)
+    total = window.step(window.over(pl.when(count > 0).then(total), ordered=True))
+    if name == "sum":
+        return Value(total, kind)
+    return Value(total.cast(pl.Float64) / window.step(window.over(count, ordered=True)), pl.Float64())
 
 
 def _running(window: _Window, name: str, column: pl.Expr, kind: pl.DataType, frame: str, before: int) -> Value:
