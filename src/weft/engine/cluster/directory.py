@@ -138,6 +138,11 @@ class Directory:
         """By a process of this node."""
         self._before[owned] = before
 
+    def forget_inherited(self, owner: GlobalProcess) -> None:
+        """It is dead, and no other node knew it: nothing that it had inherited has rows in the store."""
+        for owned in [owned for owned in self._before if owned[0] == owner]:
+            del self._before[owned]
+
     def _save_later(self) -> None:
         if not self._is_saving:
             self._is_saving = True

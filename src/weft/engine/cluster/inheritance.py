@@ -126,6 +126,10 @@ class ClusterInheritance:
         before = (names.to_global(owner), identity)
         self._directory.inherited((names.to_global(heir), identity), (*self._directory.before(before), before[0]))
 
+    def settled_here(self, process: Process) -> None:
+        """Nobody elsewhere knew it."""
+        self._directory.forget_inherited(self._shell.names.to_global(process))
+
     def died(self, estate: Estate, has_left: bool) -> None:
         """A process of this node that others know: this node is the executor."""
         process = estate[1:]

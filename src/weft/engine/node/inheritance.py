@@ -177,6 +177,9 @@ class InheritanceShell:
         self.state.ended(part)
         gone = tuple(dict.fromkeys((*dead, *self._estates.pop(part.estate, ()))))
         self._dying.difference_update(gone)
+        if self.cluster is not None and not part.is_shared:
+            for process in gone:
+                self.cluster.settled_here(process)
         is_late = {identity for identity in part.inherited if part.is_late}
         may_be_found = part.is_shared or bool(part.inherited)
         for row in [row for row in self.rows.values() if row.owner in gone or row.id in is_late]:
