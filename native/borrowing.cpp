@@ -90,7 +90,8 @@ void Borrowing::lend_ref(Entry* entry, ProcessId to) {
     if (entry->owned) {
         add_borrower(entry, to, 1);
     } else if (!endpoint_.segment.is_alive(entry->owner)) {
-        if (entry->owner != to) entry->more().late_lends.push_back(to);
+        const bool is_lost = entry->extra && entry->extra->has_no_heir;
+        if (entry->owner != to && !is_lost) entry->more().late_lends.push_back(to);
     } else if (entry->owner != to && entry->owner.slot != kDaemonSlot) {
         count_in(entry->id, entry->owner, to);
     }

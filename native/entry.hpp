@@ -51,6 +51,7 @@ struct EntryExtra {
     bool is_kept = false;               ///< owned: what outlives all processes names it (KEEP)
     bool keeps = false;                 ///< this process wants that; asked of each owner that it gets
     std::vector<ProcessId> late_lends;  ///< who was sent the ref while its owner was dead
+    bool has_no_heir = false;           ///< borrowed: its owner's death is settled, and nobody has it
     std::shared_ptr<const std::string> unmakeable;  ///< of an item: an error value, why it is lost
 };
 

@@ -58,6 +58,7 @@ void Inheritance::on_moved(Cursor cursor) {
 void Inheritance::moved_to(Entry* entry, ProcessId owner) {
     entry->owner = owner;
     entry->tokens = 0;
+    if (entry->extra) entry->extra->has_no_heir = false;
     rows_.owner_changed(entry);
     if (entry->extra && entry->extra->keeps) rows_.keep(entry);
     // Before this process knew of the move it passed the ref on; those it went to are counted in and told.
@@ -87,9 +88,8 @@ void Inheritance::on_orphan_answered(Cursor cursor) {
     Entry* entry = objects_.find(id);
     if (entry == nullptr || entry->owned || endpoint_.segment.is_alive(entry->owner)) return;
     if (is_found == 0) {
-        if (entry->extra) entry->extra->late_lends.clear();
-        if (!entry->is_done()) fail_orphan(entry);
-        return;
+        entry->more().late_lends.clear();
+        return fail_orphan(entry);
     }
     borrowing_.count_in(
         id, owner, endpoint_.self);  // the heir keeps it until then (HEI-5), or whoever sent the ref does
@@ -129,7 +129,7 @@ void Inheritance::bury(ProcessId dead, bool has_moved) {
     for (Entry* entry : orphans) {
         if (has_moved)
             ask_where(entry);
-        else if (!entry->is_done())
+        else
             fail_orphan(entry);
         objects_.drop_locked(entry);
     }
@@ -138,6 +138,8 @@ void Inheritance::bury(ProcessId dead, bool has_moved) {
 }
 
 void Inheritance::fail_orphan(Entry* entry) {
+    entry->more().has_no_heir = true;
+    if (entry->is_done()) return;
     char id[33];
     snprintf(id, sizeof id, "%016llx", (unsigned long long)entry->id.high);
     constexpr auto why =

@@ -189,7 +189,7 @@ TEST("dead actors that nobody has a handle of are forgotten, and why the others 
     driver->objects.drop(kept);
 }
 
-TEST("of a slot's dead, the last one that was settled is remembered") {
+TEST("who lends what is lost with its owner waits for no other one") {
     FakeNode node;
     auto borrower = node.worker();
     const ProcessId third = node.port.reserve_slot();
