@@ -117,11 +117,12 @@ COMMON = (
     "weft.exceptions",
     "weft.ids",
     "weft._lazy",
+    "weft._elsewhere",
     "weft.engine.wire.kinds",
     "weft.engine.wire.messages",
     "weft.engine.wire.link_messages",
 )
-PURE = ("weft.engine.state", "weft.store.state", *COMMON[3:])
+PURE = ("weft.engine.state", "weft.store.state", *COMMON[4:])
 IO_MODULES = frozenset(
     "asyncio ctypes datetime fcntl http io mmap multiprocessing os pathlib queue random secrets select selectors "
     "shutil socket ssl subprocess tempfile threading time urllib uuid".split()
@@ -192,7 +193,7 @@ def may_import(importer: str, imported: str) -> bool:
     for package, below in BELOW.items():
         if is_under(importer, package):
             own = package if not is_under(importer, "weft.store.state") else "weft.store.state"
-            return is_under(imported, own, *(below if own == package else ()), *COMMON[:3])
+            return is_under(imported, own, *(below if own == package else ()), *COMMON[:4])
     if is_under(imported, *COMMON):
         return True
     if is_under(importer, "weft.engine.state"):

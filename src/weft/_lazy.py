@@ -8,22 +8,20 @@ from __future__ import annotations
 TYPE_CHECKING = False  # not from typing, which takes longer to import than all of this
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
     from types import ModuleType
 
 
 class LazyNames:
     """What a library's `__init__` needs: `load` as `__getattr__`, `listed` as `__dir__`, and `names` for `__all__`.
 
-    `needs` are the packages that the library's extra installs: without one of them, the error says how to get it.
-    `elsewhere` has names that people know from other libraries, each with what to write here."""
+    `needs` are the packages that the library's extra installs: without one of them, the error says how to get it."""
 
-    def __init__(self, package: str, needs: Collection[str] = (), elsewhere: Mapping[str, str] | None = None) -> None:
+    def __init__(self, package: str, needs: Collection[str] = ()) -> None:
         import sys
 
         self._package = package
         self._needs = needs
-        self._elsewhere = elsewhere or {}
         with open(f"{sys.modules[package].__path__[0]}/__init__.pyi", encoding="utf-8") as stub:
             self._home_of = homes_of(stub)
         self.names = sorted(self._home_of)
@@ -32,8 +30,6 @@ class LazyNames:
     def load(self, name: str) -> object:
         import sys
 
-        if name in self._elsewhere:
-            raise AttributeError(f"{self._package} has no {name}: {self._elsewhere[name]}")
         if name not in self._home_of:
             raise missing(self._package, name, self.names)
         home = self._home_of[name]
@@ -79,11 +75,28 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
-def missing(package: str, name: str, known: Collection[str]) -> AttributeError:
-    """What to raise for a name that a package does not have, with the one that was probably meant."""
+def missing(package: str, name: str, known: Collection[str]) -> AttributeError | ImportError:
+    """What to raise for a name that a package does not have, with what to write instead. To be called in its
+    `__getattr__`: of an AttributeError there, `from package import name` would drop the text."""
+    import sys
+
+    from weft._elsewhere import WRITE_INSTEAD
+
     text = f"module {package!r} has no attribute {name!r}"
-    near = None if name.startswith("_") else nearest(name, known)  # with _: a protocol or a submodule is asked for
-    return AttributeError(f"{text}. Did you mean {package}.{near}?" if near else text)
+    if name.startswith("_"):  # a protocol or a submodule is asked for
+        return AttributeError(text)
+    instead = WRITE_INSTEAD.get(package, {}).get(name)
+    near = None if instead else nearest(name, known)
+    text += f": {instead}" if instead else f". Did you mean {package}.{near}?" if near else ""
+    asking = sys._getframe(2)
+    is_import = asking.f_code.co_code[asking.f_lasti] == _import_from()
+    return ImportError(text, name=package) if is_import and (instead or near) else AttributeError(text)
+
+
+def _import_from() -> int:
+    import opcode
+
+    return opcode.opmap["IMPORT_FROM"]
 
 
 def listed(package: str, known: Collection[str]) -> list[str]:

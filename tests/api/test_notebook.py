@@ -77,17 +77,3 @@ def test_a_line_in_a_cell_is_drawn_over_and_emptied(monkeypatch: pytest.MonkeyPa
     line.show("done")
     line.wipe()
     assert drawn == ["<code>weft: 1 &lt; 2</code>", "<code>weft: done</code>", ""]
-
-
-WORDS: dict[str, tuple[Any, type[Exception], str]] = {
-    "Ray's trainer": (lambda: train.TorchTrainer, AttributeError, r'Trainer\(loop, workers=2, backend="torch"\)'),
-    "Ray's torch module": (lambda: train.torch, AttributeError, r"weft.train.prepare_model\(model\)"),
-    "Ray's scaling": (lambda: train.ScalingConfig, AttributeError, r"Trainer\(loop, workers=2, resources="),
-}
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_a_word_of_another_library_is_answered_with_ours(word: str) -> None:
-    call, kind, said = WORDS[word]
-    with pytest.raises(kind, match=said):
-        call()

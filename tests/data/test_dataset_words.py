@@ -22,6 +22,13 @@ WORDS: dict[str, tuple[Any, type[Exception], str]] = {
     "a column method of Ray's": (lambda: data.range(3).select_columns, AttributeError, r"\.select\("),
     "pandas' head": (lambda: data.range(3).head, AttributeError, r"\.take\(rows\)"),
     "a misspelt method": (lambda: data.range(3).filtr, AttributeError, r"did you mean \.filter\(\)"),
+    "a column as an attribute": (lambda: data.range(3).id, AttributeError, r"\.select\('id'\)"),
+    "a column of groups": (lambda: data.range(3).groupby("id")["id"], TypeError, r"as in mean\("),
+    "a mean of no columns": (lambda: data.range(3).groupby("id").mean(), TypeError, "of which columns"),
+    "pandas' apply of groups": (lambda: data.range(3).groupby("id").apply, AttributeError, "map_groups"),
+    "a stream of a list": (lambda: data.stream([1]), TypeError, "stream_from"),
+    "a key by name": (lambda: data.stream_from(list).key_by("w"), TypeError, "lambda event"),
+    "a count without keys": (lambda: data.stream_from(list).count, AttributeError, "key_by"),
     "a column by index": (lambda: data.range(3)["id"], TypeError, r"\.select\('id'\) is a column"),
 }
 
@@ -31,6 +38,23 @@ def test_a_word_of_another_library_is_answered_with_ours(word: str) -> None:
     call, kind, said = WORDS[word]
     with pytest.raises(kind, match=said):
         call()
+
+
+def test_a_dataset_that_has_nothing_yet_has_no_attribute_either() -> None:
+    with pytest.raises(AttributeError, match="_plan"):
+        data.Dataset.__new__(data.Dataset)._plan  # noqa: B018
+
+
+def test_a_column_that_a_function_of_rows_misses_is_told_with_those_there_are() -> None:
+    with pytest.raises(data.RowError, match=r"column 'word' of .*there is no such column\. There are: id"):
+        data.range(3).map(lambda row: {"x": row["word"]}).take()
+
+
+def test_aggregates_may_stand_in_a_dict_as_pandas_has_them() -> None:
+    rows = data.from_items([{"k": 1, "v": 2.0}, {"k": 1, "v": 4.0}])
+    assert (
+        rows.groupby("k").agg({"v": ["mean", "max"]}).take_all() == rows.groupby("k").agg(v=["mean", "max"]).take_all()
+    )
 
 
 def test_a_keyed_stream_counts() -> None:

@@ -13,6 +13,8 @@ from weft.rl import PPOConfig, SettingError, get_algorithm
     [
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
         ({"n_env": 4}, "did you mean 'envs_per_worker'"),
+        ({"verbose": 1}, "progress is shown by learn"),
+        ({"policy_kwargs": {}}, "the network is told by hidden"),
         ({"clip_rang": 0.1}, "did you mean 'clip'"),
         ({"convolutions": ((16, 4),)}, "convolutions must be"),
         ({"sample_timeout_s": float("inf")}, "sample_timeout_s must be at most"),

@@ -6,7 +6,7 @@ group in one place (median, quantile, number of distinct values, lists) are comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -115,7 +115,7 @@ def check_kind(kind: str) -> str:
     return kind
 
 
-def parse(given: dict[str, str | Sequence[str]]) -> list[Aggregate]:
+def parse(given: Mapping[str, str | Sequence[str]]) -> list[Aggregate]:
     """From `{"x": "sum", "y": ["min", "max"]}`; the columns are called x_sum, y_min and y_max."""
     found = []
     for column, kinds in given.items():

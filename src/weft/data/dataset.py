@@ -75,7 +75,8 @@ class Dataset(Writable, Consumable):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise no_such_method(name, dir(self))
+            made = self.__dict__.get("_plan")  # None while it is unpickled
+            raise no_such_method(name, dir(self), made.columns or () if made else ())
 
         def __getitem__(self, key: object) -> Any:
             raise TypeError(

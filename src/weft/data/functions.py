@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -149,21 +149,23 @@ class FunctionOp:
         if self.function.on_error == "skip":
             running.skip(str(self), rows)
             return
-        wrapped: RowError = running.row_error(str(self), row, column, f"{type(error).__name__}: {error}", rows)
+        reason = error.reason if isinstance(error, _NoSuchColumn) else f"{type(error).__name__}: {error}"
+        wrapped: RowError = running.row_error(str(self), row, column, reason, rows)
         raise wrapped from error
 
 
 class _NoSuchColumn(KeyError):
     """A KeyError of the row itself, which one of a dict of the function's own is not."""
 
-    def __init__(self, column: Any) -> None:
+    def __init__(self, column: Any, there_are: Iterable[str]) -> None:
         super().__init__(column)
         self.column = column
+        self.reason = f"there is no such column. There are: {', '.join(there_are)}"
 
 
 class _Row(dict[str, Any]):
     def __missing__(self, column: Any) -> Any:
-        raise _NoSuchColumn(column)
+        raise _NoSuchColumn(column, self)
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)

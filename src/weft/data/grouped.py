@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.data import plan
 from weft.data.aggregates import Aggregate, check_kind, parse
 from weft.data.functions import Function, Placement
+from weft.library.keywords import answers_attributes
 
 if TYPE_CHECKING:
     from weft.data.dataset import Dataset
 
 
+@answers_attributes(
+    apply="write map_groups(function)",
+    first="write map_groups(function)",
+    size="write count()",
+    transform="write map_groups(function)",
+)
 class GroupedData:
     """Groups of rows with equal keys; results come in no order.
 
@@ -26,16 +33,23 @@ class GroupedData:
         self._dataset = dataset
         self._keys = keys
 
-    def agg(self, *aggregates: Aggregate, **kinds: str | Sequence[str]) -> Dataset:
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, key: object) -> Any:
+            raise TypeError(f"groups have no [{key!r}]: name the columns in the call, as in mean('fare')")
+
+    def agg(self, *aggregates: Aggregate | Mapping[str, str | Sequence[str]], **kinds: str | Sequence[str]) -> Dataset:
         """One column an aggregate, called column_kind: sum, min, max, count, mean, std, var, any, all, median,
-        n_unique, list, and len (of the rows). Or Aggregate objects, for names and parameters of one's own.
+        n_unique, list, and len (of the rows); also from a dict. Or Aggregate objects, for names and parameters of
+        one's own.
 
         >>> from weft import data
         >>> ds = data.from_items([{"city": "Oslo", "fare": 3.0, "tip": 1}, {"city": "Oslo", "fare": 5.0, "tip": 2}])
         >>> ds.groupby("city").agg(fare=["mean", "max"], tip="sum").take()
         [{'city': 'Oslo', 'fare_mean': 4.0, 'fare_max': 5.0, 'tip_sum': 3}]
         """
-        chosen = (*aggregates, *parse(kinds))
+        listed = [parse(given) if isinstance(given, Mapping) else [given] for given in (*aggregates, kinds)]
+        chosen = tuple(aggregate for part in listed for aggregate in part)
         names = [*self._keys, *(aggregate.name for aggregate in chosen)]
         if len(set(names)) < len(names):
             raise ValueError(f"the columns of the result must have different names, but are {', '.join(names)}")
@@ -46,6 +60,8 @@ class GroupedData:
         return self.agg(Aggregate("len", None, "count"))
 
     def _each(self, kind: str, columns: tuple[str, ...]) -> Dataset:
+        if not columns:
+            raise TypeError(f"{kind}() of which columns? Name them, as in {kind}('fare')")
         return self.agg(*(Aggregate(check_kind(kind), column, f"{column}_{kind}") for column in columns))
 
     def sum(self, *columns: str) -> Dataset:

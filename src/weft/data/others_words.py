@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from weft._lazy import nearest
 
@@ -35,9 +35,11 @@ _ELSEWHERE = {
 """What other libraries call it, and what to write."""
 
 
-def no_such_method(name: str, known: Iterable[str]) -> AttributeError:
+def no_such_method(name: str, known: Iterable[str], columns: Collection[str]) -> AttributeError:
     if name.startswith("_"):
         return AttributeError(f"a Dataset has no attribute {name!r}")
+    if name in columns:
+        return AttributeError(f"columns are no attributes: .select({name!r}) is a Dataset of that column")
     if name in _ELSEWHERE:
         return AttributeError(f"a Dataset has no {name}: write .{_ELSEWHERE[name]}")
     meant = nearest(name, (word for word in known if word[0] != "_"))

@@ -38,13 +38,18 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def current_names(settings: type, given: Mapping[str, Any], old_names: Mapping[str, str]) -> dict[str, Any]:
-    """`given` by the names of the dataclass's fields; names of the classic library are understood too."""
+def current_names(
+    settings: type, given: Mapping[str, Any], old_names: Mapping[str, str], instead: Mapping[str, str]
+) -> dict[str, Any]:
+    """`given` by the names of the dataclass's fields; names of the classic library are understood too. `instead` says
+    what to write for names of others for which there is no field."""
     known = {field.name for field in dataclasses.fields(settings)}
     current: dict[str, Any] = {}
     for given_name, value in given.items():
         name = given_name if given_name in known else old_names.get(given_name, given_name)
         if name not in known:
+            if name in instead:
+                raise SettingError(f"{settings.__name__} has no setting {name!r}: {instead[name]}")
             raise SettingError(_unknown(given_name, known, old_names, settings.__name__))
         if name in current:
             raise SettingError(f"{settings.__name__}: {name} is given twice, once by its older name")

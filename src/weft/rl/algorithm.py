@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from weft.library.keywords import answers_attributes
 from weft.library.progress import ProgressLine, said_meanwhile
 from weft.library.settings import SettingError
 from weft.library.tensorboard import EventLog
@@ -47,6 +48,16 @@ if TYPE_CHECKING:
 ConfigT = TypeVar("ConfigT", bound=AlgorithmConfig)
 
 
+@answers_attributes(
+    compute_action="write predict(observation)[0]",
+    compute_actions="write predict(observations)[0]",
+    compute_single_action="write predict(observation)[0]",
+    fit="write learn(steps), or train() for one iteration",
+    get_env="it is .env",
+    get_policy="it is .policy",
+    get_weights="it is weights()",
+    set_env="make another: PPO.from_checkpoint(folder, env=...)",
+)
 class Algorithm(abc.ABC, Generic[ConfigT]):
     """A reinforcement-learning algorithm at work on an environment."""
 

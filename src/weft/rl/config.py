@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft.library.keywords import answers_attributes
 from weft.library.settings import SettingError, check_settings, current_names, setting
 from weft.rl.names import UNNAMED, importable_name, named
 
@@ -33,7 +34,30 @@ OLD_NAMES = {
     "clip_rewards": "reward_clip",
     "n_envs": "envs_per_worker",
     "tensorboard_log": "tensorboard",
+    "stats_window_size": "metrics_window",
+    "evaluation_num_episodes": "evaluation_episodes",
 }
+_NETWORK = "the network is told by hidden=(64, 64), activation=..., or a network= of your own"
+_DEVICE = "learners are JAX's and take the GPU where JAX finds one; JAX_PLATFORMS=cpu keeps them on the CPU"
+INSTEAD = {
+    "callback": "write learn(steps, callback)",
+    "callbacks": "write learn(steps, callback)",
+    "create_env_on_driver": "environments are made here where workers=0",
+    "device": _DEVICE,
+    "framework": _DEVICE,
+    "log_level": "progress is shown by learn(steps, progress_bar=True)",
+    "model": _NETWORK,
+    "net_arch": _NETWORK,
+    "num_gpus": _DEVICE,
+    "num_learners": _DEVICE,
+    "policy": "it follows from the spaces; " + _NETWORK,
+    "policy_kwargs": _NETWORK,
+    "train_batch_size": "a batch is envs_per_worker * fragment_steps, of each worker: write these",
+    "use_sde": "exploration that depends on the state is not there",
+    "verbose": "progress is shown by learn(steps, progress_bar=True), and train() returns its metrics",
+}
+"""What to write for settings of other libraries that have no field here."""
+_BUILDER = "write PPOConfig(env=..., learning_rate=...), then PPO(config)"
 
 
 # What Stable-Baselines3 wants to be told, and what follows here from the spaces.
@@ -58,6 +82,13 @@ def settings_of(config: Any, env: Any, settings: Mapping[str, Any]) -> tuple[Any
     return config, {**settings, "env": env}
 
 
+@answers_attributes(
+    **dict.fromkeys(
+        ("api_stack", "build", "build_algo", "env_runners", "environment", "rollouts", "training"), _BUILDER
+    ),
+    framework=_DEVICE,
+    resources=_DEVICE,
+)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig:
     """The settings common to all algorithms."""
@@ -136,7 +167,8 @@ class AlgorithmConfig:
                 f"a {cls.__name__} or a dictionary of settings is needed, but got {given!r}; an environment is named "
                 "with env="
             )
-        return cls(**{**current_names(cls, given or {}, cls.old_names), **current_names(cls, overrides, cls.old_names)})
+        parts = [current_names(cls, part, cls.old_names, INSTEAD) for part in (given or {}, overrides)]
+        return cls(**{**parts[0], **parts[1]})
 
     def loss_maker(self, own: Any) -> Any:
         """The algorithm's own `make_loss`, or the user's in its place."""

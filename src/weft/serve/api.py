@@ -17,6 +17,7 @@ from weft.serve.controller import NAMESPACE
 from weft.serve.deployments import Application, Deployment
 from weft.serve.fronts import of_living
 from weft.serve.handle import DeploymentHandle
+from weft.serve.http.messages import Kind
 from weft.serve.policies import ActsInBatches, policy_app
 from weft.serve.vault import open_vault
 
@@ -98,7 +99,7 @@ def run(
     elif not isinstance(app, Application) and isinstance(app, ActsInBatches):
         app = policy_app(app)
     if not isinstance(app, Application):
-        raise TypeError(f"serve.run() wants what a deployment's bind() returns, but got {app!r}")
+        raise TypeError(f"serve.run() wants what a deployment's bind() returns, but got {app!r}{_how_to_serve(app)}")
     if route_prefix is not None and not route_prefix.startswith("/"):
         raise ValueError(f"route_prefix must start with '/', but got {route_prefix!r}")
     if not 0 <= canary_share < 1:
@@ -111,8 +112,19 @@ def run(
         return DeploymentHandle(controller, name, built[-1].name)
     weft.get(controller.deploy.remote(name, route_prefix, built))
     _until_ready(controller, name, controller.wait_ready.remote(name), timeout_s)
-    of_living([front.learn.remote() for front in weft.get(controller.fronts.remote())])
+    fronts = weft.get(controller.fronts.remote())
+    of_living([front.learn.remote() for front in fronts])
+    if not fronts and built[-1].kind is Kind.APP and sys.stderr.isatty():
+        print(f"weft.serve: application {name!r} is ready. {_ADDRESS}", file=sys.stderr, flush=True)
     return DeploymentHandle(controller, name, built[-1].name)
+
+
+def _how_to_serve(app: Any) -> str:
+    if isinstance(app, type):
+        return f": write serve.run(serve.deployment({app.__name__}).bind())"
+    if hasattr(app, "routes"):
+        return ". An ASGI app is answered for by a class: @serve.deployment over @serve.ingress(app) over class Api"
+    return ": write serve.run(serve.deployment(function).bind())" if callable(app) else ""
 
 
 def _until_ready(controller: Any, name: str, ready: Any, timeout_s: float | None) -> None:

@@ -19,6 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from weft.library.checks import at_least
+from weft.library.keywords import answers_keywords
 from weft.serve.context import NO_CONTEXT, calls_of_request, request_context
 from weft.serve.lane import acceptable
 
@@ -35,6 +36,7 @@ def batch(
     wait_s: float | None = ...,
     stack: bool = ...,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+@answers_keywords(max_size="write max_batch_size=...", size="write max_batch_size=...", timeout="write wait_s=...")
 def batch(
     function: Callable[..., Any] | None = None,
     /,

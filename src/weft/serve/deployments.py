@@ -6,9 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
+from weft.library.keywords import answers_attributes
 from weft.serve.config import DeploymentConfig
 
 
+@answers_attributes(
+    deploy="write serve.run(deployment.bind())",
+    remote="write handle = serve.run(deployment.bind()), then handle.remote(x).result()",
+    run="write serve.run(deployment.bind())",
+)
 @dataclass(frozen=True)
 class Deployment:
     """A class or a function with its settings. `bind` gives it the arguments of its constructor.

@@ -8,13 +8,23 @@ from typing import Any
 
 import weft
 from weft.exceptions import ActorError, ActorUnschedulableError
+from weft.library.keywords import answers_keywords
 from weft.serve.attaching import controller_of_cluster
 from weft.serve.front_spread import LASTING
 from weft.serve.grpc.options import GRPCOptions
 from weft.serve.http.messages import HTTPOptions
 from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+_OPTIONS = "write serve.start(serve.HTTPOptions(host=..., port=...))"
 
+
+@answers_keywords(
+    **dict.fromkeys(
+        ("detached", "grpc_options", "http", "location"), "it takes http_options alone; see serve.HTTPOptions"
+    ),
+    host=_OPTIONS,
+    port=_OPTIONS,
+)
 def start(http_options: HTTPOptions | dict[str, Any] | None = None) -> str:
     """Serve HTTP, once per cluster, and return the address: applications answer under their `route_prefix`. Where there
     are fronts on several nodes it is the first one's, and `http_addresses()` has all.

@@ -13,6 +13,7 @@ from typing import Any
 
 import weft
 from weft.exceptions import ActorError
+from weft.library.keywords import answers_attributes
 from weft.serve.bundles import REFUSED
 from weft.serve.context import calls_of_request, request_context
 from weft.serve.errors import ReplicaDiedError
@@ -22,6 +23,7 @@ from weft.serve.router import Router, Stream, router_of
 MANY_CALLS = 32
 
 
+@answers_attributes(compute="write result()", get="write result()", json="write result()", wait="write result()")
 class DeploymentResponse:
     """The answer to come. `await` it in async code, or wait for it with `result()`.
 
@@ -227,7 +229,7 @@ def _broken(stream: Stream, error: ActorError) -> ReplicaDiedError:
     return ReplicaDiedError(stream.router.key, stream.peer.name, str(error))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DeploymentHandle:
     """Calls a deployment: `handle.remote(x)` its `__call__`, `handle.method.remote(x)` a method.
 
@@ -277,6 +279,9 @@ class DeploymentHandle:
             _timeout_s=self._timeout_s if timeout_s is None else timeout_s,
             _session=self._session if session_id is None else session_id,
         )
+
+    def __repr__(self) -> str:
+        return f"DeploymentHandle({self.deployment_name!r} of application {self.app_name!r})"
 
     @property
     def _key(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from weft.library.checks import above, at_least, is_number
+from weft.library.keywords import answers_keywords
 
 STEADY = 0.7
 """From this part of a target on, up to all of it, replicas stay as many as they are."""
@@ -93,6 +94,7 @@ def _days(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
+@answers_keywords(min="write min_replicas=...", max="write max_replicas=...")
 @dataclass(frozen=True)
 class AutoscalingConfig:
     """How many replicas there are. Of the targets that are given, the one that wants most counts.

@@ -1,4 +1,5 @@
 from weft.library.checkpoint import Checkpoint as Checkpoint
+from weft.train import torch as torch
 from weft.train.backends import lightgbm_network as lightgbm_network
 from weft.train.backends import prepare_model as prepare_model
 from weft.train.errors import DivergedError as DivergedError

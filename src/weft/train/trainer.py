@@ -28,7 +28,7 @@ from typing import Any
 import weft
 from weft.library.checkpoint import Checkpoint
 from weft.library.checks import above, at_least, between, one_of
-from weft.library.keywords import answers_keywords
+from weft.library.keywords import answers_attributes, answers_keywords
 from weft.library.progress import ProgressLine
 from weft.library.storage import Storage, new_folder, open_storage
 from weft.train.assembly import Whole
@@ -51,6 +51,7 @@ SHOWN_METRICS = 4
 """In the line at the terminal."""
 
 
+@answers_attributes("what was reported is in .metrics and .history")
 @dataclass(frozen=True)
 class Result:
     """What a training came to. `history` has every report of rank 0 in order, each once."""
@@ -77,6 +78,12 @@ class Result:
     torch_config='write backend="torch"',
     dataset='write datasets={"train": dataset}',
     resume_from_checkpoint="give it the name= of the run to go on with, or read a checkpoint in the loop",
+)
+@answers_attributes(
+    restore="the same name= and storage_path= go on with a run: Trainer(loop, name=...).fit()",
+    run="write fit()",
+    start="write fit()",
+    train="write fit()",
 )
 @dataclass(frozen=True)
 class Trainer:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.library.checkpoint import Checkpoint
 from weft.library.checks import one_of
+from weft.library.keywords import answers_attributes
 from weft.library.lookup import flatten, value_at
 from weft.tune.errors import TrialError, TuneError
 from weft.tune.ledger import read_entries
@@ -28,6 +29,7 @@ __all__ = ["Result", "ResultGrid"]
 _MOST_ROWS = 50
 
 
+@answers_attributes("what was reported is in .metrics and .history")
 @dataclass(frozen=True)
 class Result:
     """One trial's outcome. `metrics` is its last result, empty if it reported nothing.
@@ -70,6 +72,15 @@ class Result:
         return pd.DataFrame([flatten(result) for result in self.history])
 
 
+@answers_attributes(
+    best_estimator_="models are in checkpoints: get_best_result().checkpoint",
+    best_params="write best_config",
+    best_params_="write best_config",
+    best_score_="write get_best_result().metrics[...]",
+    best_value="write get_best_result().metrics[...]",
+    to_dataframe="write get_dataframe()",
+    trials_dataframe="write get_dataframe()",
+)
 class ResultGrid:
     """A sequence of results, in the order of the trials.
 

@@ -12,6 +12,7 @@ from weft.data.streams.job import JobOptions, StreamJob
 from weft.data.streams.sources import FileSource, IteratorSource, PacedSource, SocketSource, StreamSource
 from weft.data.streams.windows import Fold, Session, Sliding, Tumbling
 from weft.library.checks import above, at_least
+from weft.library.keywords import answers_attributes
 
 if TYPE_CHECKING:
     from weft.data.streams.training import TrainingJob
@@ -22,6 +23,8 @@ DEFAULT_PARALLELISM = 2
 def stream(source: StreamSource, *, parallelism: int = 1) -> Stream:
     """Events of a source of one's own, read by so many subtasks."""
     at_least("parallelism", parallelism, 1)
+    if not isinstance(source, StreamSource):
+        raise TypeError(f"stream() wants a StreamSource, but got {source!r}: write stream_from(lambda: events)")
     return Stream(Graph([StageSpec(type(source).__name__, parallelism, [], source)]), 0)
 
 
@@ -32,6 +35,7 @@ def stream_from(make: Callable[..., Iterable[Any]], *, parallelism: int = 1) -> 
     >>> sorted(stream_from(lambda: ["a", "b", "a"]).map(str.upper).run())
     ['A', 'A', 'B']
     """
+    _check_function("stream_from", make)
     chosen = make if parallelism > 1 else lambda index, parallelism: make()
     return stream(IteratorSource(chosen), parallelism=parallelism)
 
@@ -67,6 +71,22 @@ def stream_kafka(
     return stream(KafkaSource(topic, chosen, start, end_at_latest), parallelism=parallelism)
 
 
+_KEYED = "write key_by(function) before it"
+
+
+@answers_attributes(
+    collect="write run(), which gives all outputs, or iterate over start()",
+    count=_KEYED,
+    foreach="write for_each(function)",
+    group_by="write key_by(function)",
+    groupby="write key_by(function)",
+    keyBy="write key_by(function)",
+    print="write for_each(print), or iterate over start()",
+    reduce=_KEYED,
+    sink="write start(sink=function)",
+    take="write run(), which gives all outputs, or iterate over start()",
+    window=_KEYED,
+)
 class Stream:
     """Events, one after the other, without end.
 
@@ -82,6 +102,9 @@ class Stream:
     def __init__(self, graph: Graph, stage: int) -> None:
         self._graph = graph
         self._stage = stage
+
+    def __repr__(self) -> str:
+        return f"Stream({self._graph.stages[self._stage].name})"
 
     def _chained(self, operator: ops.Operator, name: str) -> Graph:
         """The graph with one operator more in the actor of the last stage."""
@@ -105,22 +128,27 @@ class Stream:
 
     def map(self, function: Callable[[Any], Any]) -> Stream:
         """One event for each event."""
+        _check_function("map", function)
         return Stream(self._chained(ops.MapOperator(function), "map"), self._stage)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
         """Any number of events for each event."""
+        _check_function("flat_map", function)
         return Stream(self._chained(ops.FlatMapOperator(function), "flat_map"), self._stage)
 
     def filter(self, function: Callable[[Any], Any]) -> Stream:
         """The events for which the function is true."""
+        _check_function("filter", function)
         return Stream(self._chained(ops.FilterOperator(function), "filter"), self._stage)
 
     def for_each(self, function: Callable[[Any], Any]) -> Stream:
         """Call it with each event, at once, where the event is. After a failure some are seen again."""
+        _check_function("for_each", function)
         return Stream(self._chained(ops.ForEachOperator(function), "for_each"), self._stage)
 
     def key_by(self, function: Callable[[Any], Any]) -> KeyedStream:
         """What comes next keeps its state, windows and order by key. A key must have the same `repr` everywhere."""
+        _check_function("key_by", function)
         return KeyedStream(self._chained(ops.KeyOperator(function), "key_by"), self._stage)
 
     def union(self, other: Stream) -> Stream:
@@ -177,6 +205,9 @@ class Stream:
         return train(self, learner, **options)
 
 
+@answers_attributes(
+    "count(), reduce(), process(), window() or join() come after key_by(); their result is a Stream, which has run()"
+)
 class KeyedStream:
     """Events with keys; each operation runs in a stage of its own, to which all events of a key go."""
 
@@ -276,6 +307,12 @@ class WindowedStream:
 
         made = self.aggregate(tuple, add, merge=merge, parallelism=parallelism)
         return made.map(lambda result: result._replace(value=result.value[0]))
+
+
+def _check_function(call: str, function: object) -> None:
+    if not callable(function):
+        shown = "lambda: events" if call == "stream_from" else "lambda event: ..."
+        raise TypeError(f"{call}() wants a function, such as {shown}, but got {function!r}")
 
 
 def _counted(key: Any, event: Any, state: dict[str, Any]) -> list[tuple[Any, int]]:

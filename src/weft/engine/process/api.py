@@ -109,6 +109,8 @@ def _instead(value: Any) -> str:
         return " The methods of an actor give refs: handle.method.remote(...)."
     if hasattr(value, "remote") or isinstance(value, _native.RemoteCall | _native.ActorCall):
         return " It was not called: f.remote(...) gives a ref."
+    if callable(getattr(value, "result", None)):
+        return " It has a result() of its own."
     if isinstance(value, list):
         return " A list of lists: get each of them."
     if isinstance(value, tuple) and [type(part) for part in value] == [list, list]:

@@ -210,6 +210,8 @@ def missing_key(role: str, key: str, result: Mapping[str, Any]) -> str:
     """The message for a key that was counted on and not reported."""
     if key in result:
         return f"{role} {key!r} must be a number, but the trial reported {result[key]!r}"
+    if "_metric" in result:
+        return f"{role} {key!r} has no name in the trial, which returned a bare number: return {{{key!r}: number}}"
     reported = ", ".join(sorted(key for key in result if key not in FILLED_IN)) or "nothing"
     return (
         f"{role} {key!r} is not in the result of the trial, which reported: {reported} "
