@@ -192,11 +192,12 @@ simulate: build  ## simulated clusters from many seeds; SEEDS=2000 TROUBLE_SEEDS
 	@$(python) tests/store/chain_worlds.py $(FIRST_SEED):$$(( $(FIRST_SEED) + $(CHAIN_SEEDS) ))
 
 .PHONY: check
-check: build  ## ruff, mypy, clang-format, codespell
+check: build  ## ruff, mypy, clang-format, codespell, the prose of the pages
 	@$(venv)/bin/ruff check -q .
 	@$(venv)/bin/ruff format --check -q . || { echo "make format would change files"; exit 1; }
 	@$(python) -m mypy
 	@$(venv)/bin/codespell -D - -D docs/words.txt *.md benchmarks deploy docs examples native src tests
+	@$(python) docs/prose.py *.md $$(find benchmarks deploy docs examples -name '*.md')
 	@$(if $(native),$(venv)/bin/clang-format --dry-run -Werror $(native))
 
 .PHONY: docs
