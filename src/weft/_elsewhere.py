@@ -50,6 +50,11 @@ WRITE_INSTEAD: dict[str, dict[str, str]] = {
         "scan_csv": "write read_csv(paths), which reads nothing before it is needed",
         "scan_parquet": "write read_parquet(paths), which reads nothing before it is needed",
     },
+    "weft.pandas": {
+        "compute": "nothing is to be called: frames are computed as they are used",
+        "scan_csv": "write read_csv(paths); weft.data.read_csv reads nothing before it is needed",
+        "scan_parquet": "write read_parquet(paths); weft.data.read_parquet reads nothing before it is needed",
+    },
     "weft.rl": {
         "CheckpointCallback": "write model.learn(steps, callback) and save in the callback, which gets each result",
         "DummyVecEnv": _VECTORS,

@@ -362,3 +362,15 @@ def test_places_of_a_small_frame_are_read_and_written() -> None:
     assert frame.loc[lambda f: f.a > 1, "b"].tolist() == [5.0, 60.0]
     with pytest.raises(IndexError):
         frame.iloc[7]
+
+
+def test_words_of_other_libraries_are_answered(shared_weft_session: Any) -> None:
+    for rows in (10, 2 * LIMIT):
+        with pytest.raises(AttributeError, match="computed as they are used"):
+            pd.DataFrame(made(rows)).compute()
+    with pytest.raises(AttributeError, match=r"Did you mean weft\.pandas\.read_csv\?"):
+        pd.read_cvs  # noqa: B018
+    with pytest.raises(ImportError, match="computed as they are used"):
+        from weft.pandas import compute  # noqa: F401
+    with pytest.raises(AttributeError, match="no attribute '__nothing__'"):
+        pd.__nothing__  # noqa: B018

@@ -55,8 +55,17 @@ _modin_pandas: Any = None
 def __getattr__(name: str) -> object:
     # Only the classes are kept in globals(): Modin's functions may be replaced by extensions of the backend in use.
     if _modin_pandas is not None and name not in _NOT_OF_MODIN:
-        return getattr(_modin_pandas, name)
-    return _found(name)
+        found = getattr(_modin_pandas, name, _modin_pandas)
+        if found is not _modin_pandas:
+            return found
+    try:
+        return _found(name)
+    except AttributeError:
+        if name.startswith("_"):
+            raise
+        from weft._lazy import missing
+
+        raise missing("weft.pandas", name, __dir__()) from None
 
 
 def _found(name: str) -> object:

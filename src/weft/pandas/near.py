@@ -145,12 +145,28 @@ def _indexed(name: str, modin_way: property) -> property:
     return property(get, doc=modin_way.__doc__)
 
 
+_COMPUTED = "nothing is to be called: frames are computed as they are used"
+_ELSEWHERE = {
+    "collect": _COMPUTED,
+    "compute": _COMPUTED,
+    "persist": _COMPUTED,
+    "repartition": "parts are cut as calls need them",
+    "to_pandas": "write frame._to_pandas()",
+}
+"""What to write for words of Dask's and Polars' frames."""
+
+
 def _attribute(modin_way: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     @functools.wraps(modin_way)
     def __getattr__(self: Any, key: str) -> Any:
         has_columns = not key.startswith("_") and is_on_weft(self.__dict__.get("_query_compiler"))
         column = _column(self, key) if has_columns else None
-        return modin_way(self, key) if column is None else column
+        try:
+            return modin_way(self, key) if column is None else column
+        except AttributeError as error:
+            if key in _ELSEWHERE:
+                raise AttributeError(f"{error}: {_ELSEWHERE[key]}") from None
+            raise
 
     return __getattr__
 

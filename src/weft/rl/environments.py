@@ -54,7 +54,7 @@ def resolve(source: Any) -> Any:
     elif not callable(source):
         raise UnknownEnvironment(
             f"an environment is a name, a class or a function, since each worker makes its own, but got {source!r}; "
-            "pass what makes it: env=lambda: ..."
+            f"pass what makes it: env={type(source).__name__}, or env=lambda: {type(source).__name__}(...)"
         )
     return source
 

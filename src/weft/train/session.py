@@ -93,16 +93,17 @@ def set_current(session: Session | None) -> None:
     _current = session
 
 
-def report(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None:
-    """Report metrics, and perhaps a checkpoint: a dictionary, a folder or a Checkpoint. Rank 0's metrics count; of the
-    checkpoints, those of all ranks that give one with their n-th report are one, which is there when all of it is.
+def report(metrics: Mapping[str, Any] | None = None, *, checkpoint: Any = None, **named: Any) -> None:
+    """Report metrics, as a dictionary or by name, and perhaps a checkpoint: a dictionary, a folder or a Checkpoint.
+    Rank 0's metrics count; of the checkpoints, those of all ranks that give one with their n-th report are one, which
+    is there when all of it is.
 
     A dictionary is pickled at once, a folder copied; the writing goes on behind. When a checkpoint is given, the loop
     may end here by an exception (let it through) and start anew from the checkpoint with other workers."""
-    if not isinstance(metrics, Mapping):
-        raise TypeError(f"report takes a dictionary of metrics, but got {metrics!r}")
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise TypeError(f"report takes a dictionary of metrics, or metrics by name, but got {metrics!r}")
     if _current is not None:
-        _current.report(metrics, checkpoint)
+        _current.report({**(metrics or {}), **named}, checkpoint)
 
 
 def get_checkpoint() -> Checkpoint | None:

@@ -127,6 +127,10 @@ class Trainer:
     terminal after ten minutes, and the training goes on."""
 
     def __post_init__(self) -> None:
+        if not callable(self.loop):
+            raise TypeError(
+                f"the loop must be a function, given without calling it: Trainer(loop), but got {self.loop!r}"
+            )
         at_least("workers", self.workers, 1)
         if self.min_workers is not None:
             between("min_workers", self.min_workers, 1, self.workers)
