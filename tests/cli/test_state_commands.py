@@ -164,9 +164,13 @@ def test_stacks_show_where_a_call_waits(head: Head, gate: Any) -> None:
     assert {row["owner_type"] for row in found} == {"DRIVER", "WORKER"}
 
 
-def test_top_shows_nodes_and_tasks(head: Head, gate: Any) -> None:
+def test_top_shows_nodes_and_tasks_that_have_not_ended(head: Head, gate: Any) -> None:
+    held = takes.remote(1)
+    assert weft.get(held) == 1
     told = head.cli("top", "--once")
     assert told.returncode == 0 and "nodes" in told.stdout and "evil?[2J" in told.stdout
+    assert "FINISHED" not in told.stdout
+    del held
 
 
 def test_the_dashboard_and_the_timeline_are_a_command_away(head: Head, gate: Any, tmp_path: Path) -> None:

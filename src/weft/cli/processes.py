@@ -15,6 +15,8 @@ from weft.net.shown import printable
 
 FOLLOW_S = 0.5
 TOP_S = 1.0
+SEARCHED_TASKS = 10_000
+"""Of which `top` shows the first that wait or run."""
 
 
 def add(commands: Commands) -> None:
@@ -195,7 +197,8 @@ class View:
         for node in status["nodes"]:
             nodes.add_row(*map(Text, self._node(node, by_id.get(node["node_id"]))))
         self._before = by_id
-        tasks = self._client.ask("rows", what="tasks", limit=200)
+        known = self._client.ask("rows", what="tasks", limit=SEARCHED_TASKS)
+        tasks = [row for row in known if row["state"] not in ("FINISHED", "FAILED")]
         running = Table("task", "name", "state", "worker", "owner", title="tasks that wait or run", expand=True)
         for row in tasks[:20]:
             worker = str(row.get("worker_pid") or "-")

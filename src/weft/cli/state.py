@@ -24,7 +24,8 @@ def add(commands: Commands) -> None:
         "list",
         _list,
         f"{', '.join(KINDS)}: one line each",
-        "What there is in the cluster. Tasks are listed while they wait or run; actors also when they are dead.",
+        "What there is in the cluster. Tasks are listed while they wait or run, and as long as somebody holds what "
+        "they returned; actors also when they are dead.",
         "weft list tasks\nweft list actors --filter state=ALIVE\nweft list objects --json --limit 1000\n"
         "weft list objects --all",
     )
