@@ -12,6 +12,7 @@ from node_rig import DRIVER, Rig
 from weft.engine.state import events as ev
 from weft.engine.state import instructions as do
 from weft.engine.state.cluster import ClusterView, NodeView
+from weft.engine.state.demands import PATIENCE_TICKS
 from weft.engine.state.placement import STRATEGIES, GroupState
 from weft.engine.wire.messages import CreateGroup, DefineShape
 
@@ -160,6 +161,34 @@ def test_bundles_of_a_dead_node_move() -> None:
     nodes.settle()
     assert nodes.state(1) is GroupState.CREATED
     assert nodes.free() == [0, 0]
+
+
+def test_a_bundle_does_not_queue_where_its_own_group_leaves_no_room() -> None:
+    nodes = Nodes(0.5, 2, 1)
+    nodes.create(1, [{"CPU": 2}, {"CPU": 1}])
+    nodes.settle()
+    nodes.die(2)
+    nodes.feed(HEAD, ev.Ticked())
+    nodes.join(1)
+    nodes.settle()
+    assert nodes.state(1) is GroupState.CREATED
+    assert nodes.free() == [0.5, 0, 0]
+
+
+def test_a_group_that_queues_in_vain_goes_to_a_node_that_has_joined() -> None:
+    nodes = Nodes(1, 2)
+    nodes.rigs[1].join((5, 1), job=7)
+    nodes.rigs[1].define(1, process=(5, 1), CPU=1)
+    nodes.rigs[1].want(4, process=(5, 1))
+    nodes.create(1, [{"CPU": 2}])
+    nodes.feed(HEAD, ev.Ticked())
+    nodes.settle()
+    nodes.join(2)
+    for _ in range(PATIENCE_TICKS + 2):
+        nodes.feed(HEAD, ev.Ticked())
+        nodes.settle()
+    assert nodes.state(1) is GroupState.CREATED
+    assert nodes.free() == [1, 0, 0]
 
 
 def test_a_group_queues_where_tasks_stream() -> None:

@@ -248,6 +248,7 @@ class Grouping:
                 group = self.table.by_id[group_id]
                 self._call_off(group, out)
                 self.table.living[group_id] = self.table.living.pop(group_id)  # behind the others
+                self.plan(out)  # there may be room elsewhere by now
         if any(placing.waits for placing in self._placing.values()):
             return
         for group in self.table.living.values():

@@ -216,6 +216,9 @@ def _choose(group: Group, nodes: Sequence[NodeView], empty: bool) -> list[int] |
     }
     missing.sort(key=lambda index: (-sum(amount for _, amount in group.bundles[index]), index))
     chosen: dict[int, int] = {index: node for index, node in enumerate(group.nodes) if node is not None}
+    if empty:
+        for index, node in chosen.items():  # they are not in the way of others, but of this group's own
+            _take(free[node], group.bundles[index])
     pick = {
         "PACK": _pack,
         "STRICT_PACK": _strict_pack,
