@@ -24,6 +24,13 @@ constexpr size_t kRecordedInputs = 16;
 /// For so many tasks that go on at once memory is kept.
 constexpr size_t kMostUnblockedKept = 4096;
 
+/// Whether a task that needs this value is named before it: a cancelled argument cancels, and what is no
+/// error of a task or of the engine's own stays as it is.
+bool tells_of_a_failure(std::string_view error) {
+    if (is_error_value(error)) return ErrorCode(error[1]) != ErrorCode::cancelled;
+    return !error.empty() && (error[0] == 'P' || error[0] == 'D');
+}
+
 /// The rest of a story behind its first task; the whole error when it is not one.
 std::string_view behind_first(std::string_view error) {
     uint32_t bytes = 0;
@@ -32,11 +39,11 @@ std::string_view behind_first(std::string_view error) {
     return error.substr(std::min(error.size(), 1 + sizeof bytes + bytes));
 }
 
-/// A task did not run because an argument's task raised: 'D', its name, and the argument's error. What the
-/// engine itself says of a dead process stays as it is. In a long chain the last task's name replaces the one
-/// before.
+/// A task did not run because an argument's task failed: 'D', its name, and the argument's error. What
+/// depends on a cancelled task counts as cancelled, too. In a long chain the last task's name replaces the
+/// one before.
 std::string dependency_error(std::string_view task, std::string_view error) {
-    if (error.empty() || (error[0] != 'P' && error[0] != 'D')) return std::string(error);
+    if (!tells_of_a_failure(error)) return std::string(error);
     int depth = 0;
     for (std::string_view rest = error; !rest.empty() && rest[0] == 'D'; rest = behind_first(rest))
         ++depth;

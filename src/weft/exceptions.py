@@ -203,6 +203,7 @@ def _as_instance_of_cause(error: TaskError) -> TaskError:
         try:
             dual = _instance(_dual_class(type(root)), root)
             dual._fill(error._story)
+            dual.actor_id = getattr(root, "actor_id", None) or error.actor_id  # who has died, not who saw it
         except Exception as failure:  # a final class, or one that cannot be made without its __init__
             _warn_of_single_class(root, failure)
     dual.__cause__ = getattr(cause, "__cause__", None)

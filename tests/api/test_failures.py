@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import weft
-from weft.exceptions import RayTaskError, TaskError, WorkerCrashedError
+from weft.exceptions import ActorDiedError, RayTaskError, TaskError, WorkerCrashedError
 
 pytestmark = pytest.mark.usefixtures("shared_weft_session")
 
@@ -136,6 +137,23 @@ def test_a_worker_that_ends_is_an_error_and_harms_nobody_else(way: str) -> None:
     with pytest.raises(WorkerCrashedError):
         weft.get(die.remote())
     assert weft.get([live.remote() for _ in range(10)]) == [1] * 10
+
+
+def test_a_task_whose_argument_died_with_its_worker_is_named_and_keeps_the_causes_class() -> None:
+    @weft.remote
+    class Doomed:
+        def end(self) -> None:
+            os._exit(1)
+
+    @weft.remote
+    def needs(value: object) -> None: ...
+
+    doomed = Doomed.remote()
+    with pytest.raises(ActorDiedError) as caught:
+        weft.get(needs.remote(needs.remote(doomed.end.remote())))
+    error: Any = caught.value
+    assert isinstance(error, TaskError) and str(error).count("::needs()") == 2
+    assert error.actor_id == doomed._actor_id.hex() == pickle.loads(pickle.dumps(error)).actor_id
 
 
 def test_a_crashed_task_is_tried_again(tmp_path: Any) -> None:

@@ -140,7 +140,7 @@ def _dump_one(error: BaseException) -> bytes:
 def dependency_value(name: str, error: Exception) -> bytes:
     """Of a task that cannot run because `error` is what an argument's `get` raised; as the core makes it."""
     inner = b"E" + _dump_one(error)
-    if not isinstance(error, TaskError):
+    if isinstance(error, exceptions.TaskCancelledError):
         return inner
     encoded = name.encode()
     return b"D" + len(encoded).to_bytes(_NAME_LENGTH, sys.byteorder) + encoded + inner
