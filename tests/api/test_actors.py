@@ -344,6 +344,23 @@ def test_every_actor_has_rays_special_methods() -> None:
     assert ended(pid)
 
 
+def test_an_actor_that_leaves_in_its_constructor_runs_its_exit_functions(tmp_path: Any) -> None:
+    marker = tmp_path / "ended"
+
+    @weft.remote
+    class Declines:
+        def __init__(self, path: str) -> None:
+            import atexit
+
+            atexit.register(lambda: open(path, "w").close())
+            weft.actor.exit_actor()
+
+    declines = Declines.remote(str(marker))
+    with pytest.raises(ActorDiedError, match=r"exit_actor\(\)"):
+        weft.get(declines.__ray_ready__.remote())
+    assert marker.exists()
+
+
 def test_an_orderly_end_runs_the_exit_functions(tmp_path: Any) -> None:
     marker = tmp_path / "ended"
 

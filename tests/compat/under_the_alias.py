@@ -18,7 +18,7 @@ import pytest
 import ray
 import ray.util.collective as collective
 from ray.dag import InputNode, MultiOutputNode
-from ray.exceptions import RayTaskError, TaskCancelledError
+from ray.exceptions import ActorDiedError, RayTaskError, TaskCancelledError
 from ray.util.collective.types import ReduceOp
 
 from waiting import comes_true
@@ -117,11 +117,30 @@ def test_errors_are_told_in_the_words_of_ray() -> None:
     assert "Failed to deserialize exception" in str(ray.exceptions.UnserializableException("text"))
 
 
+def test_an_actors_end_is_told_in_the_words_of_ray() -> None:
+    killed, dead, owner = (Counter.remote() for _ in range(3))
+    owned = ray.get(owner.__ray_call__.remote(lambda self: [Counter.remote()]))[0]
+    ray.get([dead.get.remote(), owned.get.remote()])
+    ray.kill(killed)
+    ray.kill(owner)
+    ends = {
+        killed: "it was killed by `ray.kill`",
+        dead: "its worker process has died",
+        owned: "its owner has died",
+    }
+    with pytest.raises(ActorDiedError, match="its worker process has died"):
+        ray.get(dead.__ray_call__.remote(lambda self: os._exit(1)))
+    for actor, words in ends.items():
+        assert comes_true(lambda actor=actor: is_dead(actor))  # kill() is a request
+        with pytest.raises(ActorDiedError, match=f"The actor is dead because {words}"):
+            ray.get(actor.get.remote())
+
+
 def test_other_labels_will_do_where_the_first_are_not_found() -> None:
     (node,) = ray.nodes()
     others = [{"label_selector": {"zone": "nowhere"}}, {"label_selector": {"ray.io/node-id": node["NodeID"]}}]
     chosen = add.options(label_selector={"zone": "there"}, fallback_strategy=others)
-    assert node["Labels"] == {"zone": "here", "ray.io/node-id": node["NodeID"], "ray.io/node_id": node["NodeID"]}
+    assert node["Labels"] == {"zone": "here", "ray.io/node-id": node["NodeID"]}
     assert ray.get(chosen.remote(1)) == 1
 
 

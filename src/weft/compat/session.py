@@ -22,12 +22,8 @@ def init(address: str | None = None, **given: Any) -> SessionContext:
     `dashboard_port` say where the dashboard of the node that is started listens, from the beginning."""
     if isinstance(address, str):
         address = cluster_address(address)
-    if given.get("_system_config") and address not in (None, "local"):
-        raise ValueError("_system_config is for a node that is started: it cannot be given with the address of one")
     if (memory := given.pop("_memory", None)) is not None and address in (None, "local"):
         given["resources"] = {**(given.get("resources") or {}), "memory": float(int(memory))}
-    if (folder := given.get("_temp_dir")) is not None and not os.path.isabs(folder):
-        raise ValueError(f"_temp_dir must be an absolute path, but got {folder!r}")
     if (job := given.pop("job_config", None)) is not None:
         given = {**job.given(), **given}
         sys.path[:0] = [path for path in job.code_search_path if path not in sys.path]  # workers have the driver's

@@ -15,9 +15,8 @@ from weft import ObjectRef
 from weft.actor import ActorClass, ActorMethod
 from weft.engine.process.actors.actor_class import ActorClassVariant
 from weft.engine.process.actors.actor_handle import ActorMethodVariant
-from weft.engine.process.calls.generator import ObjectRefGenerator
 from weft.engine.process.calls.remote_function import RemoteFunctionVariant
-from weft.exceptions import TaskCancelledError, TaskError, UnserializableException
+from weft.exceptions import ActorError, TaskCancelledError, TaskError, UnserializableException
 from weft.remote_function import RemoteFunction
 from weft.runtime_context import RuntimeContext
 
@@ -36,12 +35,11 @@ def teach() -> None:
         (ActorClassVariant, "bind", class_node.bind_class),
         (ActorMethod, "bind", class_node.bind_method),
         (ActorMethodVariant, "bind", class_node.bind_method),
-        (ObjectRefGenerator, "_generator_ref", property(ObjectRefGenerator.completed)),
-        (RuntimeContext, "get_node_labels", _node_labels),
         (RuntimeContext, "get_accelerator_ids", _accelerator_ids),
         (ObjectRef, "_on_completed", _on_completed),
         (TaskError, "make_dual_exception_instance", TaskError.as_instanceof_cause),
         (UnserializableException, "__str__", _text_of_unserializable),
+        (ActorError, "__str__", _text_of_actor_error),
     )
     for owner, name, value in words:
         setattr(owner, name, value)
@@ -52,12 +50,6 @@ def _remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> 
     """Submit with options, in one call."""
     given = {name: value for name, value in options.items() if value is not None}
     return (self.options(**given) if given else self).remote(*(args or ()), **(kwargs or {}))
-
-
-def _node_labels(self: RuntimeContext) -> dict[str, str]:
-    """Of the node that this process is on."""
-    own = self.get_node_id()
-    return next((dict(node["Labels"]) for node in weft.nodes() if node["NodeID"] == own), {})
 
 
 _ACCELERATORS = "GPU HPU NPU RBLN TPU TTNPU FURIOSA MBLT neuron_cores".split()
@@ -85,6 +77,23 @@ def _text_of_unserializable(self: UnserializableException) -> str:
         "#custom-serializers-for-exceptions for more information.\n"
         f"Original exception:\nray.exceptions.RayTaskError: {self.original_stack_trace}"
     )
+
+
+_DEATHS = {
+    "was killed by weft.kill()": "The actor is dead because it was killed by `ray.kill`.",
+    " died with its owner": "The actor is dead because its owner has died.",
+    " died: its process": "The actor is dead because its worker process has died.",
+    " died: node ": "The actor died because its node has died.",
+    " died: its node ": "The actor died because its node has died.",
+    " is restarting": "The actor is restarting.",
+}
+"""What Weft says of an actor's end, and Ray's sentence for it."""
+
+
+def _text_of_actor_error(self: ActorError) -> str:
+    """Ray's sentence, which programs look for, and Weft's, which says more."""
+    said = next((words for ours, words in _DEATHS.items() if ours in self.error_msg), None)
+    return f"{said} {self.error_msg}" if said else self.error_msg
 
 
 class CancelledTaskError(TaskCancelledError, TaskError):

@@ -38,7 +38,7 @@ def run(hook: Any) -> None:
         _load(hook)()
     except BaseException as error:
         raise RuntimeEnvSetupError(
-            f"Failed to execute the setup hook method {name} (worker_process_setup_hook).\n"
+            f"Failed to execute the setup hook method. {name} (worker_process_setup_hook) raised:\n"
             + "".join(traceback.format_exception(error))
         ) from None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.engine.node.methods import Asker
 from weft.engine.node.operations import Pending
 from weft.engine.state.actors import Actor, Stage
-from weft.engine.state.cluster import id_labels
+from weft.engine.state.cluster import NODE_ID_LABEL
 from weft.engine.state.events import Process
 from weft.engine.state.instructions import Fault
 from weft.engine.state.node import NodeState
@@ -191,7 +191,7 @@ class Listing:
             "DeathReasonMessage": member.death,
             "alive": member.is_alive,
             "Resources": member.total if member.is_alive else {},
-            "Labels": {**id_labels(member.node_id), **member.labels},
+            "Labels": {NODE_ID_LABEL: member.node_id, **member.labels},
         }
 
     def cluster_resources(self, asker: Asker) -> dict[str, float]:

@@ -43,7 +43,7 @@ class PulledGenerator(ObjectRefGenerator):
             return self._ahead.popleft()
         if self._failed:
             self._failed, self._ended = False, True
-            return self._ref
+            return self._generator_ref
         item = self._pull()
         self._ended = item is None
         return item
@@ -67,12 +67,12 @@ class PulledGenerator(ObjectRefGenerator):
 
     def _end(self, error: bytes) -> None:
         self._make = self._items = None
-        _native.keep_promise(self._ref, None, error)
+        _native.keep_promise(self._generator_ref, None, error)
 
     def completed(self) -> ObjectRef[Any]:
         while (item := self._pull()) is not None:
             self._ahead.append(item)
-        return self._ref
+        return self._generator_ref
 
     def _on_item(self, callback: Callable[[], None]) -> None:
         callback()
@@ -181,7 +181,7 @@ class PushedGenerator(ObjectRefGenerator):
     def cancel(self, force: bool = False, recursive: bool = True) -> None:
         local = context_state.state.local
         if local is not None:
-            local.cancel(self._ref, force)
+            local.cancel(self._generator_ref, force)
 
     def close(self) -> None:
         self._ended, self._peeked = True, None

@@ -38,7 +38,7 @@ def inspect_serializability(
     failures: list[FailureTuple] = []
     reason = culprit.failure_of(base_obj)
     if reason:
-        print(f"Serialization of {name!r} FAILED: {reason}", file=out)
+        print(f"Serialization FAILED for {name!r}: {reason}", file=out)
         _descend(FailureTuple(base_obj, name, None, name, reason), depth, out, failures, {id(base_obj)})
         _report(base_obj, name, failures, out)
     unique = {id(failure.obj): failure for failure in failures}
@@ -58,7 +58,7 @@ def _descend(
         seen.add(id(child))
         found = True
         qualname = getattr(child, "__qualname__", name)
-        print(f"{indent}{of.path + step} ({culprit.type_name(child)} {qualname!r}) fails: {reason}", file=out)
+        print(f"{indent}{of.path + step} fails, {culprit.type_name(child)} {qualname!r}: {reason}", file=out)
         inner = FailureTuple(child, name, of.obj, of.path + step, reason)
         _descend(inner, depth - 1, out, failures, seen, indent + "    ")
     if not found:

@@ -25,9 +25,12 @@ _MANY = 1 << 30
 LOOKED_AT = 256
 
 
+NODE_ID_LABEL = "ray.io/node-id"
+
+
 def id_labels(node_id: str) -> dict[str, str]:
-    """The labels that every node has: its id, by the name of Ray's today and by the one before."""
-    return {"ray.io/node-id": node_id, "ray.io/node_id": node_id}
+    """The labels by which every node is found: its id, by the name of Ray's today and by the one before."""
+    return {NODE_ID_LABEL: node_id, "ray.io/node_id": node_id}
 
 
 class NodeView:

@@ -22,6 +22,7 @@ def test_a_driver_has_a_job_and_a_node_and_no_task() -> None:
     found = context.get()
     assert found["node_id"].hex() == context.get_node_id()
     assert "task_id" not in found
+    assert context.get_node_labels() == weft.nodes()[0]["Labels"] == {"ray.io/node-id": context.get_node_id()}
     with pytest.raises(RuntimeError, match="only available in an actor"):
         _ = context.current_actor
 

@@ -80,7 +80,7 @@ def claim(
         )
     except ValueError:
         raise ActorAlreadyExistsError(
-            f"The actor name '{name}' is already taken in namespace '{namespace}'. Please use a different name, "
+            f"The name '{name}' is already taken by an actor in namespace '{namespace}'. Please use a different name, "
             "find that actor with weft.get_actor(), or pass get_if_exists=True."
         ) from None
     return None if taken is None else handle_of(pickle.loads(taken))

@@ -45,10 +45,10 @@ class ObjectRefGenerator:
     [0, 1, 2]
     """
 
-    __slots__ = ("__weakref__", "_ended", "_peeked", "_ref")
+    __slots__ = ("__weakref__", "_ended", "_generator_ref", "_peeked")
 
     def __init__(self, ref: ObjectRef[Any]) -> None:
-        self._ref = ref
+        self._generator_ref = ref
         self._ended = False
         self._peeked: ObjectRef[Any] | None = None
 
@@ -71,13 +71,13 @@ class ObjectRefGenerator:
         if self._ended:
             return None
         try:
-            item = _native.next_item(self._ref, timeout_s)
+            item = _native.next_item(self._generator_ref, timeout_s)
         except Exception as error:
             timed_out = isinstance(error, GetTimeoutError) and not isinstance(error, TaskError)
-            if timed_out or not self._ref.is_ready():
+            if timed_out or not self._generator_ref.is_ready():
                 raise
             self._ended = True
-            return self._ref  # the task failed as a whole: its error is the last item
+            return self._generator_ref  # the task failed as a whole: its error is the last item
         self._ended = item is None
         return item
 
@@ -103,7 +103,7 @@ class ObjectRefGenerator:
 
     def _on_item(self, callback: Callable[[], None]) -> None:
         """Call it once an item, or the end, has come."""
-        _native.on_item(self._ref, callback)
+        _native.on_item(self._generator_ref, callback)
 
     def next_ready(self) -> bool:
         """Whether `next` would give an item at once; at the end it would not."""
@@ -120,7 +120,7 @@ class ObjectRefGenerator:
 
     def completed(self) -> ObjectRef[Any]:
         """A ref that is ready when the task has ended; `get` of it raises what ended it early."""
-        return self._ref
+        return self._generator_ref
 
     def is_finished(self) -> bool:
         """Whether every item was taken."""
@@ -134,24 +134,24 @@ class ObjectRefGenerator:
 
     def task_id(self) -> Any:
         """Of the task that yields."""
-        return self._ref.task_id()  # type: ignore[attr-defined]
+        return self._generator_ref.task_id()  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """No more items are wanted: the task is told, what came is freed."""
         self._ended, self._peeked = True, None
-        _native.close_stream(self._ref)
+        _native.close_stream(self._generator_ref)
 
     def cancel(self, force: bool = False, recursive: bool = True) -> None:
         """As `weft.cancel(generator)`."""
-        cancel_task(self._ref, force, recursive)
+        cancel_task(self._generator_ref, force, recursive)
 
     def __del__(self) -> None:
         if not self._ended:
             with contextlib.suppress(Exception):
-                _native.close_stream(self._ref)
+                _native.close_stream(self._generator_ref)
 
     def __repr__(self) -> str:
-        return f"ObjectRefGenerator({self._ref.hex()})"
+        return f"ObjectRefGenerator({self._generator_ref.hex()})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -192,7 +192,7 @@ class DynamicObjectRefGenerator(ObjectRefGenerator):
         return True
 
     def __reduce__(self) -> Any:
-        return _sent, (self._ref, list(self._gather()))
+        return _sent, (self._generator_ref, list(self._gather()))
 
 
 def _sent(ref: ObjectRef[Any], refs: list[ObjectRef[Any]]) -> DynamicObjectRefGenerator:

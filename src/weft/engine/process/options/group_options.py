@@ -44,7 +44,7 @@ def check(bundles: Sequence[Mapping[str, float]] | None, index: Any, needed: Map
     if isinstance(index, bool) or not isinstance(index, int):
         raise TypeError(f"placement_group_bundle_index must be an int, but got {index!r}")
     if index < -1:
-        raise ValueError(f"placement group bundle index must be -1 (any) or a bundle's number, but got {index}")
+        raise ValueError(f"placement group bundle index {index} is invalid: it is -1 (any) or a bundle's number")
     if bundles is None:
         return
     if index >= len(bundles):

@@ -93,6 +93,7 @@ class InitOptions:
                 "When connecting to an existing node, num_cpus, num_gpus, resources, labels, object_store_memory and "
                 f"storage must not be provided, but got {sorted(values)}."
             )
+        _check_private(given, chosen)
         if chosen and values.get("local_mode"):
             raise ValueError(f"local_mode runs all in this process, so leave address out, but got {address!r}")
         memory = values.get("object_store_memory")
@@ -113,6 +114,15 @@ class InitOptions:
             own_logging=_own_logging(given),
             given=dict(given),
         )
+
+
+def _check_private(given: Mapping[str, Any], address: str) -> None:
+    """Of Ray's private arguments what would be wrong there, too."""
+    if address and given.get("_system_config"):
+        raise ValueError("_system_config is for a node that is started: it cannot be given with the address of one")
+    folder = given.get("_temp_dir")
+    if folder is not None and not os.path.isabs(folder):
+        raise ValueError(f"_temp_dir must be an absolute path, but got {folder!r}")
 
 
 def _runtime_env(values: Mapping[str, Any]) -> str:

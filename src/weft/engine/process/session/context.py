@@ -29,7 +29,41 @@ def get_runtime_context() -> RuntimeContext:
     return _context
 
 
-class RuntimeContext:
+class RetiredNames:
+    """What the runtime context was asked for before its `get_...` methods: id objects, with a warning."""
+
+    @property
+    def job_id(self) -> JobID:
+        """Old name, warns: `get_job_id()`."""
+        _retired("job_id")
+        return JobID.from_int(here().job)
+
+    @property
+    def node_id(self) -> NodeID:
+        """Old name, warns: `get_node_id()`."""
+        _retired("node_id")
+        return NodeID(bytes.fromhex(cluster.own_node_id()))
+
+    @property
+    def task_id(self) -> TaskID | None:
+        """Old name, warns: `get_task_id()`."""
+        _retired("task_id")
+        return _context._task_id()
+
+    @property
+    def current_placement_group_id(self) -> PlacementGroupID | None:
+        """Old name, warns: `get_placement_group_id()`."""
+        _retired("placement_group_id")
+        return PlacementGroupID(bytes.fromhex(here().placement_group)) if here().placement_group else None
+
+    @property
+    def actor_id(self) -> ActorID | None:
+        """Old name, warns: `get_actor_id()`."""
+        _retired("actor_id")
+        return ActorID(here().actor_id) if here().actor_id else None
+
+
+class RuntimeContext(RetiredNames):
     """One for each process; what it answers depends on the calling thread's task.
 
     >>> context = weft.get_runtime_context()
@@ -141,6 +175,11 @@ class RuntimeContext:
         """What the task or actor holds."""
         return cluster.assigned_resources()
 
+    def get_node_labels(self) -> dict[str, str]:
+        """Of the node that this process is on."""
+        own = self.get_node_id()
+        return next((dict(node["Labels"]) for node in cluster.nodes() if node["NodeID"] == own), {})
+
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The GPUs that this work may use."""
         return {"GPU": [str(device) for device in here().gpu_ids]}
@@ -185,38 +224,6 @@ class RuntimeContext:
         if here().actor_id:
             found["actor_id"] = ActorID(here().actor_id)
         return found
-
-    # -- retired names --
-
-    @property
-    def job_id(self) -> JobID:
-        """Old name, warns: `get_job_id()`."""
-        _retired("job_id")
-        return JobID.from_int(here().job)
-
-    @property
-    def node_id(self) -> NodeID:
-        """Old name, warns: `get_node_id()`."""
-        _retired("node_id")
-        return NodeID(bytes.fromhex(self.get_node_id()))
-
-    @property
-    def task_id(self) -> TaskID | None:
-        """Old name, warns: `get_task_id()`."""
-        _retired("task_id")
-        return self._task_id()
-
-    @property
-    def current_placement_group_id(self) -> PlacementGroupID | None:
-        """Old name, warns: `get_placement_group_id()`."""
-        _retired("placement_group_id")
-        return PlacementGroupID(bytes.fromhex(here().placement_group)) if here().placement_group else None
-
-    @property
-    def actor_id(self) -> ActorID | None:
-        """Old name, warns: `get_actor_id()`."""
-        _retired("actor_id")
-        return ActorID(here().actor_id) if here().actor_id else None
 
 
 def _retired(name: str) -> None:

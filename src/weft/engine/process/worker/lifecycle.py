@@ -60,6 +60,8 @@ def leave(error: SystemExit) -> None:
     if _native.is_fork():
         end_fork(error)
     if is_orderly(error):
+        if context_state.state.actor_instance is None:  # its constructor: who hears the answer ends this process
+            run_exit_functions()
         leave_for_good()
         return
     end_now(_status(error))
