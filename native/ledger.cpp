@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "wire.hpp"
+
 namespace weft {
 
 namespace {
@@ -159,31 +161,53 @@ void Ledger::compact() {
     let_go(old);
 }
 
+namespace {
+
+/// A page as it lies in the arena; empty when its name is stale, or names nothing that there can be.
+std::string_view page_of(Segment& segment, uint64_t link) {
+    const auto entry = uint32_t(link - 1), generation = uint32_t((link - 1) >> 32);
+    if (entry >= segment.header().objects || word_of(segment, entry).generation() != generation) return {};
+    const uint32_t first = segment.object(entry).first_granule.load();
+    const uint32_t count = segment.object(entry).granules.load();
+    const uint32_t all = segment.header().granules;
+    if (count == 0 || count > all || first > all - count) return {};
+    return {segment.granule_data(first), size_t(count) * kGranuleBytes};
+}
+
+/// Appends the rows of one page. What is behind a row that makes no sense cannot be found.
+void read_page(const Segment& segment, std::string_view page, std::vector<FoundRow>& found) {
+    auto* head = reinterpret_cast<const PageHead*>(page.data());
+    const size_t used = std::min<size_t>(head->used.load(std::memory_order_acquire), page.size());
+    for (size_t at = sizeof(PageHead); at + sizeof(RowPrefix) <= used;) {
+        const auto& prefix = *reinterpret_cast<const RowPrefix*>(page.data() + at);
+        const size_t bytes = prefix.bytes;
+        if (bytes < sizeof prefix + sizeof(RowHead) || bytes % 8 != 0 || bytes > used - at) return;
+        Cursor row(page.data() + at + sizeof prefix, bytes - sizeof prefix);
+        at += bytes;
+        const uint32_t state = prefix.state.load(std::memory_order_acquire);
+        if (state == kVoid) continue;
+        const auto about = row.take<RowHead>();
+        if (about.needs > row.left() / sizeof(Id)) return;
+        if (about.in_arena != 0 && about.arena.entry >= segment.header().objects) return;
+        FoundRow& one = found.emplace_back();
+        one.head = about;
+        one.is_lent = state == kLent;
+        for (uint32_t i = 0; i < about.needs; ++i)
+            one.needs.push_back(row.take<Id>());
+        one.body = row.rest();
+    }
+}
+
+}  // namespace
+
 std::vector<FoundRow> read_ledger(Segment& segment, ProcessId dead) {
     std::vector<FoundRow> found;
     uint64_t link = segment.slot(dead.slot).ledger.load(std::memory_order_acquire);
-    while (link != 0) {
-        const auto entry = uint32_t(link - 1), generation = uint32_t((link - 1) >> 32);
-        if (word_of(segment, entry).generation() != generation) break;
-        char* page = segment.granule_data(segment.object(entry).first_granule.load());
-        const uint32_t used = head_of(page).used.load(std::memory_order_acquire);
-        for (uint32_t at = sizeof(PageHead); at < used;) {
-            const RowPrefix& prefix = prefix_of(page + at);
-            const char* data = page + at + sizeof prefix;
-            const char* end = page + at + prefix.bytes;
-            at += prefix.bytes;
-            const uint32_t state = prefix.state.load(std::memory_order_acquire);
-            if (state == kVoid) continue;
-            FoundRow& row = found.emplace_back();
-            row.is_lent = state == kLent;
-            memcpy(&row.head, data, sizeof row.head);
-            data += sizeof row.head;
-            row.needs.resize(row.head.needs);
-            if (row.head.needs != 0) memcpy(row.needs.data(), data, row.head.needs * sizeof(Id));
-            data += row.head.needs * sizeof(Id);
-            row.body.assign(data, size_t(end - data));
-        }
-        link = head_of(page).next.load(std::memory_order_acquire);
+    for (uint32_t pages = 0; link != 0 && pages < segment.header().granules; ++pages) {
+        const std::string_view page = page_of(segment, link);
+        if (page.empty()) break;
+        read_page(segment, page, found);
+        link = reinterpret_cast<const PageHead*>(page.data())->next.load(std::memory_order_acquire);
     }
     return found;
 }

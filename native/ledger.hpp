@@ -4,6 +4,7 @@
 /// LED-1  A row is published by one release-store of its page's `used`; one that is cut short by a death is
 ///        not there.
 /// LED-2  A row says how to get at its object by itself, or names the rows that it needs.
+/// LED-3  Whoever reads it takes nothing for granted: what died may have written anywhere before it did.
 #pragma once
 
 #include <string>

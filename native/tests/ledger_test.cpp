@@ -28,6 +28,13 @@ struct Desk {
     }
 };
 
+/// The first page, as words.
+uint32_t* words_of(Desk& desk) {
+    const uint64_t link = desk.segment->slot(desk.self.slot).ledger.load();
+    const ObjectEntry& entry = desk.segment->object(uint32_t(link - 1));
+    return reinterpret_cast<uint32_t*>(desk.segment->granule_data(entry.first_granule.load()));
+}
+
 }  // namespace
 
 TEST("rows are read as they were written, with what they need and whether they are lent") {
@@ -112,4 +119,26 @@ TEST("the daemon keeps a dead process's lent objects and frees its ledger") {
     desk.port.remove(lent.entry, lent.generation);
     CHECK_EQ(desk.port.statistics().objects, 0u);
     CHECK(desk.port.take_ledger(desk.self).empty());
+}
+
+TEST("a ledger that was written over is read to its end, whatever is in it") {
+    Desk desk;
+    desk.write(1, "first", true, {Id{9, 0}});
+    desk.write(2, "second");
+    uint32_t* words = words_of(desk);
+    const std::vector<uint32_t> sound(words, words + 64);
+    uint64_t before = 0, behind = 0;  // rows found, where one word of the first page was another
+    for (size_t at = 0; at < sound.size(); ++at) {
+        for (const uint32_t nonsense : {0u, 1u, 8u, 0x7ffffff8u, 0xffffffffu}) {
+            words[at] = nonsense;
+            for (const FoundRow& row : desk.port.take_ledger(desk.self))
+                (row.head.id.high == 1 ? before : behind) += row.body.size() < kGranuleBytes ? 1 : 0;
+            words[at] = sound[at];
+        }
+    }
+    CHECK(before > 0);
+    CHECK(behind > 0);
+    CHECK(desk.ids() == (std::vector<uint64_t>{1, 2}));
+    desk.segment->slot(desk.self.slot).ledger.store(0xffffffff'ffffffff);
+    CHECK(desk.ids().empty());
 }
