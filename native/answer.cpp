@@ -99,6 +99,49 @@ bool fits_reply(const Frame& frame, const std::vector<Returned>& values, uint64_
     return false;
 }
 
+/// False with an exception set, and nothing sent.
+bool encode_results(Core& core, Frame& frame, PyObject* result, std::vector<Returned>& values) {
+    static thread_local Buffer data, out;
+    const uint32_t count = frame.header.returns;
+    std::vector<Owned> items;
+    std::string error;
+    if (count == 1 && !PyGen_CheckExact(result)) {
+        items.emplace_back(Py_NewRef(result));
+    } else if (count > 0 && !take_returns(core, frame, result, items, error)) {
+        return false;
+    }
+    data.clear();
+    values.resize(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+        values[i].at = data.size();
+        if (encode_value(core, items[i].get(), data, values[i].nested, frame.from, values[i].encoded,
+                         {"result", count > 1 ? long(i) : -1, nullptr, frame.name}))
+            continue;
+        values.resize(i + 1);
+        values[i].encoded = {};  // what it was given in the arena is given back
+        return discard(core, values);
+    }
+    if (!fits_reply(frame, values, data.size(), count, error.size())) return discard(core, values);
+    out.clear();
+    const int64_t spent_ns = now_ns() - frame.started_ns;
+    out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), shortened(spent_ns),
+                        uint32_t(error.empty() ? values.size() : count), 0});
+    std::lock_guard lock(core.mutex());
+    for (const Returned& value : values)
+        pack_encoded(core, out, data, value, frame.from);
+    for (size_t i = values.size(); i < count && !error.empty(); ++i) {
+        out.add(PackedValue{Where::error, 0, error.size()});
+        out.append(error.data(), error.size());
+    }
+    record_run(core, frame, Status::ok, spent_ns);
+    ++core.inbox.tasks_run;
+    core.endpoint.send(frame.from, Kind::REPLY, out.data(), out.size());
+    for (const Returned& value : values)
+        for (Entry* entry : value.nested.entries)
+            core.objects.drop_locked(entry);
+    return true;
+}
+
 void start_item(Buffer& out, const Frame& frame, uint32_t index) {
     out.clear();
     out.add(records::StreamItem{frame.header.cookie, index});
@@ -199,48 +242,16 @@ void reply_exception(Core& core, Frame& frame) {
 
 bool reply_results(Core& core, Frame& frame, PyObject* result) {
     end_if_fork(core);
-    const uint32_t count = frame.header.returns;
-    std::vector<Owned> items;
-    std::string error;
-    if (count == 1 && !PyGen_CheckExact(result)) {
-        items.emplace_back(Py_NewRef(result));
-    } else if (count > 0 && !take_returns(core, frame, result, items, error)) {
-        return false;
-    }
-    static thread_local Buffer data, out;
-    data.clear();
-    std::vector<Returned> values(items.size());
-    for (size_t i = 0; i < items.size(); ++i) {
-        values[i].at = data.size();
-        if (encode_value(core, items[i].get(), data, values[i].nested, frame.from, values[i].encoded,
-                         {"result", count > 1 ? long(i) : -1, nullptr, frame.name}))
-            continue;
-        values.resize(i + 1);
-        values[i].encoded = {};  // what it was given in the arena is given back
+    std::vector<Returned> values;
+    try {
+        return encode_results(core, frame, result, values);
+    } catch (...) {
+        translate_exception();
         return discard(core, values);
     }
-    if (!fits_reply(frame, values, data.size(), count, error.size())) return discard(core, values);
-    out.clear();
-    const int64_t spent_ns = now_ns() - frame.started_ns;
-    out.add(ReplyHeader{frame.header.cookie, uint32_t(Status::ok), shortened(spent_ns),
-                        uint32_t(error.empty() ? values.size() : count), 0});
-    std::lock_guard lock(core.mutex());
-    record_run(core, frame, Status::ok, spent_ns);
-    for (const Returned& value : values)
-        pack_encoded(core, out, data, value, frame.from);
-    for (size_t i = values.size(); i < count && !error.empty(); ++i) {
-        out.add(PackedValue{Where::error, 0, error.size()});
-        out.append(error.data(), error.size());
-    }
-    ++core.inbox.tasks_run;
-    core.endpoint.send(frame.from, Kind::REPLY, out.data(), out.size());
-    for (const Returned& value : values)
-        for (Entry* entry : value.nested.entries)
-            core.objects.drop_locked(entry);
-    return true;
 }
 
-bool send_item(Core& core, Frame& frame, uint32_t index, PyObject* value) {
+bool send_item(Core& core, Frame& frame, uint32_t index, PyObject* value) try {
     end_if_fork(core);
     if (index >= kMostItems) {
         PyErr_Format(PyExc_OverflowError,
@@ -263,6 +274,8 @@ bool send_item(Core& core, Frame& frame, uint32_t index, PyObject* value) {
     for (Entry* entry : item.nested.entries)
         core.objects.drop_locked(entry);
     return true;
+} catch (...) {
+    return translate_exception() != nullptr;
 }
 
 uint32_t window_of(const Frame& frame) {

@@ -135,7 +135,12 @@ struct Draft {
         header.deps = uint32_t(deps.size());
         header.nested = uint32_t(nested.entries.size());
         header.static_bytes = uint32_t(record.size() - sizeof header);
-        task->record.append(record.data(), record.size());
+        try {
+            task->record.append(record.data(), record.size());
+        } catch (...) {
+            core.tasks.give_back(task);
+            throw;
+        }
         task->deps.swap(deps);
         task->nested.swap(nested.entries);
         deps.clear();
@@ -329,7 +334,7 @@ int remote_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
                                      &check, &writable))
         return -1;
     if (call->spec != nullptr) return PyErr_SetString(PyExc_TypeError, "it is made already"), -1;
-    call->call = remote_call;
+    call->call = from_python<remote_call>;
     Py_INCREF(prepare);
     call->prepare = prepare;
     call->session = 0;
@@ -390,7 +395,8 @@ PyObject* remote_call_bind(PyObject* self, PyObject* args) {
 }
 
 PyMethodDef remote_call_methods[] = {
-    {"bind", remote_call_bind, METH_VARARGS, "Tie it to an exported function and a shape of this session."},
+    {"bind", from_python<remote_call_bind>, METH_VARARGS,
+     "Tie it to an exported function and a shape of this session."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyMemberDef remote_call_members[] = {
@@ -400,7 +406,7 @@ PyMemberDef remote_call_members[] = {
 };
 PyType_Slot remote_call_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(PyType_GenericNew)},
-    {Py_tp_init, reinterpret_cast<void*>(remote_call_init)},
+    {Py_tp_init, reinterpret_cast<void*>(from_python<remote_call_init>)},
     {Py_tp_dealloc, reinterpret_cast<void*>(remote_call_dealloc)},
     {Py_tp_traverse, reinterpret_cast<void*>(remote_call_traverse)},
     {Py_tp_clear, reinterpret_cast<void*>(remote_call_clear)},
@@ -457,7 +463,7 @@ int actor_call_init(PyObject* self, PyObject* args, PyObject* kwargs) {
                                      &ordered, &types, &types_bytes, &writable))
         return -1;
     if (call->spec != nullptr) return PyErr_SetString(PyExc_TypeError, "it is made already"), -1;
-    call->call = actor_call;
+    call->call = from_python<actor_call>;
     Py_INCREF(token);
     call->token = token;
     call->spec = new CallSpec{name, method, {types, size_t(types_bytes)}};
@@ -488,7 +494,7 @@ PyMemberDef actor_call_members[] = {
 };
 PyType_Slot actor_call_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(PyType_GenericNew)},
-    {Py_tp_init, reinterpret_cast<void*>(actor_call_init)},
+    {Py_tp_init, reinterpret_cast<void*>(from_python<actor_call_init>)},
     {Py_tp_dealloc, reinterpret_cast<void*>(actor_call_dealloc)},
     {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
     {Py_tp_members, actor_call_members},

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -39,6 +40,8 @@ enum class Word : uint16_t {
 };
 /// Why records to a peer are kept. One reason may go while another stays.
 constexpr uint8_t kReceiverIsFull = 1, kLinkIsFull = 2, kRingFollows = 4;
+/// In the kind of a record of which only the beginning is there, because there was no memory for the rest.
+constexpr uint16_t kCut = 0x8000;
 
 /// Not thread-safe: the owner's lock guards it.
 class Channels {
@@ -106,6 +109,19 @@ class Channels {
         /// What did not fit, in order: parts of records; through the relay, whole records.
         std::deque<Waiting> overflow;
         std::string partial;  ///< a record of several parts, so far
+        bool is_cut = false;  ///< what came after those found no memory
+        /// Parts of one record follow each other; of the name, one is enough.
+        void add_part(const Record& part) {
+            const size_t named = (part.flags & kNamed) && !partial.empty() ? sizeof(ProcessId) : 0;
+            if (is_cut || part.bytes <= named) return;
+            try {
+                partial.append(part.data + named, part.bytes - named);
+            } catch (const std::exception&) {
+                is_cut = true;
+                partial.resize(std::min<size_t>(partial.size(), kMaxRecord));
+                partial.shrink_to_fit();  // there is something to be told, which takes memory, too
+            }
+        }
     };
     Peer* find(uint32_t slot) const {
         if (!is_far(slot)) return peers_[slot].get();
@@ -192,15 +208,13 @@ size_t Channels::receive(uint32_t slot, Handle&& handle) {
     while (in.next(record)) {
         ++count;
         if (record.flags & kMore) {
-            // Parts of one record follow each other; of the name, one is enough.
-            const size_t named = (record.flags & kNamed) && !from->partial.empty() ? sizeof(ProcessId) : 0;
-            if (record.bytes > named) from->partial.append(record.data + named, record.bytes - named);
-        } else if (!from->partial.empty()) {
-            std::string whole = std::move(from->partial);
+            from->add_part(record);
+        } else if (!from->partial.empty() || from->is_cut) {
+            from->add_part(record);
+            const std::string whole = std::move(from->partial);
             from->partial.clear();
-            const size_t named = (record.flags & kNamed) ? sizeof(ProcessId) : 0;
-            if (record.bytes > named) whole.append(record.data + named, record.bytes - named);
-            take(id, handle, record.kind, record.flags, whole.data(), whole.size());
+            const uint16_t kind = std::exchange(from->is_cut, false) ? record.kind | kCut : record.kind;
+            take(id, handle, kind, record.flags, whole.data(), whole.size());
         } else if (record.flags == kChannel && Word(record.kind) == Word::close_ring) {
             from->in.reset();
             segment_.part(id, self_);

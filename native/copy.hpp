@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -57,8 +58,11 @@ inline void copy_bytes(char* to, const char* from, size_t bytes) {
             copy_past_caches(to + at, from + at, std::min(kPiece, bytes - at));
     };
     std::vector<std::thread> others;
-    for (size_t i = 1; i < threads; ++i)
-        others.emplace_back(copy_pieces);
+    try {
+        for (size_t i = 1; i < threads; ++i)
+            others.emplace_back(copy_pieces);
+    } catch (const std::exception&) {  // no more can be made: those that there are copy all
+    }
     copy_pieces();
     for (std::thread& other : others)
         other.join();

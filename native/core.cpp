@@ -36,13 +36,15 @@ size_t Core::drain_peer(uint32_t slot) {
         is_far(slot) ? kRelaySlot : slot, [this](ProcessId from, Kind kind, const char* data, size_t bytes) {
             try {
                 if (!may_say(from, kind)) [[unlikely]]
-                    return complain(from, kind, "it is not for that sender to say");
+                    return may_not_say(from, kind, data, bytes);
                 if (!is_whole(endpoint.segment, kind, data, bytes)) [[unlikely]]
                     return refuse(from, kind, data, bytes, "it is cut short, or names what there is not");
                 handle(from, kind, data, bytes);
+            } catch (const std::bad_alloc&) {
+                no_memory_for(from, kind, data, bytes);
             } catch (
                 const std::exception& error) {  // whoever drains must go on: it is a thread's main loop, or C
-                complain(from, kind, error.what());
+                refuse(from, kind, data, bytes, error.what());
             }
         });
 }
@@ -60,13 +62,29 @@ void Core::complain(ProcessId from, Kind kind, const char* why) {
             unsigned(kind), from.slot, from.generation, why);
 }
 
+void Core::may_not_say(ProcessId from, Kind kind, const char* data, size_t bytes) {
+    const auto cut = Kind(uint16_t(kind) & ~kCut);
+    if (cut != kind && may_say(from, cut)) return no_memory_for(from, cut, data, bytes);
+    complain(from, kind, "it is not for that sender to say");
+}
+
+void Core::no_memory_for(ProcessId from, Kind kind, const char* data, size_t bytes) {
+    complain(from, kind, "there is no memory for it");
+    fail_waiting(from, kind, data, bytes, "finds no memory here: pass less at once");
+}
+
 /// Drops a record that makes no sense. Who waits for it, here or where it came from, gets an error (CHK-2).
 void Core::refuse(ProcessId from, Kind kind, const char* data, size_t bytes, const char* why) {
     complain(from, kind, why);
+    fail_waiting(
+        from, kind, data, bytes,
+        std::string("makes no sense: ") + why + ". A process of another version of Weft, or damaged memory?");
+}
+
+void Core::fail_waiting(ProcessId from, Kind kind, const char* data, size_t bytes, const std::string& what) {
     const std::string error =
         error_value(ErrorCode::bad_record, "the record (kind " + std::to_string(unsigned(kind)) +
-                                               ") that was to tell the result makes no sense: " + why +
-                                               ". A process of another version of Weft, or damaged memory?");
+                                               ") that was to tell the result " + what);
     uint64_t cookie = 0;
     Id id;
     TaskHeader header;

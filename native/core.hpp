@@ -100,6 +100,9 @@ class Core final : public std::enable_shared_from_this<Core>, private Pumped {
     void peer_died(const PeerDeath& death, std::string_view reason);
     void complain(ProcessId from, Kind kind, const char* why);
     void refuse(ProcessId from, Kind kind, const char* data, size_t bytes, const char* why);
+    void may_not_say(ProcessId from, Kind kind, const char* data, size_t bytes);
+    void no_memory_for(ProcessId from, Kind kind, const char* data, size_t bytes);
+    void fail_waiting(ProcessId from, Kind kind, const char* data, size_t bytes, const std::string& what);
 
     std::set<std::pair<uint64_t, Kind>> complained_;  ///< senders, and kinds of theirs that were dropped
 };

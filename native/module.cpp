@@ -346,9 +346,9 @@ void set_current_task(nb::bytes task, nb::str name) {
     context = &own;
 }
 
-template <class F>
-PyCFunction as_function(F* function) {
-    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+template <auto function>
+PyCFunction as_function() {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(from_python<function>));
 }
 
 /// A definition that the core keeps for as long as this lives.
@@ -376,27 +376,27 @@ struct Exported {
 };
 
 PyMethodDef hot_functions[] = {
-    {"put", py_put, METH_O, "Store a value; its ref."},
-    {"mark", py_mark, METH_NOARGS, "An object with nothing in it; its ref."},
-    {"promise", py_promise, METH_NOARGS, "The ref of a value that this process will give."},
-    {"keep_promise", as_function(py_keep_promise), METH_FASTCALL,
+    {"put", from_python<py_put>, METH_O, "Store a value; its ref."},
+    {"mark", from_python<py_mark>, METH_NOARGS, "An object with nothing in it; its ref."},
+    {"promise", from_python<py_promise>, METH_NOARGS, "The ref of a value that this process will give."},
+    {"keep_promise", as_function<py_keep_promise>(), METH_FASTCALL,
      "keep_promise(ref, value, error): give a promise its value, or an error value that is not empty."},
-    {"get", as_function(py_get), METH_FASTCALL, "get(refs, timeout_s=-1, writable=False): values."},
-    {"set_loop_variable", py_set_loop_variable, METH_O, "Where coroutines say to which call they belong."},
-    {"allocate", py_allocate, METH_O, "Memory for an array that is filled where it will be stored."},
-    {"own_memory", py_own_memory, METH_O, "The bytes of a buffer, writable and seen by nobody else."},
-    {"memory_of", as_function(py_memory_of), METH_FASTCALL,
+    {"get", as_function<py_get>(), METH_FASTCALL, "get(refs, timeout_s=-1, writable=False): values."},
+    {"set_loop_variable", from_python<py_set_loop_variable>, METH_O, "Where coroutines name their call."},
+    {"allocate", from_python<py_allocate>, METH_O, "Memory for an array, filled where it will be stored."},
+    {"own_memory", from_python<py_own_memory>, METH_O, "A buffer's bytes, writable and nobody else's."},
+    {"memory_of", as_function<py_memory_of>(), METH_FASTCALL,
      "memory_of(owner, address, bytes): that memory as a buffer, which keeps the owner."},
-    {"wait", as_function(py_wait), METH_FASTCALL,
+    {"wait", as_function<py_wait>(), METH_FASTCALL,
      "wait(refs, num_returns, timeout_s=-1, due_ns=0, fetch_local=True): (ready, rest)."},
-    {"next_item", as_function(py_next_item), METH_FASTCALL,
+    {"next_item", as_function<py_next_item>(), METH_FASTCALL,
      "next_item(ref, timeout_s=-1): an item's ref, or None at the end."},
-    {"create_actor", as_function(py_create_actor), METH_FASTCALL,
+    {"create_actor", as_function<py_create_actor>(), METH_FASTCALL,
      "create_actor(token, spec, class_key, name, args, kwargs)"},
-    {"run_worker", py_run_worker, METH_NOARGS, "A worker's life; its exit status."},
-    {"ring_when_idle", py_ring_when_idle, METH_O,
+    {"run_worker", from_python<py_run_worker>, METH_NOARGS, "A worker's life; its exit status."},
+    {"ring_when_idle", from_python<py_ring_when_idle>, METH_O,
      "Write to that eventfd when the main thread, which calls, needs the GIL no longer."},
-    {"title_prefix", py_title_prefix, METH_O, "What stands before a task's name in this worker's title."},
+    {"title_prefix", from_python<py_title_prefix>, METH_O, "What is before a task's name in the title."},
     {nullptr, nullptr, 0, nullptr},
 };
 

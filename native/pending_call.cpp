@@ -128,15 +128,15 @@ void pending_dealloc(PyObject* self) {
 }
 
 PyMethodDef pending_methods[] = {
-    {"finish", pending_finish, METH_O, "Answer with the result."},
-    {"fail", pending_fail, METH_O, "Answer with the exception."},
-    {"item", pending_item, METH_O, "Stream one value: 1 go on, 0 wait for room, -1 stop."},
-    {"room", pending_room, METH_NOARGS, "As item(), without sending."},
-    {"streams", pending_streams, METH_NOARGS, "Whether the caller wants a stream."},
-    {"cancelled", pending_cancelled, METH_NOARGS, "Answer that it was cancelled."},
-    {"cancel_children", pending_cancel_children, METH_NOARGS,
+    {"finish", from_python<pending_finish>, METH_O, "Answer with the result."},
+    {"fail", from_python<pending_fail>, METH_O, "Answer with the exception."},
+    {"item", from_python<pending_item>, METH_O, "Stream one value: 1 go on, 0 wait for room, -1 stop."},
+    {"room", from_python<pending_room>, METH_NOARGS, "As item(), without sending."},
+    {"streams", from_python<pending_streams>, METH_NOARGS, "Whether the caller wants a stream."},
+    {"cancelled", from_python<pending_cancelled>, METH_NOARGS, "Answer that it was cancelled."},
+    {"cancel_children", from_python<pending_cancel_children>, METH_NOARGS,
      "Cancel what it has submitted, if its caller wants that."},
-    {"task", pending_task, METH_NOARGS, "(task id, name), or None once answered."},
+    {"task", from_python<pending_task>, METH_NOARGS, "(task id, name), or None once answered."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot pending_slots[] = {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <type_traits>
 
 #include "core.hpp"
 #include "owned.hpp"
@@ -62,6 +63,26 @@ void end_if_fork(const Core& core);
 PyObject* raise_error(std::string_view error);
 /// Turns a C++ exception into a Python one; returns null.
 PyObject* translate_exception();
+template <auto function>
+struct FromPython;
+template <class Result, class... Args, Result (*function)(Args...)>
+struct FromPython<function> {
+    static Result call(Args... args) {
+        try {
+            return function(args...);
+        } catch (...) {
+            translate_exception();
+            if constexpr (std::is_pointer_v<Result>)
+                return nullptr;
+            else
+                return -1;
+        }
+    }
+};
+/// A function as the interpreter may call it: what it throws, as when memory ends, is raised there, and
+/// crosses no frame of C. Nothing may be thrown while the GIL is given up.
+template <auto function>
+constexpr auto* from_python = &FromPython<function>::call;
 
 // ---- refs.cpp --------------------------------------------------------------------------------------
 

@@ -152,19 +152,19 @@ PyObject* class_getitem(PyObject* type, PyObject* item) {
 }
 
 PyMethodDef ref_methods[] = {
-    {"binary", ref_binary, METH_NOARGS, "The id's 16 bytes."},
-    {"hex", ref_hex, METH_NOARGS, "The id in hexadecimal."},
-    {"is_ready", ref_is_ready, METH_NOARGS, "Whether a value or an error is there."},
-    {"owner", ref_owner, METH_NOARGS, "(slot, generation) of the owning process."},
-    {"__reduce__", ref_reduce, METH_NOARGS, nullptr},
+    {"binary", from_python<ref_binary>, METH_NOARGS, "The id's 16 bytes."},
+    {"hex", from_python<ref_hex>, METH_NOARGS, "The id in hexadecimal."},
+    {"is_ready", from_python<ref_is_ready>, METH_NOARGS, "Whether a value or an error is there."},
+    {"owner", from_python<ref_owner>, METH_NOARGS, "(slot, generation) of the owning process."},
+    {"__reduce__", from_python<ref_reduce>, METH_NOARGS, nullptr},
     {"__class_getitem__", class_getitem, METH_O | METH_CLASS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyMethodDef token_methods[] = {
-    {"binary", ref_binary, METH_NOARGS, "The actor id's 16 bytes."},
-    {"hex", ref_hex, METH_NOARGS, "The actor id in hexadecimal."},
+    {"binary", from_python<ref_binary>, METH_NOARGS, "The actor id's 16 bytes."},
+    {"hex", from_python<ref_hex>, METH_NOARGS, "The actor id in hexadecimal."},
     {"weak", token_weak, METH_NOARGS, "The same actor."},
-    {"__reduce__", ref_reduce, METH_NOARGS, nullptr},
+    {"__reduce__", from_python<ref_reduce>, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyMemberDef ref_members[] = {
@@ -198,8 +198,8 @@ PyType_Spec token_spec = {"weft._native.ActorToken", sizeof(RefObject), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, token_slots};
 
 PyMethodDef module_functions[] = {
-    {"_restore_ref", py_restore_ref, METH_VARARGS, nullptr},
-    {"_restore_token", py_restore_token, METH_VARARGS, nullptr},
+    {"_restore_ref", from_python<py_restore_ref>, METH_VARARGS, nullptr},
+    {"_restore_token", from_python<py_restore_token>, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -141,9 +141,11 @@ class Buffer {
   private:
     /// At first to what is needed and no more: many are written once and kept.
     void grow(size_t needed) {
-        capacity_ = capacity_ == 0 ? needed : needed + needed / 2 + 256;
-        data_ = static_cast<char*>(realloc(data_, capacity_));
-        if (data_ == nullptr) throw std::bad_alloc();
+        const size_t capacity = capacity_ == 0 ? needed : needed + needed / 2 + 256;
+        void* larger = realloc(data_, capacity);
+        if (larger == nullptr) throw std::bad_alloc();  // what there was stays
+        data_ = static_cast<char*>(larger);
+        capacity_ = capacity;
     }
     char* data_ = nullptr;
     size_t size_ = 0, capacity_ = 0;

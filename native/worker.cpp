@@ -190,8 +190,10 @@ bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
                      "weft: the record of task %.200s, from the process in slot %u, makes no "
                      "sense: %s",
                      frame.name.c_str(), incoming.from.slot, error.what());
-        return false;
+    } catch (const std::exception&) {
+        translate_exception();
     }
+    return false;
 }
 
 bool Worker::decode_record(Incoming& incoming, Frame& frame, Arguments& arguments) {
