@@ -15,6 +15,7 @@ import msgspec
 
 from weft.engine.cluster.objects import DAEMON
 from weft.engine.cluster.store import Store
+from weft.engine.cluster.store_servers import StoreServers
 from weft.engine.cluster.transport import NodeLink
 from weft.engine.node.chronicle import HEAD, WARNING
 from weft.engine.state import events as ev
@@ -31,15 +32,12 @@ from weft.store.state.chain_rows import Delete, Put
 from weft.store.tables import HEADS
 
 if TYPE_CHECKING:
+    from weft.engine.cluster.membership import Membership
     from weft.engine.cluster.restoring import Rows
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.daemon import NodeDaemon
     from weft.store.head_folder import HeadFolder, Tables
 
-STORES = 5
-"""So many nodes have a server of the control store, where there are as many; more where there are more shards."""
-FOUND_S = 0.3
-"""After the first other node has come the control store is begun."""
 ANSWERED_S = 0.1
 RESIGN_S = 2.0
 """A head that hands over waits no longer for its last rows to be safe; what they say is told again."""
@@ -70,28 +68,29 @@ class Heading:
         """Nodes that have not registered yet."""
         self._found: dict[bytes, FoundActor] = {}
         self._bundles: dict[bytes, dict[int, int]] = {}
-        self._stores: dict[int, str] = {}
-        """On the head: nodes with a server of the control store, and where it listens; empty while it starts."""
         self.folder: HeadFolder | None = None
         """Where this node keeps, while it is the head, what the next one must know after the end of all nodes."""
         self.kept: Tables = {}
         """What the folder had when this node began the cluster."""
-        self._told_store: set[int] = set()
-        """On the head: nodes without a server that know where the others are."""
-        self._is_founding = False
         self._has_complained = False
         self._hands_over = False
         """It was asked to end, and its last rows are being written."""
         self._is_closed = False
+        self.servers = StoreServers(
+            self._loop,
+            store,
+            shell.members,
+            self.state,
+            lambda: self._is_ready,
+            lambda: self.is_head,
+            self._found_store,
+            shell.reporting.report,
+        )
 
     @property
     def is_serving(self) -> bool:
         """Whether this node is the head, knows all that it must, and has its lease."""
         return self._is_ready and (self.store is None or self.state.may_act(self._loop.now()))
-
-    @property
-    def has_store(self) -> bool:
-        return self.store is not None and bool(self.store.address)
 
     @property
     def is_head(self) -> bool:
@@ -116,13 +115,9 @@ class Heading:
         elif self.folder is not None:
             from weft.store.head_folder import supersede
 
-            supersede(self.folder.path, self._name_of_head())
+            supersede(self.folder.path, _name_of_head(members))
         if self.store is not None:
             self._beat()
-
-    @property
-    def folder_path(self) -> str:
-        return "" if self.folder is None else str(self.folder.path)
 
     def _start_from(self, folder: HeadFolder) -> None:
         """This node begins the cluster, or starts it again with what its head had kept."""
@@ -174,13 +169,6 @@ class Heading:
             lambda: read_tables(store, lambda tables: keeping.begin_folder(folder, tables, epoch), failed)
         )
 
-    def _name_of_head(self) -> str:
-        """For people, and for another time."""
-        members = self._shell.members
-        head = members.members.get(-1 if members.head is None else members.head)
-        where = "another node" if head is None else f"node {head.node_id[:8]} at {head.address}"
-        return f"{where} is the head of the cluster in epoch {members.epoch}"
-
     def _found_store(self) -> None:
         """There are other nodes that could take over: write all that the head keeps, and go on doing so."""
         if self.store is None or self._is_closed:
@@ -188,12 +176,12 @@ class Heading:
         self.store.begin_epoch(self.state.epoch)
         self._shell.keeping.begin()
         self._shell.keeping.keep_all()
-        self.store.found(self._store_up)
+        self.store.found(self.servers.up)
         self._carry(self.state.store_begun(self._loop.now()))
 
     def store_lost(self) -> None:
         """The only server of the store is gone, and all rows with it; an empty one is being begun."""
-        self._stores = {}
+        self.servers.begin_anew()
         self.state.founded()
         self._shell.keeping.begin_anew()
         self._carry(self.state.store_begun(self._loop.now()))
@@ -286,7 +274,7 @@ class Heading:
         is_cut_off = members.is_cut_off and not members.head_may_answer
         can_claim = any(self._shell.reporting.has_store.get(one, False) for one in heard)
         now = self._loop.now()
-        self._carry(self.state.beat(is_heard, turn, now, is_cut_off, self._is_backed(heard), can_claim))
+        self._carry(self.state.beat(is_heard, turn, now, is_cut_off, self._shell.reporting.is_backed(heard), can_claim))
         if self._has_no_hope():
             text = f"the head of the cluster is gone ({self._loss}), and too little of the control store is left"
             # Who hears nobody may be the one that is not heard.
@@ -300,16 +288,9 @@ class Heading:
         is_calm = self.state.role in (Role.FOLLOWING, Role.ACTING)
         self._timer = self._loop.call_later(RENEW_S if is_calm else BEAT_S, self._beat)
 
-    def _is_backed(self, heard: list[int]) -> bool:
-        """Whether most of the other nodes are heard, and say that they have lost the head."""
-        members = self._shell.members
-        others = {one.number for one in members.alive()} - {members.own.number, members.lost_head}
-        backers = others.intersection(one for one in heard if not self._shell.reporting.hears_head.get(one, True))
-        return bool(backers) and 2 * len(backers) >= len(others)
-
     def _has_no_hope(self) -> bool:
         assert self.store is not None
-        is_known = self.has_store or any(self._shell.reporting.has_store.values())
+        is_known = self.servers.is_here or any(self._shell.reporting.has_store.values())
         # A store that is lost may find that the last of its servers can go on alone; another's may yet be told of.
         return self.state.has_no_hope(is_known and not self.store.is_lost, self._loop.now())
 
@@ -339,7 +320,7 @@ class Heading:
                     self._shell.members.won_by(own.number, own.address, one.epoch)
                 else:
                     self._read_claim(one)
-                self._enlist()
+                self.servers.enlist()
 
         self.store.write([row], done)
 
@@ -426,17 +407,16 @@ class Heading:
 
     def registered(self, link: NodeLink, message: lm.Registered) -> None:
         if message.store:
-            self._stores[link.peer] = message.store
+            self.servers.listens(link.peer, message.store)
         self._awaited.discard(link.peer)
         self._finish_if_all_came()
 
     def node_gone(self, number: int) -> None:
         self._awaited.discard(number)
-        self._stores.pop(number, None)
-        self._told_store.discard(number)
+        self.servers.node_gone(number)
         self._finish_if_all_came()
         if self._is_ready:
-            self._enlist()
+            self.servers.enlist()
 
     def _finish_if_all_came(self) -> None:
         rows = self._rows
@@ -458,7 +438,7 @@ class Heading:
             HEAD, own.node_id, f"node {own.node_id[:8]} at {own.address} took over as head", WARNING
         )
         self._daemon.chronicle.head_is_there()
-        self._stores[self._shell.members.own.number] = self.store.address if self.store is not None else ""
+        self.servers.listens(own.number, self.store.address if self.store is not None else "")
         for process, kind, payload in self._shell.following.became_head():
             self._daemon.rings.handle(process, kind, payload)
         held, self._held = self._held, []
@@ -468,56 +448,12 @@ class Heading:
         self._shell.following.ask_again()
         self._shell.inheritance.tell_again()
         self._shell.reporting.report()
-        self._enlist()
+        self.servers.enlist()
         self._keep_in_folder()
 
-    # ---- who has a server of the store ----
 
-    def _store_up(self) -> None:
-        """The server beside this daemon listens."""
-        assert self.store is not None
-        self.state.can_claim = True
-        self._shell.reporting.report()
-        members = self._shell.members
-        if self.is_head:
-            self._stores[members.own.number] = self.store.address
-            self._enlist()
-        elif members.head is not None:
-            members.send(members.head, lm.StoreUp(self.store.address))
-
-    def need_store(self) -> None:
-        """On the head: there is one more node, or rows of the store are wanted. One that is alone begins without."""
-        is_missing = self.store is not None and not self._is_founding and not self.store.address
-        if is_missing and self._shell.members.is_head:
-            self._is_founding = True
-            self._loop.call_later(FOUND_S, self._found_store)
-        self._enlist()
-
-    def _enlist(self) -> None:
-        """On the head: have nodes start a server, those that came first first."""
-        members = self._shell.members
-        seeds = [address for address in self._stores.values() if address]
-        if self.store is None or not self._is_ready or not self.state.has_lease or not seeds:
-            return
-        for number in sorted(members.links):
-            if number in self._stores:
-                continue
-            if len(self._stores) < max(STORES, self.store.shards):
-                if members.send(number, lm.StartStore(seeds, self.store.url, self.store.shards)):
-                    self._stores[number] = ""
-            elif number not in self._told_store and members.send(number, lm.StoreAt(seeds, self.store.shards)):
-                self._told_store.add(number)
-
-    def store_is_at(self, link: NodeLink, message: lm.StoreAt) -> None:
-        if self.store is not None and not self.store.address:
-            self.store.shards = message.shards
-            self.store.reach(message.seeds)
-
-    def start_store(self, link: NodeLink, message: lm.StartStore) -> None:
-        if self.store is not None and not self.store.address:
-            self.store.url, self.store.shards = message.url, message.shards
-            self.store.join(message.seeds, self._store_up)
-
-    def store_came(self, link: NodeLink, message: lm.StoreUp) -> None:
-        if self._is_ready:
-            self._stores[link.peer] = message.address
+def _name_of_head(members: Membership) -> str:
+    """For people, and for another time."""
+    head = members.members.get(-1 if members.head is None else members.head)
+    where = "another node" if head is None else f"node {head.node_id[:8]} at {head.address}"
+    return f"{where} is the head of the cluster in epoch {members.epoch}"

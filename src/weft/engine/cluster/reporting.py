@@ -76,6 +76,13 @@ class Reporting:
         if message.asks and not self._members.misses_head:  # else it tells all at each beat
             self.report(to=link.peer)
 
+    def is_backed(self, heard: list[int]) -> bool:
+        """Whether most of the other nodes are heard, and say that they have lost the head."""
+        members = self._members
+        others = {one.number for one in members.alive()} - {members.own.number, members.lost_head}
+        backers = others.intersection(one for one in heard if not self.hears_head.get(one, True))
+        return bool(backers) and 2 * len(backers) >= len(others)
+
     def node_gone(self, number: int) -> None:
         self.hears_head.pop(number, None)
         self.has_store.pop(number, None)

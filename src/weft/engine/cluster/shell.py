@@ -109,9 +109,9 @@ class ClusterShell:
             daemon.send,
         )
         self.calls = Calls(loop, daemon.operations, members.send)
-        self.reporting = Reporting(
+        self.reporting: Reporting = Reporting(
             loop, state, daemon.feed, members, self.asking, daemon.workers.zygote.renew_lease,
-            lambda: (self.heading.is_head, self.heading.has_store),
+            lambda: (self.heading.is_head, self.heading.servers.is_here),
         )  # fmt: skip
         self.places = Places(
             state,
@@ -175,11 +175,11 @@ class ClusterShell:
             lm.HeadIs: self.heading.head_came,
             lm.Hosted: self.heading.hosted_came,
             lm.Registered: self.heading.registered,
-            lm.StartStore: self.heading.start_store,
-            lm.StoreUp: self.heading.store_came,
+            lm.StartStore: self.heading.servers.asked_to_start,
+            lm.StoreUp: self.heading.servers.came_up,
             lm.Mark: self._mark_came,
             lm.Marked: self.following.marked,
-            lm.StoreAt: self.heading.store_is_at,
+            lm.StoreAt: self.heading.servers.told_where,
             lm.Deposit: inheritance.left.deposit_came,
             lm.Withdraw: inheritance.left.withdraw_came,
             lm.NodeLost: inheritance.lost_came,
@@ -237,7 +237,7 @@ class ClusterShell:
         if self.is_head:
             for group in self._state.groups.living.values():
                 self.members.send(member.number, lm.GroupNews(group.spec, group.state.value, group.nodes))
-            self.heading.need_store()
+            self.heading.servers.need()
         self.replicas.node_came()
         self.reporting.changed()
 
