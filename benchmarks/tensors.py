@@ -3,10 +3,10 @@
     python benchmarks/tensors.py
     python benchmarks/tensors.py --mib 256 --rounds 7
 
-All values have the same number of bytes. They take turns; a figure is the least of the rounds, since whatever else the
-machine does can only add to it. Libraries that are not installed are left out. "one element" is `get` and a write to
-one element, of NumPy with `writable=True`. "state dict" is 500 tensors, put and then read by four actors; beside it
-stands the copy of as many bytes, which is NumPy's `put`.
+All values have the same number of bytes. They take turns, each round another first; a figure is the least of the
+rounds, since whatever else the machine does can only add to it. Libraries that are not installed are left out. "one
+element" is `get` and a write to one element, of NumPy with `writable=True`. "state dict" is 500 tensors, put and then
+read by four actors; beside it stands the copy of as many bytes, which is NumPy's `put`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,10 @@ def measure(values: dict[str, Any], states: dict[str, Any], rounds: int) -> dict
         ref = weft.put(states)
         weft.get([reader.read.remote([ref]) for reader in readers])
 
-    for _ in range(rounds):
-        for name, value in values.items():
+    names = list(values)
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            value = values[name]
             ref = note("put", name, lambda value=value: weft.put(value))
             note("get", name, lambda ref=ref: weft.get(ref))
             if name in ("numpy", "torch"):

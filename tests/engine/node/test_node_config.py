@@ -35,6 +35,7 @@ def test_many_pretended_cpus_do_not_start_as_many_processes() -> None:
         ("NoDevFiles", ()),
         ("2, 5", (2, 5)),
         ("GPU-1a2b,GPU-3c4d", (0, 1)),
+        ("MIG-1a2b,MIG-3c4d,MIG-5e6f", (0, 1, 2)),
     ],
 )
 def test_visible_devices_are_read_as_cuda_does(variable: str | None, ids: tuple[int, ...] | None) -> None:
