@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -43,29 +44,64 @@ inline void copy_past_caches(char* to, const char* from, size_t bytes) {
 #endif
 }
 
-/// memcpy; from 16 MiB on past the caches, by up to four threads that each take the next piece until none is
-/// left.
-inline void copy_bytes(char* to, const char* from, size_t bytes) {
-    constexpr size_t kShare = 8 << 20, kPiece = 1 << 20;
-    const size_t threads = std::min<size_t>({bytes / kShare, std::thread::hardware_concurrency(), 4});
-    if (threads < 2) {
-        memcpy(to, from, bytes);
-        return;
+/// The copies of one value's buffers: of what is small at once, of the rest together, so that many buffers
+/// take as long as one.
+class Copies {
+  public:
+    Copies() = default;
+    Copies(char* to, const char* from, size_t bytes) { add(to, from, bytes); }
+    void add(char* to, const char* from, size_t bytes) {
+        if (bytes <= kSmall) {
+            memcpy(to, from, bytes);
+            return;
+        }
+        for (size_t at = 0; at < bytes; at += kPiece) {
+            const Piece piece{to + at, from + at, std::min(kPiece, bytes - at)};
+            try {
+                pieces_.push_back(piece);
+                bytes_ += piece.bytes;
+            } catch (const std::bad_alloc&) {
+                memcpy(piece.to, piece.from, piece.bytes);
+            }
+        }
     }
-    std::atomic<size_t> next = 0;  // between the threads below; joining them orders what they wrote
-    const auto copy_pieces = [&] {
-        for (size_t at; (at = next.fetch_add(kPiece, std::memory_order_relaxed)) < bytes;)
-            copy_past_caches(to + at, from + at, std::min(kPiece, bytes - at));
+    size_t bytes() const { return bytes_; }
+    /// memcpy; from 16 MiB on past the caches, by up to four threads that each take the next piece until none
+    /// is left.
+    void finish() {
+        size_t threads = std::min(bytes_ / kShare, kMostThreads);
+        if (threads > 1) threads = std::min<size_t>(threads, std::thread::hardware_concurrency());
+        if (threads <= 1) {
+            for (const Piece& piece : pieces_)
+                memcpy(piece.to, piece.from, piece.bytes);
+            return;
+        }
+        std::atomic<size_t> next = 0;  // between the threads below; joining them orders what they wrote
+        const auto copy_pieces = [&] {
+            for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces_.size();)
+                copy_past_caches(pieces_[i].to, pieces_[i].from, pieces_[i].bytes);
+        };
+        std::thread others[kMostThreads - 1];
+        size_t count = 0;
+        try {
+            for (; count + 1 < threads; ++count)
+                others[count] = std::thread(copy_pieces);
+        } catch (const std::exception&) {  // no more can be made: those that there are copy all
+        }
+        copy_pieces();
+        for (size_t i = 0; i < count; ++i)
+            others[i].join();
+    }
+
+  private:
+    static constexpr size_t kSmall = 64 << 10, kPiece = 1 << 20, kShare = 8 << 20, kMostThreads = 4;
+    struct Piece {
+        char* to;
+        const char* from;
+        size_t bytes;
     };
-    std::vector<std::thread> others;
-    try {
-        for (size_t i = 1; i < threads; ++i)
-            others.emplace_back(copy_pieces);
-    } catch (const std::exception&) {  // no more can be made: those that there are copy all
-    }
-    copy_pieces();
-    for (std::thread& other : others)
-        other.join();
-}
+    std::vector<Piece> pieces_;
+    size_t bytes_ = 0;
+};
 
 }  // namespace weft

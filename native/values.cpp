@@ -178,13 +178,10 @@ bool write_late(char* to, const Py_buffer& view) {
 }
 
 /// Of memory that stays, so that others may run meanwhile: it is exported, or pinned.
-void copy_buffer(char* to, const char* from, size_t bytes) {
-    if (bytes <= (1 << 20)) {
-        memcpy(to, from, bytes);
-        return;
-    }
+void finish(Copies&& copies) {
+    if (copies.bytes() <= (1 << 20)) return copies.finish();
     Py_BEGIN_ALLOW_THREADS;
-    copy_bytes(to, from, bytes);
+    copies.finish();
     Py_END_ALLOW_THREADS;
 }
 
@@ -200,16 +197,17 @@ bool write_pickled(char* to, const char* pickle, size_t bytes, const Views& view
     }
     memcpy(to + at, pickle, bytes);
     at += bytes;
+    Copies copies;
     for (const Py_buffer& view : views.all()) {
         const size_t start = aligned(at);
         memset(to + at, 0, start - at);
-        if (Views::writer(view) != nullptr) {
-            if (!write_late(to + start, view)) return false;
-        } else {
-            copy_buffer(to + start, static_cast<const char*>(view.buf), size_t(view.len));
-        }
+        if (Views::writer(view) == nullptr)
+            copies.add(to + start, static_cast<const char*>(view.buf), size_t(view.len));
+        else if (!write_late(to + start, view))
+            return false;
         at = start + size_t(view.len);
     }
+    finish(std::move(copies));
     return true;
 }
 
@@ -490,7 +488,7 @@ bool encode_value(Core& core, PyObject* value, Buffer& out, Nested& nested, Proc
         if (!place(core, 1 + sizeof bytes + bytes, out, owner, encoded, to)) return false;
         *to = 'B';
         memcpy(to + 1, &bytes, sizeof bytes);
-        copy_buffer(to + 1 + sizeof bytes, PyBytes_AS_STRING(value), bytes);
+        finish({to + 1 + sizeof bytes, PyBytes_AS_STRING(value), bytes});
     } else {
         nested.core = &core;
         const size_t refs_before = nested.entries.size();
@@ -544,7 +542,7 @@ PyObject* decode_value(const char* data, size_t bytes, PyObject* keeper, bool wr
         const auto length = whole.take<uint64_t>();
         const char* from = whole.skip(length);
         Owned copy(PyBytes_FromStringAndSize(nullptr, Py_ssize_t(length)));
-        if (copy) copy_buffer(PyBytes_AS_STRING(copy.get()), from, length);
+        if (copy) finish({PyBytes_AS_STRING(copy.get()), from, length});
         return copy.release();
     } catch (const Malformed&) {
         return damaged();

@@ -328,6 +328,13 @@ def test_what_cannot_go_by_dlpack_is_refused_by_its_own_words(monkeypatch: pytes
         weft.put(Other(np.zeros(3)))
 
 
+def test_many_large_buffers_are_copied_together_and_whole() -> None:
+    sizes = [0, 1, 64 * 1024, 64 * 1024 + 1, 1 << 20, (1 << 20) + 7, 5_000_001, 9 << 20, 3, 2 << 20]
+    values = [np.random.default_rng(number).integers(0, 256, size, np.uint8) for number, size in enumerate(sizes)]
+    for got, value in zip(passed(values), values, strict=True):
+        assert np.array_equal(got, value)
+
+
 def test_no_library_is_imported_for_values_of_others() -> None:
     program = (
         "import sys, weft, numpy as np\n"
