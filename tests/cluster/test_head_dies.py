@@ -221,11 +221,14 @@ def test_the_next_head_can_be_lost_too() -> None:
         here = weft.get_runtime_context().get_node_id()
         counter = Counter.options(label_selector={"ray.io/node_id": here}).remote()
         assert weft.get(counter.add.remote()) == 1
+        wait_until(lambda: nodes.head_status()["store"]["servers"] == 5)
         nodes.kill_head()
         wait_until(lambda: nodes.head_status()["epoch"] == 2)
         acting = nodes.head_status()["node_id"]
         second = next(node for node in nodes.others if node.node_id == acting)
         assert acting != here, "those that came first come first"
+        # What the first one had is elsewhere: two of three replicas may not die at once.
+        wait_until(lambda: nodes.head_status()["store"]["servers"] == 4)
         wait_until(lambda: nodes.head_status()["store"]["replicas"] >= 3)
         nodes.cluster.remove_node(second, allow_graceful=False)
         assert weft.get(Counter.options(**AWAY).remote().add.remote(), timeout=30) == 1
