@@ -67,6 +67,7 @@ def assert_the_store_tells(cluster: Cluster, *options: str) -> None:  # noqa: F8
     assert states == {"DEAD"} or (not options and states == {"DEAD", "ALIVE"})
     (named,) = [row for row in objects.values() if row["named_by"] == ["n/named"]]
     assert named["task_status"] == "FINISHED" and named["object_size"] > 8 * LARGE
+    assert named["owner_state"] == "DEAD", "no process has a ref to it"
     (outer,) = [row for row in objects.values() if row["named_by"] == ["n/with a ref"]]
     inner = objects[outer["needs"][0]]
     maker = tasks[inner["task_id"]]
