@@ -156,6 +156,27 @@ def test_a_side_of_a_join_without_rows_gives_its_columns() -> None:
     assert right.join(nothing(), on="a", how="left").take_all() == [{"a": 1, "c": 2, "b": None}]
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_a_side_whose_function_saw_no_row_hides_no_column_of_a_join(
+    how: str, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr("weft.data.exchanges.BROADCAST_BYTES", -1)
+    other = data.from_items([{"a": 1, "c": 2}, {"a": 3, "c": 4}])
+    unknown = nothing().map(lambda row: row)
+    left, right = unknown.join(other, on="a", how=how), other.join(unknown, on="a", how=how)
+    if how not in ("right", "full"):  # there is no row: what is done with the columns of any side does nothing
+        assert left.with_column("c", col("a") + 1).sort("b").take_all() == []
+        assert left.groupby("b").agg(a="sum").take_all() == [] and left.unique("b") == [] and left.count() == 0
+    if how in ("inner", "right", "semi"):
+        assert right.filter(col("a") > 0).sort("c", "a").drop("a").take_all() == []
+    if how in ("right", "full"):
+        assert left.sort("a").take_all() == other.take_all()
+    if how in ("left", "full", "anti"):
+        assert right.sort("c").take_all() == other.take_all()
+
+
 @pytest.mark.parametrize("how", ["inner", "left", "full", "anti"])
 def test_a_key_of_nothing_but_nulls_is_joined_with_numbers(how: str) -> None:
     nulls = data.from_arrow(pa.table({"k": pa.nulls(2), "v": [1, 2]}))

@@ -266,10 +266,11 @@ class GatherPair:
     def __str__(self) -> str:
         return self.name
 
-    def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame:
+    def open(self, inputs: Sequence[Any], running: Running) -> pl.LazyFrame | pa.Table:
         running.rows_moved = True
         left, right = inputs[1 : 1 + inputs[0]], inputs[1 + inputs[0] :]
-        return self.combine(gathered(left).lazy(), gathered(right).lazy())
+        made = self.combine(gathered(left).lazy(), gathered(right).lazy())
+        return made if made.collect_schema() else pa.table({})
 
 
 def sliced(slices: tuple[Sequence[tuple[int, int]], pa.Schema | None], blocks: Sequence[pa.Table]) -> pa.Table:

@@ -67,6 +67,20 @@ class TakeRows:
         return block.slice(0, inputs[1])
 
 
+@dataclass(frozen=True)
+class NoRows:
+    """A step of which nothing comes, not even columns: they are not known."""
+
+    name: str
+    moves_rows = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def apply(self, block: pa.Table, running: Running) -> Iterator[pa.Table]:
+        yield from ()
+
+
 @dataclass
 class Exchanges:
     execution: Execution
@@ -269,7 +283,12 @@ class Exchanges:
     def _broadcast(self, node: plan.Join, joined: Joined, small: int, bundles: list[Bundle]) -> list[Branch]:
         """Each task of the large side joins with the whole small one."""
         table = concatenate(get([bundle.ref for bundle in bundles])) if bundles else pa.table({})
-        if small == 1:
+        knows = [side is not None for side in (joined.left, joined.right)]
+        knows[small] |= table.num_columns > 0
+        step: Any
+        if joined.is_nothing(small == 1 or knows[0], small == 0 or knows[1]):
+            step = NoRows("join")
+        elif small == 1:
             step = FrameStep("join", lambda frame: joined(frame, frame_of(table).lazy()), moves_rows=True)
         else:
             step = FrameStep("join", lambda frame: joined(frame_of(table).lazy(), frame), moves_rows=True)

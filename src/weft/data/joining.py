@@ -30,10 +30,12 @@ class Joined:
             right, right_schema = pl.LazyFrame(schema=self.right), self.right
         if not left_schema and self.left:
             left, left_schema = pl.LazyFrame(schema=self.left), self.left
+        if self.is_nothing(bool(left_schema), bool(right_schema)):
+            return pl.LazyFrame()
         if not right_schema:
-            return left.head(0) if self.how in ("inner", "semi", "right") else left
+            return left.head(0) if self.how == "semi" else left
         if not left_schema:
-            return right if self.how in ("right", "full") else right.head(0)
+            return right
         left, right = self._of_one_type(left, left_schema, right, right_schema)
         how: Any = self.how
         coalesce = True if how in ("full", "left", "right") else None
@@ -46,6 +48,12 @@ class Joined:
             coalesce=coalesce,
             nulls_equal=self.nulls_equal,
         )
+
+    def is_nothing(self, knows_left: bool, knows_right: bool) -> bool:
+        """Whether there is no row, and columns are missing: of a side that has none there is no row either."""
+        if not knows_left:
+            return self.how not in ("right", "full") or not knows_right
+        return not knows_right and self.how in ("inner", "right")
 
     def _of_one_type(
         self, left: pl.LazyFrame, left_schema: pl.Schema, right: pl.LazyFrame, right_schema: pl.Schema
