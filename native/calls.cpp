@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "py.hpp"
+#include "draft.hpp"
 
 namespace weft {
 
@@ -36,127 +36,6 @@ Id calling_task(const Core& core) {
 
 PyTypeObject* remote_call_type;
 PyTypeObject* actor_call_type;
-
-/// A call on its way into a Task: everything that needs Python happens before the core is locked.
-struct Draft {
-    Core& core;
-    Buffer& record;
-    std::vector<Entry*> deps;
-    Nested nested;
-
-    Draft(Core& to, Buffer& scratch) : core(to), record(scratch) { record.clear(); }
-    Draft(const Draft&) = delete;
-    ~Draft() {
-        for (Entry* entry : deps)
-            core.objects.drop(entry);
-        for (Entry* entry : nested.entries)
-            core.objects.drop(entry);
-    }
-
-    void start(const TaskHeader& header, std::string_view name, std::string_view method,
-               std::string_view retry) {
-        record.add(header);
-        record.append(name.data(), name.size());
-        record.append(method.data(), method.size());
-        record.append(retry.data(), retry.size());
-    }
-
-    bool add_dep(Entry* entry) {
-        const auto index = uint32_t(deps.size());
-        deps.push_back(entry);
-        record.add(char('R'));
-        record.add(index);
-        return true;
-    }
-
-    /// 'R' and the index of a dependency, or 'V', a length and the value.
-    bool argument(PyObject* value, const Subject& subject) {
-        if (!fits(subject.task)) return false;
-        if (is_ref(value)) {
-            Entry* entry = entry_of(value);
-            if (entry == nullptr) return false;
-            if (core.is_closed()) return raise_over(core) != nullptr;  // an entry of the next session
-            hold(entry);
-            return add_dep(entry);
-        }
-        const size_t start = record.size();
-        record.extend(kLeastArgument);
-        Encoded encoded;
-        const size_t refs_before = nested.entries.size();
-        if (!encode_value(core, value, record, nested, core.self(), encoded, subject)) return false;
-        if (encoded.where == Where::inlined) {
-            record.data()[start] = 'V';
-            const auto bytes = uint32_t(encoded.bytes);
-            memcpy(record.data() + start + 1, &bytes, sizeof bytes);
-            return true;
-        }
-        // Large: an object of its own that only this task refers to.
-        record.resize(start);
-        if (core.is_closed()) return raise_over(core) != nullptr;
-        std::lock_guard lock(core.mutex());
-        Entry* entry = core.objects.new_entry(next_child(core).object(1));
-        core.objects.publish_inner(entry, {nested.entries.begin() + long(refs_before), nested.entries.end()});
-        nested.entries.resize(refs_before);
-        core.objects.complete(entry, Where::arena, nullptr, 0, encoded.arena);
-        hold(entry);
-        return add_dep(entry);
-    }
-
-    /// Each argument takes five bytes or more: what is within the record's limit is within each count's.
-    bool fits(std::string_view task) const {
-        return record.size() + nested.entries.size() * sizeof(PackedRef) <= kMostRecordBytes ||
-               too_long(task);
-    }
-    static bool too_long(std::string_view task) {
-        PyErr_Format(PyExc_ValueError,
-                     "the arguments of %.200s take more than %llu bytes, all in all: put() what is large, or "
-                     "what is many in one list, and pass the ref",
-                     std::string(task).c_str(), static_cast<unsigned long long>(kMostRecordBytes));
-        return false;
-    }
-
-    bool keyword(PyObject* name, PyObject* value, std::string_view task) {
-        Py_ssize_t bytes = 0;
-        const char* text = PyUnicode_AsUTF8AndSize(name, &bytes);
-        if (text == nullptr) return false;
-        if (record.size() + size_t(bytes) > kMostRecordBytes) return too_long(task);
-        record.add(uint32_t(bytes));
-        record.append(text, size_t(bytes));
-        return argument(value, {"kwargs", -1, name, task});
-    }
-
-    /// Everything is encoded: move it into the task. The mutex is held.
-    void finish(Task* task) {
-        for (Entry* entry : nested.entries) {
-            core.objects.escape(entry);
-            record.add(PackedRef{entry->id, entry->owner, entry->is_actor, 0});
-        }
-        auto& header = *reinterpret_cast<TaskHeader*>(record.data());
-        header.deps = uint32_t(deps.size());
-        header.nested = uint32_t(nested.entries.size());
-        header.static_bytes = uint32_t(record.size() - sizeof header);
-        try {
-            task->record.append(record.data(), record.size());
-        } catch (...) {
-            core.tasks.give_back(task);
-            throw;
-        }
-        task->deps.swap(deps);
-        task->nested.swap(nested.entries);
-        deps.clear();
-        nested.entries.clear();
-    }
-};
-
-bool encode_call(Draft& draft, PyObject* const* args, size_t count, PyObject* keywords,
-                 std::string_view task) {
-    for (size_t i = 0; i < count; ++i)
-        if (!draft.argument(args[i], {"args", long(i), nullptr, task})) return false;
-    const Py_ssize_t names = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
-    for (Py_ssize_t i = 0; i < names; ++i)
-        if (!draft.keyword(PyTuple_GET_ITEM(keywords, i), args[count + size_t(i)], task)) return false;
-    return draft.fits(task);
-}
 
 /// The refs of a task that was submitted: None, one, or a list.
 PyObject* refs_for(Core& core, Entry* const* entries, uint32_t count) {

@@ -107,7 +107,7 @@ inline bool is_ref(PyObject* object) {
 PyObject* py_mark(PyObject*, PyObject*);
 bool add_ref_types(PyObject* module);
 
-// ---- values.cpp ------------------------------------------------------------------------------------
+// ---- values.cpp, stored_values.cpp -----------------------------------------------------------------
 
 /// Refs met while something is pickled for this core; each is held once for the collector.
 struct Nested {
@@ -201,7 +201,7 @@ PyObject* py_own_memory(PyObject*, PyObject* buffer);
 PyObject* py_memory_of(PyObject*, PyObject* const* args, Py_ssize_t count);
 bool init_memory();
 
-// ---- calls.cpp, waiting.cpp, worker.cpp ------------------------------------------------------------
+// ---- calls.cpp, put.cpp, waiting.cpp, worker.cpp ---------------------------------------------------
 
 /// What ids derive from on this thread, and what a person calls it.
 struct Context {

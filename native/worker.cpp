@@ -6,6 +6,9 @@
 #include <unordered_map>
 
 #include "actor_method.hpp"
+#include "arguments.hpp"
+#include "loaded_functions.hpp"
+#include "openness.hpp"
 #include "pending_call.hpp"
 #include "py.hpp"
 #include "repeated_signal.hpp"
@@ -15,45 +18,12 @@ namespace weft {
 
 namespace {
 
-PyObject *name_bind, *name_load, *name_create, *name_concurrent;
+PyObject *name_create, *name_concurrent;
 
-/// Decoded arguments: positional, then keyword values.
-struct Arguments {
-    std::vector<PyObject*> values;
-    Owned names;
-    size_t positional = 0;
-
-    Arguments() = default;
-    Arguments(const Arguments&) = delete;
-    ~Arguments() { clear(); }
-    void clear() {
-        for (PyObject* value : values)
-            Py_DECREF(value);
-        values.clear();
-    }
-    PyObject* tuple() const {
-        PyObject* tuple = PyTuple_New(Py_ssize_t(positional));
-        for (size_t i = 0; tuple && i < positional; ++i)
-            PyTuple_SET_ITEM(tuple, Py_ssize_t(i), Py_NewRef(values[i]));
-        return tuple;
-    }
-    PyObject* dict() const {
-        Owned dict(PyDict_New());
-        for (size_t i = positional; dict && i < values.size(); ++i)
-            if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(names.get(), Py_ssize_t(i - positional)),
-                               values[i]) != 0)
-                return nullptr;
-        return dict.release();
-    }
-};
 class Worker {
   public:
     explicit Worker(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-    ~Worker() {
-        for (auto& [key, function] : functions_)
-            Py_DECREF(function);
-        Py_XDECREF(actor_);
-    }
+    ~Worker() { Py_XDECREF(actor_); }
     int run();
 
     /// Whether the task on the main thread was cancelled.
@@ -98,10 +68,6 @@ class Worker {
     void on_cancel(ProcessId from, uint64_t cookie, bool force, bool recursive);
     void create(Frame& frame, Arguments& arguments);
     void answer_creation(const Frame& frame);
-    PyObject* load(uint64_t key);
-    bool bind_job();
-    bool decode(Incoming& incoming, Frame& frame, Arguments& arguments);
-    bool decode_record(Incoming& incoming, Frame& frame, Arguments& arguments);
     PyObject* call(Frame& frame, Arguments& arguments);
     void keep_inputs(Incoming& incoming, const Frame& frame, const Arguments* live = nullptr);
     void end_cancel();
@@ -109,7 +75,6 @@ class Worker {
     void ring();
 
     std::shared_ptr<Core> core_;
-    std::unordered_map<uint64_t, PyObject*> functions_;
     std::unordered_map<uint64_t, ActorMethod> methods_;
     PyObject* actor_ = nullptr;
     bool concurrent_ = false;
@@ -121,6 +86,7 @@ class Worker {
     } running_;  ///< on the main thread; guarded by the core's mutex
     std::atomic<bool> cancel_{false};
     bool is_open_ = false;  ///< to an interrupt, because the task's own code runs; the main thread's
+    LoadedFunctions functions_{*core_, is_open_};
     bool is_interrupt_due_ = false, is_cancel_recursive_ = false;  ///< guarded by the core's mutex
     RepeatedSignal signals_{SIGUSR1};
     /// Of loops that have calls to begin. They are rung without the GIL: a loop that wakes while this thread
@@ -131,151 +97,9 @@ class Worker {
 
 Worker* the_worker = nullptr;
 
-/// For as long as it lives the task may be interrupted, or may not.
-class Openness {
-  public:
-    Openness(bool& is_open, bool value) : is_open_(is_open), before_(std::exchange(is_open, value)) {}
-    Openness(const Openness&) = delete;
-    ~Openness() { is_open_ = before_; }
-
-  private:
-    bool& is_open_;
-    bool before_;
-};
-
-bool Worker::bind_job() {
-    const std::string binding = core_->inbox.take_binding();
-    if (binding.empty()) return true;
-    const Openness closed(is_open_, false);  // else the tasks behind this one find half a job
-    Owned bytes(PyBytes_FromStringAndSize(binding.data(), Py_ssize_t(binding.size())));
-    Owned to(bytes ? host() : nullptr);
-    return to && Owned(PyObject_CallMethodOneArg(to.get(), name_bind, bytes.get()));
-}
-
-/// Borrowed; null with an exception set.
-PyObject* Worker::load(uint64_t key) {
-    if (const auto it = functions_.find(key); it != functions_.end()) return it->second;
-    // The daemon bound this worker before it granted the lease, so what it sent is there by now.
-    core_->pump.poll();
-    if (!bind_job()) return nullptr;
-    std::vector<uint64_t> forgotten;
-    std::string payload;
-    {
-        std::lock_guard lock(core_->mutex());
-        forgotten = core_->definitions.take_forgotten();
-        payload = core_->definitions.definition(key);
-    }
-    for (const uint64_t unused : forgotten)
-        if (auto gone = functions_.extract(unused)) Py_DECREF(gone.mapped());
-    if (payload.empty()) {
-        PyErr_Format(PyExc_RuntimeError, "weft: function %llx never reached this worker",
-                     static_cast<unsigned long long>(key));
-        return nullptr;
-    }
-    Owned bytes(PyBytes_FromStringAndSize(payload.data(), Py_ssize_t(payload.size())));
-    Owned to(bytes ? host() : nullptr);
-    PyObject* function = to ? PyObject_CallMethodOneArg(to.get(), name_load, bytes.get()) : nullptr;
-    if (function == nullptr) return nullptr;
-    functions_.emplace(key, function);
-    std::lock_guard lock(core_->mutex());
-    core_->definitions.loaded(key);
-    return function;
-}
-
-bool Worker::decode(Incoming& incoming, Frame& frame, Arguments& arguments) {
-    try {
-        return decode_record(incoming, frame, arguments);
-    } catch (const Malformed& error) {
-        PyErr_Format(PyExc_RuntimeError,
-                     "weft: the record of task %.200s, from the process in slot %u, makes no "
-                     "sense: %s",
-                     frame.name.c_str(), incoming.from.slot, error.what());
-    } catch (const std::exception&) {
-        translate_exception();
-    }
-    return false;
-}
-
-bool Worker::decode_record(Incoming& incoming, Frame& frame, Arguments& arguments) {
-    Cursor cursor(incoming.bytes.data(), incoming.bytes.size());
-    frame.from = incoming.from;
-    frame.header = cursor.take<TaskHeader>();
-    const TaskHeader& header = frame.header;
-    frame.name = cursor.text(header.name_bytes);
-    frame.method = cursor.text(header.method_bytes);
-    frame.retry_types = cursor.text(header.retry_bytes);
-    // It was looked at when it came (record_check.hpp); what is in the arguments' bytes is checked here.
-    const size_t args_bytes = header.static_bytes - header.nested * sizeof(PackedRef) - frame.name.size() -
-                              frame.method.size() - frame.retry_types.size();
-    Cursor args(cursor.skip(args_bytes), args_bytes);
-    if (uint64_t(header.args) + header.keywords > args_bytes / kLeastArgument) cut_short();
-
-    struct Dependency {
-        PackedValue value;
-        const char* data;
-        ArenaRef arena() const {
-            ArenaRef ref;
-            memcpy(&ref, data, sizeof ref);
-            return ref;
-        }
-    };
-    std::vector<Dependency> deps(header.deps);
-    AskedAhead ahead(*core_);
-    if (header.nested != 0 || header.deps != 0) {
-        const bool self_borrow = (header.flags & kSelfBorrow) != 0;
-        std::lock_guard lock(core_->mutex());
-        frame.nested = core_->borrowing.unpack_refs(cursor, header.nested, self_borrow);
-        for (Dependency& dep : deps) {
-            dep.value = cursor.take<PackedValue>();
-            std::vector<Entry*> inner = core_->borrowing.unpack_refs(cursor, dep.value.nested, self_borrow);
-            frame.nested.insert(frame.nested.end(), inner.begin(), inner.end());
-            dep.data = cursor.skip(dep.value.bytes);
-            if (header.deps > 1 && dep.value.where == Where::arena) ahead.ask(dep.arena());
-        }
-        core_->inbox.unpacked();
-    }
-    const bool writable = (header.flags & kWritable) != 0;
-    const auto argument = [&]() -> PyObject* {
-        if (args.take<char>() == 'R') {
-            const auto index = args.take<uint32_t>();
-            if (index >= deps.size()) throw Malformed("it names an argument that did not come with it");
-            const Dependency& dep = deps[index];
-            if (dep.value.where == Where::error) [[unlikely]] {  // its node had no room for it
-                raise_error({dep.data, dep.value.bytes});
-                return nullptr;
-            }
-            if (dep.value.where != Where::arena)
-                return decode_value(dep.data, dep.value.bytes, nullptr, writable);
-            return value_in_arena(*core_, dep.arena(), frame.lost, writable);
-        }
-        const auto bytes = args.take<uint32_t>();
-        return decode_value(args.skip(bytes), bytes, nullptr, writable);
-    };
-    arguments.positional = header.args;
-    arguments.values.reserve(size_t(header.args) + header.keywords);
-    for (uint32_t i = 0; i < header.args; ++i) {
-        PyObject* value = argument();
-        if (value == nullptr) return false;
-        arguments.values.push_back(value);
-    }
-    if (header.keywords == 0) return true;
-    arguments.names = Owned(PyTuple_New(header.keywords));
-    for (uint32_t i = 0; arguments.names && i < header.keywords; ++i) {
-        const auto bytes = args.take<uint32_t>();
-        const char* text = args.skip(bytes);
-        PyObject* name = PyUnicode_FromStringAndSize(text, bytes);
-        if (name == nullptr) return false;
-        PyTuple_SET_ITEM(arguments.names.get(), i, name);
-        PyObject* value = argument();
-        if (value == nullptr) return false;
-        arguments.values.push_back(value);
-    }
-    return bool(arguments.names);
-}
-
 PyObject* Worker::call(Frame& frame, Arguments& arguments) {
     if ((frame.header.flags & kIsMethod) == 0) {
-        PyObject* function = load(frame.header.function);
+        PyObject* function = functions_.load(frame.header.function);
         if (function == nullptr) return nullptr;
         return PyObject_Vectorcall(function, arguments.values.data(), arguments.positional,
                                    arguments.names.get());
@@ -287,22 +111,9 @@ PyObject* Worker::call(Frame& frame, Arguments& arguments) {
     return method.call(with_self.data(), arguments.positional + 1, arguments.names.get());
 }
 
-/// The host is given what failed (a function, a class, or a method's name) and its arguments, for a replay;
-/// the exception that is set stays.
-void show_inputs(PyObject* what, PyObject* args, PyObject* kwargs) {
-    static PyObject* const name_keep = PyUnicode_InternFromString("keep_inputs");
-    PyObject *type = nullptr, *error = nullptr, *trace = nullptr;
-    PyErr_Fetch(&type, &error, &trace);
-    Owned to(host());
-    PyObject* all[] = {to.get(), what, args, kwargs};
-    if (!to || !Owned(PyObject_VectorcallMethod(name_keep, all, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)))
-        PyErr_Clear();  // there is nothing to replay
-    PyErr_Restore(type, error, trace);
-}
-
 void Worker::create(Frame& frame, Arguments& arguments) {
     core_->inbox.is_actor.store(true);
-    PyObject* cls = load(frame.header.function);
+    PyObject* cls = functions_.load(frame.header.function);
     Owned args(cls ? arguments.tuple() : nullptr), kwargs(args ? arguments.dict() : nullptr);
     Owned id(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&frame.header.actor), sizeof(Id)));
     Owned to(kwargs && id ? host() : nullptr);
@@ -374,10 +185,10 @@ void Worker::end_cancel() {
 void Worker::answer(Incoming& incoming, std::unique_ptr<Frame> frame, Context& here) {
     Arguments arguments;
     // Unpickling may import user modules: the job must be set up before.
-    bool decoded = bind_job();
+    bool decoded = functions_.bind_job();
     if (decoded) {
         const Openness open(is_open_, true);
-        decoded = decode(incoming, *frame, arguments);
+        decoded = decode_arguments(*core_, incoming, *frame, arguments);
     }
     here.name = frame->name;
     const uint32_t flags = frame->header.flags;
@@ -449,8 +260,8 @@ void Worker::keep_inputs(Incoming& incoming, const Frame& frame, const Arguments
         Owned args, kwargs;
         Owned what((header.flags & kIsMethod) != 0
                        ? PyUnicode_FromStringAndSize(frame.method.data(), Py_ssize_t(frame.method.size()))
-                       : Py_XNewRef(load(header.function)));
-        if (what && (has_refs || decode(incoming, again, decoded))) {
+                       : Py_XNewRef(functions_.load(header.function)));
+        if (what && (has_refs || decode_arguments(*core_, incoming, again, decoded))) {
             const Arguments& found = has_refs ? *live : decoded;
             args = Owned(found.tuple());
             kwargs = Owned(found.dict());
@@ -664,8 +475,6 @@ Id running_task() {
 }
 
 bool add_worker_types(PyObject* module) {
-    name_bind = PyUnicode_InternFromString("bind_job");
-    name_load = PyUnicode_InternFromString("load_function");
     name_create = PyUnicode_InternFromString("create_actor");
     name_concurrent = PyUnicode_InternFromString("is_concurrent");
     return name_concurrent && add_pending_type(module);
