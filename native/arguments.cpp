@@ -1,5 +1,7 @@
 #include "arguments.hpp"
 
+#include "py.hpp"
+
 namespace weft {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "blocking.hpp"
 
+#include "py.hpp"
+
 namespace weft {
 
 bool start_fetching(Core& core, const std::vector<Entry*>& entries) {

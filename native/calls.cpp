@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "draft.hpp"
+#include "py.hpp"
 
 namespace weft {
 

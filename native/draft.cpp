@@ -1,5 +1,7 @@
 #include "draft.hpp"
 
+#include "py.hpp"
+
 namespace weft {
 
 bool Draft::argument(PyObject* value, const Subject& subject) {

@@ -1,6 +1,7 @@
 #include "loaded_functions.hpp"
 
 #include "openness.hpp"
+#include "py.hpp"
 
 namespace weft {
 

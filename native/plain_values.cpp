@@ -1,5 +1,7 @@
 #include "plain_values.hpp"
 
+#include "py.hpp"
+
 namespace weft {
 
 namespace {

@@ -1,6 +1,7 @@
 /// Values in the arena: room for them, which the daemon makes by spilling, and reading them, for which they
 /// may have to be brought from disk or another node, or made again.
 #include "plain_values.hpp"
+#include "py.hpp"
 
 namespace weft {
 

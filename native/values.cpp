@@ -9,6 +9,7 @@
 
 #include "copy.hpp"
 #include "plain_values.hpp"
+#include "py.hpp"
 
 namespace weft {
 

@@ -1,5 +1,6 @@
 /// get, wait, and the next item of a generator.
 #include "blocking.hpp"
+#include "py.hpp"
 
 namespace weft {
 

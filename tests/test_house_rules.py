@@ -272,6 +272,28 @@ def test_no_native_file_is_too_long() -> None:
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FILE and "tests/" not in name}
 
 
+def test_a_native_source_that_needs_python_says_so_itself() -> None:
+    """The build of the native tests leaves those out, and looks at a source's own includes alone."""
+    native = ROOT / "native"
+
+    @functools.cache
+    def includes(name: str) -> frozenset[str]:
+        path = native / name
+        if not path.exists():
+            return frozenset()
+        own = re.findall(r'^#include ["<]([\w./]+)[">]', path.read_text(), re.MULTILINE)
+        return frozenset(own).union(*(includes(one) for one in own))
+
+    python = {"py.hpp", "Python.h"}
+    wrong = [
+        path.name
+        for path in native.glob("*.cpp")
+        if python & includes(path.name)
+        and not re.search(r'^#include [<"](py\.hpp|Python\.h|nanobind/)', path.read_text(), re.MULTILINE)
+    ]
+    assert not wrong
+
+
 def test_a_file_of_the_engine_has_a_name_of_its_own() -> None:
     names = Counter(
         path.stem
