@@ -45,10 +45,8 @@ SHARED_NAMES = frozenset(
 LARGE_CLASSES = {
     "weft.data.dataset.Dataset": 58,  # its methods are the words of the library
     "weft.engine.cluster.inheritance.ClusterInheritance": 40,
-    "weft.engine.cluster.membership.Membership": 37,
     "weft.store.server_shell.ServerShell": 35,
     "weft.store.state.chain.Replica": 40,
-    "weft.engine.state.membership.MembershipState": 33,
     "weft.rl.algorithm.Algorithm": 32,
     "weft.serve.controller.Controller": 49,
     "weft.serve.http.protocol.HttpProtocol": 33,

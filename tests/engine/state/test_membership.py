@@ -18,16 +18,9 @@ from weft.engine.state.hearing import (
     beats_apart,
 )
 from weft.engine.state.instructions import Ending
-from weft.engine.state.membership import (
-    AGAIN_S,
-    ENTRY,
-    JOIN_TRIES,
-    JOIN_WAIT_S,
-    KNOCK_S,
-    LAST_NUMBER,
-    REFUSED,
-    MembershipState,
-)
+from weft.engine.state.joining import ENTRY, JOIN_TRIES, JOIN_WAIT_S
+from weft.engine.state.lost_head import KNOCK_S, REFUSED
+from weft.engine.state.membership import AGAIN_S, LAST_NUMBER, MembershipState
 from weft.engine.wire.link_messages import HeadAt, JoinCluster, Leaving, Member, Members, PeerHello, Ping
 from weft.net.pulse import DEAD_S
 
@@ -113,7 +106,7 @@ def test_a_silent_head_is_doubted_before_others_are_given_up_and_followed_again_
     assert beats(state, 1, int(HEAD_SILENCE_S)) == [] and state.hears_head
     (doubted,) = state.beat(HEAD_SILENCE_S + 1)
     assert isinstance(doubted, do.HeadLost) and not doubted.is_certain
-    assert state.head == 0 and state.lost_head == 0 and not state.hears_head
+    assert state.head == 0 and state.lost.number == 0 and not state.hears_head
     assert state.beat(HEAD_SILENCE_S + 2) == [], "it is said once"
     assert state.received(1, Ping(1), HEAD_SILENCE_S + 2) == [do.HeadFound(), do.Deliver(1, Ping(1))]
     assert state.hears_head
@@ -149,7 +142,7 @@ def one_of_many(you: int = MANY) -> MembershipState:
     made.received(1000, Members(you, [member(number) for number in range(you + 1)]), 0.0)
     for number in range(1, you):
         made.link_ready(number, number, 0.0)
-    assert made.has_joined
+    assert made.joining.is_over
     return made
 
 
@@ -210,7 +203,7 @@ def test_a_head_that_is_doubted_is_let_go_when_another_takes_over() -> None:
         state.beat(float(now))
     reason = "another node has taken over as the cluster's head"
     assert state.head_is(1, 2) == [do.NodeGone(0, reason), do.Close(1, reason)]
-    assert (state.head, state.epoch, state.lost_head) == (1, 2, 0)
+    assert (state.head, state.epoch, state.lost.number) == (1, 2, 0)
     assert state.link_closed(1, reason, 9.0) == []
     state.check()
 
@@ -383,13 +376,13 @@ def test_a_head_that_still_listens_has_let_go_of_the_node() -> None:
 def test_a_head_that_has_closed_a_link_may_live_until_its_machine_says_otherwise() -> None:
     state, _ = joiner(1)
     state.link_closed(1, "the other node closed the connection", 1.0)
-    assert state.head_may_answer(1.0 + KNOCK_S / 2) and not state.head_may_answer(1.0 + KNOCK_S)
+    assert state.lost.may_answer(1.0 + KNOCK_S / 2) and not state.lost.may_answer(1.0 + KNOCK_S)
     state.connect_failed(0, REFUSED, 1.1)
-    assert not state.head_may_answer(1.1)
+    assert not state.lost.may_answer(1.1)
     silent, _ = joiner(1)
     closed = [one for one in silent.beat(HEAD_GIVEN_UP_S + 1) if isinstance(one, do.Close)]
     assert closed and silent.link_closed(closed[0].link, closed[0].reason, HEAD_GIVEN_UP_S + 1)
-    assert not silent.head_may_answer(HEAD_GIVEN_UP_S + 1), "who has said nothing for long will not say more"
+    assert not silent.lost.may_answer(HEAD_GIVEN_UP_S + 1), "who has said nothing for long will not say more"
 
 
 def test_a_node_that_the_head_lets_go_is_told_so_before_the_link_is_closed() -> None:

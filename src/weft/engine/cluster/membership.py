@@ -1,4 +1,4 @@
-"""Which nodes there are, and a link to each: carries out what `state.membership` decides.
+"""Which nodes there are: carries out what `state.membership` decides. What becomes of links is told by `node_links`.
 
 Runs in the daemon's thread.
 """
@@ -6,29 +6,20 @@ Runs in the daemon's thread.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from weft.engine.cluster.node_links import Chunks, NodeLinks
 from weft.engine.cluster.transport import NodeLink, Transport
 from weft.engine.state import membership_instructions as do
 from weft.engine.state.hearing import BEAT_S, SELDOM_BEATS, beats_apart
 from weft.engine.state.instructions import Ending
-from weft.engine.state.membership import CLOSED, MembershipState
+from weft.engine.state.membership import MembershipState
 from weft.engine.wire import link_messages as lm
 from weft.engine.wire.link import Records
 from weft.engine.wire.link_messages import Member
 from weft.net.endpoint import most_strangers
-from weft.net.failure_log import FailureLog
 from weft.net.loop import Loop
-
-
-class Chunks(Protocol):
-    """Where the bytes of objects go."""
-
-    def chunk_target(self, transfer: int, offset: int, size: int) -> memoryview | None: ...
-    def chunk_came(self, transfer: int, offset: int) -> None: ...
-    def resumed(self, node: int) -> None: ...
 
 
 class Owner(Protocol):
@@ -55,21 +46,14 @@ class Membership:
         self._transport = transport
         self.state = state
         self._owner = owner
-        self._chunks = chunks
-        self.links: dict[int, NodeLink] = {}
-        self._open: dict[int, NodeLink] = {}
-        """All links, by the numbers that `state` knows them by."""
-        self._numbers: dict[NodeLink, int] = {}
-        self._connecting: dict[NodeLink, int] = {}
-        """Links that are on their way, and the node at the other end."""
-        self._last_link = itertools.count(1)
+        self.node_links = NodeLinks(loop, transport, state, self._carry_out, owner.records_came, chunks)
+        self.links = self.node_links.in_use
         self._beats = 0
         self.leaves_because = ""
         """Told to the others when this node ends; empty: it was asked to."""
         self.ends_cluster = False
         """On the head: the user wants all nodes to end."""
         self._is_closed = False
-        self._failures = FailureLog(loop)
         state.most_guests = 2 * most_strangers()  # half of them may be strangers, whom the transport sends away
 
     @property
@@ -92,7 +76,7 @@ class Membership:
     @property
     def lost_head(self) -> int | None:
         """The head that was lost last."""
-        return self.state.lost_head
+        return self.state.lost.number
 
     @property
     def is_cut_off(self) -> bool:
@@ -102,7 +86,7 @@ class Membership:
     @property
     def head_may_answer(self) -> bool:
         """Whether it is not known yet if the head that was lost is dead."""
-        return self.state.head_may_answer(self._loop.now())
+        return self.state.lost.may_answer(self._loop.now())
 
     def heard(self) -> list[int]:
         """The nodes that are linked and from which something came lately."""
@@ -148,11 +132,6 @@ class Membership:
         for link in list(self.links.values()):
             link.send(message)
 
-    def drop_chunks(self, transfer: int) -> None:
-        """Nothing of that transfer may be written to memory any more."""
-        for link in self.links.values():
-            link.drop_chunk(transfer)
-
     def alive(self) -> Iterator[Member]:
         return (member for member in self.members.values() if member.is_alive)
 
@@ -160,82 +139,26 @@ class Membership:
         self._is_closed = True
         self.broadcast(lm.Leaving(self.leaves_because or lm.Leaving().why, self.ends_cluster))
         self._transport.close()
-        for link in [*self._open.values(), *self._connecting]:
-            link.close("this node ends")
-
-    # ---- what becomes of links ----
-
-    def accepted(self, link: NodeLink) -> None:
-        self._carry_out(self.state.link_accepted(self._number(link), self._loop.now()))
-
-    def ready(self, link: NodeLink) -> None:
-        if link not in self._connecting:
-            return  # it was accepted; its first message says who is at the other end
-        node = self._connecting.pop(link)
-        self._carry_out(self.state.link_ready(self._number(link), node, self._loop.now()))
-
-    def received(self, link: NodeLink, message: lm.LinkMessage) -> None:
-        self._carry_out(self.state.received(self._numbers[link], message, self._loop.now()))
-
-    def records_came(self, link: NodeLink, batch: memoryview) -> None:
-        if self.links.get(link.peer) is link:
-            self._owner.records_came(link, batch)
-        else:
-            link.close("records came before it was known who sends them")
-
-    def chunk_target(self, link: NodeLink, transfer: int, offset: int, size: int) -> memoryview | None:
-        return self._chunks.chunk_target(transfer, offset, size) if self.links.get(link.peer) is link else None
-
-    def chunk_came(self, link: NodeLink, transfer: int, offset: int, size: int) -> None:
-        self._chunks.chunk_came(transfer, offset)
-
-    def resumed(self, link: NodeLink) -> None:
-        if self.links.get(link.peer) is link:
-            self._chunks.resumed(link.peer)
-
-    def closed(self, link: NodeLink, reason: str) -> None:
-        node = self._connecting.pop(link, None)
-        number = self._numbers.pop(link, 0)
-        self._open.pop(number, None)
-        if self.links.get(link.peer) is link:
-            del self.links[link.peer]
-        elif reason and not (self._is_closed or reason.startswith(CLOSED) or self._is_knock(node)):
-            self._failures.say(reason)
-        if self._is_closed:
-            return
-        if node is not None:
-            self._carry_out(self.state.connect_failed(node, reason, self._loop.now()))
-        else:
-            self._carry_out(self.state.link_closed(number, reason, self._loop.now()))
-
-    def _is_knock(self, node: int | None) -> bool:
-        """Whether that link was to find out if a head that was lost still listens."""
-        return node is not None and node == self.state.lost_head
-
-    def _number(self, link: NodeLink) -> int:
-        number = self._numbers[link] = next(self._last_link)
-        self._open[number] = link
-        return number
+        self.node_links.close("this node ends")
 
     # ---- carrying out ----
 
     def _carry_out(self, instructions: list[do.Instruction]) -> None:
         for one in instructions:
             if isinstance(one, do.Deliver):
-                if (link := self._open.get(one.link)) is not None:
+                if (link := self.node_links.find(one.link)) is not None:
                     self._owner.received(link, one.message)
             elif isinstance(one, do.Send):
-                if (link := self._open.get(one.link)) is not None:
+                if (link := self.node_links.find(one.link)) is not None:
                     link.send(one.message)
             elif isinstance(one, do.Close):
-                if (link := self._open.get(one.link)) is not None:
+                if (link := self.node_links.find(one.link)) is not None:
                     link.close(one.reason)
             elif isinstance(one, do.Use):
-                link = self.links[one.number] = self._open[one.link]
-                link.peer = one.number
-                link.records = self._owner.records_of(one.number)
+                self.node_links.use(one.link, one.number, self._owner.records_of(one.number))
             elif isinstance(one, do.Connect):
-                self._connect(one)
+                if error := self.node_links.connect(one.number, one.address):
+                    self._carry_out(self.state.connect_failed(one.number, error, self._loop.now()))
             elif isinstance(one, do.Linked):
                 self.links[one.member.number].address = one.member.address
                 self._owner.linked(one.member)
@@ -257,15 +180,6 @@ class Membership:
     def _kept(self, member: Member) -> None:
         if member.is_alive and not self._is_closed:
             self._carry_out(self.state.kept(member.number, self._loop.now()))
-
-    def _connect(self, one: do.Connect) -> None:
-        try:
-            link = self._transport.connect(one.address)
-        except OSError as error:
-            self._carry_out(self.state.connect_failed(one.number, error.strerror or str(error), self._loop.now()))
-        else:
-            link.peer = one.number
-            self._connecting[link] = one.number
 
     def _beat(self) -> None:
         if not self._is_closed:

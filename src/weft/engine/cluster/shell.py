@@ -83,10 +83,10 @@ class ClusterShell:
             daemon.spilling,
             own.number,
             lambda node, message: self.members.send(node, message),
-            lambda transfer: self.members.drop_chunks(transfer),
+            lambda transfer: self.members.node_links.drop_chunks(transfer),
         )
         self.members = self._make_members(transport, own, head)
-        transport.open(self.members)
+        transport.open(self.members.node_links)
         self.names: Names = Names(self._port, own.number, self._proxy_made)
         daemon.requests.key_values.name_of = self.names.to_global
         self._make_parts(store)

@@ -7,13 +7,11 @@ the head's address), which sends it the whole table once its row is kept, and li
 A node is dead to another when the link between them breaks, or when for `SILENCE_S` nothing was heard from it that was
 due (`hearing`). The head's opinion is everybody's: it tells the others, and they let go of that node too; whoever hears
 of a node's death tells that node before it closes the link, so that one that lives ends by itself. The head's own
-silence costs all of them, so after `HEAD_SILENCE_S` it is *doubted*: another may take over, but the link stays, and a
-head that is heard again is followed as before. Two nodes that lost only the link between them are linked again by the
-younger one, as long as the head has both for alive. Whoever loses the link to the head knocks at its port: a machine
-that says that nobody listens there makes its death certain, and a head that answers, and was not silent, has let go of
-this node, which ends. Where the head's end of the link was closed, one of the two comes soon, and nobody takes over
-before. A head that ends says so, which is as certain. What follows is `headship`'s affair. A cluster as a whole ends
-when its head says that the user wants it, and for nothing else.
+silence costs all of them, so after `HEAD_SILENCE_S` it is *doubted* (`lost_head`). Two nodes that lost only the link
+between them are linked again by the younger one, as long as the head has both for alive. Whoever loses the link to the
+head knocks at its port, and ends when it has let go of this node. Where the head's end of the link was closed, an
+answer comes soon, and nobody takes over before. A head that ends says so, which is as certain. What follows is
+`headship`'s affair. A cluster as a whole ends when its head says that the user wants it, and for nothing else.
 
 A head decides who is dead only while it has its lease (`may_decide`): another may have won meanwhile, and be the one
 that it takes for lost. What it loses before it has the lease back waits; who is deposed never says it. A table of an
@@ -22,15 +20,13 @@ earlier epoch than the latest that this node knows of is not read.
 A node that is *cut off* (for `CUT_OFF_S` it has heard neither the head nor half of the nodes) ends before the others
 give it up: what they then start again does not run twice. A link is known by a number that the shell gives it.
 
-Invariants (`MembershipState.check`):
+Invariant (`MembershipState.check`):
     MEM-1  at most one link to a node is in use, and each that is in use is open.
-    MEM-2  a node is in once, after it has tried every node that the head named to it, or for `JOIN_WAIT_S`.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
@@ -38,26 +34,16 @@ import msgspec
 from weft.engine.state import membership_instructions as do
 from weft.engine.state.hearing import HEAD_SILENCE_S, RECENT_S, Hearing, Link
 from weft.engine.state.instructions import Ending
+from weft.engine.state.joining import ENTRY, Joining
+from weft.engine.state.lost_head import LostHead
 from weft.engine.wire import link_messages as lm
 
-JOIN_WAIT_S = 1.0
-"""So long a new node waits for links to nodes that may stand still; they are made when they answer."""
 AGAIN_S = 2.0
 """After so long a node to which the link was lost is tried again."""
-JOIN_TRIES = 30
-"""A head to which very many come at once lets some in and closes on the others, who come again, not all at once."""
-CLOSED = "the other node closed"
-"""How the reason begins when a link ended with no word from the other side."""
 MOST_GUESTS = 512
 """Links that have not said which node they are, as those of clients; when more come, the oldest go."""
 LAST_NUMBER = (1 << 18) - 2
 """No number is given twice, and the names of processes on links have 18 bits for one (`native/link_names.hpp`)."""
-ENTRY = -1
-"""Stands for the node at which this one joins, until that has said who it is."""
-KNOCK_S = 2.0
-"""A head that has closed a link answers a knock within so long, or its machine does."""
-REFUSED = "Connection refused"
-"""In the reason when a machine says that nobody listens there."""
 
 
 class MembershipState:
@@ -65,40 +51,21 @@ class MembershipState:
 
     def __init__(self, own: lm.Member, head: str) -> None:
         self.own = own
-        self._entry = head
-        """Where it joins; empty when this node begins the cluster."""
         self.head: int | None = None if head else own.number
         """The number of the acting head; None before this node has joined, and while there is none."""
         self.epoch = 1
         """Of that head, or of the one that was lost."""
         self.members: dict[int, lm.Member] = {own.number: own} if not head else {}
-        self.has_joined = False
+        self.joining = Joining(head)
         self.most_guests = MOST_GUESTS
         """Less where there are few descriptors."""
         self._hearing = Hearing()
         self._links, self._in_use, self._silent = self._hearing.links, self._hearing.in_use, self._hearing.silent
-        self._awaited: set[int] | None = None
-        """Nodes that must be linked before this one is in; None until the table came."""
+        self.lost = LostHead(self._silent)
         self._again_at: dict[int, float] = {}
         """When to try a node again to which the link was lost, and which is not dead to the head."""
-        self._tries = 0
-        """To join."""
         self._admitting: dict[int, int] = {}
         """On the head: the links of new nodes whose rows are being kept."""
-        self.lost_head: int | None = None
-        """The head that was lost, or is doubted."""
-        self._is_doubted = False
-        """Nothing has been heard of the head for long; its link is still there."""
-        self._loss = ""
-        """Why."""
-        self._has_resigned = False
-        """The head has said that it ends."""
-        self._knocking: int | None = None
-        """The head that was lost, while its machine is asked whether it still listens."""
-        self._answers_until = -math.inf
-        """So long the head that was lost may still say that it lives."""
-        self._joins_at = math.inf
-        """Then it is in, whoever has not answered."""
         self.may_decide: Callable[[float], bool] = lambda now: True
         """On the head: whether it has its lease at that time."""
         self.fence = 0
@@ -114,7 +81,7 @@ class MembershipState:
 
     @property
     def hears_head(self) -> bool:
-        return self.head is not None and not self._is_doubted
+        return self.head is not None and not self.lost.is_doubted
 
     @property
     def misses_head(self) -> bool:
@@ -122,10 +89,7 @@ class MembershipState:
         return not self.is_head and self._hearing.missed_from < math.inf
 
     def started(self) -> list[do.Instruction]:
-        if not self.is_head:
-            return [do.Connect(ENTRY, self._entry)]
-        self.has_joined = True
-        return [do.Joined()]
+        return self.joining.begin()
 
     # ---- links ----
 
@@ -142,36 +106,28 @@ class MembershipState:
         self._links[link] = Link(number, now)
         if number == ENTRY:
             return [do.Send(link, lm.JoinCluster(self.own))]
-        if number == self._knocking and number in self._silent:
-            self._again_at[number] = now + AGAIN_S  # it may still die
-            return [do.Close(link, "it was only asked whether it lives: this node has given it up for its silence")]
-        if number == self._knocking:
-            return [do.Lost(f"the head of the cluster has let go of this node: their link was lost ({self._loss})")]
+        if self.lost.is_knocked_at(number):
+            answer, is_asked_again = self.lost.knock_answered(link)
+            if is_asked_again:
+                self._again_at[number] = now + AGAIN_S
+            return [answer]
         out: list[do.Instruction] = [do.Send(link, lm.PeerHello(self.own.number))]
         self._use(link, number, now, out)
         return out
 
     def connect_failed(self, number: int, reason: str, now: float) -> list[do.Instruction]:
         if number == ENTRY:
-            self._tries += 1
-            if reason.startswith(CLOSED) and self._tries < JOIN_TRIES:
-                spread = zlib.crc32(f"{self.own.node_id}{self._tries}".encode()) % 1000 / 500
-                self._again_at[ENTRY] = now + spread
-                return []
-            return [do.Lost(f"the cluster at {self._entry} cannot be joined: {reason}", Ending.FAILED)]
-        if number == self._knocking:
-            if REFUSED in reason:
-                self._silent.discard(number)
-                self._answers_until = -math.inf
-            else:  # one that is just being killed may still accept: it is asked again
+            return self.joining.entry_failed(self.own.node_id, reason, now)
+        if self.lost.is_knocked_at(number):
+            answer, is_asked_again = self.lost.knock_failed(reason)
+            if is_asked_again:
                 self._again_at[number] = now
-            return [do.HeadLost(reason, REFUSED in reason)]
+            return [answer]
         out: list[do.Instruction] = []
         member = self.members.get(number)
         if number in self._sought or (member is not None and member.is_alive):
             self._again_at[number] = now + AGAIN_S
-        self._settle_join(number, out)
-        return out
+        return out + self.joining.settled(number)
 
     def link_closed(self, link: int, reason: str, now: float) -> list[do.Instruction]:
         known = self._links.pop(link, None)
@@ -198,14 +154,7 @@ class MembershipState:
         out.append(do.Use(link, number))
         if (member := self.members.get(number)) is not None:
             out.append(do.Linked(member))
-        self._settle_join(number, out)
-
-    def _settle_join(self, number: int, out: list[do.Instruction]) -> None:
-        if self._awaited is not None and not self.has_joined:
-            self._awaited.discard(number)
-            if not self._awaited:
-                self.has_joined = True
-                out.append(do.Joined())
+        out += self.joining.settled(number)
 
     def received(self, link: int, message: lm.LinkMessage, now: float) -> list[do.Instruction]:
         known = self._links.get(link)
@@ -215,8 +164,8 @@ class MembershipState:
         out: list[do.Instruction] = []
         if known.is_peer and known.number == self.head:
             self._hearing.missed_from = math.inf
-            if self._is_doubted:
-                self._is_doubted = False
+            if self.lost.is_doubted:
+                self.lost.is_doubted = False
                 out.append(do.HeadFound())
         if isinstance(message, lm.Members):
             self._table_came(link, known, message, now, out)
@@ -224,7 +173,7 @@ class MembershipState:
             if isinstance(message, lm.Leaving) and known.number == self.head and message.ends_cluster:
                 out.append(do.Lost(f"the cluster ends: {message.why}", Ending.WITH_CLUSTER))
             elif isinstance(message, lm.Leaving):
-                self._has_resigned = known.number == self.head
+                self.lost.has_resigned = known.number == self.head
                 out.append(do.Close(link, message.why))
             else:
                 out.append(do.Deliver(link, message))
@@ -233,7 +182,8 @@ class MembershipState:
         elif isinstance(message, lm.JoinCluster):
             self._asked_to_admit(link, message.member, out)
         elif isinstance(message, lm.HeadAt) and known.number == ENTRY:
-            self._sent_on(link, known, message.address, out)
+            known.number = None
+            out += [do.Close(link, ""), *self.joining.sent_on(message.address)]
         elif isinstance(message, lm.Ask | lm.Call):
             out.append(do.Deliver(link, message))
         else:
@@ -278,18 +228,6 @@ class MembershipState:
         self._use(link, number, now, out)
         return out
 
-    def _sent_on(self, link: int, known: Link, address: str, out: list[do.Instruction]) -> None:
-        """The node that was asked is not the head."""
-        known.number = None
-        self._tries += 1
-        out.append(do.Close(link, ""))
-        if self._tries < JOIN_TRIES:
-            self._entry = address
-            out.append(do.Connect(ENTRY, address))
-        else:
-            text = f"the cluster's head cannot be found: {JOIN_TRIES} nodes in a row have named another"
-            out.append(do.Lost(text, Ending.FAILED))
-
     def let_go(self, number: int, reason: str) -> list[do.Instruction]:
         """On the head: that node is to end, though it lives. It is told so: else it would take the head for dead."""
         row = msgspec.structs.replace(self.members[number], is_alive=False, death=reason)
@@ -332,21 +270,14 @@ class MembershipState:
     def _leave_old_head(self, new: int, out: list[do.Instruction]) -> None:
         """Another has taken over: the head that is doubted, or was deposed, is as good as dead."""
         if self.head is not None and self.head != new:
-            self.lost_head = self.head
+            self.lost.number = self.head
             if (link := self._in_use.pop(self.head, None)) is not None:
                 reason = "another node has taken over as the cluster's head"
                 out += [do.NodeGone(self.head, reason), do.Close(link, reason)]
-        self._is_doubted = False
-        self._end_knocking()
-        for number in self._sought:
+        knocked = self.lost.followed()
+        for number in (*self._sought, *(() if knocked is None else (knocked,))):
             self._again_at.pop(number, None)
         self._sought = {}
-
-    def _end_knocking(self) -> None:
-        if self._knocking is not None:
-            self._again_at.pop(self._knocking, None)
-            self._knocking = None
-            self._answers_until = -math.inf
 
     def took_over(self, rows: Sequence[lm.Member], epoch: int) -> list[do.Instruction]:
         """This node is the head now; the rows are those of the control store. Who is not linked to it is dead, and who
@@ -396,8 +327,7 @@ class MembershipState:
             self.head, self.epoch = message.head, message.epoch
             others = [m for m in self.members.values() if m.is_alive and m.number not in (message.head, message.you)]
             older = [member for member in others if member.number < message.you]
-            self._awaited = {m.number for m in older} | {message.head}
-            self._joins_at = now + JOIN_WAIT_S
+            self.joining.admitted((message.head, *(m.number for m in older)), now)
             self._use(link, message.head, now, out)
             out += [do.Connect(member.number, member.address) for member in older]
             return
@@ -426,17 +356,10 @@ class MembershipState:
             return out
         if self.is_head:
             self._bury(number, reason, out)
-        elif number == self.head and self.has_joined and member is not None:
-            if self._is_doubted:
-                self._silent.add(number)
-            self.head, self.lost_head, self._loss, self._is_doubted = None, number, reason, False
+        elif number == self.head and self.joining.is_over and member is not None:
+            self.head = None
             self._hearing.missed_from = min(self._hearing.missed_from, now)
-            if self._has_resigned:
-                self._has_resigned = False
-                return [do.NodeGone(number, reason), do.HeadLost(reason, True)]
-            self._knocking = number
-            self._answers_until = -math.inf if number in self._silent else now + KNOCK_S
-            return [do.NodeGone(number, reason), do.HeadLost(reason, False), do.Connect(number, member.address)]
+            return self.lost.lose(number, member.address, reason, now)
         elif number == self.head:
             return [do.Lost(f"the head of the cluster is gone: {reason}", Ending.WITH_CLUSTER)]
         elif number in self._sought or (member is not None and member.is_alive and number < self.own.number):
@@ -449,7 +372,7 @@ class MembershipState:
         """To be called each `BEAT_S`: silent nodes are given up, lost ones tried again. `severed`: nodes to which there
         is a link but no connection now."""
         self._hearing.forgive_own_stall(now)
-        self._hearing.note_what_is_due(now, severed, self.head if self.has_joined and not self.is_head else None)
+        self._hearing.note_what_is_due(now, severed, self.head if self.joining.is_over and not self.is_head else None)
         out: list[do.Instruction] = []
         decides = not self.is_head or self.may_decide(now)
         if not decides:
@@ -463,30 +386,19 @@ class MembershipState:
             if decides and (reason := self._hearing.given_up_for(number, silent_s, now, self.head)):
                 self._silent.add(number)
                 out += self.let_go(number, reason) if self.is_head else [do.Close(link, reason)]
-            elif silent_s > HEAD_SILENCE_S and number == self.head and self.has_joined and not self._is_doubted:
-                self._is_doubted = True
-                self.lost_head = number
+            elif silent_s > HEAD_SILENCE_S and number == self.head and self.joining.is_over and self.hears_head:
+                self.lost.doubt(number)
                 out.append(do.HeadLost(f"nothing was heard from it for {HEAD_SILENCE_S:g} s", False))
-        if self._awaited and not self.has_joined and now >= self._joins_at:
-            self._awaited.clear()
-            self.has_joined = True
-            out.append(do.Joined())
+        out += self.joining.beat(now)
         for number, when in list(self._again_at.items()):
             if now >= when:
                 self._again_at[number] = now + AGAIN_S
-                if number == ENTRY:
-                    del self._again_at[number]
-                address = self._sought.get(number) or self.members[number].address if number != ENTRY else self._entry
-                out.append(do.Connect(number, address))
+                out.append(do.Connect(number, self._sought.get(number) or self.members[number].address))
         return out
 
     def is_cut_off(self, now: float) -> bool:
         """Whether at least half of the nodes, this one counted, have fallen silent."""
         return self._hearing.is_alone(now, self.head, self.is_head)
-
-    def head_may_answer(self, now: float) -> bool:
-        """Whether the head that was lost has closed the link, and has not been asked for long whether it lives."""
-        return now < self._answers_until
 
     def heard(self, now: float, within_s: float = RECENT_S) -> list[int]:
         """The nodes that are linked and from which something came lately, or is not due yet."""
@@ -497,4 +409,4 @@ class MembershipState:
         for number, link in self._in_use.items():
             known = self._links.get(link)
             assert known is not None and known.is_peer and known.number == number, f"MEM-1: node {number}"
-        assert not self.has_joined or self.is_head or not self._awaited, f"MEM-2: {self._awaited} are awaited"
+        self.joining.check()

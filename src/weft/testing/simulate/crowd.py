@@ -89,6 +89,7 @@ class CrowdMembership:
         self.own = own
         self.members = crowd.members
         self.links = CrowdLinks(node)
+        self.node_links = self
         self.head = self.epoch = 0
         self.lost_head = None
         self.hears_head = True

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from weft.engine.cluster.transport import LinkEvents
-from weft.engine.state.membership import REFUSED
+from weft.engine.state.lost_head import REFUSED
 from weft.engine.wire.link import Records, Sending
 from weft.engine.wire.link_messages import LinkMessage
 from weft.net.pulse import DEAD_S
