@@ -28,7 +28,8 @@ void ActorLinks::submit_creation(Task* task) {
 
 void ActorLinks::submit_call(Task* task, Entry* actor) {
     ActorLink* to = link(actor->id);
-    task->actor = to;
+    if (task->actor == nullptr) task->previous_call = std::exchange(to->last_call, task->id);
+    task->actor = to;  // what an heir submits anew has one, and keeps its place
     if (endpoint_.is_lost() && to->state != ActorLink::dead)
         return submitter_.fail_task(task, node_lost_error());
     // A call that may not be repeated does not wait for a restart: its caller is told to come back.

@@ -22,6 +22,7 @@ struct ActorLink {
     ProcessId where;
     LinkedList<Task> queue;    ///< in order; the head may wait for its dependencies
     LinkedList<Task> flight;   ///< sent and not answered
+    Id last_call;              ///< of this process
     std::string death;         ///< the error value
     Task* creation = nullptr;  ///< in the creator: held until it is dead, for restarts
     bool is_flushed = false;   ///< lineage on disk may name it

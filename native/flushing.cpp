@@ -22,6 +22,7 @@ constexpr size_t kBatchBytes = 256 << 10;
 struct FlushedTask {
     Id parent;
     Id actor;  ///< nil for a plain task
+    Id previous_call;
     uint64_t function = 0;
     uint32_t has_function = 0;
     uint32_t shape = 0;
@@ -133,6 +134,7 @@ void Flushing::flush(LineageFile::Batch& batch, Task* task) {
     about.parent = task->parent;
     if (task->actor != nullptr) {
         about.actor = task->actor->id;
+        about.previous_call = task->previous_call;
         task->actor->is_flushed = true;
     }
     about.has_function = task->function != nullptr;
@@ -271,6 +273,7 @@ Task* Flushing::read_back(uint64_t position) {
     task->name.assign(cursor.skip(about.name_bytes), about.name_bytes);
     task->id = task->header().task;
     task->parent = about.parent;
+    task->previous_call = about.previous_call;
     if (!about.actor.is_nil()) task->actor = actors_.link(about.actor);
     if (about.has_function != 0) task->function = definitions_.function(about.function);
     if (about.has_shape != 0) task->shape = leases_.shape(about.shape);

@@ -299,6 +299,11 @@ void Inheritance::adopt_task(Adoption& all, const AdoptedRow& row, Cursor body) 
         task->returns.assign(header.returns, nullptr);
         for (uint32_t i = 0; i < about.deps; ++i)
             task->deps.push_back(take_over(body.take<PackedRef>()));
+        if (about.edges != 0) {
+            const auto [parent, previous_call] = body.take<TaskEdges>();
+            task->parent = parent;
+            task->previous_call = previous_call;
+        }
         char* refs =
             task->record.data() + sizeof header + header.static_bytes - header.nested * sizeof(PackedRef);
         for (uint32_t i = 0; i < header.nested; ++i) {

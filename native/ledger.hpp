@@ -22,7 +22,7 @@ using records::RowHead;
 /// TaskRow.
 enum RowKind : uint32_t { kValueRow = 0, kTaskRow = 1, kLineageRow = 2 };
 
-/// Before a task's record: what else it takes to submit it. Then the record, the name, and PackedRefs.
+/// Before a task's record: what else it takes to submit it. Then the record, the name, PackedRefs, TaskEdges.
 struct TaskRow {
     uint32_t kind = kTaskRow;
     uint32_t return_index;
@@ -30,10 +30,17 @@ struct TaskRow {
     uint32_t flags;
     uint32_t record_bytes;
     uint32_t name_bytes;
-    uint32_t deps;  ///< PackedRefs behind the name
-    uint32_t reserved = 0;
+    uint32_t deps;   ///< PackedRefs behind the name
+    uint32_t edges;  ///< 1: TaskEdges behind these; 0 in rows of earlier versions
 };
 static_assert(sizeof(TaskRow) == 32);
+
+/// What a task's row tells people of the graph besides its arguments.
+struct TaskEdges {
+    Id parent;         ///< control: the task that submitted it
+    Id previous_call;  ///< stateful: what its caller had called on the same actor before, nil for the first
+};
+static_assert(sizeof(TaskEdges) == 32);
 
 /// A row as the daemon finds it.
 struct FoundRow {

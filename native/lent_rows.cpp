@@ -131,13 +131,14 @@ bool LentRows::describe(Entry* entry, RowHead& head, Buffer& body, Named& named)
 void LentRows::describe_task(Entry* entry, Task* task, RowKind kind, Buffer& body, Named& named) {
     const uint32_t index = entry->id.index() - 1;
     body.add(TaskRow{kind, index, task->retries, task->flags, uint32_t(task->record.size()),
-                     uint32_t(task->name.size()), uint32_t(task->deps.size())});
+                     uint32_t(task->name.size()), uint32_t(task->deps.size()), 1});
     body.append(task->record.data(), task->record.size());
     body.append(task->name.data(), task->name.size());
     for (Entry* dep : task->deps) {
         named.add(dep);
         body.add(PackedRef{dep->id, dep->owner, dep->is_actor, 0});
     }
+    body.add(TaskEdges{task->parent, task->actor == nullptr ? Id{} : task->previous_call});
     for (Entry* inner : task->nested)
         named.add(inner);
 }

@@ -37,6 +37,7 @@ struct Task : Linked<Task> {
     uint32_t flags = 0;
     int64_t expected_ns = 0;
     Id parent;               ///< the task that submitted it
+    Id previous_call;        ///< of a call: the one that its caller made before on the same actor
     bool cancelled = false;  ///< not to be tried again
     uint32_t kept_for = 0;   ///< as lineage: how many of its returns and items are left
     // Of a generator.

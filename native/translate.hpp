@@ -117,7 +117,7 @@ class Walk {
         if (!task_head(header) || !refs(header.nested) || !has_return(about, header)) return false;
         const size_t read = before - left();
         return about.record_bytes >= read && skip(about.record_bytes - read) && skip(about.name_bytes) &&
-               refs(about.deps);
+               refs(about.deps) && (about.edges == 0 || skip(sizeof(TaskEdges)));
     }
 
     /// An item of a stream has a number of its own.

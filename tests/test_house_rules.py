@@ -44,7 +44,6 @@ SHARED_NAMES = frozenset(
 )
 LARGE_CLASSES = {
     "weft.data.dataset.Dataset": 58,  # its methods are the words of the library
-    "weft.engine.cluster.inheritance.ClusterInheritance": 40,
     "weft.store.server_shell.ServerShell": 35,
     "weft.store.state.chain.Replica": 40,
     "weft.rl.algorithm.Algorithm": 32,

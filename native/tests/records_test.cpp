@@ -152,8 +152,8 @@ std::vector<Scene::Sample> Scene::samples() const {
     again.nested = 1;
     again.static_bytes = sizeof(PackedRef);
     const std::string record = bytes_of(again, theirs);
-    const std::string task_row =
-        bytes_of(TaskRow{kTaskRow, 1, 3, 0, uint32_t(record.size()), 1, 1}) + record + "f" + bytes_of(ref);
+    const std::string task_row = bytes_of(TaskRow{kTaskRow, 1, 3, 0, uint32_t(record.size()), 1, 1, 1}) +
+                                 record + "f" + bytes_of(ref, TaskEdges{});
     const std::string value_row = bytes_of(uint32_t(kValueRow), uint32_t(1)) + far + task_row;
     const auto row = [&](Id of, const std::string& body) {
         return bytes_of(of, uint32_t(body.size()), uint32_t(4)) + body;

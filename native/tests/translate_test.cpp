@@ -144,19 +144,20 @@ TEST("counts that promise more than there is do no harm") {
 
 namespace {
 
-void add_task_row(Buffer& out, uint32_t kind) {
+void add_task_row(Buffer& out, uint32_t kind, uint32_t edges = 1) {
     TaskHeader header{};
     header.nested = 2;
     header.returns = 1;
     header.deps = 1;
     header.static_bytes = 7 + 2 * sizeof(PackedRef);
-    out.add(TaskRow{kind, 0, 3, 0, uint32_t(sizeof header + header.static_bytes), 3, 1});
+    out.add(TaskRow{kind, 0, 3, 0, uint32_t(sizeof header + header.static_bytes), 3, 1, edges});
     out.add(header);
     out.append("argumen", 7);
     add_ref(out, 2);
     add_ref(out, 3);
     out.append("fun", 3);
     add_ref(out, 4);
+    if (edges != 0) out.add(TaskEdges{{1, 2}, {3, 4}});
 }
 
 /// Rows of a ledger, and how many processes and objects each names.
@@ -177,6 +178,7 @@ std::vector<std::pair<std::string, std::pair<size_t, size_t>>> rows() {
     add(4, 1, [&](Buffer& out) { add_value_row(out, true); });
     add(3, 0, [](Buffer& out) { add_task_row(out, kTaskRow); });
     add(3, 0, [](Buffer& out) { add_task_row(out, kLineageRow); });
+    add(3, 0, [](Buffer& out) { add_task_row(out, kLineageRow, 0); });
     return all;
 }
 

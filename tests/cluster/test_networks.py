@@ -15,7 +15,7 @@ import pytest
 import weft
 from waiting import wait_until
 from weft.cluster_utils import Cluster, ClusterNode
-from weft.engine.cluster import inheritance, launch
+from weft.engine.cluster import executor, launch
 from weft.engine.cluster.client import Client
 from weft.engine.wire import link_messages as lm
 from weft.testing.network import Network, is_available
@@ -180,7 +180,7 @@ def test_calls_end_when_only_the_link_to_the_actors_node_breaks_and_go_on_later(
             answer = weft.get(caller.add.remote(), timeout=60)
     with contextlib.suppress(weft.exceptions.ObjectLostError):
         assert weft.get(reading, timeout=60) == 1
-    wait_for_s(inheritance.DOUBTS * inheritance.DOUBT_S)
+    wait_for_s(executor.DOUBTS * executor.DOUBT_S)
     assert weft.get(caller.add.remote(), timeout=60) > answer
     assert all(node["Alive"] for node in weft.nodes())
 

@@ -31,6 +31,27 @@ def test_edges_are_data_control_and_state() -> None:
     assert sorted(graph.edges(tasks)) == [("a", "b", "control"), ("a", "b", "data"), ("c", "d", "state")]
 
 
+def test_calls_that_only_the_store_knows_follow_their_callers_order() -> None:
+    calls = [
+        graph.from_store(
+            {
+                "task_id": f"{number}" * 24 + "0" * 8,
+                "name": "Model.step",
+                "state": "FINISHED",
+                "attempt_number": 0,
+                "actor_id": "m",
+                "needs": ["1" * 24 + "01000000"] if number == 3 else [],
+                "parent_task_id": None,
+                "previous_call_id": f"{number - 1}" * 24 + "0" * 8,
+            }
+        )
+        for number in (3, 1, 2)
+    ]
+    one, two, three = sorted(call.id for call in calls)
+    assert sorted(graph.edges(calls)) == [(one, two, "state"), (one, three, "data"), (two, three, "state")]
+    assert {call.status for call in calls} == {"ok"}
+
+
 def test_a_collapsed_graph_has_one_node_a_name_and_counts() -> None:
     tasks = [Task(str(number), "f", status="ok") for number in range(5)]
     tasks.append(Task("x", "g", uses=["0", "1"], status="failed"))

@@ -192,7 +192,7 @@ def test_nodes_that_lost_each_other_and_are_linked_again_before_one_takes_over_a
     simulation.run(lambda made: WORKLOADS["actors"](made, Scale(20)), [begin])
     assert not simulation.broken, simulation.broken[0]
     assert [node.index for node in simulation.nodes if not node.is_up] == [0] and simulation.epoch == 2
-    assert not any(node.shell.inheritance._unsettled for node in simulation.up())
+    assert not any(node.shell.inheritance.lost.unsettled for node in simulation.up())
 
 
 HEAD_SEEDS = {

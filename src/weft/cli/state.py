@@ -148,7 +148,8 @@ STORED: dict[str, Sequence[_Column]] = {
                 ("kept by", lambda row: _keepers(row) or "-")),
     "tasks": (_short("task_id"), _plain("name"), _plain("state"), ("owner", lambda row: row["pid"] or "dead"),
               _short("owner_node_id"), ("attempt", lambda row: row["attempt_number"] + 1), _plain("retries_left"),
-              ("needs", lambda row: len(row["needs"])), ("results", lambda row: len(row["results"]))),
+              ("needs", lambda row: len(row["needs"])), ("results", lambda row: len(row["results"])),
+              _short("parent_task_id"), _short("previous_call_id")),
 }  # fmt: skip
 
 
@@ -301,16 +302,20 @@ def _explain(options: argparse.Namespace) -> int:
     for what, key in _IDS.items():
         found += [(what, row) for row in rows_of(client, what, 10_000) if str(row[key]).startswith(wanted)]
     failed = [row for node in client.ask("errors") for row in node["errors"] if row["task_id"].startswith(wanted)]
-    if not found and not failed:
+    stored = client.ask("stored_rows", what="tasks", limit=10_000)
+    stored = [row for row in stored if wanted[:_TASK_DIGITS] == row["task_id"][: len(wanted)][:_TASK_DIGITS]]
+    if not found and not failed and not stored:
         raise LookupError(
             f"nothing with the id {options.id} waits, runs or is held now, and no error of it is kept. A task that is "
             "over is only known from events: see `weft timeline` or the dashboard"
         )
     if options.json:
-        print_json({"found": [{"kind": what, **row} for what, row in found], "errors": failed})
+        print_json({"found": [{"kind": what, **row} for what, row in found], "errors": failed, "stored": stored})
         return 0
     for what, row in found:
         print(_story(what, row))
+    for row in stored:
+        print(_stored_story(row))
     if not failed and any(row.get("task_status") == "FAILED" for _, row in found):
         print(
             "No error of it is kept here: it was not raised by code, or is too long ago. weft.explain(ref) in its owner"
@@ -322,6 +327,9 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
+_TASK_DIGITS = 24
+"""Of an object's id, those of the task that makes it."""
+_MOST_NEEDS = 5
 _IDS = {
     "tasks": "task_id",
     "actors": "actor_id",
@@ -355,6 +363,32 @@ def _story(what: str, row: dict[str, Any]) -> str:
     worker = f" in the worker {row['worker_pid']} of node {row['node_id'][:8]}" if row.get("worker_pid") else ""
     story = f"Task {printable(row['name'])} {row['task_id']} (attempt {row['attempt_number'] + 1}) {reason}{worker}."
     return story + _why_pending(row)
+
+
+def _stored_story(row: _Row) -> str:
+    """Of a task in the control store: where it is in the graph, and why it was made again."""
+    lines = [
+        f"In the control store: task {printable(row['name'])} {row['task_id']} (attempt {row['attempt_number'] + 1}) "
+        f"is {row['state']}; it belongs to {_owner(row)}."
+    ]
+    if row["parent_task_id"]:
+        lines.append(f"  Task {row['parent_task_id']} has submitted it.")
+    if row["previous_call_id"]:
+        lines.append(f"  Before it, its caller has made call {row['previous_call_id']} on the same actor.")
+    if row["needs"]:
+        lines.append(f"  It needs {', '.join(row['needs'][:_MOST_NEEDS])}{', …' * (len(row['needs']) > _MOST_NEEDS)}.")
+    for owner in row["former_owners"]:
+        lines.append(f"  It belonged to {_owner(owner)}, and passed on when that one had died.")
+    if row["former_owners"] and row["attempt_number"]:
+        lines.append("  Its heir has run it again: its result had not come, or no copy of that was left.")
+    elif row["attempt_number"]:
+        lines.append("  It has run again: the attempt before had failed, or what it made was lost with a node.")
+    return "\n".join(lines)
+
+
+def _owner(row: _Row) -> str:
+    pid = f"pid {row['pid']}" if row["pid"] else "dead"
+    return f"process {row['owner_worker_id'][:SHORT]} of node {row['owner_node_id'][:SHORT]} ({pid})"
 
 
 def _why_pending(row: _Row) -> str:

@@ -39,6 +39,8 @@ class Task:
     node_id: str = ""
     uses: list[str] = field(default_factory=list)
     """Tasks whose results it needs."""
+    previous_call: str = ""
+    """Of a call whose start nobody has told: what its caller had called on the same actor before."""
 
 
 class Collector:

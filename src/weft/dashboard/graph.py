@@ -1,7 +1,8 @@
 """The dynamic task graph: tasks as nodes; data, control and stateful edges. Pure.
 
 A data edge leads from a task to one that uses its result, a control edge from a task to one that it submitted, a
-stateful edge from a call of an actor to the next one that ran on it. Collapsed, all tasks of one name are one node.
+stateful edge from a call of an actor to the next one that ran on it; where only the control store knows the calls, to
+the next one of the same caller. Collapsed, all tasks of one name are one node.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.dashboard.collector import Task
+from weft.observe import event_records as ev
 
 MOST_NODES = 400
+_STATUSES = {"FINISHED": "ok", "FAILED": "failed"}
 DATA, CONTROL, STATE = "data", "control", "state"
 Edge = tuple[str, str, str]
 
@@ -30,7 +33,24 @@ def edges(tasks: Sequence[Task]) -> list[Edge]:
             if task.actor in last_call:
                 found.append((last_call[task.actor], task.id, STATE))
             last_call[task.actor] = task.id
+        elif task.previous_call in known:
+            found.append((task.previous_call, task.id, STATE))
     return found
+
+
+def from_store(row: Mapping[str, Any]) -> Task:
+    """A task of which the control store has a row; see `inspection.stored_rows`."""
+    uses = list(dict.fromkeys(ev.task_of(bytes.fromhex(need)).hex() for need in row["needs"]))
+    return Task(
+        row["task_id"],
+        row["name"],
+        parent=row["parent_task_id"] or "",
+        status=_STATUSES.get(row["state"], "submitted"),
+        attempt=row["attempt_number"] + 1,
+        actor=row["actor_id"] or "",
+        uses=uses,
+        previous_call=row["previous_call_id"] or "",
+    )
 
 
 def whole(tasks: Sequence[Task], limit: int = MOST_NODES) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""What the pages ask for, by path; each answer is JSON. Used by many threads; nothing is kept here."""
+"""What the pages ask for, by path; each answer is JSON. Used by many threads; what the control store has said of tasks
+is kept for a moment, and nothing else."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from weft.dashboard import graph, profile, prometheus
-from weft.dashboard.collector import Collector
+from weft.dashboard.collector import Collector, Task
 from weft.dashboard.past import Past
 from weft.observe.collect import Asks
 
@@ -16,6 +19,8 @@ MOST_ROWS = 1000
 SEARCHED_ROWS = 10_000
 """Of which the page shows those that matter most."""
 _ENDED = ("FINISHED", "FAILED")
+STORE_S = 5.0
+"""Tasks in the control store are read no more often."""
 LONGEST_LINE = 4000
 """Of a log line; a page that is open asks for hundreds of them again and again."""
 _LISTINGS = ("tasks", "objects", "workers", "actors", "jobs", "placement_groups", "stacks")
@@ -29,6 +34,10 @@ class Pages:
         self._client = client
         self._collector = collector
         self._past = past
+        self._lock = threading.Lock()
+        self._stored: dict[str, Task] = {}
+        self._stored_s = -STORE_S
+        """When these were read."""
         self._answers: dict[str, Callable[[Query], Any]] = {
             "cluster": self._cluster,
             "stream": self._stream,
@@ -70,14 +79,23 @@ class Pages:
         return self._collector.since(_number(query, "since", 0), _number(query, "limit", 2000))
 
     def _graph(self, query: Query) -> Any:
-        tasks = self._collector.known_tasks()
+        tasks = list(self._tasks().values())
         if name := query.get("name"):
             tasks = [task for task in tasks if task.name == name]
         return graph.whole(tasks) if query.get("by") == "task" or name else graph.collapsed(tasks)
 
+    def _tasks(self) -> dict[str, Task]:
+        """Of which events tell, or the control store does: processes and events may be gone."""
+        with self._lock:
+            if time.monotonic() - self._stored_s > STORE_S:
+                rows = self._client.ask("stored_rows", what="tasks", limit=MOST_ROWS)
+                self._stored = {row["task_id"]: graph.from_store(row) for row in rows}
+                self._stored_s = time.monotonic()
+            return {**self._stored, **{task.id: task for task in self._collector.known_tasks()}}
+
     def _task(self, query: Query) -> Any:
         """One task's story."""
-        tasks = {task.id: task for task in self._collector.known_tasks()}
+        tasks = self._tasks()
         task = tasks.get(query.get("id", ""))
         if task is None:
             raise LookupError(f"nothing is recorded of task {query.get('id')!r} any more")

@@ -25,13 +25,15 @@ from weft.store.tables import ACTOR_LOGS, HEIRS, KEPT, NODES, OBJECT_NAMES, OBJE
 READ = (OBJECTS, HEIRS, KEPT, OBJECT_NAMES, ACTOR_LOGS)
 Row = dict[str, Any]
 _ID_BYTES = 16
-_REF_BYTES = 32
 # As native/ledger.hpp and native/wire.hpp have them: how a row's body begins and whether a task follows the value; the
-# value's place, refs and bytes; a TaskRow up to the lengths of record and name; the beginning of a TaskHeader.
+# value's place, refs and bytes; a TaskRow; TaskEdges; a TaskHeader; a PackedRef.
 _BEGIN = struct.Struct("<II")
 _VALUE = struct.Struct("<IIQ")
 _TASK_ROW = struct.Struct("<IIiIIIII")
-_TASK = struct.Struct("<16sQQ16sII")
+_EDGES = struct.Struct("<16s16s")
+_TASK = struct.Struct("<16s16x16s4xI16xI20x")
+_REF = struct.Struct("<16s8xI4x")
+_NOBODY = bytes(_ID_BYTES)
 _VALUE_ROW, _LINEAGE_ROW = 0, 2
 _ERROR = 3
 
@@ -44,6 +46,12 @@ class Made(NamedTuple):
     attempt: int
     retries: int
     actor: bytes
+    inputs: list[bytes]
+    """Objects, whoever owns them: data edges."""
+    parent: bytes
+    """Who submitted it: the control edge."""
+    previous_call: bytes
+    """What its caller had called on the same actor before: the stateful edge. Both are nil where none is known."""
 
 
 class Found(NamedTuple):
@@ -138,16 +146,31 @@ def _value_of(body: bytes) -> tuple[str, int, Made | None]:
     if kind != _VALUE_ROW:
         return "LOST" if kind == _LINEAGE_ROW else "PENDING", 0, _task_of(body, 0)
     where, nested, size = _VALUE.unpack_from(body, _BEGIN.size)
-    at = _BEGIN.size + _VALUE.size + _REF_BYTES * nested + size
+    at = _BEGIN.size + _VALUE.size + _REF.size * nested + size
     return "FAILED" if where == _ERROR else "FINISHED", size, _task_of(body, at) if has_task else None
 
 
 def _task_of(body: bytes, at: int) -> Made:
-    _, _, retries, _, record_bytes, name_bytes, _, _ = _TASK_ROW.unpack_from(body, at)
+    _, _, retries, _, record_bytes, name_bytes, deps, has_edges = _TASK_ROW.unpack_from(body, at)
     at += _TASK_ROW.size
-    task, _, _, actor, _, attempt = _TASK.unpack_from(body, at)
-    name = body[at + record_bytes :][:name_bytes].decode("utf-8", "replace")
-    return Made(task, name, attempt, retries, actor)
+    task, actor, attempt, nested = _TASK.unpack_from(body, at)
+    at += record_bytes
+    inputs = _refs(body[at - _REF.size * nested : at])
+    name = body[at : at + name_bytes].decode("utf-8", "replace")
+    at += name_bytes
+    inputs += _refs(body[at : at + _REF.size * deps])
+    at += _REF.size * deps
+    parent, previous_call = _EDGES.unpack_from(body, at) if has_edges else (_NOBODY, _NOBODY)
+    return Made(task, name, attempt, retries, actor, inputs, parent, previous_call)
+
+
+def _refs(packed: bytes) -> list[bytes]:
+    """Of objects, each once."""
+    return list(dict.fromkeys(identity for identity, is_actor in _REF.iter_unpack(packed) if not is_actor))
+
+
+def _id_of(task: bytes) -> str | None:
+    return None if task == _NOBODY else task.hex()
 
 
 def _object_rows(found: Iterable[Found], processes: Processes) -> list[Row]:
@@ -189,9 +212,12 @@ def _task_rows(found: Iterable[Found], processes: Processes) -> list[Row]:
                 "attempt_number": made.attempt,
                 "retries_left": made.retries,
                 "actor_id": made.actor.hex() if one.row.function == 0 else None,
+                "parent_task_id": _id_of(made.parent),
+                "previous_call_id": _id_of(made.previous_call),
+                "former_owners": [processes.owner(owner) for owner in one.row.before],
                 **processes.owner(one.owner),
                 "required_resources": one.resources,
-                "needs": [need.hex() for need in one.row.needs],
+                "needs": [need.hex() for need in made.inputs],
                 "results": [],
             },
         )

@@ -182,14 +182,14 @@ class ClusterShell:
             lm.StoreAt: self.heading.servers.told_where,
             lm.Deposit: inheritance.left.deposit_came,
             lm.Withdraw: inheritance.left.withdraw_came,
-            lm.NodeLost: inheritance.lost_came,
-            lm.AskLost: lambda _, message: inheritance.lost_asked(message.node),
-            lm.FoundAgain: lambda link, message: inheritance.found_again(link.peer, message.node),
+            lm.NodeLost: inheritance.executor.lost_came,
+            lm.AskLost: lambda _, message: inheritance.lost.asked(message.node),
+            lm.FoundAgain: inheritance.executor.found_again,
             lm.Rehomed: lambda _, message: self.homes.rehome(message.homes),
-            lm.Inherit: inheritance.inherit_came,
-            lm.Inherited: inheritance.inherited_came,
+            lm.Inherit: lambda _, message: inheritance.inherit(message.estate),
+            lm.Inherited: inheritance.executor.inherited_came,
             lm.AskReady: inheritance.fences.ready_asked,
-            lm.EstateSettled: inheritance.settled_came,
+            lm.EstateSettled: lambda _, message: inheritance.settle(message.estate),
         }
 
     @property

@@ -1,0 +1,120 @@
+"""Has all nodes inherit what the dead have left: as the node of a dead process, or as the head when a node is dead.
+
+Runs in the daemon's thread. `state.inheritance.Settlements` decides; `cluster.inheritance` does each node's part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.engine.cluster.transport import NodeLink
+from weft.engine.state import inheritance as inh
+from weft.engine.state.inheritance import Estate, Settlements
+from weft.engine.wire import link_messages as lm
+
+if TYPE_CHECKING:
+    from weft.engine.cluster.inheritance import ClusterInheritance
+    from weft.engine.cluster.shell import ClusterShell
+    from weft.engine.node.daemon import NodeDaemon
+
+DOUBT_S = 1.0
+DOUBTS = 12
+"""So often the head looks whether a node that another takes for dead is so, before it lets one of the two go. Longer
+than it takes to notice a node's silence."""
+
+
+class Executor:
+    """One daemon's."""
+
+    def __init__(self, daemon: NodeDaemon, shell: ClusterShell, cluster: ClusterInheritance) -> None:
+        self._daemon = daemon
+        self._shell = shell
+        self._cluster = cluster
+        self.settlements = Settlements()
+        self._found: set[tuple[int, int]] = set()
+        """Nodes that had lost each other and are linked again, as the first one says; of a head."""
+
+    def _nodes(self) -> list[int]:
+        return [self._shell.names.number, *self._shell.members.links]
+
+    def process_died(self, estate: Estate, has_left: bool) -> None:
+        """A process of this node that others know."""
+        self._carry(self.settlements.process_died(estate, self._nodes()) if has_left else [inh.Settle(estate)])
+
+    def node_gone(self, node: int) -> None:
+        self._found = {pair for pair in self._found if node not in pair}
+        self._carry(self.settlements.node_gone(node, self._nodes()))
+
+    # ---- of nodes, as the head ----
+
+    def lost_came(self, link: NodeLink, message: lm.NodeLost) -> None:
+        self._found.discard((link.peer, message.node))
+        self.node_lost(link.peer, message.node, message.has_rows)
+
+    def found_again(self, link: NodeLink, message: lm.FoundAgain) -> None:
+        """They had lost each other for so long that what they had of each other is given up; but both live on."""
+        self._found.add((link.peer, message.node))
+
+    def node_lost(self, by: int, node: int, has_rows: bool, doubts: int = DOUBTS) -> None:
+        heading, links, number = self._shell.heading, self._shell.members.links, self._shell.names.number
+        if not heading.is_serving:
+            if heading.is_head:
+                heading.hold(lambda: self.node_lost(by, node, has_rows))
+            return
+        estate = (node, 0, 0)
+        # Who took over may have lost a node before, or been lost by one, and is linked to it again.
+        if node in links or node == number:  # this node has not noticed yet; or only a link is lost
+            if (by, node) in self._found or number in (by, node):
+                self.send(by, lm.EstateSettled(estate))
+                return
+            if doubts:
+                self._daemon.loop.call_later(DOUBT_S, lambda: self.node_lost(by, node, has_rows, doubts - 1))
+                return
+            if by in links:
+                self._part_two(by, node)
+            if node in links:  # it is the other one that goes
+                return
+        if self._cluster.is_settled(estate):
+            self.send(by, lm.EstateSettled(estate))
+        else:
+            self._carry(self.settlements.node_lost(by, estate, has_rows, self._nodes()))
+
+    def _part_two(self, one: int, other: int) -> None:
+        """Two nodes that live have lost each other: one goes, so that what the other had of it passes on.
+
+        The one without drivers, which would end with it; else the younger one."""
+        names, jobs = self._shell.names, self._daemon.state.jobs.values()
+        has_drivers = {names.to_global(job.driver)[0] for job in jobs if job.is_driver_alive}
+        goes = max(one, other, key=lambda node: (node not in has_drivers, node))
+        stays = one + other - goes
+        self._shell.members.let_go(goes, f"it has lost node {stays}, and one of the two had to go")
+
+    # ---- orders and answers ----
+
+    def inherited_came(self, link: NodeLink, message: lm.Inherited) -> None:
+        self._carry(self.settlements.inherited(link.peer, message.estate))
+
+    def _carry(self, orders: list[inh.Order]) -> None:
+        for one in orders:
+            if isinstance(one, inh.AskLost):
+                for node in one.nodes:
+                    self.send(node, lm.AskLost(one.estate[0]))
+            elif isinstance(one, inh.Inherit):
+                for node in one.nodes:
+                    self.send(node, lm.Inherit(one.estate))
+            else:
+                for node in self._nodes():
+                    self.send(node, lm.EstateSettled(one.estate))
+
+    def send(self, node: int, message: lm.AskLost | lm.Inherit | lm.Inherited | lm.EstateSettled) -> None:
+        """To this node, too."""
+        if node != self._shell.names.number:
+            self._shell.members.send(node, message)
+        elif isinstance(message, lm.AskLost):
+            self._cluster.lost.asked(message.node)
+        elif isinstance(message, lm.Inherit):
+            self._cluster.inherit(message.estate)
+        elif isinstance(message, lm.Inherited):
+            self._carry(self.settlements.inherited(node, message.estate))
+        else:
+            self._cluster.settle(message.estate)
