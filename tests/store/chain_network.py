@@ -22,13 +22,15 @@ from dataclasses import dataclass, field
 from chain_bugs import PLANTED
 from histories import Operation, is_linearizable
 
-from weft.store.state import chain_client as cc
+from weft.store.state import chain_calls as cc
 from weft.store.state import chain_events as ev
+from weft.store.state.chain_client import StoreClient
 from weft.store.state.chain_layout import Configuration, first_configuration
 from weft.store.state.chain_messages import Accept, AllRows, Decided, Entry, Hello, ReadReply, ReadRequest, encode
 from weft.store.state.chain_requests import SESSIONS, Stale, decide
 from weft.store.state.chain_rows import Delete, Put
-from weft.store.state.chain_server import ServerSettings, StoreServer
+from weft.store.state.chain_server import StoreServer
+from weft.store.state.chain_settings import ServerSettings
 
 SHARDS = 2
 TABLE = "kv"
@@ -90,7 +92,7 @@ class SimulatedServer:
 
 @dataclass
 class SimulatedClient:
-    state: cc.StoreClient
+    state: StoreClient
     running: dict[int, Operation] = field(default_factory=dict)
     heard: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     was_reset: bool = False
@@ -385,7 +387,7 @@ class Network:
 
     def add_client(self, subscribes: bool = False) -> str:
         name = f"c{next(self._names)}"
-        client = SimulatedClient(cc.StoreClient(name, retry_s=0.05, renew_s=0.1))
+        client = SimulatedClient(StoreClient(name, retry_s=0.05, renew_s=0.1))
         self.clients[name] = client
         self.groups[name] = 0
         for server in self.servers:

@@ -14,7 +14,8 @@ from histories import Operation, is_linearizable
 from weft.store.server_config import MOST_SHARDS
 from weft.store.state import chain_events as ev
 from weft.store.state.chain import NOTHING, Replica
-from weft.store.state.chain_client import StoreClient, WriteAsked
+from weft.store.state.chain_calls import WriteAsked
+from weft.store.state.chain_client import StoreClient
 from weft.store.state.chain_council import Council
 from weft.store.state.chain_layout import (
     Chain,

@@ -46,7 +46,8 @@ from weft.store.state.chain_messages import (
     WriteReply,
 )
 from weft.store.state.chain_requests import Stale, decide
-from weft.store.state.chain_server import ServerSettings, StoreServer
+from weft.store.state.chain_server import StoreServer
+from weft.store.state.chain_settings import ServerSettings
 from weft.store.storage import (
     Storage,
     StorageDamaged,

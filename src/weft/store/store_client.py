@@ -14,8 +14,9 @@ from typing import Any
 
 from weft.net.endpoint import dial
 from weft.net.loop import Loop, Timer
-from weft.store.state import chain_client as cc
+from weft.store.state import chain_calls as cc
 from weft.store.state import chain_events as ev
+from weft.store.state.chain_client import StoreClient
 from weft.store.state.chain_messages import AnyMessage, Hello, Pulse
 from weft.store.state.chain_rows import Key, Write
 from weft.store.storage import check_batch, check_key
@@ -56,7 +57,7 @@ class ControlClient:
         self._token = token
         self._seeds = tuple(addresses)
         self._give_up_s = give_up_s
-        self.state = cc.StoreClient(name, first_number=first_number)
+        self.state = StoreClient(name, first_number=first_number)
         self._links: dict[str, StoreLink] = {}
         self._unnamed: dict[StoreLink, None] = {}
         self._redial_at: dict[str, float] = {}

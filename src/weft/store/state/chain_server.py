@@ -15,7 +15,6 @@ from collections.abc import Set
 import msgspec
 
 from weft.store.state.chain import NOTHING, Replica
-from weft.store.state.chain_council import LEASE_S, Council
 from weft.store.state.chain_events import (
     ApplyFailed,
     DropShard,
@@ -36,11 +35,9 @@ from weft.store.state.chain_events import (
     WriteDecided,
     WriteRejected,
 )
-from weft.store.state.chain_layout import CHAIN_LENGTH, Chain, Configuration, Place, Wishes, next_configuration
-from weft.store.state.chain_log import KEPT_ENTRIES
+from weft.store.state.chain_findings import Findings
+from weft.store.state.chain_layout import Chain, Configuration, Place, next_configuration
 from weft.store.state.chain_messages import (
-    COMPLETE,
-    FAILED,
     Accept,
     Accepted,
     AnyMessage,
@@ -63,25 +60,14 @@ from weft.store.state.chain_messages import (
     Wish,
     WriteRequest,
 )
+from weft.store.state.chain_settings import ServerSettings
 
 LEAP = 1 << 20
 """A lone survivor's numbers are ahead of all that the dead can have decided without its knowing."""
 _SHARD_EVENTS = (WriteDecided, WriteRejected, EntriesApplied, ApplyFailed, RowsRead)
 _OF_CLIENTS = (WriteRequest, ReadRequest, Subscribe, Unsubscribe)
-LONGEST_WAIT_S = 15.0
-"""After trouble is over a chain is whole again about that soon."""
 RENEWALS = 3
 """How often a lease is renewed while it lasts."""
-
-
-def _cut_places(now: Configuration, value: Configuration) -> list[tuple[int, bool, Place]]:
-    """(shard, whether it is joining, place) of all that have a place now and none in `value`."""
-    return [
-        (shard, place == chain.joining, place)
-        for shard, chain in enumerate(now.chains)
-        for place in chain.places()
-        if shard >= len(value.chains) or place not in value.chains[shard].places()
-    ]
 
 
 def _neighbours(configuration: Configuration, server: str) -> set[str]:
@@ -95,32 +81,6 @@ def _neighbours(configuration: Configuration, server: str) -> set[str]:
     return found
 
 
-class ServerSettings:
-    """What tests and shells may choose."""
-
-    def __init__(
-        self,
-        lease_s: float = LEASE_S,
-        grace_s: float = 1.0,
-        patience_s: float = 0.2,
-        unfit_s: float = 5.0,
-        length: int = CHAIN_LENGTH,
-        kept_entries: int = KEPT_ENTRIES,
-        council: type[Council] = Council,
-        replica: type[Replica] = Replica,
-    ) -> None:
-        self.lease_s = lease_s
-        self.grace_s = grace_s
-        """A server that cannot be reached for so long is taken for dead."""
-        self.patience_s = patience_s
-        """How long a proposal may take, and by how much each member of the council waits for the one before it."""
-        self.unfit_s = unfit_s
-        """A replica that could not store is not chosen again for so long."""
-        self.length = length
-        self.kept_entries = kept_entries
-        self.council, self.replica = council, replica
-
-
 class StoreServer:
     """All of one server. It knows no configuration until it founds a store, is given one, or learns one."""
 
@@ -129,24 +89,12 @@ class StoreServer:
         self.address = address
         self.settings = settings or ServerSettings()
         self.council = self.settings.council(name, self.settings.lease_s)
+        self.findings = Findings(name, self.settings.grace_s, self.settings.unfit_s)
         self.replicas: dict[int, Replica] = {}
         self.stored: dict[int, int] = {}
         """What storage had applied of each shard before a restart."""
-        self._certain: set[str] = set()
-        """Servers whose processes have ended."""
-        self._resigned: set[str] = set()
-        """Servers that serve no reads any more, and end once they are out: until then they vote and store."""
-        self._lost: dict[str, float] = {}
-        """Servers that cannot be reached, and since when."""
-        self._enlisted: dict[str, str] = {}
-        self._caught_up: set[tuple[int, Place]] = set()
-        self._complete: set[tuple[int, Place]] = set()
-        self._failed: dict[tuple[int, Place], float] = {}
         self._heard: set[str] = set()
         """Who is connected now."""
-        self._waits: dict[tuple[int, str], float] = {}
-        self._again_at: dict[tuple[int, str], float] = {}
-        """When a server whose joining came to nothing may try again, and how long that was put off."""
         self._wished_at: float | None = None
         self._proposed_at = float("-inf")
         self._asked_lease_at = float("-inf")
@@ -175,7 +123,7 @@ class StoreServer:
 
     @property
     def has_resigned(self) -> bool:
-        return self.name in self._resigned
+        return self.name in self.findings.resigned
 
     @property
     def is_out(self) -> bool:
@@ -186,20 +134,15 @@ class StoreServer:
         current = self.configuration
         if not self.has_resigned or current is None:
             return self.has_resigned
-        dead = self._certain
+        dead = self.findings.certain
         if self.name not in current.servers:
             if self._counted_on_for > current.number:
                 return False
             if self.council.is_known_to_majority:
                 return True
-            dead = dead | self._long_lost(self._now)
+            dead = dead | self.findings.long_lost(self._now)
         voters = [name for name in current.council if name not in dead]
-        return self._gone.issuperset(current.servers) or len(voters) < current.majority
-
-    @property
-    def _gone(self) -> set[str]:
-        """Of these no read is served again, whatever their leases say."""
-        return self._certain | self._resigned
+        return self.findings.gone.issuperset(current.servers) or len(voters) < current.majority
 
     # ---- events ----
 
@@ -231,14 +174,13 @@ class StoreServer:
         if isinstance(event, Ticked):
             return self._tick(event)
         if isinstance(event, PeerConnected):
-            self._lost.pop(event.peer, None)
+            self.findings.connected(event.peer)
             self._heard.add(event.peer)
-            self._certain.discard(event.peer)  # it was restarted under its name
             return [one for replica in self.replicas.values() for one in replica.handle(event)]
         if isinstance(event, PeerLost):
             return self._peer_lost(event)
         if isinstance(event, ResignAsked):
-            self._resigned.add(self.name)
+            self.findings.resigned.add(self.name)
             return self._say_wish(event.now) + self._consider(event.now)
         raise TypeError(f"{type(event).__name__} is no event for a server")
 
@@ -279,18 +221,14 @@ class StoreServer:
 
     def _wish(self, sender: str, message: object, now: float) -> list[Instruction]:
         if isinstance(message, Enlist):
-            self._enlisted[message.server] = message.address
+            self.findings.enlisted[message.server] = message.address
         elif isinstance(message, Resign):
-            self._resigned.add(sender)
+            self.findings.resigned.add(sender)
         elif isinstance(message, Wish):
             current = self.configuration
             if current is None or not 0 <= message.shard < len(current.chains):
                 return []
-            if message.what == FAILED:
-                self._failed[(message.shard, message.place)] = now
-            else:
-                known = self._complete if message.what == COMPLETE else self._caught_up
-                known.add((message.shard, message.place))
+            self.findings.wish_came(message, now)
         elif isinstance(message, Hello):
             return self._tell(sender, 0, now)
         else:
@@ -346,14 +284,7 @@ class StoreServer:
         before = self.configuration
         if not self.council.learn(configuration, now):
             return []
-        for shard, is_joining, cut in _cut_places(before, configuration) if before is not None else ():
-            if is_joining:
-                wait_s = min(2 * self._waits.get((shard, cut.server), self.settings.unfit_s / 2), LONGEST_WAIT_S)
-                self._waits[shard, cut.server] = wait_s
-                self._again_at[shard, cut.server] = now + wait_s
-        for shard, chain in enumerate(configuration.chains):
-            for member in chain.members:
-                self._waits.pop((shard, member.server), None)
+        self.findings.learned(before, configuration, now)
         out: list[Instruction] = [KeepConfiguration(configuration)]
         for shard, chain in enumerate(configuration.chains):
             place = next((place for place in chain.places() if place.server == self.name), None)
@@ -372,8 +303,6 @@ class StoreServer:
                 replica.chain = chain
         self._wished_at = None
         self._proposed_at = float("-inf")
-        self._caught_up.clear()  # said of an older version; who has caught up says so again
-        self._complete = {one for one in self._complete if configuration.chains[one[0]].fresh == one[1]}
         self._asked_lease_at = now
         out += self.council.ask_lease(now)
         return out + self._consider(now)
@@ -393,33 +322,9 @@ class StoreServer:
         out = [one for replica in self.replicas.values() for one in replica.handle(event)]
         current = self.configuration
         self._heard.discard(event.peer)
-        self._enlisted.pop(event.peer, None)  # it says so again when it is back
-        if event.is_certain:
-            self._certain.add(event.peer)
-        elif current is not None and event.peer in current.servers:
-            self._lost.setdefault(event.peer, event.now)
+        is_member = current is not None and event.peer in current.servers
+        self.findings.lost(event.peer, event.now, event.is_certain, is_member)
         return out + self._consider(event.now)
-
-    def _long_lost(self, now: float) -> set[str]:
-        return {name for name, since in self._lost.items() if now - since >= self.settings.grace_s}
-
-    def _wishes(self, now: float) -> Wishes:
-        current = self.configuration
-        assert current is not None
-        long_lost = self._long_lost(now)
-        dead = frozenset((self._certain | long_lost) - {self.name} | self._resigned)
-        self._failed = {one: since for one, since in self._failed.items() if now - since < self.settings.unfit_s}
-        enlisted = {name: at for name, at in self._enlisted.items() if current.servers.get(name) != at}
-        return Wishes(
-            dead,
-            frozenset(self._gone),
-            frozenset(self._resigned - self._certain - long_lost),
-            enlisted,
-            frozenset(self._caught_up),
-            frozenset(self._complete),
-            frozenset(self._failed)
-            | {(shard, Place(name, 0)) for (shard, name), at in self._again_at.items() if at > now},
-        )
 
     def _next(
         self, now: float, heard: Set[str] = frozenset(), answered: Set[str] | None = None
@@ -429,25 +334,24 @@ class StoreServer:
         current = self.configuration
         if current is None:
             return None
-        wishes = self._wishes(now)
-        spared = heard - self._gone - _neighbours(current, self.name)
+        wishes = self.findings.wishes(current, now)
+        spared = heard - self.findings.gone - _neighbours(current, self.name)
         silent = set() if answered is None else {*current.servers, *wishes.enlisted} - answered
         wishes = msgspec.structs.replace(wishes, dead=wishes.dead - spared, silent=silent)
         following = next_configuration(current, wishes, self.settings.length)
-        return None if following is None else (following, sorted(self._gone & set(current.servers)))
+        return None if following is None else (following, sorted(self.findings.gone & set(current.servers)))
 
     def _consider(self, now: float) -> list[Instruction]:
         """Propose when something should change and it is this server's turn."""
         current = self.configuration
         if current is None or not self.council.is_member or self.council.is_proposing:
             return self._survive(now)
-        self._enlisted = {name: at for name, at in self._enlisted.items() if current.servers.get(name) != at}
         if self._next(now) is None and not self.council.is_unfinished:
             self._wished_at = None
             return []
         if self._wished_at is None:
             self._wished_at = now
-        wishes = self._wishes(now)
+        wishes = self.findings.wishes(current, now)
         dead = wishes.dead
         staying = [name for name in current.council if name not in dead]
         rank = staying.index(self.name) if self.name in staying else len(staying)
@@ -465,13 +369,13 @@ class StoreServer:
         A store of two servers has such a council. It cannot have cut out a tail that still holds its lease and is
         alive, and nothing was acknowledged that this tail does not have."""
         current = self.configuration
-        if current is None or self.council.is_member or not self._certain.issuperset(current.council):
+        if current is None or self.council.is_member or not self.findings.certain.issuperset(current.council):
             return []
         is_whole = all(
             chain.tail.server == self.name and chain.fresh is None and not self.replicas[shard].failure
             for shard, chain in enumerate(current.chains)
         )
-        following = next_configuration(current, self._wishes(now), self.settings.length)
+        following = next_configuration(current, self.findings.wishes(current, now), self.settings.length)
         if len(current.council) != 1 or not is_whole or not self._may_serve_reads(now) or following is None:
             return []
         chains = tuple(Chain(one.version + LEAP, one.members, one.joining, one.fresh) for one in following.chains)
