@@ -10,6 +10,7 @@
 #include "events.hpp"
 #include "forwarding.hpp"
 #include "ledger.hpp"
+#include "recorder.hpp"
 #include "relay.hpp"
 #include "spilling.hpp"
 
@@ -104,6 +105,18 @@ class NodePort {
     EventLog::Read events(uint32_t slot, uint64_t since, size_t most) const;
     /// The sums of all processes that ever were, in the order of Tally.
     std::vector<uint64_t> tallies() const;
+    /// From now on a thread keeps what the rings had, in a file of so many bytes at most.
+    /// Does nothing where no events are recorded.
+    void begin_recording(std::vector<std::string> folders, uint64_t limit) {
+        if (segment_->header().events == 0) return;
+        event_file_ = std::make_shared<EventFile>(std::move(folders), limit);
+        recorder_ = std::make_unique<RecorderThread>(*segment_, event_file_);
+    }
+    void end_recording() { recorder_.reset(); }
+    /// Null unless it records.
+    RecorderThread* recorder() const { return recorder_.get(); }
+    /// Who searches it in another thread has a share of it. Null unless something was recorded.
+    std::shared_ptr<EventFile> event_file() const { return event_file_; }
 
   private:
     void receive_from(uint32_t slot);
@@ -123,6 +136,8 @@ class NodePort {
     std::vector<bool> used_;
     std::vector<Received> received_;
     std::unique_ptr<SpillThread> spill_thread_;
+    std::shared_ptr<EventFile> event_file_;
+    std::unique_ptr<RecorderThread> recorder_;
     uint32_t vain_lingers_ = 0;  ///< in a row
 };
 

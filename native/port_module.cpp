@@ -67,6 +67,30 @@ nb::list port_events(const NodePort& port, const std::unordered_map<uint32_t, ui
     return out;
 }
 
+/// (recorded, missed, thinned, refused, [(function, runs, failed, retried, ns, ns of the longest)]), since
+/// the last call; `refused` since the beginning.
+nb::tuple take_recorded(NodePort& port) {
+    nb::list functions;
+    if (port.recorder() == nullptr) return nb::make_tuple(0, 0, 0, 0, functions);
+    const Recorder::Sums sums = port.recorder()->take_sums();
+    for (const auto& [name, of] : sums.functions)
+        functions.append(nb::make_tuple(nb::bytes(name.data(), name.size()), of.runs, of.failed, of.retried,
+                                        of.run_ns, of.longest_ns));
+    return nb::make_tuple(sums.recorded, sums.missed, sums.thinned, port.event_file()->refused(), functions);
+}
+
+/// The events of those runs; by any thread, while another uses the port.
+nb::bytes find_runs(const NodePort& port, int64_t from_ns, int64_t to_ns, nb::bytes name, bool is_unwell,
+                    bool is_longest, size_t most) {
+    const RunsWanted wanted{from_ns, to_ns, {name.c_str(), name.size()}, is_unwell, is_longest, most};
+    std::vector<Event> found;
+    if (const std::shared_ptr<EventFile> file = port.event_file()) {
+        const nb::gil_scoped_release released;
+        found = file->find(wanted);
+    }
+    return nb::bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(Event));
+}
+
 // ---- records between nodes -------------------------------------------------------------------------
 
 nb::bytes take_batch(NodePort& port, uint32_t node) {
@@ -173,6 +197,10 @@ void add_node_port(nb::module_& m) {
                 p.record(EventKind(kind), at_ns, duration_ns, bytes, name);
             },
             nb::arg("kind"), nb::arg("at_ns"), nb::arg("duration_ns"), nb::arg("bytes"), nb::arg("name") = "")
+        .def("begin_recording", &NodePort::begin_recording)
+        .def("end_recording", &NodePort::end_recording, nb::call_guard<nb::gil_scoped_release>())
+        .def("take_recorded", &take_recorded)
+        .def("find_runs", &find_runs)
         .def("begin_spilling", &NodePort::begin_spilling)
         .def("end_spilling", &NodePort::end_spilling, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("spill_fd", [](NodePort& p) { return p.spill_thread().event_fd(); })

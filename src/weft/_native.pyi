@@ -85,6 +85,16 @@ class NodePort:
         """Sums over all processes that ever were, in the order of `engine.observe.events.TALLIES`."""
     def record(self, kind: int, at_ns: int, duration_ns: int, bytes: int, name: str = "") -> None:
         """An event of the daemon's own."""
+    def begin_recording(self, folders: list[str], limit: int) -> None:
+        """From now on a thread keeps what the rings had, in a file without a name of so many bytes at most."""
+    def end_recording(self) -> None:
+        """Ends that thread and its file."""
+    def take_recorded(self) -> tuple[int, int, int, int, list[tuple[bytes, int, int, int, int, int]]]:
+        """Events (recorded, missed, thinned out, refused by the disk), and of each function (name, runs, failed,
+        retried, ns, ns of the longest), since the last call; `refused` since the beginning."""
+    def find_runs(self, from_ns: int, to_ns: int, name: bytes, is_unwell: bool, is_longest: bool, most: int) -> bytes:
+        """Events of the runs that ended in that time, as `events` has them: the newest first, or the longest. Waits for
+        the disk; any thread may call it."""
     def begin_spilling(self, folders: list[str], limit: int) -> None:
         """Once, before what follows: where the spill file may be, and how many bytes it may have."""
     def end_spilling(self) -> None:

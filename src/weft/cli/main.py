@@ -21,6 +21,7 @@ from weft.cli import (
     drain,
     jobs,
     nodes,
+    past,
     processes,
     replay,
     state,
@@ -66,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     nodes.add(commands)
     status.add(commands)
     state.add(commands)
+    past.add(commands)
     processes.add(commands)
     dashboard.add(commands)
     debug.add(commands)

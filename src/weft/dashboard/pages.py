@@ -13,9 +13,12 @@ from typing import Any
 from weft.dashboard import graph, profile, prometheus
 from weft.dashboard.collector import Collector, Task
 from weft.dashboard.past import Past
+from weft.observe import past_runs
 from weft.observe.collect import Asks
 
 MOST_ROWS = 1000
+HOUR_S = 3600
+ORDERS = ("newest", "longest", "failed")
 SEARCHED_ROWS = 10_000
 """Of which the page shows those that matter most."""
 _ENDED = ("FINISHED", "FAILED")
@@ -43,11 +46,12 @@ class Pages:
             "stream": self._stream,
             "graph": self._graph,
             "task": self._task,
-            "summary": self._summary,
             "errors": lambda query: self._client.ask("errors"),
             "logs": self._logs,
             "flame": self._flame,
             "boards": self._boards,
+            "ended": self._ended,
+            "runs": self._runs,
         }
 
     def answer(self, path: str, query: Query) -> Any:
@@ -113,22 +117,15 @@ class Pages:
         rows = self._client.ask("rows", what="tasks", limit=MOST_ROWS)
         return next((row["why_pending"] for row in rows if row["task_id"] == task), "")
 
-    def _summary(self, query: Query) -> Any:
-        """How many tasks there are of each name and how they ended, as far as events tell."""
-        found: dict[str, dict[str, Any]] = {}
-        for task in self._collector.known_tasks():
-            row = found.setdefault(
-                task.name or "?", {"name": task.name or "?", "states": {}, "seconds": 0.0, "runs": 0}
-            )
-            row["states"][task.status] = row["states"].get(task.status, 0) + 1
-            if task.started_s is not None and task.ended_s is not None:
-                row["seconds"] += task.ended_s - task.started_s
-                row["runs"] += 1
-        return {
-            "rows": sorted(found.values(), key=lambda row: -row["seconds"]),
-            "recorded": self._collector.recorded,
-            "dropped": self._collector.dropped,
-        }
+    def _ended(self, query: Query) -> Any:
+        return past_runs.ended(self._client, _number(query, "seconds", HOUR_S))
+
+    def _runs(self, query: Query) -> Any:
+        order = query.get("order", "newest")
+        if order not in ORDERS:
+            raise ValueError(f"order must be one of {', '.join(ORDERS)}, but is {order[:40]!r}")
+        for_s, limit = _number(query, "seconds", HOUR_S), min(_number(query, "limit", 200), MOST_ROWS)
+        return {"rows": past_runs.single_runs(self._client, for_s, query.get("name", ""), order, limit)}
 
     def _logs(self, query: Query) -> Any:
         wanted: dict[str, Any] = {"limit": _number(query, "limit", 500), "text": query.get("text", "")}

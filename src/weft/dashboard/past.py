@@ -1,7 +1,7 @@
-"""How busy each node was lately, so that a page that is opened shows more than the present.
+"""How busy each node was, so that a page that is opened shows more than the present.
 
-A thread asks the nodes: each second while somebody looks, each ten seconds otherwise. A bounded number of points is
-kept per chart and node. Used by many threads.
+What was before this process began the nodes have kept (`observe/node_past.py`). A thread asks them: each second while
+somebody looks, each ten seconds otherwise. A bounded number of points is kept per chart and node. Used by many threads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 from weft.observe.collect import Asks
@@ -20,7 +21,9 @@ UNWATCHED_S = 10.0
 LOOKED_S = 60.0
 """So long after an answer somebody still looks."""
 MOST_POINTS = 600
-"""Of a line: ten minutes that were watched, or 100 that were not."""
+"""Of a line: ten minutes that were watched, or 100 that were not, beside what the nodes have kept."""
+MOST_KEPT = 300
+"""Points of a line of what a node has kept; of more, each so-manyth is shown."""
 MOST_LINES = 50
 """Of a chart, in what a page is told of the past; of the present it hears all."""
 GONE_MS = 600_000.0
@@ -36,6 +39,8 @@ class Past:
         self._machines: list[Machine] = []
         self._before: dict[str, Machine] = {}
         self._lines: dict[str, dict[str, deque[Point]]] = {}
+        self._kept: dict[str, dict[str, list[Point]]] = {}
+        """What the nodes knew when they were first seen: points of each line that are older than all of `_lines`."""
         self._read_s = 0.0
         self._asked_s = 0.0
 
@@ -58,23 +63,40 @@ class Past:
                 chart: {
                     node: newer
                     for node, line in list(lines.items())[: None if time_ms else MOST_LINES]
-                    if (newer := [point for point in line if point[0] > time_ms])
+                    if (newer := [point for point in self._whole(chart, node, line) if point[0] > time_ms])
                 }
                 for chart, lines in self._lines.items()
             }
             return self._machines, charts
+
+    def _whole(self, chart: str, node: str, line: Iterable[Point]) -> Iterator[Point]:
+        return chain(self._kept.get(chart, {}).get(node, ()), line)
 
     def _look(self) -> None:
         """Ask the nodes, unless that was done a moment ago."""
         if time.monotonic() - self._read_s < WATCHED_S / 2:
             return
         machines = self._client.ask("machines")
+        is_new = any(machine["node_id"] not in self._before for machine in machines)
+        kept = self._client.ask("past") if is_new else []
         with self._lock:
             self._read_s = time.monotonic()
             self._machines = machines
+            for one in kept:
+                if one["node_id"] not in self._before:
+                    self._keep(one["node_id"], [stretch["machine"] for stretch in one["stretches"]])
             for machine in machines:
                 self._add(machine)
             self._forget({machine["node_id"] for machine in machines})
+
+    def _keep(self, node: str, machines: list[Machine]) -> None:
+        """Of a node that was not known: its past, each so-manyth point of it."""
+        chosen = machines[:: -(-len(machines) // MOST_KEPT) or 1]
+        for old, now in pairwise(chosen):
+            for chart, value in {**_levels(now), **_rates(old, now)}.items():
+                self._kept.setdefault(chart, {}).setdefault(node, []).append((1000 * now["time_s"], value))
+        if chosen:
+            self._before[node] = chosen[-1]
 
     def _forget(self, there: set[str]) -> None:
         """Nodes that have gone, once nothing of them is recent."""
@@ -83,6 +105,8 @@ class Past:
             newest = max(line[-1][0] for line in lines.values())
             for node in [one for one, line in lines.items() if one not in there and line[-1][0] < newest - GONE_MS]:
                 del lines[node]
+                for kept in self._kept.values():
+                    kept.pop(node, None)
 
     def _add(self, now: Machine) -> None:
         node = now["node_id"]

@@ -19,9 +19,8 @@ from weft.engine.state.resources import to_floats
 from weft.engine.wire.messages import Request
 from weft.inspection.reasons import Reasons
 from weft.inspection.survey import MOST_ROWS
-from weft.machine import load
 from weft.machine.gpus import GpuReader
-from weft.observe.event_records import TALLIES
+from weft.observe.node_past import counters
 from weft.store.tables import HEIRS, KV, OBJECTS
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from weft.engine.node.people import People
     from weft.engine.node.requests import Requests
     from weft.engine.state.node import NodeState
+    from weft.observe.node_past import NodePast
     from weft.store.tables import MemoryTables
 
 ANSWER_S = 10.0
@@ -58,6 +58,7 @@ class Observation:
         people: People,
         requests: Requests,
         flush: Callable[[], None],
+        past: NodePast,
     ) -> None:
         """`flush`: take in what workers have written."""
         self._state = state
@@ -67,17 +68,20 @@ class Observation:
         self._people = people
         self._requests = requests
         self._flush = flush
+        self._past = past
         self._gpus = GpuReader()
         offer = operations.offer
         offer("events", self.events)
         offer("rows", self.rows)
         offer("stored_rows", self.stored_rows, of_head=True)
-        for name in ("events", "rows", "errors", "logs", "boards", "machine"):
+        for name in ("events", "rows", "errors", "logs", "boards", "machine", "past", "runs"):
             offer(f"node_{name}", getattr(self, f"node_{name}"))
         offer("errors", lambda params: self._of_all("node_errors", params))
         offer("logs", lambda params: self._of_all("node_logs", params))
         offer("boards", lambda params: self._of_all("node_boards", params))
         offer("machines", lambda params: self._of_all("node_machine", params))
+        offer("past", lambda params: self._of_all("node_past", params))
+        offer("runs", lambda params: self._of_all("node_runs", params))
         offer("node_metrics", self.node_metrics)
         offer("node_inputs", self.node_inputs)
         offer("inputs", lambda params: self._of_all("node_inputs", params))
@@ -121,6 +125,24 @@ class Observation:
             actor = state.actors.of_worker(worker.process)
             titles[str(worker.pid)] = "worker" if actor is None else f"actor {actor.spec.class_name}"
         return titles
+
+    # ---- the past ----
+
+    def node_past(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Stretches of time that ended after `since_s`."""
+        stretches = self._past.since(float(params.get("since_s", 0)))
+        return {
+            "node_id": self._nodes.node_id,
+            "refused": self._past.refused,
+            "stretches": [msgspec.to_builtins(one) for one in stretches],
+        }
+
+    def node_runs(self, params: dict[str, Any]) -> Pending:
+        """Events of runs that ended, as `NodePast.find` chooses them."""
+        pending = Pending()
+        here = {"node_id": self._nodes.node_id, "time_ns": time.time_ns(), "clock_ns": time.monotonic_ns()}
+        self._past.find(params, lambda events: pending.resolve({**here, "events": events}))
+        return pending
 
     # ---- what went wrong, what was written, how busy it is ----
 
@@ -169,14 +191,12 @@ class Observation:
     def node_machine(self, params: dict[str, Any]) -> dict[str, Any]:
         port = self._port.statistics()
         return {
-            **load.report(),
+            **counters(self._port),
             "gpus": self._gpus.rows(),
             "node_id": self._nodes.node_id,
-            "arena_used_bytes": port["used_bytes"],
             "arena_bytes": port["arena_bytes"],
             "objects": port["objects"],
             "spilled_objects": port["spilled_objects"],
-            "tallies": dict(zip(TALLIES, self._port.tallies(), strict=True)),
         }
 
     def node_metrics(self, params: dict[str, Any]) -> Pending:

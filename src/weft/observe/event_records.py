@@ -32,6 +32,9 @@ NAME_BYTES = 56
 KEPT = 8192
 """Events that are kept of a process, unless WEFT_EVENTS says otherwise; 128 bytes each."""
 KEPT_VARIABLE = "WEFT_EVENTS"
+FILE_BYTES = 256 << 20
+"""Of what a node keeps on disk, unless WEFT_EVENTS_FILE says otherwise."""
+FILE_VARIABLE = "WEFT_EVENTS_FILE"
 _LAYOUT = struct.Struct(f"<qq16s16sQIBBHII{NAME_BYTES}s")
 _NO_ID = bytes(16)
 
@@ -74,4 +77,13 @@ def kept(variable: str | None) -> int:
         return KEPT
     if not variable.isdigit() or int(variable) > 1 << 20:
         raise ValueError(f"{KEPT_VARIABLE} must be a number of events from 0 (none) to 1048576, but is {variable!r}")
+    return int(variable)
+
+
+def file_bytes(variable: str | None) -> int:
+    """Of the file of events, as WEFT_EVENTS_FILE says. ValueError when that is not a number of bytes."""
+    if not variable:
+        return FILE_BYTES
+    if not variable.isdigit() or int(variable) > 1 << 50:
+        raise ValueError(f"{FILE_VARIABLE} must be a number of bytes (0: no file), but is {variable!r}")
     return int(variable)

@@ -10,6 +10,7 @@ shares a ring with the dead one.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import time
@@ -37,7 +38,7 @@ from weft.engine.node.people import People
 from weft.engine.node.requests import Requests
 from weft.engine.node.rings import Rings
 from weft.engine.node.room import RoomRequests
-from weft.engine.node.spilling import Spilling
+from weft.engine.node.spilling import Spilling, temporary_folders
 from weft.engine.node.storage import Storage
 from weft.engine.node.worker_processes import WorkerProcesses
 from weft.engine.node.zygote_link import ZygoteLink
@@ -51,6 +52,7 @@ from weft.engine.wire import kinds
 from weft.engine.wire.messages import Home, Message, Request
 from weft.inspection.listing import Listing
 from weft.net.loop import Loop
+from weft.observe import event_records
 from weft.observe.log_store import LogStore
 from weft.store.tables import ACTORS, JOBS, NODES, Delete, MemoryTables, Put
 
@@ -58,8 +60,11 @@ if TYPE_CHECKING:
     from weft.engine.cluster.shell import ClusterShell
     from weft.engine.node.front import Front
     from weft.jobs.job_service import JobService
+    from weft.observe.node_past import NodePast
 
 TICK_S = 1.0
+PAST_S = 10.0
+"""So long after its start a node begins to keep what it did."""
 CHANGING = frozenset(
     "claim_actor_name kv_put kv_del create_group actor_log_open actor_log_append name_object delete_object".split()
 )
@@ -228,6 +233,7 @@ class NodeDaemon:
         if founder is not None:
             self._doors.add(founder, is_founder=True)
         self.feed(ev.NodeStarted())
+        self._past = _record(self.loop, self.port)
 
     def close(self) -> None:
         """Let everything go; a zygote that still lives ends its workers when it sees the socket's end."""
@@ -237,6 +243,7 @@ class NodeDaemon:
         self.output.close_all()
         self.loop.unwatch(self.spilling.fd)
         self.spilling.close()
+        self.port.end_recording()
         self.storage.close()
         self.workers.limits.close()
         self.folders.sweep(of_own=True)
@@ -408,7 +415,8 @@ class NodeDaemon:
         here = (self.operations, self.nodes)
         jobs = self.submitted = JobService(self.loop, *here, self.folders.jobs, lambda: self.nodes.address)
         Overview(self.state, self.port, *here, self.people, lambda: jobs.job_list({}))
-        Observation(self.state, self.port, self.tables, *here, self.people, self.requests, self.output.flush)
+        told = (self.people, self.requests)
+        Observation(self.state, self.port, self.tables, *here, *told, self.output.flush, self._past())
         self.operations.offer("dashboard", lambda params: self.dashboard())
         if self.cluster is not None:
             from weft.engine.cluster.draining import Draining
@@ -416,3 +424,22 @@ class NodeDaemon:
             keeping = self.cluster.keeping
             jobs.keep, jobs.when_kept, keeping.keep_submitted = keeping.submission, keeping.when_kept, jobs.keep_all
             Draining(self.loop, self.state, *here, self.feed, lambda: jobs.runner.running, self.cluster)
+
+
+def _record(loop: Loop, port: _native.NodePort) -> Callable[[], NodePast]:
+    """A native thread keeps what processes did. What is made of that is loaded when somebody asks, or a while later."""
+    began_s = time.time()
+
+    @functools.cache
+    def past() -> NodePast:
+        from weft.observe.node_past import NodePast
+
+        return NodePast(loop, port, began_s)
+
+    def begin() -> None:
+        past()
+
+    limit = event_records.file_bytes(os.environ.get(event_records.FILE_VARIABLE))
+    port.begin_recording(temporary_folders(), limit)
+    loop.call_later(PAST_S, begin)
+    return past

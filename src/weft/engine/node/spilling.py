@@ -34,7 +34,7 @@ def temporary_folder() -> str:
         return os.environ.get("TMPDIR") or "/tmp"
 
 
-def _folders() -> list[str]:
+def temporary_folders() -> list[str]:
     """Where `tempfile` looks; whether one can be written to is found out by who writes there."""
     named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
     return [os.path.abspath(folder) for folder in [*named, "/tmp", "/var/tmp", "/usr/tmp", "."] if folder]
@@ -68,7 +68,7 @@ class Spilling:
         if text and not text.isdigit():
             raise ValueError(f"{VARIABLE} must be a number of bytes, but got {text!r}")
         self._limit = int(text) if text else _NO_LIMIT
-        port.begin_spilling(_folders(), self._limit)
+        port.begin_spilling(temporary_folders(), self._limit)
         self.fd = port.spill_fd
         """Readable when `completed` has something to tell."""
 

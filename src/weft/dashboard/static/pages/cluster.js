@@ -1,9 +1,10 @@
 // Nodes: how busy they are, what waits and why.
-import { html, useRef } from "/vendor/preact-htm.module.js";
+import { html, useRef, useState } from "/vendor/preact-htm.module.js";
 import { bytes, clock, number, seconds, short, usePoll } from "/data.js";
 import { Card, Lines, Problem, State, Table } from "/parts.js";
+import { Span } from "/pages/ended.js";
 
-const KEPT_POINTS = 600;
+const KEPT_POINTS = 1000;
 const percent = (value) => `${Math.round(value)} %`;
 const rate = (value) => `${number(Math.round(value))}/s`;
 
@@ -68,7 +69,7 @@ function Waiting({ rows }) {
 }
 
 export function Cluster() {
-  const histories = useRef({}), newest = useRef(0);
+  const histories = useRef({}), newest = useRef(0), [span, setSpan] = useState(600);
   const { value, error } = usePoll(() => `cluster?since=${Math.floor(newest.current)}`, 1000, (found) => {
     newest.current = remember(histories.current, found.charts, newest.current);
   });
@@ -76,7 +77,9 @@ export function Cluster() {
   const { status, machines } = value;
   const sum = (of) => machines.reduce((total, machine) => total + of(machine), 0);
   const alive = status.nodes.filter((node) => node.state !== "dead");
-  const lines = (chart) => histories.current[chart] || {};
+  const from = newest.current - 1000 * span;
+  const lines = (chart) => Object.fromEntries(Object.entries(histories.current[chart] || {}).map(
+    ([node, line]) => [node, line.filter(([at]) => at >= from)]));
   const total = (chart) => Object.values(lines(chart)).reduce((all, line) => all + (line.length ? line[line.length - 1][1] : 0), 0);
   return html`<div><${Problem} text=${error} />
     <div class="cards">
@@ -89,6 +92,7 @@ export function Cluster() {
       <${Card} title="object store" note=${`of ${bytes(sum((m) => m.arena_bytes))}`}>${bytes(sum((m) => m.arena_used_bytes))}<//>
       <${Card} title="spilled" note="bytes so far">${bytes(sum((m) => m.tallies.spilled_bytes))}<//>
     </div>
+    <div class="row"><${Span} value=${span} onChange=${setSpan} /></div>
     <div class="charts">
       <${Lines} title="Tasks per second" series=${lines("tasks")} unit=${(v) => number(v < 10 ? Math.round(10 * v) / 10 : Math.round(v))}
         says=${`tasks per second, now ${Math.round(total("tasks"))}`} />

@@ -1,6 +1,7 @@
 // Tasks, actors, objects, jobs, placement groups: what the state listings know.
 import { html } from "/vendor/preact-htm.module.js";
-import { bytes, number, seconds, short, usePoll } from "/data.js";
+import { bytes, number, short, usePoll } from "/data.js";
+import { Ended } from "/pages/ended.js";
 import { Problem, State, Table } from "/parts.js";
 
 const state = (of) => ["state", (row) => html`<${State} of=${of(row)} />`, of];
@@ -15,21 +16,11 @@ function Listing({ what, caption, columns, children }) {
     <${Table} caption=${caption} columns=${columns} rows=${value && value.rows} /></div>`;
 }
 
-export function Tasks() {
-  const { value, error } = usePoll("summary", 2000);
-  return html`<div><${Listing} what="tasks" caption="Tasks that wait or run" columns=${[
+export const Tasks = () => html`<div><${Listing} what="tasks" caption="Tasks that wait or run" columns=${[
       id("task", (row) => row.task_id), ["name", (row) => row.name], state((row) => row.state),
       ["waits because", (row) => row.why_pending], ["type", (row) => row.type],
       ["attempt", (row) => row.attempt_number + 1], ["worker", (row) => row.worker_pid], ["owner", (row) => row.pid],
-      id("node", (row) => row.node_id), id("parent", (row) => row.parent_task_id)]} />
-    <h2>What ran lately</h2><${Problem} text=${error} />
-    <${Table} caption="Tasks by function, as far as events tell" rows=${value && value.rows} columns=${[
-      ["function", (row) => row.name], ["runs", (row) => row.runs],
-      ["ended", (row) => Object.entries(row.states).map(([name, count]) => `${count} ${name}`).join(", ")],
-      ["time", (row) => seconds(row.seconds), (row) => row.seconds],
-      ["mean", (row) => (row.runs ? seconds(row.seconds / row.runs) : null), (row) => row.seconds / (row.runs || 1)]]} />
-    ${value ? html`<p class="muted">${number(value.recorded)} events read, ${number(value.dropped)} dropped.</p>` : null}</div>`;
-}
+      id("node", (row) => row.node_id), id("parent", (row) => row.parent_task_id)]} /><${Ended} /></div>`;
 
 export function Actors() {
   const tasks = usePoll("rows/tasks", 2000).value;
