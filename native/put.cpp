@@ -27,7 +27,7 @@ void record_put(Core& core, Id object, const Encoded& encoded) {
 
 }  // namespace
 
-PyObject* py_put(PyObject*, PyObject* value) {
+PyObject* py_put_result(PyObject*, PyObject* value) {
     const Attached core;
     if (!core) return nullptr;
     Buffer scratch;
@@ -49,6 +49,14 @@ PyObject* py_put(PyObject*, PyObject* value) {
         record_put(*core, entry->id, encoded);
     }
     return make_ref(*core, ref_type, entry);
+}
+
+PyObject* py_put(PyObject* self, PyObject* value) {
+    if (!is_ref(value)) return py_put_result(self, value);
+    PyErr_SetString(PyExc_TypeError,
+                    "Calling 'put' on an ObjectRef is not allowed. Pass the ref itself, or put it in a list: "
+                    "put([ref]).");
+    return nullptr;
 }
 
 PyObject* py_promise(PyObject*, PyObject*) {

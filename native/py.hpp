@@ -216,6 +216,7 @@ Id next_child(Core& core);
 
 bool add_call_types(PyObject* module);
 PyObject* py_put(PyObject*, PyObject* value);
+PyObject* py_put_result(PyObject*, PyObject* value);
 PyObject* py_promise(PyObject*, PyObject*);
 PyObject* py_keep_promise(PyObject*, PyObject* const* args, Py_ssize_t count);
 PyObject* py_get(PyObject*, PyObject* const* args, Py_ssize_t count);

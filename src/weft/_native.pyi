@@ -359,6 +359,7 @@ class DeviceLost(Exception):
     is lost then, and made again if it can be."""
 
 def put(value: object) -> ObjectRef[Any]: ...
+def put_result(value: object) -> ObjectRef[Any]: ...
 def _restore_ref(id: bytes, owner: int) -> ObjectRef[Any]:
     """As a pickled ref is read: slot and generation of the owner are the halves of that number."""
 

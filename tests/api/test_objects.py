@@ -129,9 +129,10 @@ def test_a_wrong_timeout_is_refused(timeout: Any, error: type[Exception]) -> Non
         weft.get(weft.put(1), timeout=timeout)
 
 
-def test_put_of_a_ref_is_refused_with_advice() -> None:
-    with pytest.raises(TypeError, match=r"put.*not allowed"):
-        weft.put(weft.put(1))
+@pytest.mark.parametrize("options", [{}, {"device": "cpu"}, {"name": "a ref"}, {"durable": True}, {"replicas": 2}])
+def test_put_of_a_ref_is_refused_with_advice(options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"put.*not allowed.*put\(\[ref\]\)"):
+        weft.put(weft.put(1), **options)
 
 
 def test_put_of_something_unpicklable_names_it() -> None:

@@ -168,6 +168,10 @@ def test_returns_retries_and_wrong_calls(weft: ModuleType) -> None:
     with pytest.raises(ValueError, match="num_returns=2 but returned at least 3"):
         weft.get(pair.remote(5))
     assert weft.get(pair.options(num_returns=1).remote(3)) == [0, 1, 2]
+    refs = weft.remote(num_returns=2)(lambda: [weft.put(1), weft.put(2)]).remote()
+    assert weft.get(weft.get(refs)) == [1, 2]
+    with pytest.raises(TypeError, match=r"put.*not allowed"):
+        weft.put(refs[0])
     with pytest.warns(RuntimeWarning, match="only so many are taken"):
         assert weft.get(weft.remote(num_returns=2)(lambda: (i for i in range(3))).remote()) == [0, 1]
     assert pair.options(num_returns=0).remote(3) is None
@@ -384,6 +388,8 @@ def test_a_generator_runs_as_far_as_it_is_asked_to(weft: ModuleType) -> None:
     done = count.remote(3)
     weft.get(done.completed())
     assert [weft.get(ref) for ref in done] == [0, 1, 2]
+    of_refs = weft.remote(lambda: (weft.put(i) for i in range(2))).options(num_returns="streaming").remote()
+    assert [weft.get(weft.get(ref)) for ref in of_refs] == [0, 1]
     cancelled = count.remote(3)
     next(cancelled)
     weft.cancel(cancelled)
@@ -406,6 +412,10 @@ def test_generators_of_actors_stream_and_raise(weft: ModuleType) -> None:
             yield from range(n)
             raise ValueError("end")
 
+        def refs(self, n: int) -> Iterator[Any]:
+            yield from map(weft.put, range(n))
+
+    assert weft.get(weft.get(list(Serial.remote().refs.remote(3)))) == [0, 1, 2]
     for actor in (Source.remote(), Serial.remote()):
         refs = list(actor.numbers.remote(300))
         assert weft.get(refs[:300]) == list(range(300)) and len(refs) == 301

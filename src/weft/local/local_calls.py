@@ -167,7 +167,7 @@ class PendingCall:
 
     def item(self, value: Any) -> int:
         assert self.stream is not None
-        return self.stream.add(_native.put(value))
+        return self.stream.add(_native.put_result(value))
 
     def room(self) -> int:
         assert self.stream is not None

@@ -56,7 +56,7 @@ class PulledGenerator(ObjectRefGenerator):
             with self._run.entered():
                 if self._items is None:
                     self._items = iter(self._make())
-                return _native.put(next(self._items))
+                return _native.put_result(next(self._items))
         except StopIteration:
             self._end(b"")
             return None

@@ -189,7 +189,7 @@ def keep(refs: list[ObjectRef[Any]], value: Any, count: int, name: str) -> None:
     is_one = count == 1 and not isinstance(value, types.GeneratorType)
     values = [value] if is_one else [None] if count == 0 else split(value, count, name)
     for one in values[1:]:
-        _native.put(one)  # so that all can be kept, or none is
+        _native.put_result(one)  # so that all can be kept, or none is
     for ref, one in zip(refs, values, strict=True):
         _native.keep_promise(ref, one, b"")
 

@@ -32,6 +32,8 @@ def put(value: Any, replicas: int, durable: bool, name: str | None) -> ObjectRef
 
     ValueError when the cluster has fewer nodes than there shall be replicas, OSError when the file cannot be written.
     """
+    if isinstance(value, ObjectRef):
+        return _native.put(value)  # which says why not
     if isinstance(replicas, bool) or not isinstance(replicas, int):
         raise TypeError(f"replicas must be a whole number, but got {replicas!r}")
     if replicas < 1:

@@ -36,10 +36,6 @@ def put(
     >>> weft.get(weft.put("hello"))
     'hello'
     """
-    if isinstance(value, ObjectRef):
-        raise TypeError(
-            "Calling 'put' on an ObjectRef is not allowed. Pass the ref itself, or put it in a list: put([ref])."
-        )
     if durable or replicas != 1 or name is not None:
         from weft.engine.process.objects import lasting
 
