@@ -138,7 +138,7 @@ class Claims:
 
         def came(outcome: Outcome) -> None:
             heir: GlobalProcess | None = (value := outcome.value) and (value[0], value[1], value[2])
-            is_settled = self._is_settled(owner)
+            is_settled = self._is_settled(owner) or value == []
             is_news = heir is not None and (heir != owner or not self._is_dead(owner))
             if heir and is_news and (heir[0] == owner[0] or not is_settled):
                 self._passed_on(process, heir, identity)
@@ -147,17 +147,22 @@ class Claims:
             else:
                 self._here.answer(process, identity, None)
 
-        self._daemon.nodes.ask_node(owner[0], "heir_of", {"id": identity}).then(came)
+        who = {"slot": owner[1], "generation": owner[2]}
+        self._daemon.nodes.ask_node(owner[0], "heir_of", {"id": identity, **who}).then(came)
 
     def heir_of(self, params: dict[str, Any]) -> list[int] | None:
-        """Of a process of this node, also when it is dead; None when the object is gone."""
+        """Of a process of this node, also when it is dead. Where the object has none, [] says that the owner is dead
+        and settled: who asks may know nothing of that, or have forgotten it."""
         identity = bytes(params["id"])
+        owner = (params.get("slot", 0), params.get("generation", 0))
+        is_over = owner != NOBODY and not self._port.is_alive(*owner) and owner not in self._here.unsettled
+        nobody: list[int] | None = [] if is_over else None
         heir = self._here.last_heir(identity)
         if heir is None or (self._port.is_proxy(heir[0]) and not self._port.is_alive(*heir)):
-            return None
+            return nobody
         name = self._shell.names.to_global(heir)
         is_gone = name[0] == self._shell.names.number and not self._directory.before((name, identity))
-        return None if is_gone else list(name)
+        return nobody if is_gone else list(name)
 
     def _passed_on(self, process: Process, heir: GlobalProcess, identity: bytes) -> None:
         if heir == self._shell.names.to_global(process) or self._is_dead(heir):

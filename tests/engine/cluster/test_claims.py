@@ -1,0 +1,63 @@
+"""Who owns what the dead have left, for refs that come late."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weft.engine.cluster.claims import Claims
+from weft.engine.node.operations import Pending
+
+HERE, HOME = 1, 2
+OWNER, ASKER = (5, 3), (9, 1)
+IDENTITY = b"x" * 16
+
+
+class Node:
+    """What claims see of a daemon; `settled` is what it remembers of the dead of other nodes."""
+
+    def __init__(self, number: int, home: Node | None = None) -> None:
+        self.alive, self.unsettled, self.settled = {ASKER}, set[Any](), set[Any]()
+        self.answers: list[Any] = []
+        self.late: list[Any] = []
+        self.offered: dict[str, Any] = {}
+        here = SimpleNamespace(
+            answer=lambda process, identity, owner: self.answers.append(owner),
+            came_late=lambda estate, process, dead, identity: self.late.append(estate),
+            last_heir=lambda identity: None,
+            unsettled=self.unsettled,
+        )
+        port = SimpleNamespace(is_alive=lambda *process: process in self.alive, is_proxy=lambda slot: False)
+        operations = SimpleNamespace(offer=self.offered.__setitem__)
+        ask = lambda node, name, params: Pending.of(home.offered[name](params))  # noqa: E731
+        daemon: Any = SimpleNamespace(
+            port=port, inheritance=here, operations=operations, nodes=SimpleNamespace(ask_node=ask)
+        )
+        names = SimpleNamespace(number=number, to_global=lambda process: (HOME, *process))
+        shell: Any = SimpleNamespace(names=names, members=SimpleNamespace(links={HOME: None}))
+        nothing = SimpleNamespace(heirs=lambda wanted, then: then({}))
+        left: Any = SimpleNamespace(directory=nothing)
+        is_dead = lambda name: True  # noqa: E731
+        self.claims = Claims(daemon, shell, left, left, is_dead, self.settled.__contains__, lambda process: None)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_what_has_no_heir_passes_to_who_asks_however_long_its_owner_has_been_dead(remembers: bool) -> None:
+    """A node remembers the last of the dead of others; the owner's own node knows of all of its own."""
+    home = Node(HOME)
+    here = Node(HERE, home)
+    if remembers:
+        here.settled.add((HOME, *OWNER))
+    here.claims.look_up(ASKER, OWNER, IDENTITY)
+    assert (here.late, here.answers) == ([(HOME, *OWNER)], [])
+
+
+@pytest.mark.parametrize("state", ["alive", "unsettled"])
+def test_what_has_no_heir_and_an_owner_that_is_not_settled_is_lost_to_who_asks(state: str) -> None:
+    home = Node(HOME)
+    getattr(home, state).add(OWNER)
+    here = Node(HERE, home)
+    here.claims.look_up(ASKER, OWNER, IDENTITY)
+    assert (here.late, here.answers) == ([], [None])
