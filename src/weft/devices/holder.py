@@ -181,6 +181,7 @@ class Server:
             "pid": self.pid,
             "mark": holding.name,
             "blocks": len(holding.blocks),
+            "drivers": sorted({block.driver for block in holding.blocks}),
             "devices": sorted({block.device for block in holding.blocks}),
             "device_bytes": holding.bytes_on().total(),
             "spilled_bytes": sum(block.size for block in holding.blocks if isinstance(block, SpilledBlock)),

@@ -127,6 +127,11 @@ class FakeArray:
         made.array()[:] = data
         return made
 
+    @classmethod
+    def in_host_memory(cls, data: Any) -> FakeArray:
+        """What a process that sees no device has read."""
+        return cls(Block(NAME, "", data.ctypes.data, data.nbytes, data))
+
     def array(self) -> Any:
         memory: Any = (ctypes.c_ubyte * self.block.size).from_address(self.block.address)
         found = np.frombuffer(memory, np.uint8)
@@ -142,6 +147,8 @@ class FakeArray:
         if collection is None:
             return FakeArray.of, (self.array().copy(),)
         block = self.block
+        if not block.device:
+            return FakeArray.in_host_memory, (self.array().copy(),)
         if not collection.takes_over:
             block = FakeArray.of(self.array()).block
         return FakeArray, (collection.add(NAME, block.address, block.size, block.keeper),)

@@ -26,3 +26,4 @@ from weft.train.sharded import load_sharded as load_sharded
 from weft.train.sharded import report_sharded as report_sharded
 from weft.train.trainer import Result as Result
 from weft.train.trainer import Trainer as Trainer
+from weft.train.weights import Weights as Weights
