@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import weft
+from weft import train
 
 ON_GPU: dict[str, Any] = {"num_gpus": 0.1, "num_cpus": 0}
 
@@ -40,6 +41,26 @@ class Member:
         return {
             f"weight{number}": torch.ones(size // count, dtype=torch.uint8, device="cuda") for number in range(count)
         }
+
+    def publish(self, weights: train.Weights, size: int, count: int) -> float:
+        """Milliseconds that the learner is held up."""
+        if self.kept is None:
+            self.kept = self.many(size, count)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        weights.publish(self.kept)
+        return (time.perf_counter() - start) * 1e3
+
+    def newest(self, weights: train.Weights) -> int:
+        return self.last(weights.read()[1])
+
+    def join(self, meeting: train.Meeting) -> None:
+        self.kept = meeting.join(0)
+
+    def all_reduce(self, size: int) -> float:
+        """Microseconds each, of a group of one: what Weft and NCCL add to nothing."""
+        tensor = torch.ones(size // 4, device="cuda")
+        return median_ms(50, lambda: self.kept.all_reduce(tensor)) * 1e3
 
     def last(self, value: Any) -> int:
         if isinstance(value, int):
@@ -103,6 +124,28 @@ def puts(size: int, rounds: int, reader: Any) -> None:
     show("put, and read by an actor", median_ms(rounds, lambda: weft.get(reader.last.remote(weft.put(mine)))))
 
 
+def broadcast(size: int, rounds: int) -> None:
+    print("weights of a learner, a state dict of 500 tensors, to 4 actors on its GPU")
+    learner, weights = Member.remote(), train.Weights()
+    actors = [Member.remote() for _ in range(4)]
+    published: list[float] = []
+
+    def publish() -> bool:
+        published.append(weft.get(learner.publish.remote(weights, size, 500)))
+        return True
+
+    read = median_ms(rounds, lambda _: weft.get([actor.newest.remote(weights) for actor in actors]), publish)  # type: ignore[misc]
+    show("publish, a copy within the device", statistics.median(published))
+    show("all four have read it", read)
+    one = median_ms(rounds, lambda: weft.get(actors[0].newest.remote(weights)))
+    show("one reads it", one)
+    group = Member.remote()
+    weft.get(group.join.remote(train.Meeting(1, backend="nccl")))
+    for bytes_ in (4, size):
+        us = weft.get(group.all_reduce.remote(bytes_))
+        show(f"Group.all_reduce by NCCL, one member, {bytes_} bytes", us / 1e3, moves=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mb", type=int, default=1000)
@@ -142,6 +185,7 @@ def main() -> None:
         median_ms(rounds, lambda ref: weft.get(reader.last.remote(ref)), lambda: ready(maker.many.remote(size, 500))),  # type: ignore[misc]
     )
     puts(size, rounds, reader)
+    broadcast(size, rounds)
     print("through memory of the host")
     show(
         "device, host, device: an actor that may not open it",

@@ -187,6 +187,11 @@ void Member::leave(Gone why) {
     block_->bell.ring();
 }
 
+bool Member::sees_loss() {
+    bury_the_dead();
+    return !find_cause();
+}
+
 Outcome Member::arrive() {
     if (!failure_) return failure_;
     if (block_->is_given_up.load(std::memory_order_acquire) != 0) return failed(find_cause());

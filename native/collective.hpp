@@ -88,6 +88,8 @@ class Member {
     Outcome join();
     /// The others are told; what they wait for from here ends with an error.
     void leave(Gone why = Gone::left);
+    /// Whether somebody is gone; for who waits for something else than a round.
+    bool sees_loss();
 
     Outcome barrier(const Request& request);
     Outcome all_reduce(const Request& request, char* data, size_t count);

@@ -302,6 +302,11 @@ void add_group_member(nb::module_& m) {
              nb::arg("root"), nb::arg("shape"), nb::arg("source").none(), nb::arg("target").none(),
              nb::arg("peer") = -1)
         .def("set_timeout", [](GroupMember& g, double timeout_s) { g.member->set_timeout(in_ns(timeout_s)); })
+        .def("sees_loss",
+             [](GroupMember& g) {
+                 const std::unique_lock lock(g.mutex, std::try_to_lock);
+                 return lock.owns_lock() && (g.core->is_lost() || g.member->sees_loss());
+             })
         .def("leave", [](GroupMember& g) {
             const std::unique_lock lock(g.mutex, std::try_to_lock);
             if (!lock.owns_lock())

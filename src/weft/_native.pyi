@@ -535,6 +535,8 @@ class GroupMember:
     ) -> tuple[str, int, int, _Request | None, _Request | None] | None:
         """None when it was done, else (what, rank, why, rank 0's request, that rank's request)."""
     def set_timeout(self, timeout_s: float) -> None: ...
+    def sees_loss(self) -> bool:
+        """Whether somebody is gone; the next operation says who, unless all had come to it."""
     def leave(self) -> None: ...
 
 def exchange_bytes(flows: list[tuple[int, Sequence[Any], Sequence[Any]]], quiet_s: float) -> tuple[str, int] | None:

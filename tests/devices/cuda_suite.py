@@ -10,10 +10,12 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
 from waiting import wait_until
+from weft import train
 from weft.devices import cuda, holder
 
 torch = pytest.importorskip("torch")
@@ -65,6 +67,16 @@ class Member:
 
     def total(self, value: Any) -> tuple[float, str]:
         return float(value.double().sum()), value.device.type
+
+    def publish(self, weights: train.Weights) -> float:
+        state = self.state_dict()
+        weights.publish(state)
+        return float(state["0.weight"].double().sum())
+
+    def read_weights(self, weights: train.Weights) -> tuple[int, str, float]:
+        version, state = weights.read()
+        self.kept.append(state)
+        return version, state["0.weight"].device.type, float(state["0.weight"].double().sum())
 
     def address(self, value: Any) -> int:
         return int(value.data_ptr())
@@ -280,3 +292,109 @@ def test_a_node_offers_the_kind_of_its_gpu() -> None:
         return bool(torch.cuda.is_available())
 
     assert weft.get(runs.remote())
+
+
+# ---- groups by NCCL, and weights -------------------------------------------------------------------
+
+
+@weft.remote(**ON_GPU)
+class Alone:
+    """The one member of a group: NCCL wants a GPU for each, and there may be but one here."""
+
+    def __init__(self, meeting: train.Meeting) -> None:
+        self.group = meeting.join(0)
+
+    def all(self) -> list[Any]:
+        group, value, rows = self.group, torch.arange(6.0, device="cuda"), torch.arange(6.0, device="cuda")[None]
+        return [
+            group.all_reduce(value.clone(), "mean"),
+            group.reduce(value.clone(), 0, "max"),
+            group.reduce_scatter(rows)[0],
+            group.all_gather(value)[0],
+            group.gather(value, 0)[0],
+            group.scatter(torch.zeros_like(value), rows, 0),
+            group.broadcast(value.clone()),
+            group.all_to_all(rows)[0],
+        ]
+
+    def after_a_kernel(self) -> float:
+        """What is still being computed when the operation is asked for is waited for."""
+        big = torch.rand(4096, 4096, device="cuda")
+        for _ in range(20):
+            big = big @ big
+            big /= big.norm()
+        return float(self.group.all_reduce(torch.ones(LARGE, device="cuda") + 0 * big.sum())[-1])
+
+    def errors(self) -> list[str]:
+        told = []
+        for bad in (torch.ones(3, 3, device="cuda").t(), torch.ones(3, dtype=torch.int16, device="cuda"), [1]):
+            try:
+                self.group.all_reduce(bad)
+            except (TypeError, ValueError) as error:
+                told.append(str(error))
+        return [*told, str(self.group.all_reduce(torch.ones(1)).item()), str(self.group.all_reduce(np.ones(1))[0])]
+
+
+def test_a_group_by_nccl_does_all_operations(session: None) -> None:
+    member = Alone.remote(train.Meeting(1, backend="nccl"))
+    for found in weft.get(member.all.remote()):
+        assert found.device.type == "cuda"
+        assert found.tolist() == [0, 1, 2, 3, 4, 5]
+    assert weft.get(member.after_a_kernel.remote()) == 1.0
+    strides, element, kind, host_tensor, host = weft.get(member.errors.remote())
+    assert "must be contiguous" in strides
+    assert "all_reduce on a device takes" in element
+    assert "must be of NumPy, PyTorch or JAX" in kind
+    assert (host_tensor, host) == ("1.0", "1.0")
+
+
+def test_two_members_on_one_gpu_are_both_told_that_nccl_cannot(session: None) -> None:
+    meeting = train.Meeting(2, backend="nccl")
+
+    @weft.remote(**ON_GPU)
+    def member(rank: int) -> str:
+        with meeting.join(rank) as group:
+            try:
+                group.all_reduce(torch.ones(LARGE, device="cuda"))
+            except train.GroupError as error:
+                return type(error).__name__
+        return ""
+
+    if torch.cuda.device_count() == 1:
+        assert all(weft.get([member.remote(rank) for rank in range(2)]))
+
+
+def test_collective_groups_in_rays_words_go_by_nccl(session: None) -> None:
+    @weft.remote(**ON_GPU)
+    def member() -> tuple[bool, list[float]]:
+        from weft.compat.ray.util import collective
+
+        collective.init_collective_group(1, 0, "nccl", "on_gpu")
+        tensor = torch.ones(3, device="cuda")
+        collective.allreduce(tensor, "on_gpu")
+        parts = [torch.zeros(3, device="cuda")]
+        collective.allgather(parts, tensor, "on_gpu")
+        collective.destroy_collective_group("on_gpu")
+        return collective.nccl_available(), parts[0].tolist()
+
+    assert weft.get(member.remote()) == (True, [1, 1, 1])
+
+
+def test_weights_are_read_where_the_learner_has_them(members: Any) -> None:
+    learner, reader = members
+    weights = train.Weights()
+
+    @weft.remote(num_cpus=0)
+    def on_host(weights: train.Weights) -> tuple[int, str, float]:
+        version, state = weights.read()
+        return version, state["0.weight"].device.type, float(state["0.weight"].double().sum())
+
+    total = weft.get(learner.publish.remote(weights))
+    before = weft.get(reader.allocated.remote())
+    version, kind, found = weft.get(reader.read_weights.remote(weights))
+    assert (version, kind, found) == (1, "cuda", total)
+    assert weft.get(reader.allocated.remote()) - before < 64 * 1024 + 20 * 512 * 4 * 2  # biases are copied
+    assert [weft.get(on_host.remote(weights))[:2] for _ in range(2)] == [(1, "cpu")] * 2
+    total = weft.get(learner.publish.remote(weights))
+    assert weft.get(reader.read_weights.remote(weights)) == (2, "cuda", total)
+    weft.get([member.drop.remote() for member in members])

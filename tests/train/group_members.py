@@ -28,7 +28,7 @@ class Members:
     """All members of one group."""
 
     def __init__(self, size: int, slot_bytes: int | None, options: dict[str, Any]) -> None:
-        meeting = train.Meeting(size, slot_bytes)
+        meeting = train.Meeting(size, slot_bytes, backend=options.pop("backend", None))
         self.actors = [MemberActor.remote(meeting, rank, options) for rank in range(size)]
         weft.get([actor.join.remote() for actor in self.actors])
 

@@ -88,8 +88,8 @@ def _of_torch(tensor: Any) -> HostArray:
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
         raise TypeError(
-            f"a tensor must be on the CPU, but got one on {tensor.device}: between GPUs, use torch.distributed in a "
-            'trainer with backend="nccl"'
+            f"a tensor must be on the CPU, but got one on {tensor.device}: between GPUs, meet by "
+            'train.Meeting(n, backend="nccl")'
         )
     bare = tensor.detach()
     if bare.dtype is not torch.bfloat16:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import secrets
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -30,9 +31,10 @@ import weft
 from weft.exceptions import LocalNodeDiedError
 from weft.library.checks import between, one_of
 from weft.train.arrays import HostArray, host_array
+from weft.train.device_exchange import BACKENDS, DeviceArray, DeviceExchange, open_exchange
 from weft.train.errors import GroupError, GroupTimeoutError, MemberLostError, MismatchError
 from weft.train.mesh import MeshMember
-from weft.train.mesh_links import Lost, Rendezvous, connect, listen
+from weft.train.mesh_links import Lost, Rendezvous, connect, listen, own_host
 from weft.util.shared_block import ELEMENT_TYPES, GONE, OPERATIONS, REDUCTIONS, GroupMember, SharedBlock
 
 __all__ = ["Group", "Meeting"]
@@ -43,9 +45,16 @@ _ALL_SLOTS_BYTES = 2 << 20
 _SLOT_BYTES = range(64 << 10, (1 << 20) + 1)
 
 
+_SPIN_S, _LOOK_S, _NOTICE_S = 0.0005, 0.001, 10.0
+"""How long device work is waited for without a pause; then how often; and how long until all know who is gone."""
+_ON_DEVICE = -10
+"""The first number of the shape of a request on devices, less the operation's own."""
+_Array = HostArray | DeviceArray
+
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
 _NOTHING = (-1,)
 """The shape of a message whose own end was bad."""
+_NO_BYTES = np.empty(0)
 
 
 def _told_to_all(operation: _Operation) -> _Operation:
@@ -71,6 +80,9 @@ class Meeting:
     made, they work through its shared segment; otherwise through connections of each with each, which prove that
     they belong together; what leaves the machine is encrypted, unless WEFT_TRAIN_ENCRYPT is 0 on all nodes.
 
+    With `backend="nccl"` tensors on GPUs are reduced and moved there, by NCCL; with "gloo" tensors of PyTorch on the
+    host are, by gloo. Every member calls the same as for arrays, and needs PyTorch, and for NCCL a GPU of its own.
+
     >>> import numpy as np
     >>> @weft.remote
     ... def member(meeting, rank):
@@ -81,8 +93,18 @@ class Meeting:
     [[3], [3]]
     """
 
-    def __init__(self, size: int, slot_bytes: int | None = None, *, across_nodes: bool | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        slot_bytes: int | None = None,
+        *,
+        across_nodes: bool | None = None,
+        backend: str | None = None,
+    ) -> None:
         between("size", size, 1, _MAX_MEMBERS)
+        if backend is not None:
+            one_of("backend", backend, tuple(BACKENDS))
+        self._backend = backend
         if slot_bytes is None:
             slot_bytes = min(max(_ALL_SLOTS_BYTES // size // 64 * 64, _SLOT_BYTES[0]), _SLOT_BYTES[-1])
         if slot_bytes < 64 * size or slot_bytes % 64:
@@ -102,6 +124,9 @@ class Meeting:
         mesh = self._mesh_member(rank, join_timeout_s) if self._rendezvous is not None else None
         group = Group(self._block.member(rank, join_timeout_s) if mesh is None else mesh, rank, self.size)
         group._perform("join", None, None)
+        if self._backend is not None:
+            group._open(self._backend, join_timeout_s)
+        group._timeout_s = timeout_s
         group._member.set_timeout(-1.0 if timeout_s is None else timeout_s)
         return group
 
@@ -134,6 +159,8 @@ class Group:
         self._member = member
         self.rank = rank
         self.size = size
+        self._timeout_s: float | None = None
+        self._exchange: DeviceExchange | None = None
         self._performed = 0
         """Operations in which this member and the others heard of each other."""
 
@@ -143,39 +170,39 @@ class Group:
     @_told_to_all
     def all_reduce(self, array: Any, op: str = "sum") -> Any:
         """Reduce over all members, in place."""
-        host = host_array(array, written=True)
+        host = self._array(array, written=True)
         self._perform("all_reduce", None, host, op=op)
         return _in_place(array, host)
 
     @_told_to_all
     def reduce(self, array: Any, root: int = 0, op: str = "sum") -> Any:
         """Reduce over all members, in place at the root; the others' arrays stay as they are."""
-        host = host_array(array, written=True)
+        host = self._array(array, written=True)
         self._perform("reduce", None, host, op=op, root=root)
         return _in_place(array, host) if self.rank == root else array
 
     @_told_to_all
     def reduce_scatter(self, array: Any, op: str = "sum", out: Any = None) -> Any:
         """Reduce over all members; this member's share of the first dimension."""
-        host = host_array(array, written=False)
+        host = self._array(array, written=False)
         share = self._share(host, "reduce_scatter")
-        part = host.new(share) if out is None else _fitting(out, host, share, "out")
+        part = host.new(share) if out is None else self._fitting(out, host, share, "out")
         self._perform("reduce_scatter", host, part, op=op)
         return _result(out, part)
 
     @_told_to_all
     def all_gather(self, array: Any, out: Any = None) -> Any:
         """All members' arrays in the order of their ranks, along a new first dimension."""
-        host = host_array(array, written=False)
+        host = self._array(array, written=False)
         shape = (self.size, *host.memory.shape)
-        whole = host.new(shape) if out is None else _fitting(out, host, shape, "out")
+        whole = host.new(shape) if out is None else self._fitting(out, host, shape, "out")
         self._perform("all_gather", host, whole)
         return _result(out, whole)
 
     @_told_to_all
     def gather(self, array: Any, root: int = 0) -> Any:
         """As `all_gather` at the root; None elsewhere."""
-        host = host_array(array, written=False)
+        host = self._array(array, written=False)
         whole = host.new((self.size, *host.memory.shape)) if self.rank == root else None
         self._perform("gather", host, whole, root=root)
         return None if whole is None else _result(None, whole)
@@ -183,28 +210,28 @@ class Group:
     @_told_to_all
     def scatter(self, out: Any, source: Any = None, root: int = 0) -> Any:
         """Write this member's row of the root's `source` into `out`, in place; only the root has a source."""
-        part = host_array(out, written=True)
+        part = self._array(out, written=True)
         host = None
         if self.rank == root:
             if source is None:
                 raise ValueError(f"rank {root} is the root of scatter and must give a source")
-            host = _fitting(source, part, (self.size, *part.memory.shape), "source", written=False)
+            host = self._fitting(source, part, (self.size, *part.memory.shape), "source", written=False)
         self._perform("scatter", host, part, root=root)
         return _in_place(out, part)
 
     @_told_to_all
     def broadcast(self, array: Any, root: int = 0) -> Any:
         """The root's array on all members, in place."""
-        host = host_array(array, written=True)
+        host = self._array(array, written=True)
         self._perform("broadcast", None, host, root=root)
         return _in_place(array, host)
 
     @_told_to_all
     def all_to_all(self, array: Any, out: Any = None) -> Any:
         """Part r of this member's first dimension goes to rank r, and comes in at this member's own place there."""
-        host = host_array(array, written=False)
+        host = self._array(array, written=False)
         self._share(host, "all_to_all")
-        whole = host.new(host.memory.shape) if out is None else _fitting(out, host, host.memory.shape, "out")
+        whole = host.new(host.memory.shape) if out is None else self._fitting(out, host, host.memory.shape, "out")
         self._perform("all_to_all", host, whole)
         return _result(out, whole)
 
@@ -212,7 +239,7 @@ class Group:
         """Hand an array to one member; returns once it has taken it, so two that both send first never end."""
         self._check_peer(to)
         try:
-            host = host_array(array, written=False)
+            host = self._array(array, written=False)
         except Exception:
             self._ask("send", np.empty(0), None, _NOTHING, peer=to)
             raise
@@ -222,7 +249,7 @@ class Group:
         """Take what one member sends, in place."""
         self._check_peer(source)
         try:
-            host = host_array(array, written=True)
+            host = self._array(array, written=True)
         except Exception:
             self._ask("send", None, np.empty(0), _NOTHING, peer=source)
             raise
@@ -236,6 +263,8 @@ class Group:
     def close(self) -> None:
         """Leave. Who waits for this member from then on is told."""
         self._member.leave()
+        if self._exchange is not None:
+            self._exchange.end()
 
     def __enter__(self) -> Group:
         return self
@@ -245,7 +274,38 @@ class Group:
     ) -> None:
         self.close()
 
-    def _share(self, host: HostArray, operation: str) -> tuple[int, ...]:
+    def _array(self, array: Any, written: bool) -> _Array:
+        found = None if self._exchange is None else self._exchange.array(array)
+        return host_array(array, written) if found is None else found
+
+    def _fitting(self, array: Any, like: _Array, shape: tuple[int, ...], name: str, written: bool = True) -> _Array:
+        host = self._array(array, written)
+        if type(host) is not type(like):
+            raise ValueError(f"{name} must lie where the other array lies")
+        if host.memory.shape != shape or host.element != like.element:
+            raise ValueError(
+                f"{name} must be {like.element} {shape}, but got {host.element} {tuple(host.memory.shape)}"
+            )
+        return host
+
+    def _open(self, backend: str, timeout_s: float) -> None:
+        """All members do so when they join. One that cannot tells the others by leaving."""
+        try:
+            host = "" if isinstance(self._member, GroupMember) else own_host()
+            self._exchange = open_exchange(backend, self.rank, self.size, host, timeout_s, self._tell)
+            self.barrier()
+        except BaseException:
+            self.close()
+            raise
+
+    def _tell(self, text: str) -> str:
+        """Rank 0's, on all."""
+        told = np.zeros(512, np.uint8)
+        data = text.encode()
+        told[: len(data)] = np.frombuffer(data, np.uint8)
+        return bytes(self.broadcast(told)).rstrip(b"\0").decode()
+
+    def _share(self, host: _Array, operation: str) -> tuple[int, ...]:
         shape = host.memory.shape
         if not shape or shape[0] % self.size:
             raise ValueError(f"{operation} needs a first dimension that {self.size} divides, but got shape {shape}")
@@ -258,8 +318,8 @@ class Group:
     def _perform(
         self,
         operation: str,
-        source: HostArray | None,
-        target: HostArray | None,
+        source: _Array | None,
+        target: _Array | None,
         op: str = "sum",
         root: int = 0,
         peer: int = -1,
@@ -270,10 +330,13 @@ class Group:
         if op == "mean" and "float" not in element:
             raise TypeError(f"the mean is for floating point, but got {element}: reduce with sum and divide")
         between("root", root, 0, self.size - 1)
+        memories = source.memory if source else None, target.memory if target else None
+        if isinstance(described, DeviceArray):
+            self._perform_on_device(operation, described, *memories, op, root, peer)
+            return
         failure = self._ask(
             operation,
-            source.memory if source else None,
-            target.memory if target else None,
+            *memories,
             described.memory.shape if described else (),
             ELEMENT_TYPES.index(element),
             REDUCTIONS.index(op),
@@ -299,6 +362,54 @@ class Group:
         failure = self._member.perform(number, element, reduction, root, shape, source, target, peer)
         self._performed += 1
         return failure
+
+    def _perform_on_device(
+        self, operation: str, described: DeviceArray, source: Any, target: Any, op: str, root: int, peer: int
+    ) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        exchange.check(operation, described.element)
+        shape = (_ON_DEVICE - OPERATIONS.index(operation), *described.memory.shape)
+        element, reduction = ELEMENT_TYPES.index(described.element), REDUCTIONS.index(op)
+
+        def meet() -> None:
+            """All are here, or both ends of a message."""
+            ends = (None if source is None else _NO_BYTES, None if target is None else np.empty(0))
+            name, arrays = ("barrier", (None, None)) if peer < 0 else ("send", ends)
+            if (failure := self._ask(name, *arrays, shape, element, reduction, root, peer)) is not None:
+                raise self._error(operation, failure, peer)
+
+        meet()
+        try:
+            self._wait_for(exchange.begin(operation, source, target, op, root, peer), operation, meet)
+            meet()
+        except BaseException:
+            self.close()
+            raise
+        if op == "mean" and target is not None and (operation != "reduce" or self.rank == root):
+            target.div_(self.size)
+
+    def _wait_for(self, work: Any, operation: str, meet: Callable[[], None]) -> None:
+        """Until the device has done it; `meet` raises when somebody is gone."""
+        began = time.monotonic()
+        while not work.is_completed():
+            waited = time.monotonic() - began
+            if waited < _SPIN_S:
+                continue
+            if self._member.sees_loss():
+                meet()
+            if self._timeout_s is not None and waited > self._timeout_s:
+                raise _late(f"{operation} on rank {self.rank} of {self.size}", self.rank, operation)
+            time.sleep(_LOOK_S)
+        try:
+            work.wait()
+        except Exception as error:  # most often the library's words for another's death
+            while not self._member.sees_loss() and time.monotonic() - began < _NOTICE_S:
+                time.sleep(_LOOK_S)
+            if self._member.sees_loss():
+                meet()
+            where = f"{operation} on rank {self.rank} of {self.size}"
+            raise GroupError(f"{where}: {error}", self.rank, operation) from error
 
     def _error(self, operation: str, failure: tuple[Any, ...], peer: int) -> Exception:
         what, rank, why, first, other = failure
@@ -330,7 +441,7 @@ def _late(where: str, rank: int, operation: str) -> GroupTimeoutError:
     )
 
 
-def _described(operation: str, source: HostArray | None, target: HostArray | None) -> HostArray | None:
+def _described(operation: str, source: _Array | None, target: _Array | None) -> _Array | None:
     """The array whose type and shape all members must share."""
     if operation in ("all_gather", "gather", "reduce_scatter", "all_to_all"):
         return source
@@ -341,7 +452,9 @@ def _request(request: tuple[int, int, int, int, tuple[int, ...]]) -> str:
     operation, element, reduction, root, shape = request
     if _is_refused(request):
         return "nothing, since its own argument was bad"
-    name = OPERATIONS[operation]
+    name, where = OPERATIONS[operation], ""
+    if shape and shape[0] <= _ON_DEVICE:
+        name, shape, where = OPERATIONS[_ON_DEVICE - shape[0]], shape[1:], " on the device"
     if name in ("barrier", "join"):
         return name
     words = [f"{name} of {ELEMENT_TYPES[element]} {shape}"]
@@ -349,14 +462,14 @@ def _request(request: tuple[int, int, int, int, tuple[int, ...]]) -> str:
         words.append(f"by {REDUCTIONS[reduction]}")
     if name in ("reduce", "gather", "scatter", "broadcast"):
         words.append(f"with root {root}")
-    return " ".join(words)
+    return " ".join(words) + where
 
 
 def _is_refused(request: tuple[int, int, int, int, tuple[int, ...]]) -> bool:
     return OPERATIONS[request[0]] == "refused" or request[4] == _NOTHING
 
 
-def _in_place(array: Any, host: HostArray) -> Any:
+def _in_place(array: Any, host: _Array) -> Any:
     """The array itself where its own memory was written."""
     return array if not _is_copied(array) else host.restore(host.memory)
 
@@ -365,12 +478,5 @@ def _is_copied(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
-def _result(out: Any, host: HostArray) -> Any:
+def _result(out: Any, host: _Array) -> Any:
     return host.restore(host.memory) if out is None else _in_place(out, host)
-
-
-def _fitting(array: Any, like: HostArray, shape: tuple[int, ...], name: str, written: bool = True) -> HostArray:
-    host = host_array(array, written)
-    if host.memory.shape != shape or host.element != like.element:
-        raise ValueError(f"{name} must be {like.element} {shape}, but got {host.element} {host.memory.shape}")
-    return host

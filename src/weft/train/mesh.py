@@ -12,6 +12,7 @@ MESH-1  A member that fails says in its last message who was the cause, and clos
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,15 @@ class MeshMember:
     def set_timeout(self, timeout_s: float) -> None:
         """How long to wait for others without any progress; without bound when negative."""
         self._timeout_s = None if timeout_s < 0 else timeout_s
+
+    def sees_loss(self) -> bool:
+        """Whether somebody's end of a connection is closed. The next operation says who was the cause."""
+        if self._failure is not None:
+            return True
+        watched = select.poll()
+        for link in self._sockets.values():
+            watched.register(link.fileno(), select.POLLRDHUP)
+        return bool(watched.poll(0))
 
     def leave(self) -> None:
         self._end(("gone", self._rank, GONE.index("left"), None, None))

@@ -24,7 +24,7 @@ from weft.util import peer_sockets
 from weft.util.peer_sockets import Admission, PeerEndpoint
 from weft.util.shared_block import GONE, exchange_bytes
 
-__all__ = ["Buffers", "Lost", "Rendezvous", "connect", "exchange", "listen"]
+__all__ = ["Buffers", "Lost", "Rendezvous", "connect", "exchange", "listen", "own_host"]
 
 Buffers = Sequence[Any]
 Place = tuple[str, str, int]
@@ -69,10 +69,15 @@ def encrypts() -> bool:
 
 def listen() -> tuple[PeerEndpoint, Place]:
     """On this node's own address."""
-    node_id = weft.get_runtime_context().get_node_id()
-    host = next(node["NodeManagerAddress"] for node in weft.nodes() if node["NodeID"] == node_id)
+    host = own_host()
     endpoint = PeerEndpoint(host, encrypts())
-    return endpoint, (node_id, host, endpoint.port)
+    return endpoint, (weft.get_runtime_context().get_node_id(), host, endpoint.port)
+
+
+def own_host() -> str:
+    """This node's address."""
+    node_id = weft.get_runtime_context().get_node_id()
+    return str(next(node["NodeManagerAddress"] for node in weft.nodes() if node["NodeID"] == node_id))
 
 
 def connect(

@@ -1,4 +1,4 @@
-"""`ray.util.collective` in the words of Ray 2.60, over groups of `weft.train`: for arrays in memory of the host."""
+"""`ray.util.collective` in the words of Ray 2.60, over groups of `weft.train`."""
 
 from weft.compat.ray.util.collective.collective import (
     allgather,

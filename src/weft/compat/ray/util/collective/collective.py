@@ -21,21 +21,26 @@ import numpy as np
 import weft
 from weft.compat.ray.util.collective.types import Backend, ReduceOp
 from weft.train import Group, Meeting
+from weft.train.device_exchange import needed
 
 _OPS = {ReduceOp.SUM: "sum", ReduceOp.PRODUCT: "prod", ReduceOp.MIN: "min", ReduceOp.MAX: "max"}
 _TIMEOUT_MS = 30_000
+_HOST_BACKENDS = (Backend.GLOO, "TORCH_GLOO")
+"""Weft's own groups do what gloo is for: arrays in memory of the host."""
 
 
 class _Registry:
     def __init__(self) -> None:
-        self._declared: tuple[int, dict[str, int], float] | None = None
+        self._declared: tuple[int, dict[str, int], float, str] | None = None
         self._joins: Counter[int] = Counter()
         self._meetings: dict[int, Meeting] = {}
         self._came: Counter[int] = Counter()
 
-    def meeting(self, size: int, rank: int) -> Meeting:
+    def meeting(self, size: int, rank: int, backend: str) -> Meeting:
         turn = self._joins[rank]
-        meeting = self._meetings.get(turn) or self._meetings.setdefault(turn, Meeting(size))
+        if turn not in self._meetings:
+            self._meetings[turn] = Meeting(size, backend=None if backend.upper() in _HOST_BACKENDS else "nccl")
+        meeting = self._meetings[turn]
         if size != meeting.size:
             raise ValueError(f"the group has {meeting.size} members, but rank {rank} was to join one of {size}")
         self._joins[rank] += 1
@@ -44,22 +49,22 @@ class _Registry:
             del self._meetings[turn]
         return meeting
 
-    def declare(self, size: int, ranks: dict[str, int], timeout_s: float) -> bool:
+    def declare(self, size: int, ranks: dict[str, int], timeout_s: float, backend: str) -> bool:
         """False where there is such a group."""
         if self._declared is not None:
             return False
-        self._declared = size, ranks, timeout_s
+        self._declared = size, ranks, timeout_s, backend
         return True
 
     def withdraw(self) -> None:
         self._declared = None
 
-    def declared(self, actor_id: str) -> tuple[int, int, float] | None:
-        """(size, rank, seconds to wait) of a member that was named by `create_collective_group`."""
+    def declared(self, actor_id: str) -> tuple[int, int, float, str] | None:
+        """(size, rank, seconds to wait, backend) of a member that was named by `create_collective_group`."""
         if self._declared is None or actor_id not in self._declared[1]:
             return None
-        size, ranks, timeout_s = self._declared
-        return size, ranks[actor_id], timeout_s
+        size, ranks, timeout_s, backend = self._declared
+        return size, ranks[actor_id], timeout_s, backend
 
 
 _groups: dict[str, Group] = {}
@@ -69,8 +74,8 @@ _lock = threading.Lock()
 
 
 def nccl_available() -> bool:
-    """Never: between GPUs, `torch.distributed` in a trainer with backend="nccl" is what there is."""
-    return False
+    """Whether PyTorch with NCCL is here, and sees a GPU in this process."""
+    return not needed("nccl")
 
 
 def gloo_available() -> bool:
@@ -78,7 +83,8 @@ def gloo_available() -> bool:
 
 
 def is_backend_available(backend: str) -> bool:
-    return str(backend).upper() in (Backend.GLOO, "TORCH_GLOO")
+    name = str(backend).upper()
+    return name in _HOST_BACKENDS or (name == Backend.NCCL and nccl_available())
 
 
 def is_group_initialized(group_name: str) -> bool:
@@ -92,14 +98,14 @@ def init_collective_group(
     group_name: str = "default",
     gloo_timeout: int = _TIMEOUT_MS,
 ) -> None:
-    """Become the member `rank` of a group, with `backend="gloo"`; returns once all have joined. RuntimeError where this
+    """Become the member `rank` of a group, of "nccl" or "gloo"; returns once all have joined. RuntimeError where this
     process is in a group of that name; `gloo_timeout` is in milliseconds."""
-    _check(world_size, backend, group_name)
+    _check(world_size, backend, group_name, is_member=True)
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be from 0 to {world_size - 1}, but got {rank}")
     if group_name in _groups:
         raise RuntimeError(f"this process is in the collective group {group_name!r} already")
-    _join(group_name, world_size, rank, gloo_timeout / 1000)
+    _join(group_name, world_size, rank, gloo_timeout / 1000, backend)
 
 
 def create_collective_group(
@@ -112,13 +118,13 @@ def create_collective_group(
 ) -> None:
     """Declare the actors a group, from outside of it: each joins at its first operation. RuntimeError where one of that
     name is declared."""
-    _check(world_size, backend, group_name)
+    _check(world_size, backend, group_name, is_member=False)
     if sorted(ranks) != list(range(world_size)) or len(actors) != world_size:
         raise ValueError(
             f"a group of {world_size} has as many actors, with ranks from 0 on, but got {len(actors)} and {list(ranks)}"
         )
     ranks_of = {actor._actor_id.hex(): rank for actor, rank in zip(actors, ranks, strict=True)}
-    if not weft.get(_registry(group_name).declare.remote(world_size, ranks_of, gloo_timeout / 1000)):
+    if not weft.get(_registry(group_name).declare.remote(world_size, ranks_of, gloo_timeout / 1000, backend)):
         raise RuntimeError(f"the collective group {group_name!r} is declared already: destroy it first")
     _declared.add(group_name)
 
@@ -212,18 +218,22 @@ def _registry(group_name: str) -> Any:
     return _registries[key]
 
 
-def _check(world_size: int, backend: str, group_name: str) -> None:
+def _check(world_size: int, backend: str, group_name: str, is_member: bool) -> None:
     if world_size < 1:
         raise ValueError(f"world_size must be at least 1, but got {world_size}")
-    if not is_backend_available(backend):
+    name = str(backend).upper()
+    missing = "" if name in _HOST_BACKENDS else "it is none of nccl and gloo"
+    if name == Backend.NCCL:
+        missing = needed("nccl") if is_member else ""
+    if missing:
         raise RuntimeError(
-            f'the backend {backend!r} of the collective group {group_name!r} is not there: "gloo" is, for arrays in '
-            'memory of the host. Between GPUs use torch.distributed in a trainer with backend="nccl".'
+            f'the backend {backend!r} of the collective group {group_name!r} is not there: {missing}. "nccl" is for '
+            'tensors on GPUs, "gloo" for arrays in memory of the host.'
         )
 
 
-def _join(group_name: str, size: int, rank: int, timeout_s: float) -> None:
-    meeting = weft.get(_registry(group_name).meeting.remote(size, rank))
+def _join(group_name: str, size: int, rank: int, timeout_s: float, backend: str) -> None:
+    meeting = weft.get(_registry(group_name).meeting.remote(size, rank, backend))
     _groups[group_name] = meeting.join(rank, timeout_s)
 
 
