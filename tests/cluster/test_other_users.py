@@ -26,6 +26,7 @@ from weft.jobs.job_runner import Runner, RunOrder
 from weft.jobs.log_files import LogWriter
 from weft.library.storage import Storage
 from weft.machine import own_folders
+from weft.net import unix_table
 from weft.net.credentials import connect_to_own
 from weft.store.embedded import EmbeddedStorage
 from weft.tune.host import journals_of
@@ -95,6 +96,33 @@ def test_sockets_of_another_user_under_names_like_ours_are_no_nodes(cluster: Clu
         with pytest.raises(ConnectionError, match="belongs to user"):
             launch.join_node(f"@{names[0]}")
         assert Client(cluster.address).ask("status", timeout_s=30)
+
+
+CROWD = (
+    SQUAT
+    + """
+for one in list(held):
+    for _ in range(3):
+        held.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
+        try:
+            held[-1].connect(one.getsockname())
+        except BlockingIOError:
+            pass
+"""
+)
+
+
+@as_root
+def test_nobody_waits_in_line_at_sockets_of_another_user(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cluster.head_node is not None
+    names = [f"weft-{os.getuid()}-{number:017x}+{cluster.address}+hl" for number in range(20)]
+    with another_user(CROWD, *names):
+        monkeypatch.setattr(launch, "is_own_node", lambda name: pytest.fail(f"{name} was asked whose it is"))
+        assert cluster.head_node.local_address in launch.find_nodes()
+        monkeypatch.undo()
+        monkeypatch.setattr(unix_table, "_told_by_the_kernel", Mock(side_effect=OSError))
+        assert unix_table.listening(f"@{names[0]}") == {f"@{names[0]}": None}
+        assert not {f"@{name}" for name in names} & set(launch.find_nodes())
 
 
 @as_root

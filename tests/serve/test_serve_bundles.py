@@ -55,6 +55,20 @@ class Answered:
         raise AssertionError("nothing is lost here") from error
 
 
+def test_a_small_answer_does_not_wait_until_large_ones_are_copied() -> None:
+    async def scenario() -> None:
+        async def answer(context: RequestContext, method: str, args: Any, kwargs: Any) -> tuple[int, int, Any]:
+            return TAKEN, 0, (200, (), bytes(args[0]))
+
+        bundles = Bundles(answer, lambda: 0)
+        sizes = (9, 1 << 20, 9, 1 << 20)
+        sent = [(number, "", "", math.inf, "", "method", (size,)) for number, size in enumerate(sizes)]
+        calls = [asyncio.ensure_future(bundles.exchange(pack(given))) for given in (sent, [])]
+        assert [[one[0] for one in unpacked(await call)] for call in calls] == [[0, 1], [2, 3]]
+
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
+
+
 def a_request() -> BundledRequest:
     return BundledRequest(asyncio.get_running_loop(), RequestContext(), "method", ())
 

@@ -26,6 +26,8 @@ FAILED = 2
 Answering = Callable[[RequestContext, str, tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, tuple[int, int, Any]]]
 
 _GIVEN_UP = "the request was given up"
+MOST_BYTES = 256 * 1024
+"""Of bodies in one call's answer, but for its first: a small one shall not wait until large ones are copied."""
 MOST_WAITING_CALLS = 4
 """A caller has more only when its requests end in larger bundles than they came in: then the oldest returns empty."""
 
@@ -110,5 +112,15 @@ class Bundles:
         while self._calls and (self._ended or (self._is_closing and not self._running)):
             call = self._calls.popleft()
             if not call.done():
-                call.set_result(self._ended)
-                self._ended = []
+                call.set_result(self._take())
+
+    def _take(self) -> list[Outcome]:
+        """What has ended, as far as it travels together."""
+        left_bytes = MOST_BYTES
+        for count, (_, _, _, value) in enumerate(self._ended):
+            left_bytes -= len(value[2] or b"") if isinstance(value, tuple) else 0
+            if left_bytes < 0:
+                taken, self._ended = self._ended[: count + 1], self._ended[count + 1 :]
+                return taken
+        taken, self._ended = self._ended, []
+        return taken

@@ -132,13 +132,18 @@ class Router:
         return len(self._waiting)
 
     @property
-    def ongoing(self) -> int:
-        """Requests of this process that replicas have."""
-        return sum(peer.mine for peer in list(self._peers.values()))
+    def room(self) -> float:
+        """How many requests would not have to wait for others of this process."""
+        table, peers = self._table, list(self._peers.values())
+        if table is None or not peers:
+            return math.inf  # what waits brings a replica
+        return 0 if self._waiting else sum(max(0, table.max_ongoing_requests - peer.mine) for peer in peers)
 
     @property
-    def replicas(self) -> int:
-        return len(self._peers)
+    def ongoing(self) -> tuple[int, int]:
+        """Requests of this process that replicas have, and how many of these there are."""
+        peers = list(self._peers.values())
+        return sum(peer.mine for peer in peers), len(peers)
 
     # ---- sending ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ from weft.engine.state.events import Process
 from weft.net.credentials import peer_pid
 from weft.net.loop import OUT_OF_DESCRIPTORS, Loop
 
+MOST_WAITING = 128
+"""In line, and taken from it at once."""
 Admit = Callable[[int, bool], handshake.Welcome]
 """Give a driver (pid, is it the founder) a slot; RuntimeError when there is none."""
 
@@ -57,7 +59,7 @@ class Doors:
         self._guests: dict[int, Guest] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         self._listener.bind("\0" + address.removeprefix("@"))
-        self._listener.listen(64)
+        self._listener.listen(MOST_WAITING)
         loop.watch(self._listener.fileno(), self._accept)
 
     def add(self, connection: socket.socket, is_founder: bool = False) -> None:
@@ -82,13 +84,13 @@ class Doors:
         self._listener.close()
 
     def _accept(self) -> None:
+        """Many in one round: another user who knocks without end shall not keep the line full."""
         try:
-            connection, _ = self._listener.accept()
-        except OSError as error:  # he left, or waits for a descriptor
+            for _ in range(MOST_WAITING):
+                self.add(self._listener.accept()[0])
+        except OSError as error:  # that was all, or he waits for a descriptor
             if error.errno in OUT_OF_DESCRIPTORS:
                 self._loop.rest(self._listener.fileno())
-        else:
-            self.add(connection)
 
     def _read(self, guest: Guest) -> None:
         """Its request to join; afterwards only its end."""

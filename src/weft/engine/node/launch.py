@@ -22,15 +22,15 @@ import msgspec
 from weft.engine.node import handshake
 from weft.engine.node.config import NodeConfig
 from weft.machine.programs import python_command
+from weft.net import unix_table
 from weft.net.credentials import connect_to_own, peer_pid
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8192
-_ACCEPTS = 0x10000
-"""The flag of a listening socket in /proc/net/unix."""
 _CROWDED_S = 1.0
-"""So long a node whose line is full is waited for. A stranger's is always full, if he likes."""
+"""So long a node whose line is full is waited for where the kernel does not tell whose it is. A stranger's is always
+full, if he likes."""
 
 _open: weakref.WeakSet[Attachment] = weakref.WeakSet()
 
@@ -156,17 +156,9 @@ def join_node(address: str) -> Attachment:
 
 def find_nodes() -> list[str]:
     """The addresses of this user's running nodes on this machine, the newest first."""
-    prefix = f"@weft-{os.getuid()}-"
-    named = set()
-    # Strangers choose their names: any bytes, also line ends.
-    with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
-        for line in table:
-            fields = line.split()
-            if len(fields) == 8 and fields[7].startswith(prefix):
-                with contextlib.suppress(ValueError):
-                    if int(fields[3], 16) & _ACCEPTS:
-                        named.add(fields[7])
-    found: set[str] = set()
+    owners = unix_table.listening(f"@weft-{os.getuid()}-")
+    found = {name for name, user in owners.items() if user == os.getuid()}
+    named = {name for name, user in owners.items() if user is None}
     deadline = time.monotonic() + _CROWDED_S
     while named:
         answers = {name: is_own_node(name) for name in named}

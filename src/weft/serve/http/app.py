@@ -31,8 +31,9 @@ from weft.serve.http import sockets
 from weft.serve.http.access_log import LEFT as CLIENT_LEFT
 from weft.serve.http.access_log import AccessLog
 from weft.serve.http.bodies import LATE, content_type, refusal
-from weft.serve.http.bounds import free_places
+from weft.serve.http.bounds import bound_unread, free_places
 from weft.serve.http.exchange import ClientLeft, Exchange
+from weft.serve.http.halves import Halves
 from weft.serve.http.heads import Heads
 from weft.serve.http.messages import (
     APP,
@@ -143,6 +144,9 @@ class HttpApp:
         self._under_way: dict[Exchange, None] = {}
         """The one whose deadline comes first is first."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._halves = Halves()
+        self.half_streams = 0
+        """Requests of HTTP/2 that have not come whole."""
         self._id_prefix = os.urandom(8).hex()
         self._numbers = itertools.count(1)
         self._traffic = Traffic()
@@ -181,7 +185,9 @@ class HttpApp:
         context = RequestContext(exchange.request_id, model, session_id=session)
         if route.kind is Kind.WHOLE:  # others have as long for each piece of their answer, however many these are
             context = context._replace(deadline_s=exchange.deadline_s)
-        if route.kind is Kind.APP and exchange.upload is None and len(exchange.body) <= LARGE_BODY_BYTES:
+        if exchange.upload is not None and exchange.upload.lacks:
+            self._halves.begin(exchange, route, lambda: self._work(exchange, self._stream(exchange, route, context)))
+        elif route.kind is Kind.APP and exchange.upload is None and len(exchange.body) <= LARGE_BODY_BYTES:
             assert self._loop is not None
             self._submit(exchange, route, AppCall(self, exchange, route, self._loop, context))
         elif route.kind is not Kind.WHOLE:
@@ -313,6 +319,7 @@ class HttpApp:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.fail(exchange, error)
+        self._halves.begin_where_there_is_room()
 
     def fail(self, exchange: Exchange, error: BaseException) -> None:
         if exchange.is_over:
@@ -380,7 +387,9 @@ class HttpApp:
                 self.look_at_certificates()
             for connection in list(server_state.connections):
                 connection.sweep(self.now_s)
+            bound_unread(server_state.connections)
             free_places(self._routes, server_state.connections, self.now_s)
+            self._halves.begin_where_there_is_room()
 
     def _expire(self, exchange: Exchange) -> None:
         self._under_way.pop(exchange, None)
@@ -474,8 +483,9 @@ def _fields(exchange: Exchange, route: Route, inbox: str) -> tuple[Any, ...]:
 
 def _gauges(route: Route) -> list[tuple[str, str, float]]:
     router = route.current_router()
+    ongoing, replicas = router.ongoing
     return [
         ("weft_serve_waiting", router.key, router.waiting),
-        ("weft_serve_ongoing", router.key, router.ongoing),
-        ("weft_serve_replicas", router.key, router.replicas),
+        ("weft_serve_ongoing", router.key, ongoing),
+        ("weft_serve_replicas", router.key, replicas),
     ]

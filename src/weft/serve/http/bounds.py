@@ -11,6 +11,7 @@ import contextlib
 import functools
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from weft.serve.http.app import HttpApp, Route
 
 REST_S = 0.05
+MOST_UNREAD_BYTES = 256 * 1024 * 1024
+"""Of answers, by all clients together."""
 
 
 class Waiting(IntEnum):
@@ -119,6 +122,11 @@ class WebSocketBounds(asyncio.Protocol):
     def waited_since(self) -> tuple[Waiting, float, str] | None:
         return None if self.transport.is_closing() else (Waiting.WEBSOCKET, self.made_s, self.path)
 
+    @property
+    def unread(self) -> tuple[int, float]:
+        """Bytes of what was sent, and since when."""
+        return self.transport.get_write_buffer_size() if self._is_stuck else 0, self._fine_s
+
 
 @functools.cache
 def bounded(websocket: type[asyncio.Protocol]) -> type[Any]:
@@ -155,6 +163,7 @@ class Handshake:
         self._taken.close()
 
     shutdown = send_away
+    unread = (0, 0.0)
 
     @property
     def waited_since(self) -> tuple[Waiting, float, str] | None:
@@ -213,6 +222,23 @@ def free_places(routes: Mapping[str, Route], connections: Iterable[Any], now_s: 
                 for one in those:
                     one.send_away()
                 wanted -= len(those)
+
+
+def bound_unread(connections: Iterable[Any]) -> None:
+    """Cut off clients that leave too much unread of what was answered: of the address that leaves most, the oldest
+    first. To be called again and again."""
+    unread = [(*found, one) for one in connections if (found := one.unread)[0]]
+    total = sum(count for count, _, _ in unread)
+    if total <= MOST_UNREAD_BYTES:
+        return
+    by_host: Counter[str] = Counter()
+    for count, _, one in unread:
+        by_host[_host(one)] += count
+    for count, _, one in sorted(unread, key=lambda each: (-by_host[_host(each[2])], each[1])):
+        one.transport.abort()
+        total -= count
+        if total <= MOST_UNREAD_BYTES:
+            return
 
 
 def _route_of(routes: Mapping[str, Route], path: str) -> str:

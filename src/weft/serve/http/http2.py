@@ -5,6 +5,7 @@ open a connection of HTTP/1.1 for them.
 
 1. H2-1: at most `MOST_STREAMS` requests of a connection are under way. The bodies that arrive for it have together at
    most `max_body_bytes`: what is more is told REFUSED_STREAM, which says that it has not begun and may be sent again.
+   So are requests that have not come whole where all connections have very many of these.
 2. H2-2: who does not read is not read; and frames that ask for nothing (resets, pings, settings, windows for what was
    not sent) are counted, and bytes of which h2 tells nothing: too many end the connection.
 3. H2-3: in no state can a client stay longer than that state's timeout: `sweep` is called for that.
@@ -39,6 +40,7 @@ from hyperframe.frame import GoAwayFrame
 
 from weft.serve.http.bodies import refusal
 from weft.serve.http.bounds import MOST_IDLE_FRAMES, SLICE_BYTES, Waiting
+from weft.serve.http.halves import HalfStreams
 from weft.serve.http.heads import Head
 from weft.serve.http.messages import Headers
 from weft.serve.http.streams import BadRequest, Stream, StreamExchange, head_of
@@ -71,6 +73,7 @@ class Http2Connection(asyncio.Protocol):
         self._streams: dict[int, Stream] = {}
         self._arriving_bytes = 0
         self._last_stream = 0
+        self._halves = HalfStreams(app)
         self._idle_frames = 0
         self._silent_slices = 0
         """Of which h2 tells nothing and that are no part of a body or a head, since the last sweep."""
@@ -82,7 +85,7 @@ class Http2Connection(asyncio.Protocol):
         """While the client does not read."""
         self._is_ending = False
         """No stream is begun any more."""
-        self._is_closing = False
+        self.is_closing = False
         self._has_to_flush = False
         config = H2Configuration(
             client_side=False,
@@ -111,13 +114,14 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._server_state.connections.discard(self)
-        self._is_closing = True
+        self.is_closing = True
         for stream in list(self._streams.values()):
             stream.lost()
         self._streams.clear()
+        self._halves.count(-self._halves.open)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_closing:
+        if self.is_closing:
             return
         rest = memoryview(data)
         while rest:
@@ -133,7 +137,7 @@ class Http2Connection(asyncio.Protocol):
                 self.h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
                 self._end_now()
                 return
-            if self.is_closing:
+            if self.transport.is_closing():
                 return
             rest = rest[SLICE_BYTES:]
         self.flush()
@@ -182,10 +186,14 @@ class Http2Connection(asyncio.Protocol):
     def _begin(self, event: RequestReceived) -> None:
         number = event.stream_id or 0
         self._last_stream, self._silent_slices = number, 0
-        if self._is_ending:
+        is_whole = event.stream_ended is not None
+        if self._is_ending or not (is_whole or self._halves.may_begin(self._server_state.connections - {self})):
+            self._idle_frames += 1
             self.h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             return
         stream = self._streams[number] = Stream(self, number)
+        if not is_whole:
+            self._halves.count(1)
         headers: Headers = tuple(event.headers or ())
         try:
             head = head_of(headers, self._options)
@@ -230,6 +238,7 @@ class Http2Connection(asyncio.Protocol):
     def _has_come(self, stream: Stream) -> None:
         """All that the client sends of a request."""
         stream.has_come = True
+        self._halves.count(-1)
         exchange = stream.exchange
         if stream.upload is not None:
             stream.upload.finish()
@@ -256,14 +265,14 @@ class Http2Connection(asyncio.Protocol):
 
     def acknowledge(self, stream: int, count: int) -> None:
         """So many bytes more may come."""
-        if count and not self._is_closing:
+        if count and not self.is_closing:
             with contextlib.suppress(H2Error):  # a stream that has ended meanwhile
                 self.h2.acknowledge_received_data(count, stream)
             self.flush_soon()
 
     def reset(self, stream: Stream, code: ErrorCodes) -> None:
         """End it for both sides."""
-        if not self._is_closing and stream.number in self._streams:
+        if not self.is_closing and stream.number in self._streams:
             with contextlib.suppress(H2Error):  # its client has just ended it, too
                 self.h2.reset_stream(stream.number, code)
             self.flush_soon()
@@ -275,7 +284,8 @@ class Http2Connection(asyncio.Protocol):
         stream.lost()
 
     def _forget(self, stream: Stream) -> None:
-        self._streams.pop(stream.number, None)
+        if self._streams.pop(stream.number, None) is not None and not stream.has_come:
+            self._halves.count(-1)
         self._drop_pieces(stream)
         if not self._streams:
             self._idle_since_s = self.app.now_s
@@ -299,11 +309,7 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        return self._stuck_since_s is None and not self._is_closing
-
-    @property
-    def is_closing(self) -> bool:
-        return self._is_closing
+        return self._stuck_since_s is None and not self.is_closing
 
     def flush_soon(self) -> None:
         """With the loop's next round: what one has written then goes in one piece."""
@@ -313,12 +319,12 @@ class Http2Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         self._has_to_flush = False
-        if not self._is_closing and (data := self.h2.data_to_send()):
+        if not self.is_closing and (data := self.h2.data_to_send()):
             self.transport.write(data)
 
     def shutdown(self) -> None:
         """By the server, which wants to end: what is under way is answered, and the client told what that is."""
-        if not self._is_ending and not self._is_closing:
+        if not self._is_ending and not self.is_closing:
             self._is_ending = True
             self.flush()
             # h2 itself would answer nothing more after its own
@@ -330,9 +336,9 @@ class Http2Connection(asyncio.Protocol):
             self._end_now()
 
     def _end_now(self) -> None:
-        if not self._is_closing:
+        if not self.is_closing:
             self.flush()
-            self._is_closing = True
+            self.is_closing = True
             self._stuck_since_s = self.app.now_s
             self.transport.close()
 
@@ -340,10 +346,10 @@ class Http2Connection(asyncio.Protocol):
         """End what has taken too long (H2-3)."""
         self._idle_frames = self._silent_slices = 0
         if self._stuck_since_s is not None and now_s - self._stuck_since_s > self._options.send_timeout_s:
-            self._is_closing = True
+            self.is_closing = True
             self.transport.abort()
             return
-        if self._is_closing:
+        if self.is_closing:
             return
         for stream in list(self._streams.values()):
             if stream.has_sent and now_s - stream.since_s > LINGER_S:
@@ -363,6 +369,13 @@ class Http2Connection(asyncio.Protocol):
         self.shutdown()
 
     @property
+    def unread(self) -> tuple[int, float]:
+        """Bytes of what was answered, and since when."""
+        stuck = self.transport.get_write_buffer_size() if self._stuck_since_s is not None else 0
+        unsent = sum(stream.unsent_bytes for stream in self._streams.values())
+        return stuck + unsent, self._idle_since_s if self._stuck_since_s is None else self._stuck_since_s
+
+    @property
     def streams(self) -> list[Stream]:
         """Each may have a place in a replica."""
         return list(self._streams.values())
@@ -370,7 +383,7 @@ class Http2Connection(asyncio.Protocol):
     @property
     def waited_since(self) -> tuple[Waiting, float, str] | None:
         """Of a client that has not asked, or not to the end; None where one is being answered."""
-        if self._is_closing or any(stream.is_begun for stream in self._streams.values()):
+        if self.is_closing or any(stream.is_begun for stream in self._streams.values()):
             return None
         if not self._streams:
             return Waiting.IDLE, self._idle_since_s, ""

@@ -2,6 +2,7 @@
 because a front needs no task, no scope and no messages for each request, and must bound what a client can make it hold.
 
 1. CON-1: at most one exchange of a connection is under way; requests sent ahead wait, and the client is not read on.
+   Neither is one who has not read the last answer.
 2. CON-2: a head has at most `max_head_bytes` and `MOST_HEADERS` headers, a body at most `max_body_bytes`.
 3. CON-3: in no phase can a client stay longer than that phase's timeout: `sweep` is called for that.
 """
@@ -153,6 +154,11 @@ class HttpProtocol(asyncio.Protocol):
         if self._writable is not None:
             self._writable.set()
             self._writable = None
+        if self._current is None and not self._is_closing:
+            if self._ahead:
+                self._begin_next()
+            else:
+                self.transport.resume_reading()
 
     # ---- the parser's calls ----------------------------------------------------------------------------------
 
@@ -200,7 +206,8 @@ class HttpProtocol(asyncio.Protocol):
             self._stop(413, f"the body must have at most {self._options.max_body_bytes} bytes")
         if noted.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
             self.write(written.CONTINUE)
-        if self._current is None and not self._ahead and not self._is_websocket and self.app.reads_pieces(exchange):
+        is_next = self._current is None and not self._ahead and self._writable is None
+        if is_next and not self._is_websocket and self.app.reads_pieces(exchange):
             exchange.upload = Upload(self.transport)
             self._current = exchange
             self.app.begin(exchange)
@@ -238,7 +245,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         pieces, self._pieces = self._pieces, []
         exchange.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if self._current is None and not self._ahead:
+        if self._current is None and not self._ahead and self._writable is None:
             if self._first_piece:
                 self.app.heads.remember(self._first_piece, exchange.head, exchange.body)
             self._begin(exchange)
@@ -264,11 +271,14 @@ class HttpProtocol(asyncio.Protocol):
             self.close()
         elif self._ahead:
             asyncio.get_running_loop().call_soon(self._begin_next)  # not here: answers at once would nest
-        elif self._arriving is None:
-            self._enter(Phase.IDLE)
+        else:
+            if self._writable is not None:
+                self.transport.pause_reading()
+            if self._arriving is None:
+                self._enter(Phase.IDLE)
 
     def _begin_next(self) -> None:
-        if self._is_closing or self._current is not None or not self._ahead:
+        if self._is_closing or self._current is not None or not self._ahead or self._writable is not None:
             return
         exchange = self._ahead.popleft()
         if not self._ahead:
@@ -381,7 +391,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._arriving is None or not self.app.has_websockets(self._arriving.path):
             self._refuse(404, "no application has a WebSocket at this path")
             return
-        if not self._has_own_origin(self._arriving.head):
+        if not _has_own_origin(self._arriving.head, self._options.websocket_origins):
             self._refuse(403, "a page of another site may not open this WebSocket: name it in websocket_origins")
             return
         self._server_state.connections.discard(self)
@@ -395,14 +405,6 @@ class HttpProtocol(asyncio.Protocol):
         protocol.data_received(b"\r\n".join(lines) + b"\r\n\r\n")
         self.transport.set_protocol(protocol)
 
-    def _has_own_origin(self, head: Head) -> bool:
-        """A browser says which site's page opens a WebSocket, and sends its cookies whichever it is."""
-        origin = header_of(head.headers, b"origin").lower()
-        allowed = self._options.websocket_origins
-        if not origin or "*" in allowed or origin in allowed:
-            return True
-        return origin.partition("://")[2] == header_of(head.headers, b"host").lower()
-
     def send_away(self) -> None:
         """Others want its place, or that of its request in a replica."""
         is_under_way = self._current is not None
@@ -412,6 +414,12 @@ class HttpProtocol(asyncio.Protocol):
         self._refuse(503, "others want the place of who keeps them waiting")
         if not is_under_way:
             self.transport.close()
+
+    @property
+    def unread(self) -> tuple[int, float]:
+        """Bytes of what was answered, and since when."""
+        is_unread = self._writable is not None or self._is_closing
+        return self.transport.get_write_buffer_size() if is_unread else 0, self._stuck_since_s
 
     @property
     def waited_since(self) -> tuple[Waiting, float, str] | None:
@@ -430,3 +438,11 @@ class HttpProtocol(asyncio.Protocol):
 
 def _address(found: Any) -> tuple[str, int] | None:
     return (str(found[0]), int(found[1])) if isinstance(found, tuple) and len(found) >= 2 else None
+
+
+def _has_own_origin(head: Head, allowed: tuple[str, ...]) -> bool:
+    """A browser says which site's page opens a WebSocket, and sends its cookies whichever it is."""
+    origin = header_of(head.headers, b"origin").lower()
+    if not origin or "*" in allowed or origin in allowed:
+        return True
+    return origin.partition("://")[2] == header_of(head.headers, b"host").lower()

@@ -108,7 +108,13 @@ class Stream:
 
     @property
     def is_begun(self) -> bool:
-        return self.has_come or self.upload is not None or self.is_answered
+        is_taken = self.upload is not None and not self.upload.lacks
+        return self.has_come or is_taken or self.is_answered
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of its answer: the client does not let them come."""
+        return len(self._unsent)
 
     @property
     def is_awaited(self) -> bool:
