@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import weft
+from weft.net import credentials
+from weft.replay import debugging
 
 
 @weft.remote
@@ -86,6 +90,32 @@ def test_a_breakpoint_goes_with_its_worker() -> None:
     waiting(0)
     told = debug()
     assert told.returncode == 1 and "no task waits at a breakpoint" in told.stderr
+
+
+def test_strangers_that_knock_keep_no_task_at_its_breakpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them counted as the first, so that one an hour kept the task for ever."""
+
+    class Knocked:
+        waits: list[float]
+
+        def __init__(self) -> None:
+            self.waits = []
+
+        def settimeout(self, wait_s: float) -> None:
+            self.waits.append(wait_s)
+
+        def accept(self) -> tuple[Any, str]:
+            now.append(now[-1] + 0.4)
+            return ours, ""
+
+    now = [100.0]
+    ours, theirs = socket.socketpair()
+    listener = Knocked()
+    monkeypatch.setattr(debugging.time, "monotonic", lambda: now[-1])
+    monkeypatch.setattr(credentials, "peer_pid", Mock(side_effect=PermissionError))
+    with ours, theirs, pytest.raises(TimeoutError):
+        debugging._accept(listener, 101.0)  # type: ignore[arg-type]
+    assert listener.waits == pytest.approx([1.0, 0.6, 0.2])
 
 
 @pytest.mark.skipif("PYTHONBREAKPOINT" in os.environ, reason="another debugger is chosen")

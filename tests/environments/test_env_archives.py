@@ -187,3 +187,26 @@ def test_an_archive_that_fails_half_way_is_named_and_nothing_of_it_stays(
     with pytest.raises(ValueError, match=r"(given|package)\.zip cannot be unpacked: .+"):
         unpacker(make(tmp_path), folder)
     assert not [file for _, _, files in os.walk(folder) for file in files if file != "package.zip"]
+
+
+def test_an_archive_of_folders_in_each_other_without_end_is_refused(tmp_path: Path) -> None:
+    """What removes such folders calls itself for each, and would end with another error half way."""
+    made = tmp_path / "deep.zip"
+    with zipfile.ZipFile(made, "w") as file:
+        for depth in (150, 900, 1800):
+            file.writestr("a/" * depth + "x", "")
+    target = tmp_path / "to"
+    with pytest.raises(ValueError, match="more than 200 parts"):
+        unpack(str(made), str(target), MOST)
+    assert not target.exists()
+
+
+def test_an_archive_of_very_many_empty_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_ENTRIES", 9)
+    made = tmp_path / "many.zip"
+    with zipfile.ZipFile(made, "w") as file:
+        for number in range(10):
+            file.writestr(str(number), "")
+    with pytest.raises(ValueError, match="10 entries; 9 are the most"):
+        unpack(str(made), str(tmp_path / "to"), MOST)
+    assert not (tmp_path / "to").exists()

@@ -335,6 +335,7 @@ class ServeApp:
     options = HTTPOptions(max_head_bytes=2000, max_body_bytes=1000)
     most_connections = 10
     now_s = 0.0
+    half_streams = 0
     date_line = b""
 
     def __init__(self) -> None:

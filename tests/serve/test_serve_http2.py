@@ -302,7 +302,7 @@ SILENT = {
 def served() -> tuple[Http2Connection, list[str]]:
     """A connection without a front, and when it was closed."""
     ends: list[str] = []
-    app = SimpleNamespace(options=serve.HTTPOptions(), now_s=0.0)
+    app = SimpleNamespace(options=serve.HTTPOptions(), now_s=0.0, half_streams=0)
     state = SimpleNamespace(connections=set(), total_requests=0)
     made = Http2Connection(app, state, None, None)  # type: ignore[arg-type]
     made.connection_made(SimpleNamespace(write=lambda data: None, close=lambda: ends.append("closed")))
@@ -342,7 +342,9 @@ def test_a_flood_of_resets_is_noticed_before_it_is_parsed() -> None:
         client.reset_stream(number)
     written: list[bytes] = []
     options = serve.HTTPOptions()
-    app = SimpleNamespace(options=options, now_s=0.0, reads_pieces=lambda *_: False, exchange_ended=lambda _: None)
+    app = SimpleNamespace(
+        options=options, now_s=0.0, half_streams=0, reads_pieces=lambda *_: False, exchange_ended=lambda _: None
+    )
     state = SimpleNamespace(connections=set(), total_requests=0)
     served = Http2Connection(app, state, None, None)  # type: ignore[arg-type]
     served.connection_made(SimpleNamespace(write=written.append, close=lambda: None))

@@ -78,6 +78,7 @@ class App:
         self.options = HTTPOptions(max_head_bytes=2000, max_body_bytes=1000)
         self.most_connections = self.options.max_connections
         self.now_s = 0.0
+        self.half_streams = 0
         self.began = 0
         self.refusals: list[int] = []
         self.heads = Heads()

@@ -14,6 +14,10 @@ try:
 except ImportError:  # a Python without it refuses such entries by name
     LZMAError = zipfile.BadZipFile  # type: ignore[assignment,misc]
 
+MOST_ENTRIES = 1_000_000
+"""Each is a file, however empty."""
+MOST_DEPTH = 200
+"""Of folders in each other: to remove thousands takes a call in a call, and a descriptor, for each."""
 _MODE_SHIFT = 16
 """Where a zip entry's external attributes have the file's mode."""
 _DAMAGED = (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, struct.error, zlib.error, LZMAError)
@@ -37,6 +41,10 @@ def _unpack(archive: str, target: str, most_bytes: int) -> int:
     try:
         with zipfile.ZipFile(archive) as file:
             entries = file.infolist()
+            if len(entries) > MOST_ENTRIES:
+                raise ValueError(
+                    f"{os.path.basename(archive)} has {len(entries):,} entries; {MOST_ENTRIES:,} are the most"
+                )
             for entry in entries:
                 _check(archive, entry)
             size = sum(entry.file_size for entry in entries)
@@ -66,6 +74,8 @@ def _check(archive: str, entry: zipfile.ZipInfo) -> None:
             why = "its path is absolute"
         elif ".." in parts:
             why = "its path leads out of the folder"
+        elif len(parts) > MOST_DEPTH:
+            why = f"its path has more than {MOST_DEPTH} parts"
         elif "\0" in name:
             why = "its name has a zero byte"
         elif not entry.is_dir() and set(parts) <= {"", "."}:

@@ -12,6 +12,7 @@ import os
 import pdb
 import socket
 import sys
+import time
 from types import FrameType
 
 from weft.engine.process.calls import current
@@ -28,14 +29,13 @@ def open_session(frame: FrameType, wait_s: float = WAIT_S) -> None:
     task, _, task_name, _ = current.task()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind("\0" + name)
-        listener.listen(1)
-        listener.settimeout(wait_s)
+        listener.listen(64)
         place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         row: dict[str, object] = {"address": name, "task_id": task.hex(), "name": task_name, "place": place}
         rpc.send(Request(0, "breakpoint_opened", row))
         print(f"breakpoint at {place}: `weft debug` attaches to it", file=sys.stderr, flush=True)
         try:
-            connection = _accept(listener)
+            connection = _accept(listener, time.monotonic() + wait_s)
         except TimeoutError:
             print(f"nobody attached to the breakpoint at {place}; the task goes on", file=sys.stderr, flush=True)
             return
@@ -44,11 +44,14 @@ def open_session(frame: FrameType, wait_s: float = WAIT_S) -> None:
     RemotePdb(connection).set_trace(frame)
 
 
-def _accept(listener: socket.socket) -> socket.socket:
-    """Of the same user; others are turned away."""
+def _accept(listener: socket.socket, deadline_s: float) -> socket.socket:
+    """Of the same user; others are turned away, and keep the task no longer. TimeoutError."""
     from weft.net.credentials import peer_pid
 
     while True:
+        if (left_s := deadline_s - time.monotonic()) <= 0:
+            raise TimeoutError
+        listener.settimeout(left_s)
         connection, _ = listener.accept()
         try:
             peer_pid(connection)

@@ -124,7 +124,7 @@ class Http2Connection(asyncio.Protocol):
         if self.is_closing:
             return
         rest = memoryview(data)
-        while rest:
+        while rest and not self.is_closing:
             try:
                 events = self.h2.receive_data(bytes(rest[:SLICE_BYTES]))
                 self._silent_slices += not events
@@ -136,8 +136,6 @@ class Http2Connection(asyncio.Protocol):
             if self._idle_frames > MOST_IDLE_FRAMES or self._silent_slices > self._most_silent_slices:
                 self.h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
                 self._end_now()
-                return
-            if self.transport.is_closing():
                 return
             rest = rest[SLICE_BYTES:]
         self.flush()
