@@ -344,6 +344,17 @@ def press_open(status: str) -> str:
         return Boolean(row)"""
 
 
+def test_a_function_that_ran_opens_into_its_single_runs(browser: Browser, work: list[Any]) -> None:
+    browser.show("tasks")
+    names = f"{CELLS}.includes('double')"
+    browser.wait(lambda: browser.run(f"return {names}"), "the function is listed")
+    browser.run("[...document.querySelectorAll('td button')].find((one) => one.innerText === 'double').click()")
+    runs = "document.querySelector('[data-test=runs]')"
+    browser.wait(lambda: browser.run(f"return {runs} && {runs}.querySelectorAll('tbody tr').length > 1"), "its runs")
+    assert "double" in browser.run(f"return {runs}.innerText")
+    assert browser.problems() == []
+
+
 def test_logs_are_searched_as_one_types(browser: Browser, work: list[Any]) -> None:
     browser.open("logs")
     browser.wait(lambda: "needle 1" in browser.text(), "the lines")

@@ -33,7 +33,7 @@ export function Ended() {
   return html`<section><h2>What ran</h2><${Problem} text=${error} />
     <div class="row"><${Span} value=${span} onChange=${setSpan} /></div>
     <${Table} caption="Runs by function, the most time first" rows=${value && value.rows} empty="Nothing ran in that time." columns=${[
-      ["function", (row) => html`<button type="button" class="outline" aria-pressed=${row.name === name} onClick=${() => setName(row.name)}>${plain(row.name, 100)}</button>`, (row) => row.name],
+      ["function", (row) => html`<button type="button" aria-pressed=${row.name === name} onClick=${() => setName(row.name)}>${plain(row.name, 100)}</button>`, (row) => row.name],
       ["runs", (row) => number(row.runs), (row) => row.runs], ["failed", (row) => row.failed], ["tried again", (row) => row.retried],
       ["time", (row) => seconds(row.seconds), (row) => row.seconds],
       ["mean", (row) => seconds(row.seconds / row.runs), (row) => row.seconds / row.runs],
