@@ -173,11 +173,10 @@ def clashing(path: Path, first: str, second: str) -> Path:
         lambda path: damaged(path, zipfile.ZIP_BZIP2, b"BZh", 12),
         lambda path: damaged(path, zipfile.ZIP_STORED, b"second.txt", -200),
         lambda path: archive_with(path, "n" * 300),
-        lambda path: archive_with(path, "d/" * 3000 + "f"),
         lambda path: clashing(path, "x", "x/y"),
         lambda path: clashing(path, "x/", "x"),
     ],
-    ids=["lzma", "bzip2", "stored", "a long name", "deep folders", "a file as a folder", "a folder as a file"],
+    ids=["lzma", "bzip2", "stored", "a long name", "a file as a folder", "a folder as a file"],
 )
 def test_an_archive_that_fails_half_way_is_named_and_nothing_of_it_stays(
     tmp_path: Path, unpacker: Unpacker, make: Callable[[Path], Path]
